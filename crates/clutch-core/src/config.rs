@@ -1,0 +1,129 @@
+//! Every option of a pool and of the fronts, typed once.
+//!
+//! The values arrive as JSON from `python/clutch/config.py`, which owns names, defaults, documentation and the
+//! checks that a person sees; here a wrong value is a bug of the caller, so the parse is strict.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How slots are made inside a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    Process,
+    Thread,
+    Async,
+    Greenlet,
+}
+
+/// A profile in full: workers × threads × tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    pub profile: Profile,
+    pub workers: u32,
+    pub threads: u32,
+    pub tasks: u32,
+}
+
+impl Shape {
+    /// Slots of one worker: how many pieces of work may be begun in it at a time.
+    pub fn slots(&self) -> u32 {
+        self.threads.max(1) * self.tasks.max(1)
+    }
+}
+
+/// How a worker comes to life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    Fork,
+    Spawn,
+}
+
+/// What happens to a submission when the queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overflow {
+    Reject,
+    Block,
+}
+
+/// One pool, as the dispatcher needs to know it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolConfig {
+    pub name: String,
+    pub shape: Shape,
+    /// Path of the interpreter that runs the zygote and the workers.
+    pub python: String,
+    /// Added to the environment of the zygote before anything is imported.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    pub start: Start,
+    /// A zygote whose import, or a worker whose start, takes longer is killed.
+    pub start_timeout_ms: u64,
+    /// Default deadline of work that brings none.
+    pub deadline_ms: Option<u64>,
+    /// Longest waiting line; none: no limit.
+    pub queue_limit: Option<usize>,
+    pub overflow: Overflow,
+    /// A worker is replaced after so many calls.
+    pub recycle_calls: Option<u64>,
+    /// A worker is replaced at this age.
+    pub recycle_age_ms: Option<u64>,
+    /// Fraction by which each worker's recycling thresholds are drawn lower, 0 to 1.
+    pub recycle_jitter: f64,
+    /// How long a stop or a drain waits for running work.
+    pub grace_ms: u64,
+    /// A worker that stays stopped (SIGSTOP) for longer is killed and replaced.
+    pub stopped_limit_ms: u64,
+    /// Largest payload of one frame, in bytes, large regions included.
+    pub payload_bytes_max: u64,
+    /// Last bytes of a worker's output kept for its crash report.
+    pub output_kept_bytes: usize,
+    /// Whether /readyz waits for this pool.
+    pub required: bool,
+    /// What the zygote needs to know and the dispatcher does not: passed on as it came.
+    pub launch: serde_json::Value,
+}
+
+impl PoolConfig {
+    pub fn deadline(&self) -> Option<Duration> {
+        self.deadline_ms.map(Duration::from_millis)
+    }
+
+    pub fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms)
+    }
+}
+
+/// The call front over HTTP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// `host:port`; port 0 takes a free one.
+    pub bind: String,
+    /// Largest request body, in bytes.
+    pub body_bytes_max: u64,
+    /// Largest request head, in bytes.
+    pub head_bytes_max: usize,
+    /// A client that has not sent its whole head after this long is cut off.
+    pub head_timeout_ms: u64,
+    /// A client that has not sent its whole body after this long is cut off.
+    pub body_timeout_ms: u64,
+    /// Most connections at a time.
+    pub connections_max: usize,
+    /// `Authorization: Bearer …` that every request must bring; needed on addresses beyond loopback.
+    pub token: Option<String>,
+}
+
+/// Health, readiness and metrics.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdminConfig {
+    pub bind: String,
+    pub token: Option<String>,
+}
