@@ -1,0 +1,119 @@
+# The only list of commands: people and CI run the same. `make help` prints it.
+# Needed on the machine: Linux, Python >= 3.11 with venv, Rust, a C compiler. Everything else is set up here, in
+# virtual environments of the project (.venv, .venv-ft, .venv-312 …) and in target/.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '*.rs' -o -name Cargo.toml \) -not -path '*/tests/*' -not -path '*/benches/*')
+# How the tests and benches find the free-threaded environment, when there is one.
+WITH_FREE_THREADED = $(shell test -e .venv-ft/.built && echo CLUTCH_TEST_FT_PYTHON=$(CURDIR)/.venv-ft/bin/python)
+INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
+MATURIN = VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2) $(CURDIR)/$(BIN)/maturin develop --release --quiet
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help build free-threaded test test-core test-stubs test-free-threaded test-python test-all-pythons \
+	demo bench lint fmt docs clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: .venv/.built ## .venv with clutch in it, the extension in release mode
+
+free-threaded: .venv/.built ## .venv-ft: the same on a free-threaded CPython, which is installed when missing
+	@if python=$$(tools/get-free-threaded-python.sh 3.13); \
+	then $(MAKE) --no-print-directory .venv-ft/.built VENV_PYTHON=$$python; \
+	else echo "no free-threaded Python here: the tests that need one are skipped"; fi
+
+test: build free-threaded ## every test: the Rust core, the stub file, free-threaded, the Python suite
+	@$(MAKE) --no-print-directory test-core
+	@$(MAKE) --no-print-directory test-stubs
+	@$(MAKE) --no-print-directory test-free-threaded
+	@$(MAKE) --no-print-directory test-python
+
+test-core: ## the Rust core alone
+	cargo test --quiet --package clutch-core
+
+test-stubs: .venv/.built .venv/.lint ## _core.pyi against the built extension
+	$(BIN)/python -m mypy.stubtest clutch._core --concise
+
+test-free-threaded: ## the suite over the profiles, on the free-threaded interpreter
+	@if [ -e .venv-ft/.built ]; then echo .venv-ft/bin/python -m pytest tests/profiles; \
+		.venv-ft/bin/python -m pytest tests/profiles --quiet; \
+	else echo "test-free-threaded: skipped, no .venv-ft (make free-threaded says why)"; fi
+
+test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
+	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(ARGS)
+
+test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 3.13
+	@for series in 3.12 3.13; do \
+		name=$$(echo $$series | tr -d .); \
+		if python=$$(tools/find-python.sh $$series); then \
+			$(MAKE) --no-print-directory .venv-$$name/.built VENV_PYTHON=$$python && \
+			.venv-$$name/bin/python -m pytest tests/unit tests/profiles --quiet || exit 1; \
+		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
+	done
+
+demo: build free-threaded ## the main job on real work: four profiles, HTTP, a killed worker, a table
+	@$(WITH_FREE_THREADED) $(BIN)/python examples/demo.py $(ARGS)
+
+bench: build free-threaded .venv/.bench ## the comparisons, as ratios measured side by side
+	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y wrk >/dev/null 2>&1; } \
+		|| echo "wrk is missing: the HTTP row is left out; install it with: sudo apt-get install wrk"
+	@$(WITH_FREE_THREADED) $(BIN)/python -m benches $(ARGS)
+
+lint: .venv/.built .venv/.lint ## formatting, clippy, ruff, pyright
+	cargo fmt --all --check
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --warnings
+
+fmt: .venv/.lint ## formats Rust and Python
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+docs: .venv/.built ## writes the generated pages anew
+	$(BIN)/python -m clutch.config > docs/config.md
+
+clean: ## removes all that was built, the environments too
+	rm -rf target .venv .venv-ft .venv-3* .pytest_cache .ruff_cache dist
+	find python -name '*.so' -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: a warm run installs and builds nothing.
+.venv/.deps: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	.venv/$(INSTALL) --upgrade pip 'maturin>=1.16,<2'
+	.venv/$(INSTALL) --group test
+	@touch $@
+
+.venv/.built: .venv/.deps $(RUST_SOURCES)
+	$(call MATURIN,.venv,target) --extras greenlet,uvloop
+	@touch $@
+
+.venv/.lint: .venv/.deps
+	.venv/$(INSTALL) --group lint
+	@touch $@
+
+.venv/.bench: .venv/.deps
+	.venv/$(INSTALL) --group bench
+	@touch $@
+
+# Environments of other interpreters; a build folder each, so that PyO3 is not compiled back and forth.
+CONSTRAINED = $(if $(filter ft,$(1)),PIP_CONSTRAINT=$(CURDIR)/tools/constraints-free-threaded.txt)
+
+.venv-%/.deps: pyproject.toml tools/constraints-free-threaded.txt
+	@test -x .venv-$*/bin/python || $(VENV_PYTHON) -m venv .venv-$*
+	.venv-$*/$(INSTALL) --upgrade pip
+	$(call CONSTRAINED,$*) .venv-$*/$(INSTALL) --group test
+	@touch $@
+
+.venv-%/.built: .venv-%/.deps .venv/.deps $(RUST_SOURCES)
+	$(call CONSTRAINED,$*) $(call MATURIN,.venv-$*,target/$*)
+	@touch $@
+
+.PRECIOUS: .venv-%/.deps .venv-%/.built
