@@ -1,0 +1,72 @@
+"""What the kernel says of a process and all below it: who they are, CPU time, memory, the CPUs they may use.
+
+Reads /proc, so that one way of asking serves every contestant. Processes that end meanwhile count as nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+_GONE = (FileNotFoundError, ProcessLookupError)
+
+
+def tree(root_pid: int | None = None) -> list[int]:
+    """The pids of a process (this one, if none is given) and of all its descendants."""
+    found = [root_pid or os.getpid()]
+    for pid in found:
+        found.extend(_children(pid))
+    return found
+
+
+def _children(pid: int) -> Iterator[int]:
+    for task in _tasks(pid):
+        with contextlib.suppress(*_GONE):
+            yield from map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+
+
+def _tasks(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except _GONE:
+        return []
+
+
+def cpu_ns(pids: Collection[int]) -> int:
+    """Nanoseconds on a CPU, user and system, of all live threads of `pids`."""
+    return sum(_task_cpu_ns(pid, task) for pid in pids for task in _tasks(pid))
+
+
+def _task_cpu_ns(pid: int, task: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0])
+    except _GONE:
+        return 0
+
+
+def pss_bytes(pids: Collection[int]) -> int:
+    """Proportional set size: each page counted once, divided among those who map it."""
+    return sum(_process_pss_bytes(pid) for pid in pids)
+
+
+def _process_pss_bytes(pid: int) -> int:
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except _GONE:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0)
+
+
+def parent(pid: int) -> int:
+    """The pid of the parent; of a worker that is its zygote."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def pin(pids: Collection[int], cpus: Collection[int]) -> None:
+    """Let every thread of `pids` run on `cpus` only; threads and processes they start inherit it."""
+    for pid in pids:
+        for task in _tasks(pid):
+            with contextlib.suppress(*_GONE):
+                os.sched_setaffinity(task, cpus)

@@ -1,0 +1,12 @@
+"""The rows of the table, in its order; each module has one function `run(scale) -> Report`."""
+
+MODULES = {
+    "echo": "benches.rows.echo",
+    "submit": "benches.rows.submit",
+    "map": "benches.rows.mapping",
+    "asyncio": "benches.rows.from_asyncio",
+    "payload": "benches.rows.payload",
+    "http": "benches.rows.over_http",
+    "start": "benches.rows.start",
+    "thread": "benches.rows.threads",
+}
