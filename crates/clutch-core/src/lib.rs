@@ -1,0 +1,17 @@
+//! Pools of Python workers: queue, link, supervisor and fronts. Knows nothing of Python itself.
+//!
+//! Read ARCHITECTURE.md for the map. The one door is [`pool::Pool::submit`].
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and subreapers");
+
+pub mod config;
+pub mod error;
+pub mod link;
+pub mod pool;
+pub mod region;
+pub mod supervisor;
+pub mod sys;
+pub mod telemetry;
+pub mod wire;
+pub mod work;

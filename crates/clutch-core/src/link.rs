@@ -1,0 +1,359 @@
+//! The connection to one worker or zygote: a stream socket, what waits to be written, what was read, and the board.
+//!
+//! Both ends use it. Writing is combining: whoever finds the socket free writes all that is pending, the others only
+//! leave their frames. Reading belongs to one thread at a time, which holds the [`Inbox`].
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::region::{Lease, RegionTable};
+use crate::sys::{self, Mapping};
+use crate::wire::{self, Frame, HEAD_BYTES, Head, INLINE_BYTES_MAX, Kind, RegionRef, WireError};
+use crate::work::Payload;
+
+/// How much one read asks for.
+const READ_BYTES: usize = 64 << 10;
+
+/// What became of a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// All is written, or another thread is writing it.
+    All,
+    /// The socket is full; try again when it is writable.
+    Blocked,
+}
+
+/// Bytes in order, with descriptors that travel at given offsets.
+#[derive(Debug, Default)]
+pub struct Pending {
+    pub bytes: Vec<u8>,
+    descriptors: VecDeque<(usize, Vec<OwnedFd>)>,
+}
+
+impl Pending {
+    /// Lets the next frame carry these descriptors.
+    pub fn attach(&mut self, descriptors: Vec<OwnedFd>) {
+        self.descriptors.push_back((self.bytes.len(), descriptors));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Writing {
+    taken: Pending,
+    done: usize,
+}
+
+/// Frames that wait to be written.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pending: Mutex<Pending>,
+    writing: Mutex<Writing>,
+}
+
+impl Outbox {
+    /// Adds frames; a later [`Outbox::flush`] writes them.
+    pub fn push<R>(&self, add: impl FnOnce(&mut Pending) -> R) -> R {
+        add(&mut self.pending.lock())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pending.lock().bytes.is_empty() && self.writing.lock().is_done()
+    }
+
+    /// Writes what is pending, unless another thread is at it. With `wait` a full socket blocks.
+    pub fn flush(&self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<Flushed> {
+        loop {
+            let Some(mut writing) = self.writing.try_lock() else { return Ok(Flushed::All) };
+            loop {
+                if writing.is_done() && !writing.refill(&self.pending) {
+                    break;
+                }
+                match writing.step(socket, wait) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                    Ok(()) => {}
+                }
+            }
+            drop(writing);
+            // A push between the last look and the unlock found the socket taken: it is ours to write.
+            if self.pending.lock().bytes.is_empty() {
+                return Ok(Flushed::All);
+            }
+        }
+    }
+}
+
+impl Writing {
+    fn is_done(&self) -> bool {
+        self.done == self.taken.bytes.len()
+    }
+
+    fn refill(&mut self, pending: &Mutex<Pending>) -> bool {
+        self.taken.bytes.clear();
+        self.taken.descriptors.clear();
+        self.done = 0;
+        std::mem::swap(&mut self.taken, &mut *pending.lock());
+        !self.taken.bytes.is_empty()
+    }
+
+    /// One write: up to the next descriptors, or with them.
+    fn step(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<()> {
+        let next = self.taken.descriptors.front().map(|(at, _)| *at);
+        let carries = next == Some(self.done);
+        let end = if carries {
+            self.taken.descriptors.get(1).map(|(at, _)| *at)
+        } else {
+            next
+        };
+        let bytes = &self.taken.bytes[self.done..end.unwrap_or(self.taken.bytes.len())];
+        let fds: Vec<BorrowedFd<'_>> = match self.taken.descriptors.front() {
+            Some((_, fds)) if carries => fds.iter().map(AsFd::as_fd).collect(),
+            _ => Vec::new(),
+        };
+        let sent = sys::send(socket, bytes, &fds, wait)?;
+        if carries && sent > 0 {
+            self.taken.descriptors.pop_front();
+        }
+        self.done += sent;
+        Ok(())
+    }
+}
+
+/// What one read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    Bytes,
+    Nothing,
+    End,
+}
+
+/// What was read and not yet taken as frames.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    descriptors: VecDeque<OwnedFd>,
+    pub regions: RegionTable,
+}
+
+impl Inbox {
+    /// Reads once. With `wait` it blocks until there is something.
+    pub fn fill(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<Filled> {
+        self.make_room();
+        match sys::receive(socket, &mut self.buffer[self.end..], &mut self.descriptors, wait) {
+            Ok(0) => Ok(Filled::End),
+            Ok(count) => {
+                self.end += count;
+                Ok(Filled::Bytes)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Filled::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Filled::End),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        if self.buffer.len() - self.end < READ_BYTES / 2 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            let wanted = self.wanted().max(self.end + READ_BYTES);
+            if self.buffer.len() < wanted {
+                self.buffer.resize(wanted, 0);
+            }
+        }
+    }
+
+    /// Length of the frame that is being received, as far as its head is known.
+    fn wanted(&self) -> usize {
+        match self.buffer.get(self.start..self.start + 4) {
+            Some(head) if self.end - self.start >= 4 => {
+                let body = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+                HEAD_BYTES + body.min(wire::FRAME_BYTES_MAX)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The next whole frame. Region announcements are taken note of and not returned.
+    pub fn next(&mut self) -> Result<Option<Received<'_>>, WireError> {
+        loop {
+            let Some((frame, len)) = Frame::parse(&self.buffer[self.start..self.end])? else { return Ok(None) };
+            let count = frame.head.kind.descriptors(if frame.head.kind == Kind::Descriptor { frame.size() } else { 0 });
+            if frame.head.kind == Kind::Descriptor {
+                let (id, size) = (frame.head.id as u32, frame.size());
+                let descriptor = if count > 0 { self.descriptors.pop_front() } else { None };
+                self.regions.announce(id, size, descriptor)?;
+                self.start += len;
+                continue;
+            }
+            if self.descriptors.len() < count {
+                return Err(WireError::Descriptor);
+            }
+            let descriptors = self.descriptors.drain(..count).collect();
+            let at = self.start;
+            self.start += len;
+            let Some((frame, _)) = Frame::parse(&self.buffer[at..at + len])? else { return Ok(None) };
+            return Ok(Some(Received { frame, regions: &self.regions, descriptors }));
+        }
+    }
+}
+
+/// A frame with what came beside it.
+#[derive(Debug)]
+pub struct Received<'a> {
+    pub frame: Frame<'a>,
+    regions: &'a RegionTable,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl Received<'_> {
+    /// Takes hold of the payload's regions. Of a call only after its word was claimed: a call that the dispatcher took
+    /// back has its regions lent to another worker by now.
+    pub fn leases(&self) -> Result<Vec<Arc<Lease>>, WireError> {
+        self.frame.regions().map(|part| self.regions.lease(part)).collect()
+    }
+
+    pub fn payload(&self) -> Result<Payload, WireError> {
+        Ok(Payload { codec: self.frame.head.codec, inline: self.frame.payload.to_vec(), leases: self.leases()? })
+    }
+}
+
+/// What an end of a link remembers of the regions it has announced to the other end.
+#[derive(Debug, Default)]
+pub struct Announced {
+    known: HashMap<u32, std::sync::Weak<crate::region::Region>>,
+}
+
+/// Regions remembered before the dead ones among them are forgotten.
+const ANNOUNCED_SWEEP: usize = 32;
+
+impl Announced {
+    /// Appends a frame with its payload; announces regions that the other end has not seen.
+    pub fn put(
+        &mut self,
+        out: &mut Pending,
+        mut head: Head,
+        fixed: &[u8],
+        payload: &Payload,
+        reader: u64,
+    ) -> io::Result<()> {
+        head.codec = payload.codec;
+        if payload.leases.is_empty() {
+            wire::put(&mut out.bytes, head, &[], fixed, &payload.inline);
+            return Ok(());
+        }
+        for lease in &payload.leases {
+            self.announce(out, lease)?;
+            lease.region.lend(reader);
+        }
+        head.regions = payload.leases.len() as u8;
+        let references: Vec<RegionRef> = payload.leases.iter().map(|lease| lease.reference()).collect();
+        wire::put(&mut out.bytes, head, &references, fixed, &payload.inline);
+        Ok(())
+    }
+
+    fn announce(&mut self, out: &mut Pending, lease: &Lease) -> io::Result<()> {
+        let region = &lease.region;
+        if self.known.contains_key(&region.id) {
+            return Ok(());
+        }
+        if self.known.len() >= ANNOUNCED_SWEEP {
+            self.forget_dead(out);
+        }
+        let descriptor = region.descriptor().ok_or_else(|| io::Error::other("a region of the other end"))?;
+        out.attach(vec![descriptor.try_clone_to_owned()?]);
+        wire::put_descriptor(&mut out.bytes, region.id, region.size());
+        self.known.insert(region.id, Arc::downgrade(region));
+        Ok(())
+    }
+
+    fn forget_dead(&mut self, out: &mut Pending) {
+        self.known.retain(|id, region| {
+            let alive = region.strong_count() > 0;
+            if !alive {
+                wire::put_descriptor(&mut out.bytes, *id, 0);
+            }
+            alive
+        });
+    }
+}
+
+/// Whether a part of a payload goes into a region.
+pub fn is_large(len: usize) -> bool {
+    len > INLINE_BYTES_MAX
+}
+
+/// One word for each frame that is on the link: who may have it. Shared by both ends.
+#[derive(Debug)]
+pub struct Board {
+    mapping: Mapping,
+}
+
+/// Values of a word of the board.
+pub mod word {
+    /// The dispatcher may use the word for another frame.
+    pub const FREE: u32 = 0;
+    /// On the link; either side may claim it.
+    pub const SENT: u32 = 1;
+    /// The worker has claimed it: user code starts.
+    pub const BEGUN: u32 = 2;
+    /// The dispatcher has taken it back: the worker skips the frame and frees the word.
+    pub const TAKEN: u32 = 3;
+    /// Begun, and nobody waits for the answer any more.
+    pub const ABANDONED: u32 = 4;
+}
+
+impl Board {
+    /// Words on a board for a worker with so many slots: for each slot what runs and what was sent ahead.
+    pub fn words_for(slots: u32) -> usize {
+        (slots as usize * 66).clamp(1024, 16 << 10).max(slots as usize * 2)
+    }
+
+    pub fn create(words: usize) -> io::Result<(Board, OwnedFd)> {
+        let bytes = (words * 4).next_multiple_of(4096);
+        let descriptor = sys::shared_memory("clutch-board", bytes)?;
+        let mapping = Mapping::new(descriptor.as_fd(), bytes)?;
+        Ok((Board { mapping }, descriptor))
+    }
+
+    pub fn open(descriptor: OwnedFd) -> io::Result<Board> {
+        let bytes = rustix::fs::fstat(&descriptor)?.st_size as usize;
+        Ok(Board { mapping: Mapping::new(descriptor.as_fd(), bytes)? })
+    }
+
+    pub fn len(&self) -> usize {
+        self.mapping.len() / 4
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn word(&self, index: u32) -> &AtomicU32 {
+        self.mapping.word(index as usize)
+    }
+
+    /// Moves a word from one value to another; false when it had a third.
+    pub fn claim(&self, index: u32, from: u32, to: u32) -> bool {
+        self.word(index).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    pub fn set(&self, index: u32, value: u32) {
+        self.word(index).store(value, Ordering::Release);
+    }
+
+    pub fn get(&self, index: u32) -> u32 {
+        self.word(index).load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,155 @@
+//! Where a caller that waits finds the answer: a reply that keeps what it was told.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::work::{Outcome, Payload, Reply, WorkId};
+
+/// One thing that came.
+#[derive(Clone, Debug)]
+pub enum Part {
+    Chunk(Payload),
+    End(Outcome),
+}
+
+/// Called once, by the thread that learned of the answer; it must not block.
+pub type Waker = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Inner {
+    chunks: VecDeque<Payload>,
+    outcome: Option<Outcome>,
+    admitted: bool,
+    waker: Option<Waker>,
+    /// Also called for each chunk; stays.
+    listener: Option<Box<dyn Fn() + Send>>,
+}
+
+/// The answer of one piece of work, once it is there.
+#[derive(Default)]
+pub struct Answer {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    done: AtomicBool,
+    waiting: AtomicBool,
+    id: AtomicU64,
+}
+
+impl Answer {
+    pub fn set_id(&self, id: WorkId) {
+        self.id.store(id, Ordering::Release);
+    }
+
+    pub fn id(&self) -> WorkId {
+        self.id.load(Ordering::Acquire)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Waits for the end, at most so long; returns whether it is there.
+    pub fn wait_done(&self, at_most: Duration) -> bool {
+        self.is_done() || self.wait(at_most, |inner| inner.outcome.is_some())
+    }
+
+    /// Waits for a chunk or the end.
+    pub fn wait_part(&self, at_most: Duration) -> bool {
+        self.wait(at_most, |inner| inner.outcome.is_some() || !inner.chunks.is_empty())
+    }
+
+    /// Waits until the work has left the lobby, or is answered.
+    pub fn wait_admitted(&self, at_most: Duration) -> bool {
+        self.wait(at_most, |inner| inner.admitted || inner.outcome.is_some())
+    }
+
+    fn wait(&self, at_most: Duration, there: impl Fn(&Inner) -> bool) -> bool {
+        let deadline = Instant::now() + at_most;
+        let mut inner = self.inner.lock();
+        self.waiting.store(true, Ordering::Relaxed);
+        while !there(&inner) {
+            if self.changed.wait_until(&mut inner, deadline).timed_out() {
+                return there(&inner);
+            }
+        }
+        true
+    }
+
+    /// The end, when it is there. It stays: it can be read again.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.inner.lock().outcome.clone()
+    }
+
+    /// The end, taken out.
+    pub fn take_outcome(&self) -> Option<Outcome> {
+        self.inner.lock().outcome.take()
+    }
+
+    /// The next part of a stream; the end stays.
+    pub fn take_part(&self) -> Option<Part> {
+        let mut inner = self.inner.lock();
+        match inner.chunks.pop_front() {
+            Some(chunk) => Some(Part::Chunk(chunk)),
+            None => inner.outcome.clone().map(Part::End),
+        }
+    }
+
+    /// Calls `waker` when the end is there, at once if it is there already.
+    pub fn on_done(&self, waker: Waker) {
+        let mut inner = self.inner.lock();
+        if inner.outcome.is_none() && !self.is_done() {
+            inner.waker = Some(waker);
+            return;
+        }
+        drop(inner);
+        waker();
+    }
+
+    /// Calls `listener` for every chunk and the end.
+    pub fn listen(&self, listener: Box<dyn Fn() + Send>) {
+        let mut inner = self.inner.lock();
+        if inner.outcome.is_some() || !inner.chunks.is_empty() {
+            listener();
+        }
+        inner.listener = Some(listener);
+    }
+}
+
+impl Reply for Answer {
+    fn chunk(&self, payload: Payload) {
+        let mut inner = self.inner.lock();
+        inner.chunks.push_back(payload);
+        if let Some(listener) = &inner.listener {
+            listener();
+        }
+        self.changed.notify_all();
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        let mut inner = self.inner.lock();
+        inner.outcome = Some(outcome);
+        self.done.store(true, Ordering::Release);
+        let waker = inner.waker.take();
+        if let Some(listener) = &inner.listener {
+            listener();
+        }
+        if self.waiting.load(Ordering::Relaxed) {
+            self.changed.notify_all();
+        }
+        drop(inner);
+        if let Some(waker) = waker {
+            waker();
+        }
+    }
+
+    fn admitted(&self) {
+        let mut inner = self.inner.lock();
+        inner.admitted = true;
+        if self.waiting.load(Ordering::Relaxed) {
+            self.changed.notify_all();
+        }
+    }
+}

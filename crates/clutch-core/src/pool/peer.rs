@@ -1,0 +1,162 @@
+//! The dispatcher's end of one worker's link: its words on the board, what the worker has been told already.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::state::WorkerKey;
+use super::{Entry, Function};
+use crate::link::{Announced, Board, Inbox, Outbox, word};
+use crate::sys::Poller;
+use crate::wire::{self, CallFields, Head, Kind, NO_TIMEOUT, flag};
+use crate::work::{Failure, WorkId};
+
+/// What is shared between the threads that write to and read from one worker.
+#[derive(Debug)]
+pub struct Link {
+    pub key: WorkerKey,
+    pub socket: OwnedFd,
+    pub board: Board,
+    pub outbox: Outbox,
+    pub inbox: Mutex<Inbox>,
+}
+
+impl Link {
+    pub fn new(key: WorkerKey, socket: OwnedFd, board: Board) -> Arc<Link> {
+        Arc::new(Link { key, socket, board, outbox: Outbox::default(), inbox: Mutex::new(Inbox::default()) })
+    }
+}
+
+/// What the core keeps of one worker's link, under its lock.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) link: Arc<Link>,
+    /// Registered with the poller: the driver reads it.
+    pub(super) armed: bool,
+    /// A blocking caller reads it.
+    pub(super) leased: bool,
+    defined: Vec<bool>,
+    announced: Announced,
+    free: Vec<u32>,
+    /// Taken back or abandoned: free once the worker has come by.
+    pending: Vec<u32>,
+}
+
+impl Peer {
+    pub(super) fn new(link: Arc<Link>) -> Peer {
+        let free = (0..link.board.len() as u32).rev().collect();
+        Peer {
+            link,
+            armed: false,
+            leased: false,
+            defined: Vec::new(),
+            announced: Announced::default(),
+            free,
+            pending: Vec::new(),
+        }
+    }
+
+    pub(super) fn arm(&mut self, poller: &Poller) {
+        if !self.armed {
+            self.armed = poller.add(self.link.socket.as_fd(), u64::from(self.link.key), false).is_ok();
+        }
+    }
+
+    pub(super) fn disarm(&mut self, poller: &Poller) {
+        if self.armed {
+            poller.remove(self.link.socket.as_fd());
+            self.armed = false;
+        }
+    }
+
+    pub(super) fn watch_writable(&mut self, poller: &Poller, wanted: bool) {
+        if !self.armed {
+            self.arm(poller);
+        }
+        // A link that is gone from the poller ends by end-of-file.
+        let _ = poller.modify(self.link.socket.as_fd(), u64::from(self.link.key), wanted);
+    }
+
+    /// Puts a call on the link; false when the board has no word left.
+    pub(super) fn put_call(
+        &mut self,
+        entry: &mut Entry,
+        id: WorkId,
+        functions: &[Function],
+        now: Instant,
+    ) -> io::Result<bool> {
+        let Some(word) = self.free_word() else { return Ok(false) };
+        entry.word = word;
+        self.link.board.set(word, word::SENT);
+        let work = &entry.work;
+        let timeout_us =
+            work.deadline.map_or(NO_TIMEOUT, |at| at.saturating_duration_since(now).as_micros() as u64);
+        let fields = CallFields { word, function: work.function, timeout_us };
+        let input = if work.has_input { flag::HAS_INPUT } else { 0 };
+        let flags = input | ((work.kind as u8) << flag::KIND_SHIFT);
+        let head = Head { kind: Kind::Call, codec: work.payload.codec, regions: 0, flags, id };
+        let (defined, announced) = (&mut self.defined, &mut self.announced);
+        let reader = u64::from(self.link.key);
+        self.link.outbox.push(|out| {
+            define(defined, &mut out.bytes, work.function, functions);
+            announced.put(out, head, &fields.bytes(), &work.payload, reader)
+        })?;
+        Ok(true)
+    }
+
+    fn free_word(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            let board = &self.link.board;
+            let (free, pending) = self.pending.iter().partition(|word| board.get(**word) == word::FREE);
+            (self.free, self.pending) = (free, pending);
+        }
+        self.free.pop()
+    }
+
+    /// The answer is here: the word may be used again.
+    pub(super) fn release(&mut self, word: u32) {
+        self.link.board.set(word, word::FREE);
+        self.free.push(word);
+    }
+
+    /// Claims a word back; the worker frees it when it comes by.
+    pub(super) fn take(&mut self, word: u32) -> bool {
+        let taken = self.link.board.claim(word, word::SENT, word::TAKEN);
+        if taken {
+            self.pending.push(word);
+        }
+        taken
+    }
+
+    /// Tells the worker, by the word, that nobody waits for this any more; the worker frees it.
+    pub(super) fn abandon(&mut self, word: u32) {
+        self.link.board.claim(word, word::BEGUN, word::ABANDONED);
+        self.pending.push(word);
+    }
+}
+
+fn define(defined: &mut Vec<bool>, out: &mut Vec<u8>, function: u32, functions: &[Function]) {
+    let at = function as usize;
+    if defined.get(at).copied().unwrap_or(false) {
+        return;
+    }
+    if defined.len() <= at {
+        defined.resize(at + 1, false);
+    }
+    if let Some(known) = functions.get(at) {
+        wire::put_simple(out, Kind::Define, u64::from(function), known.codec, &known.body);
+        defined[at] = true;
+    }
+}
+
+/// Code by value for a pool on another Python.
+pub(super) fn foreign_failure(pool: &str, version: &str) -> Failure {
+    let message = format!(
+        "pool '{pool}' runs Python {version}, another version than the caller's: code cannot travel there by value \
+         (lambdas, closures, notebook cells); pass an importable function or the name of a tool"
+    );
+    Failure::BadArguments { message, detail: String::new() }
+}

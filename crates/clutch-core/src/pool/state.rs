@@ -1,0 +1,697 @@
+//! The pool's decisions as a pure machine: events in, actions out; no I/O, no clock, no wait.
+//!
+//! Owns which work waits, which was sent to whom and which slot is free. Promises: each submission is answered exactly
+//! once; a worker never has more begun than it has slots; nothing past its deadline is sent; the queue keeps its bound;
+//! no slot stays idle while work waits. `T` is what the driver keeps with each piece of work.
+
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+use super::queue::Queue;
+use crate::work::{FunctionId, Where, WorkId};
+
+/// Names a worker within its pool; never reused.
+pub type WorkerKey = u32;
+
+/// Work is sent ahead of a busy slot up to this much of measured run time.
+pub const AHEAD: Duration = Duration::from_micros(200);
+
+/// Most pieces of work sent ahead for one slot.
+pub const AHEAD_MAX: usize = 64;
+
+/// A worker that has finished nothing for so long has what was sent ahead taken back.
+pub const STALLED: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Longest waiting line; none: no limit.
+    pub queue: Option<usize>,
+    /// Full: wait in the lobby instead of being refused.
+    pub block: bool,
+}
+
+/// What the machine needs to know of a submission.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub function: FunctionId,
+    pub priority: i8,
+    pub deadline: Option<Instant>,
+    /// Waits for room whatever the pool's overflow says.
+    pub block: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Lobby,
+    Queued,
+    Sent(WorkerKey),
+    /// Answered already (deadline, caller gone); its slot is busy until the worker says so.
+    Abandoned(WorkerKey),
+}
+
+#[derive(Debug)]
+struct Item<T> {
+    id: WorkId,
+    request: Request,
+    place: Place,
+    /// Known to have started: the attempt to take it back failed.
+    begun: bool,
+    load_ns: u64,
+    body: Option<T>,
+}
+
+/// Why a piece of work is answered without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Overloaded,
+    Closed,
+    Failing,
+    Expired(Where),
+    Cancelled,
+    Lost(WorkerKey),
+}
+
+/// What the driver has to do, in this order.
+#[derive(Debug)]
+pub enum Action<T> {
+    /// Put its frame on the worker's link. The body stays with the machine: see [`Machine::body`].
+    Send { worker: WorkerKey, id: WorkId },
+    /// Try to claim its word back, and report [`Event::Taken`].
+    Take { worker: WorkerKey, id: WorkId },
+    /// Tell the submitter.
+    Answer { id: WorkId, verdict: Verdict, body: T },
+    /// It has left the lobby.
+    Admitted { id: WorkId },
+    /// Its running work is past its deadline.
+    Overdue { worker: WorkerKey, id: WorkId },
+    /// It has begun and nobody waits for it any more.
+    Abandon { worker: WorkerKey, id: WorkId },
+    /// The worker has had most of the calls it may have: prepare its replacement.
+    Worn { worker: WorkerKey },
+    /// The worker, told to take no more, has nothing left.
+    Drained { worker: WorkerKey },
+    /// The closed pool has nothing left.
+    Empty,
+}
+
+#[derive(Debug)]
+pub enum Event {
+    Taken { worker: WorkerKey, id: WorkId, taken: bool },
+    Cancel { id: WorkId },
+    /// Everything that has not begun.
+    CancelWaiting,
+    /// Nobody waits for it any more, wherever it is.
+    Abandon { id: WorkId },
+    WorkerReady { worker: WorkerKey, slots: usize, words: usize, calls_max: Option<u64> },
+    /// Stopped by a signal: gets nothing, gives back what has not begun.
+    WorkerHeld { worker: WorkerKey },
+    WorkerResumed { worker: WorkerKey },
+    /// Gets nothing any more.
+    WorkerDraining { worker: WorkerKey },
+    /// `begun`: what had started in it.
+    WorkerGone { worker: WorkerKey, begun: Vec<WorkId> },
+    /// No more submissions.
+    Close,
+    /// No worker can start: what waits is answered.
+    Failing,
+    Recovered,
+}
+
+#[derive(Debug)]
+struct Load {
+    slots: usize,
+    words: usize,
+    /// In the order of sending; the first `slots` of them are taken for begun.
+    sent: VecDeque<WorkId>,
+    load_ns: u64,
+    progress: Instant,
+    accepting: bool,
+    held: bool,
+    draining: bool,
+    calls: u64,
+    calls_max: Option<u64>,
+}
+
+impl Load {
+    fn free(&self) -> usize {
+        if self.takes() { self.slots.saturating_sub(self.sent.len()) } else { 0 }
+    }
+
+    fn takes(&self) -> bool {
+        self.accepting && !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
+    }
+
+    fn ahead(&self) -> usize {
+        self.sent.len().saturating_sub(self.slots)
+    }
+}
+
+/// The pure machine. See the file's head.
+#[derive(Debug)]
+pub struct Machine<T> {
+    limits: Limits,
+    items: Slab<Item<T>>,
+    serial: u32,
+    queue: Queue,
+    lobby: VecDeque<WorkId>,
+    deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
+    workers: BTreeMap<WorkerKey, Load>,
+    free_slots: usize,
+    ahead: usize,
+    run_ns: Vec<u64>,
+    closed: bool,
+    failing: bool,
+}
+
+/// Counts for stats and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub queued: usize,
+    pub lobby: usize,
+    pub sent: usize,
+    pub workers: usize,
+    pub slots: usize,
+}
+
+impl<T> Machine<T> {
+    pub fn new(limits: Limits) -> Machine<T> {
+        Machine {
+            limits,
+            items: Slab::new(),
+            serial: 0,
+            queue: Queue::default(),
+            lobby: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            workers: BTreeMap::new(),
+            free_slots: 0,
+            ahead: 0,
+            run_ns: Vec::new(),
+            closed: false,
+            failing: false,
+        }
+    }
+
+    // ---- what the driver asks
+
+    pub fn body(&self, id: WorkId) -> Option<&T> {
+        self.item(id).and_then(|item| item.body.as_ref())
+    }
+
+    pub fn body_mut(&mut self, id: WorkId) -> Option<&mut T> {
+        self.item_mut(id).and_then(|item| item.body.as_mut())
+    }
+
+    pub fn request(&self, id: WorkId) -> Option<Request> {
+        self.item(id).map(|item| item.request)
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            queued: self.queue.len(),
+            lobby: self.lobby.len(),
+            sent: self.workers.values().map(|load| load.sent.len()).sum(),
+            workers: self.workers.values().filter(|load| load.accepting).count(),
+            slots: self.workers.values().filter(|load| load.takes()).map(|load| load.slots).sum(),
+        }
+    }
+
+    /// (work on its link, calls so far) of one worker.
+    pub fn worker(&self, worker: WorkerKey) -> Option<(usize, u64)> {
+        self.workers.get(&worker).map(|load| (load.sent.len(), load.calls))
+    }
+
+    pub fn sent(&self, worker: WorkerKey) -> impl Iterator<Item = WorkId> + '_ {
+        self.workers.get(&worker).into_iter().flat_map(|load| load.sent.iter().copied())
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The earliest instant at which [`Machine::tick`] has something to do.
+    pub fn next_deadline(&mut self) -> Option<Instant> {
+        while let Some(Reverse((at, id))) = self.deadlines.peek().copied() {
+            if self.item(id).is_some_and(|item| !matches!(item.place, Place::Abandoned(_))) {
+                return Some(at);
+            }
+            self.deadlines.pop();
+        }
+        None
+    }
+
+    // ---- events
+
+    /// Takes one submission. The answer, if there is one already, is among the actions.
+    pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
+        let id = self.insert(request, body);
+        let full = self.limits.queue.is_some_and(|limit| self.free_slots == 0 && self.queue.len() >= limit);
+        if self.closed {
+            self.answer(id, Verdict::Closed, out);
+        } else if self.failing {
+            self.answer(id, Verdict::Failing, out);
+        } else if request.deadline.is_some_and(|deadline| deadline <= now) {
+            self.answer(id, Verdict::Expired(Where::Queue), out);
+        } else if full && !(self.limits.block || request.block) {
+            self.answer(id, Verdict::Overloaded, out);
+        } else {
+            self.admit(id, full, out);
+        }
+        id
+    }
+
+    fn admit(&mut self, id: WorkId, full: bool, out: &mut Vec<Action<T>>) {
+        let request = self.items[index(id)].request;
+        if let Some(deadline) = request.deadline {
+            self.deadlines.push(Reverse((deadline, id)));
+        }
+        if full {
+            self.items[index(id)].place = Place::Lobby;
+            self.lobby.push_back(id);
+        } else {
+            self.queue.push_back(id, request.priority);
+            out.push(Action::Admitted { id });
+        }
+    }
+
+    /// An answer came from the worker. Returns the body, or none when it was answered before (a late reply).
+    pub fn finished(&mut self, worker: WorkerKey, id: WorkId, run_ns: u64, now: Instant) -> Option<T> {
+        let item = self.item(id)?;
+        if !matches!(item.place, Place::Sent(at) | Place::Abandoned(at) if at == worker) {
+            return None;
+        }
+        let function = item.request.function;
+        self.learn(function, run_ns);
+        self.unload(worker, id, now);
+        self.remove(id)
+    }
+
+    /// Everything else that happens.
+    pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action<T>>) {
+        match event {
+            Event::Taken { worker, id, taken } => self.taken(worker, id, taken, now),
+            Event::Cancel { id } => self.cancel(id, out),
+            Event::CancelWaiting => self.answer_waiting(Verdict::Cancelled, out),
+            Event::Abandon { id } => self.abandon(id, out),
+            Event::WorkerReady { worker, slots, words, calls_max } => self.ready(worker, slots, words, calls_max, now),
+            Event::WorkerHeld { worker } => self.hold(worker, true, out),
+            Event::WorkerResumed { worker } => self.hold(worker, false, out),
+            Event::WorkerDraining { worker } => self.drain(worker, out),
+            Event::WorkerGone { worker, begun } => self.gone(worker, &begun, out),
+            Event::Close => self.closed = true,
+            Event::Failing => self.fail(out),
+            Event::Recovered => self.failing = false,
+        }
+    }
+
+    /// Deals with deadlines that have passed.
+    pub fn tick(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        while let Some(at) = self.next_deadline() {
+            if at > now {
+                return;
+            }
+            if let Some(Reverse((_, id))) = self.deadlines.pop() {
+                self.expire(id, out);
+            }
+        }
+    }
+
+    /// Sends what can be sent, after any number of events. Call it until it adds no action.
+    pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        self.leave_lobby(out);
+        while self.free_slots > 0 {
+            let Some(id) = self.next_queued(now, out) else { break };
+            let Some(worker) = self.least_loaded() else { break };
+            self.send(worker, id, now, out);
+            self.leave_lobby(out);
+        }
+        if !self.queue.is_empty() {
+            self.send_ahead(now, out);
+        }
+        if self.ahead > 0 {
+            self.take_back(now, out);
+        }
+        if self.closed && self.items.is_empty() {
+            out.push(Action::Empty);
+        }
+    }
+
+    // ---- waiting
+
+    fn leave_lobby(&mut self, out: &mut Vec<Action<T>>) {
+        while !self.lobby.is_empty() && self.limits.queue.is_none_or(|limit| self.queue.len() < limit.max(1)) {
+            let Some(id) = self.lobby.pop_front() else { return };
+            if let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Lobby) {
+                item.place = Place::Queued;
+                let priority = item.request.priority;
+                self.queue.push_back(id, priority);
+                out.push(Action::Admitted { id });
+            }
+        }
+    }
+
+    fn next_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
+        loop {
+            let items = &self.items;
+            let id = self.queue.pop(|id| is_queued(items, id))?;
+            if self.items[index(id)].request.deadline.is_none_or(|deadline| deadline > now) {
+                return Some(id);
+            }
+            self.items[index(id)].place = Place::Lobby;
+            self.answer(id, Verdict::Expired(Where::Queue), out);
+        }
+    }
+
+    fn cancel(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        match self.item(id).map(|item| (item.place, item.begun)) {
+            Some((Place::Lobby | Place::Queued, _)) => self.withdraw(id, Verdict::Cancelled, out),
+            Some((Place::Sent(worker), false)) => out.push(Action::Take { worker, id }),
+            _ => {}
+        }
+    }
+
+    fn abandon(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        match self.item(id).map(|item| item.place) {
+            Some(Place::Lobby | Place::Queued) => self.withdraw(id, Verdict::Cancelled, out),
+            Some(Place::Sent(worker)) => out.push(Action::Abandon { worker, id }),
+            _ => {}
+        }
+    }
+
+    /// The deadline of one piece of work has passed.
+    pub fn expire(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        match self.item(id).map(|item| item.place) {
+            Some(Place::Lobby | Place::Queued) => self.withdraw(id, Verdict::Expired(Where::Queue), out),
+            Some(Place::Sent(worker)) => out.push(Action::Overdue { worker, id }),
+            _ => {}
+        }
+    }
+
+    /// Answers work that a worker has begun or was sent; its slot stays busy until the worker is done with it.
+    pub fn answer_running(&mut self, id: WorkId) -> Option<T> {
+        let item = self.item_mut(id)?;
+        let Place::Sent(worker) = item.place else { return None };
+        item.place = Place::Abandoned(worker);
+        item.body.take()
+    }
+
+    /// Answers work that waits.
+    fn withdraw(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
+        let queued = self.items[index(id)].place == Place::Queued;
+        self.answer(id, verdict, out);
+        if queued {
+            let items = &self.items;
+            self.queue.removed(|id| is_queued(items, id));
+        } else if self.lobby.len() > 64 {
+            let items = &self.items;
+            self.lobby.retain(|id| items.get(index(*id)).is_some_and(|item| item.id == *id));
+        }
+        self.sweep_deadlines();
+    }
+
+    fn fail(&mut self, out: &mut Vec<Action<T>>) {
+        self.failing = true;
+        self.answer_waiting(Verdict::Failing, out);
+    }
+
+    fn answer_waiting(&mut self, verdict: Verdict, out: &mut Vec<Action<T>>) {
+        let waiting: Vec<WorkId> = self
+            .items
+            .iter()
+            .filter(|(_, item)| matches!(item.place, Place::Lobby | Place::Queued))
+            .map(|(_, item)| item.id)
+            .collect();
+        for id in waiting {
+            self.withdraw(id, verdict, out);
+        }
+    }
+
+    fn sweep_deadlines(&mut self) {
+        if self.deadlines.len() > 2 * self.items.len() + 64 {
+            let items = &self.items;
+            self.deadlines.retain(|Reverse((_, id))| items.get(index(*id)).is_some_and(|item| item.id == *id));
+        }
+    }
+
+    // ---- workers
+
+    fn ready(&mut self, worker: WorkerKey, slots: usize, words: usize, calls_max: Option<u64>, now: Instant) {
+        let load = Load {
+            slots,
+            words,
+            sent: VecDeque::new(),
+            load_ns: 0,
+            progress: now,
+            accepting: true,
+            held: false,
+            draining: false,
+            calls: 0,
+            calls_max,
+        };
+        self.free_slots += load.free();
+        self.workers.insert(worker, load);
+        self.failing = false;
+    }
+
+    fn hold(&mut self, worker: WorkerKey, held: bool, out: &mut Vec<Action<T>>) {
+        self.change(worker, |load| load.held = held);
+        if held {
+            self.take_all(worker, out);
+        }
+    }
+
+    fn drain(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
+        self.change(worker, |load| load.draining = true);
+        self.take_all(worker, out);
+        if self.workers.get(&worker).is_some_and(|load| load.sent.is_empty()) {
+            out.push(Action::Drained { worker });
+        }
+    }
+
+    fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], out: &mut Vec<Action<T>>) {
+        self.change(worker, |load| load.accepting = false);
+        let Some(load) = self.workers.remove(&worker) else { return };
+        self.ahead -= load.ahead();
+        for id in load.sent.into_iter().rev() {
+            let Some(item) = self.item_mut(id) else { continue };
+            if matches!(item.place, Place::Abandoned(_)) {
+                self.remove(id);
+            } else if begun.contains(&id) || item.begun {
+                self.answer(id, Verdict::Lost(worker), out);
+            } else {
+                self.requeue(id);
+            }
+        }
+    }
+
+    /// Asks back all that a worker has not begun, the newest first, so that the oldest ends up in front.
+    fn take_all(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
+        let Some(load) = self.workers.get(&worker) else { return };
+        let takes = load.sent.iter().rev().filter(|id| self.may_take(**id)).map(|id| Action::Take { worker, id: *id });
+        out.extend(takes);
+    }
+
+    fn may_take(&self, id: WorkId) -> bool {
+        self.item(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
+    }
+
+    fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, now: Instant) {
+        let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
+        item.begun = !taken;
+        if taken {
+            let progress = self.workers.get(&worker).map_or(now, |load| load.progress);
+            self.unload(worker, id, progress);
+            self.change(worker, |load| load.calls -= 1);
+            self.requeue(id);
+        }
+    }
+
+    fn requeue(&mut self, id: WorkId) {
+        let item = &mut self.items[index(id)];
+        item.place = Place::Queued;
+        item.begun = false;
+        let priority = item.request.priority;
+        self.queue.push_front(id, priority);
+    }
+
+    // ---- slots
+
+    /// Changes one worker and keeps the counts of free slots true.
+    fn change<R>(&mut self, worker: WorkerKey, change: impl FnOnce(&mut Load) -> R) -> Option<R> {
+        let load = self.workers.get_mut(&worker)?;
+        let (free, ahead) = (load.free(), load.ahead());
+        let result = change(load);
+        self.free_slots = self.free_slots + load.free() - free;
+        self.ahead = self.ahead + load.ahead() - ahead;
+        Some(result)
+    }
+
+    fn least_loaded(&self) -> Option<WorkerKey> {
+        let mut best: Option<(WorkerKey, usize)> = None;
+        for (worker, load) in &self.workers {
+            if load.free() == 0 {
+                continue;
+            }
+            if load.sent.is_empty() {
+                return Some(*worker);
+            }
+            let share = load.sent.len() * 1024 / load.slots;
+            if best.is_none_or(|(_, least)| share < least) {
+                best = Some((*worker, share));
+            }
+        }
+        best.map(|(worker, _)| worker)
+    }
+
+    fn send(&mut self, worker: WorkerKey, id: WorkId, now: Instant, out: &mut Vec<Action<T>>) {
+        let load_ns = self.expected_ns(self.items[index(id)].request.function).unwrap_or(AHEAD.as_nanos() as u64 + 1);
+        let item = &mut self.items[index(id)];
+        (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
+        let worn = self.change(worker, |load| {
+            if load.sent.is_empty() {
+                load.progress = now;
+            }
+            load.sent.push_back(id);
+            load.load_ns += load_ns;
+            load.calls += 1;
+            load.calls_max.is_some_and(|most| load.calls == worn_at(most))
+        });
+        out.push(Action::Send { worker, id });
+        if worn == Some(true) {
+            out.push(Action::Worn { worker });
+        }
+    }
+
+    /// Takes work off a worker's account.
+    fn unload(&mut self, worker: WorkerKey, id: WorkId, progress: Instant) {
+        let load_ns = self.item(id).map_or(0, |item| item.load_ns);
+        self.change(worker, |load| {
+            if let Some(at) = load.sent.iter().position(|sent| *sent == id) {
+                load.sent.remove(at);
+                load.load_ns -= load_ns;
+            }
+            load.progress = progress;
+        });
+    }
+
+    /// Actions for workers that were told to drain and have nothing left: call it after [`Machine::finished`].
+    pub fn drained(&self, worker: WorkerKey) -> bool {
+        self.workers.get(&worker).is_some_and(|load| {
+            let spent = load.calls_max.is_some_and(|most| load.calls >= most);
+            (load.draining || spent) && load.sent.is_empty()
+        })
+    }
+
+    // ---- sending ahead
+
+    fn expected_ns(&self, function: FunctionId) -> Option<u64> {
+        self.run_ns.get(function as usize).copied().filter(|ns| *ns > 0)
+    }
+
+    /// Longer runs count half at once, shorter ones an eighth: nothing is queued behind what may be long.
+    fn learn(&mut self, function: FunctionId, run_ns: u64) {
+        let at = function as usize;
+        if self.run_ns.len() <= at {
+            self.run_ns.resize(at + 1, 0);
+        }
+        let (known, run_ns) = (self.run_ns[at], run_ns.max(1));
+        self.run_ns[at] = match known {
+            0 => run_ns,
+            _ if run_ns >= known => known + (run_ns - known) / 2,
+            _ => known - (known - run_ns) / 8,
+        };
+    }
+
+    fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        loop {
+            let items = &self.items;
+            let Some(head) = self.queue.peek(|id| is_queued(items, id)) else { return };
+            let function = self.items[index(head)].request.function;
+            if self.expected_ns(function).is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
+                return;
+            }
+            let Some(worker) = self.least_behind(now) else { return };
+            let Some(id) = self.next_queued(now, out) else { return };
+            self.send(worker, id, now, out);
+        }
+    }
+
+    fn least_behind(&self, now: Instant) -> Option<WorkerKey> {
+        let allowed = |load: &Load| {
+            load.takes()
+                && load.load_ns <= AHEAD.as_nanos() as u64 * load.slots as u64
+                && load.ahead() < AHEAD_MAX * load.slots
+                && load.sent.len() + load.slots < load.words
+                && now.saturating_duration_since(load.progress) <= STALLED
+        };
+        let open = self.workers.iter().filter(|(_, load)| allowed(load));
+        open.min_by_key(|(_, load)| load.load_ns / load.slots as u64).map(|(worker, _)| *worker)
+    }
+
+    /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
+    fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        let idle = if self.queue.is_empty() { self.free_slots } else { 0 };
+        let mut wanted = idle;
+        for (worker, load) in &self.workers {
+            let ahead = load.ahead();
+            if ahead == 0 {
+                continue;
+            }
+            let stalled = now.saturating_duration_since(load.progress) > STALLED;
+            let share = if stalled { load.sent.len() } else { wanted.min(ahead.div_ceil(2)) };
+            let candidates = load.sent.iter().filter(|id| self.may_take(**id));
+            let oldest: Vec<WorkId> = candidates.take(share).copied().collect();
+            out.extend(oldest.iter().rev().map(|id| Action::Take { worker: *worker, id: *id }));
+            wanted = wanted.saturating_sub(oldest.len());
+        }
+    }
+
+    // ---- items
+
+    fn insert(&mut self, request: Request, body: T) -> WorkId {
+        self.serial = self.serial.wrapping_add(1);
+        let entry = self.items.vacant_entry();
+        let id = (u64::from(self.serial) << 32) | entry.key() as u64;
+        entry.insert(Item { id, request, place: Place::Queued, begun: false, load_ns: 0, body: Some(body) });
+        id
+    }
+
+    fn item(&self, id: WorkId) -> Option<&Item<T>> {
+        self.items.get(index(id)).filter(|item| item.id == id)
+    }
+
+    fn item_mut(&mut self, id: WorkId) -> Option<&mut Item<T>> {
+        self.items.get_mut(index(id)).filter(|item| item.id == id)
+    }
+
+    fn remove(&mut self, id: WorkId) -> Option<T> {
+        let item = self.items.remove(index(id));
+        self.sweep_deadlines();
+        item.body
+    }
+
+    fn answer(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
+        if let Some(body) = self.remove(id) {
+            out.push(Action::Answer { id, verdict, body });
+        }
+    }
+}
+
+fn index(id: WorkId) -> usize {
+    (id & u64::from(u32::MAX)) as usize
+}
+
+fn is_queued<T>(items: &Slab<Item<T>>, id: WorkId) -> bool {
+    items.get(index(id)).is_some_and(|item| item.id == id && item.place == Place::Queued)
+}
+
+/// A worker with a limit of calls is replaced when so many have been sent to it.
+fn worn_at(most: u64) -> u64 {
+    (most - most / 5).max(1)
+}

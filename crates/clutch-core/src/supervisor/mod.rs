@@ -1,0 +1,370 @@
+//! Who lives: the thin loop that moves events into the supervisor's machine and carries out its actions.
+//!
+//! One thread for each pool, the driver. It also reads the links that no caller reads. It never sleeps but in the poller,
+//! and lives as long as the pool (the zygote's parent-death signal counts on that).
+
+pub mod output;
+pub mod recycle;
+pub mod state;
+pub mod zygote;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::output::Output;
+use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord, fate_text};
+use self::zygote::{CONTROL, Said, Zygote};
+use crate::link::Board;
+use crate::pool::state::WorkerKey;
+use crate::pool::{Health, Link, Notice, Pool, WAKE, WorkerView};
+use crate::sys::{self, Fate};
+use crate::telemetry;
+use crate::wire::WIRE_VERSION;
+use crate::work::Failure;
+
+/// What the dispatcher says of itself, to compare with a zygote's hello.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Like `cpython-311`: what code by value is bound to.
+    pub tag: String,
+}
+
+/// The loop of one pool.
+pub struct Driver {
+    pool: Arc<Pool>,
+    identity: Identity,
+    machine: Supervisor,
+    zygote: Option<Zygote>,
+    outputs: HashMap<WorkerKey, Output>,
+    tool_slots: usize,
+    image: serde_json::Value,
+    reason: Option<String>,
+}
+
+/// Starts the driver of a pool on a thread of its own.
+pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
+    let machine = Supervisor::new(pool.config.clone());
+    let tool_slots = pool.config.shape.slots() as usize;
+    let name = format!("clutch-{}", pool.config.name);
+    let outputs = HashMap::new();
+    let image = serde_json::Value::Null;
+    let driver = Driver { pool, identity, machine, zygote: None, outputs, tool_slots, image, reason: None };
+    std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
+    Ok(())
+}
+
+impl Driver {
+    fn run(mut self) {
+        sys::block_signals();
+        let mut tokens = Vec::new();
+        self.tell(Event::Tick);
+        while !self.machine.is_closed() && !self.pool.is_forked() {
+            let wake = self.pool.tick(self.machine.next_wake());
+            if self.pool.poller.wait(&mut tokens, wake).is_err() {
+                return;
+            }
+            for token in tokens.drain(..) {
+                match token {
+                    WAKE => self.take_notices(),
+                    CONTROL => self.read_zygote(),
+                    worker => self.pool.on_ready(worker as WorkerKey),
+                }
+            }
+            if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
+                self.tell(Event::Tick);
+            }
+        }
+    }
+
+    // ---- events in
+
+    fn take_notices(&mut self) {
+        for notice in self.pool.drain_notices() {
+            match notice {
+                Notice::Worn(worker) => self.tell(Event::Worn { worker }),
+                Notice::Drained(worker) => self.tell(Event::Drained { worker }),
+                Notice::Overdue(worker) => self.tell(Event::Overdue { worker }),
+                Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
+                Notice::Ready(worker, _) => self.tell(Event::WorkerReady { worker }),
+                Notice::StartFailed(worker, json) => {
+                    let reason = reason_of(&json);
+                    self.tell(Event::StartFailed { worker, reason });
+                }
+                Notice::WantWrite(worker) => self.pool.want_write(worker, true),
+                Notice::Empty => self.tell(Event::Empty),
+                Notice::Stop { grace } => self.tell(Event::Stop { grace }),
+            }
+        }
+    }
+
+    fn read_zygote(&mut self) {
+        let Some(zygote) = self.zygote.as_mut() else { return };
+        match zygote.read() {
+            Some(said) => said.into_iter().for_each(|one| self.hear(one)),
+            None => self.lose_zygote(),
+        }
+    }
+
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Hello(hello) => self.greet(hello),
+            Said::Up(up) => {
+                if let Some(shape) = up.shape {
+                    self.machine.target = shape.workers as usize;
+                    self.tool_slots = shape.slots() as usize;
+                }
+                self.image = serde_json::Value::Object(up.rest);
+                let generation = self.machine.generation;
+                let warnings = up.warnings;
+                self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
+                self.tell(Event::ZygoteUp);
+            }
+            Said::Failed(reason) => self.tell(Event::ZygoteFailed(reason)),
+            Said::Forked { worker, error: Some(reason), .. } => {
+                self.outputs.remove(&worker);
+                self.tell(Event::ForkFailed { worker, reason });
+            }
+            Said::Forked { worker, pid, error: None } => {
+                self.tell(Event::Forked { worker, pid });
+                if let Some(Worker { nr, generation, .. }) = self.machine.workers.get(&worker).cloned() {
+                    self.emit(|pool| telemetry::Event::WorkerStarting { pool, nr, generation, pid });
+                }
+            }
+            Said::Fate { worker, fate } => self.tell(Event::Fate { worker, fate }),
+        }
+    }
+
+    /// Versions must fit, or nothing that follows means anything.
+    fn greet(&mut self, hello: zygote::Hello) {
+        let ours = env!("CARGO_PKG_VERSION");
+        let foreign = (hello.tag != self.identity.tag).then(|| hello.python.clone());
+        if hello.wire != WIRE_VERSION || hello.clutch != ours {
+            let python = &self.pool.config.python;
+            let reason = format!(
+                "pool '{}': {python} has clutch {} (wire {}), the dispatcher {ours} (wire {WIRE_VERSION}); mend it with: \
+                 {python} -m pip install 'clutch=={ours}'",
+                self.pool.config.name, hello.clutch, hello.wire
+            );
+            self.tell(Event::ZygoteFailed(reason));
+            return;
+        }
+        self.pool.set_foreign(foreign);
+        if let Some(zygote) = self.zygote.as_mut() {
+            zygote.hello = Some(hello);
+        }
+    }
+
+    fn lose_zygote(&mut self) {
+        let Some(mut zygote) = self.zygote.take() else { return };
+        self.pool.poller.remove(zygote.control().as_fd());
+        let greeted = zygote.hello.is_some();
+        zygote.kill();
+        let end = zygote.end();
+        let python = &self.pool.config.python;
+        let reason = if greeted {
+            format!("the zygote of pool '{}' ended: {end}", self.pool.config.name)
+        } else {
+            format!("{python} could not run the zygote of pool '{}': {end}", self.pool.config.name)
+        };
+        let generation = self.machine.generation;
+        self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
+        self.pool.arm_all();
+        self.tell(Event::ZygoteGone(reason));
+    }
+
+    // ---- actions out
+
+    fn tell(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.machine.on(event, Instant::now(), &mut actions);
+        let mut queue = std::collections::VecDeque::from(actions);
+        while let Some(action) = queue.pop_front() {
+            let mut follow = Vec::new();
+            if let Some(event) = self.act(action) {
+                self.machine.on(event, Instant::now(), &mut follow);
+            }
+            queue.extend(follow);
+        }
+        self.publish();
+    }
+
+    /// Carries out one action; what came of it at once, if anything.
+    fn act(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::StartZygote { generation } => return self.start_zygote(generation).err(),
+            Action::KillZygote => return self.end_zygote(),
+            Action::Fork { worker, nr } => return self.fork(worker, nr).err(),
+            Action::Admit { worker, calls } => {
+                self.pool.worker_ready(worker, self.tool_slots, calls);
+                self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady { pool, nr, generation, pid });
+            }
+            Action::Hold { worker, held } => self.hold(worker, held),
+            Action::Drain { worker, reason } => {
+                let reason = reason.to_owned();
+                self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDraining { pool, nr, pid, reason });
+                self.pool.worker_draining(worker);
+            }
+            Action::End { worker } => self.pool.send_drain(worker),
+            Action::Kill { worker } => self.kill(worker),
+            Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
+            Action::Failing { reason } => self.failing(reason),
+            Action::RefuseWaiting => self.pool.refuse_waiting(),
+            Action::Closed => {
+                self.outputs.clear();
+                self.emit(|pool| telemetry::Event::PoolClosed { pool });
+            }
+        }
+        None
+    }
+
+    fn start_zygote(&mut self, generation: u32) -> Result<(), Event> {
+        if let Some(mut old) = self.zygote.take() {
+            self.pool.poller.remove(old.control().as_fd());
+            old.kill();
+            old.end();
+        }
+        let failed = |error: io::Error| {
+            Event::ZygoteFailed(format!("cannot start {} for pool '{}': {error}", self.pool.config.python, self.pool.config.name))
+        };
+        let zygote = Zygote::start(&self.pool.config, generation).map_err(failed)?;
+        let pid = zygote.pid;
+        self.pool.poller.add(zygote.control().as_fd(), CONTROL, false).map_err(failed)?;
+        self.zygote = Some(zygote);
+        self.emit(|pool| telemetry::Event::ZygoteStarted { pool, generation, pid });
+        Ok(())
+    }
+
+    fn end_zygote(&mut self) -> Option<Event> {
+        let mut zygote = self.zygote.take()?;
+        self.pool.poller.remove(zygote.control().as_fd());
+        if zygote.hello.is_none() || !self.machine.is_stopping() {
+            zygote.kill();
+        }
+        Some(Event::ZygoteGone(zygote.end()))
+    }
+
+    fn fork(&mut self, worker: WorkerKey, nr: u32) -> Result<(), Event> {
+        let failed = |error: io::Error| Event::ForkFailed {
+            worker,
+            reason: format!(
+                "cannot start a worker of pool '{}': {error}; a pool of {} workers needs about {} descriptors (ulimit -n)",
+                self.pool.config.name,
+                self.machine.target,
+                self.machine.target * 8 + 64
+            ),
+        };
+        let Some(zygote) = self.zygote.as_ref() else { return Ok(()) };
+        let slots = self.tool_slots as u32;
+        let (ours, theirs) = sys::socket_pair().map_err(failed)?;
+        let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
+        let prefix = format!("{}/{nr}", self.pool.config.name);
+        let (output, out, err) = Output::open(&prefix, self.pool.config.output_kept_bytes).map_err(failed)?;
+        self.outputs.insert(worker, output);
+        self.pool.attach(Link::new(worker, ours, board));
+        zygote.fork(worker, nr, vec![theirs, board_fd, out, err]);
+        Ok(())
+    }
+
+    fn hold(&mut self, worker: WorkerKey, held: bool) {
+        self.pool.worker_held(worker, held);
+        self.about(worker, |pool, nr, _, pid| match held {
+            true => telemetry::Event::WorkerStopped { pool, nr, pid },
+            false => telemetry::Event::WorkerContinued { pool, nr, pid },
+        });
+    }
+
+    /// By its zygote, which is its parent; without one by its group, which the worker made itself leader of.
+    fn kill(&mut self, worker: WorkerKey) {
+        let Some(known) = self.machine.workers.get(&worker) else { return };
+        match (&self.zygote, known.pid) {
+            (Some(zygote), _) if zygote.generation == known.generation => zygote.kill_worker(worker),
+            (_, Some(pid)) => sys::kill_group(pid),
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: &WorkerRecord) {
+        let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
+        let failure = self.lost(fate, record, output);
+        let cause = failure.to_string();
+        self.pool.worker_gone(worker, failure);
+        let (nr, pid) = (record.nr, record.pid);
+        self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause });
+    }
+
+    fn lost(&self, fate: Option<Fate>, record: &WorkerRecord, output: String) -> Failure {
+        let why = record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let (name, nr, pid) = (&self.pool.config.name, record.nr, record.pid);
+        let message = format!("worker {name}/{nr} (pid {pid}) {}{why}", fate_text(fate));
+        let (signal, exit_code) = match fate {
+            Some(Fate::Signaled(signal)) => (Some(signal), None),
+            Some(Fate::Exited(code)) => (None, Some(code)),
+            _ => (None, None),
+        };
+        Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output }
+    }
+
+    fn failing(&mut self, reason: String) {
+        self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
+        self.pool.set_failing(Some(Failure::Config { message: reason.clone() }));
+        self.reason = Some(reason);
+    }
+
+    fn about(&self, worker: WorkerKey, make: impl FnOnce(String, u32, u32, i32) -> telemetry::Event) {
+        if let Some(known) = self.machine.workers.get(&worker) {
+            let (nr, generation, pid) = (known.nr, known.generation, known.pid.unwrap_or(0));
+            self.emit(|pool| make(pool, nr, generation, pid));
+        }
+    }
+
+    fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
+        self.pool.telemetry.emit(|| make(self.pool.config.name.clone()));
+    }
+
+    /// Brings the public status up to date.
+    fn publish(&mut self) {
+        let health = match &self.machine {
+            machine if machine.is_closed() => Health::Closed,
+            machine if machine.is_stopping() => Health::Draining,
+            machine if machine.is_failing() => Health::Failing,
+            machine if machine.ready() > 0 => Health::Ready,
+            _ => Health::Starting,
+        };
+        let recovered = health == Health::Ready && self.reason.take().is_some();
+        let workers = self.machine.workers.iter().map(|(key, worker)| (*key, view(worker))).collect();
+        let zygote_pid = self.zygote.as_ref().map(|zygote| zygote.pid);
+        let (machine, reason, image) = (&self.machine, &self.reason, &self.image);
+        self.pool.update_status(|status| {
+            status.health = health;
+            status.reason = reason.clone();
+            status.ready = machine.ready();
+            status.target = machine.target;
+            status.workers = workers;
+            status.zygote_pid = zygote_pid;
+            status.generation = machine.generation;
+            status.restarts = machine.restarts;
+            if status.image != *image {
+                status.image = image.clone();
+            }
+        });
+        if recovered {
+            self.emit(|pool| telemetry::Event::PoolRecovered { pool });
+        }
+    }
+}
+
+fn view(worker: &Worker) -> WorkerView {
+    let state = if worker.state == State::Killed { "draining" } else { worker.state.as_str() };
+    let pid = worker.pid.unwrap_or(0);
+    WorkerView { nr: worker.nr, pid, generation: worker.generation, state, calls: 0, sent: 0 }
+}
+
+/// What a worker that could not start says.
+fn reason_of(json: &str) -> String {
+    let parsed: Result<serde_json::Value, _> = serde_json::from_str(json);
+    let reason = parsed.ok().and_then(|value| value.get("reason").and_then(|reason| reason.as_str().map(str::to_owned)));
+    reason.unwrap_or_else(|| json.to_owned())
+}

@@ -1,0 +1,222 @@
+//! What workers print: line by line to the dispatcher's own stdout and stderr, prefixed; the last bytes are kept.
+//!
+//! One thread for the whole process reads the pipes and writes. A slow reader of our stdout slows the workers' prints,
+//! nothing else; a closed one is ignored.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::sys::{self, Poller};
+
+/// A line longer than this is passed on in pieces.
+const LINE_BYTES_MAX: usize = 16 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Out,
+    Err,
+}
+
+/// The last output of one worker, both streams in the order of arrival.
+#[derive(Debug)]
+pub struct Tail {
+    bytes: Mutex<VecDeque<u8>>,
+    kept: usize,
+}
+
+impl Tail {
+    pub fn new(kept: usize) -> Arc<Tail> {
+        Arc::new(Tail { bytes: Mutex::new(VecDeque::new()), kept })
+    }
+
+    fn add(&self, bytes: &[u8]) {
+        let mut kept = self.bytes.lock();
+        kept.extend(bytes);
+        let surplus = kept.len().saturating_sub(self.kept);
+        kept.drain(..surplus);
+    }
+
+    pub fn text(&self) -> String {
+        let bytes: Vec<u8> = self.bytes.lock().iter().copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// The read end of one pipe.
+struct Source {
+    pipe: OwnedFd,
+    stream: Stream,
+    prefix: String,
+    tail: Arc<Tail>,
+    state: Mutex<Lines>,
+}
+
+#[derive(Default)]
+struct Lines {
+    partial: Vec<u8>,
+    /// Prefixed lines that wait to be written.
+    ready: Vec<u8>,
+    ended: bool,
+}
+
+impl Source {
+    /// Takes in what the pipe holds now; true while it may bring more.
+    fn read(&self) -> bool {
+        let mut state = self.state.lock();
+        let mut bytes = [0u8; 16 << 10];
+        // Bounded, so that one loud worker does not keep the others from being heard.
+        for _ in 0..16 {
+            match rustix::io::read(&self.pipe, &mut bytes) {
+                Ok(0) => {
+                    state.ended = true;
+                    state.end_line(&self.prefix);
+                    return false;
+                }
+                Ok(count) => {
+                    self.tail.add(&bytes[..count]);
+                    state.add(&self.prefix, &bytes[..count]);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return !state.ended,
+            }
+        }
+        true
+    }
+}
+
+impl Lines {
+    fn add(&mut self, prefix: &str, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.partial.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || self.partial.len() >= LINE_BYTES_MAX {
+                self.end_line(prefix);
+            }
+        }
+    }
+
+    fn end_line(&mut self, prefix: &str) {
+        if self.partial.is_empty() {
+            return;
+        }
+        self.ready.extend_from_slice(prefix.as_bytes());
+        self.ready.append(&mut self.partial);
+        if self.ready.last() != Some(&b'\n') {
+            self.ready.push(b'\n');
+        }
+    }
+}
+
+struct Reader {
+    poller: Poller,
+    sources: Mutex<HashMap<u64, Arc<Source>>>,
+    next: AtomicU64,
+}
+
+/// The one reader of this process.
+fn reader() -> io::Result<&'static Reader> {
+    static READER: OnceLock<Reader> = OnceLock::new();
+    if let Some(reader) = READER.get() {
+        return Ok(reader);
+    }
+    let made = Reader { poller: Poller::new()?, sources: Mutex::default(), next: AtomicU64::new(1) };
+    let mut first = false;
+    let reader = READER.get_or_init(|| {
+        first = true;
+        made
+    });
+    if first {
+        std::thread::Builder::new().name("clutch-output".to_owned()).spawn(move || reader.run())?;
+    }
+    Ok(reader)
+}
+
+impl Reader {
+    fn run(&self) {
+        sys::block_signals();
+        let mut tokens = Vec::new();
+        while self.poller.wait(&mut tokens, None).is_ok() {
+            for token in tokens.drain(..) {
+                let Some(source) = self.sources.lock().get(&token).cloned() else { continue };
+                let more = source.read();
+                let ready = std::mem::take(&mut source.state.lock().ready);
+                write_out(source.stream, &ready);
+                if !more {
+                    self.poller.remove(source.pipe.as_fd());
+                    self.sources.lock().remove(&token);
+                }
+            }
+        }
+    }
+}
+
+/// Writes to our own stdout or stderr; whoever closed it does not want it.
+fn write_out(stream: Stream, bytes: &[u8]) {
+    let result = match stream {
+        Stream::Out => io::stdout().lock().write_all(bytes).and_then(|()| io::stdout().lock().flush()),
+        Stream::Err => io::stderr().lock().write_all(bytes),
+    };
+    drop(result);
+}
+
+/// The pipes of one worker as the dispatcher holds them.
+pub struct Output {
+    sources: Vec<Arc<Source>>,
+    pub tail: Arc<Tail>,
+}
+
+impl Output {
+    /// Makes two pipes; returns the write ends for stdout and stderr.
+    pub fn open(prefix: &str, kept: usize) -> io::Result<(Output, OwnedFd, OwnedFd)> {
+        let tail = Tail::new(kept);
+        let (out, out_write) = source(Stream::Out, prefix, &tail)?;
+        let (err, err_write) = source(Stream::Err, prefix, &tail)?;
+        Ok((Output { sources: vec![out, err], tail }, out_write, err_write))
+    }
+
+    /// The last output, with what the pipes still hold.
+    pub fn last(&self) -> String {
+        for source in &self.sources {
+            source.read();
+        }
+        self.tail.text()
+    }
+}
+
+fn source(stream: Stream, prefix: &str, tail: &Arc<Tail>) -> io::Result<(Arc<Source>, OwnedFd)> {
+    let (read, write) = sys::pipe()?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    let state = Mutex::default();
+    let source = Arc::new(Source { pipe: read, stream, prefix: format!("[{prefix}] "), tail: tail.clone(), state });
+    let reader = reader()?;
+    let token = reader.next.fetch_add(1, Ordering::Relaxed);
+    reader.sources.lock().insert(token, source.clone());
+    reader.poller.add(source.pipe.as_fd(), token, false)?;
+    Ok((source, write))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_prefixed_and_pieces_wait_for_their_end() {
+        let mut lines = Lines::default();
+        lines.add("[a/0] ", b"one\ntw");
+        assert_eq!(lines.ready, b"[a/0] one\n");
+        lines.add("[a/0] ", b"o\n");
+        assert_eq!(lines.ready, b"[a/0] one\n[a/0] two\n");
+    }
+
+    #[test]
+    fn failure_8_only_the_last_bytes_are_kept() {
+        let tail = Tail::new(8);
+        tail.add(&[b'x'; 1 << 20]);
+        tail.add(b"the end!");
+        assert_eq!(tail.text(), "the end!");
+    }
+}

@@ -1,0 +1,239 @@
+//! The zygote as a process: how it is started, told to fork, and ended.
+//!
+//! It is started by posix_spawn with its control socket as standard input, so that nothing runs between fork and exec.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use super::output::Output;
+use crate::config::PoolConfig;
+use crate::link::{Filled, Inbox, Outbox};
+use crate::pool::state::WorkerKey;
+use crate::sys::{self, Fate};
+use crate::wire::{self, Kind, WIRE_VERSION};
+use crate::work::Codec;
+
+/// What the zygote runs. The package is that of the pool's own interpreter.
+const ENTRY: &str = "from clutch._worker.zygote import main; main()";
+
+/// Token of the control socket in the pool's poller.
+pub const CONTROL: u64 = u64::MAX - 1;
+
+/// First frame of a zygote.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Hello {
+    pub clutch: String,
+    pub wire: u32,
+    /// `3.13.5`
+    pub python: String,
+    /// `cpython-313t`: what code by value is bound to.
+    pub tag: String,
+    pub pid: i32,
+}
+
+/// What the zygote has to say after loading.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Up {
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Profile and numbers when the policy changed them.
+    pub shape: Option<crate::config::Shape>,
+    #[serde(flatten)]
+    pub rest: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Failed {
+    reason: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Forked {
+    pid: i32,
+    error: Option<String>,
+}
+
+/// News of one child, as the zygote tells it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct FateNews {
+    pub what: String,
+    pub value: i32,
+}
+
+impl FateNews {
+    pub fn of(fate: Fate) -> FateNews {
+        let (what, value) = match fate {
+            Fate::Exited(code) => ("exited", code),
+            Fate::Signaled(signal) => ("signaled", signal),
+            Fate::Stopped => ("stopped", 0),
+            Fate::Continued => ("continued", 0),
+        };
+        FateNews { what: what.to_owned(), value }
+    }
+
+    fn fate(&self) -> Option<Fate> {
+        Some(match self.what.as_str() {
+            "exited" => Fate::Exited(self.value),
+            "signaled" => Fate::Signaled(self.value),
+            "stopped" => Fate::Stopped,
+            "continued" => Fate::Continued,
+            _ => return None,
+        })
+    }
+}
+
+/// What a zygote said.
+#[derive(Debug)]
+pub enum Said {
+    Hello(Hello),
+    Up(Box<Up>),
+    Failed(String),
+    Forked { worker: WorkerKey, pid: i32, error: Option<String> },
+    Fate { worker: WorkerKey, fate: Fate },
+}
+
+/// The dispatcher's hold on one zygote.
+pub struct Zygote {
+    pub generation: u32,
+    pub pid: i32,
+    child: Child,
+    control: OwnedFd,
+    outbox: Outbox,
+    inbox: Inbox,
+    output: Output,
+    pub hello: Option<Hello>,
+}
+
+impl Zygote {
+    /// Starts one and tells it what to load.
+    pub fn start(config: &PoolConfig, generation: u32) -> io::Result<Zygote> {
+        let (ours, theirs) = sys::socket_pair()?;
+        let prefix = format!("{}/zygote", config.name);
+        let (output, out, err) = Output::open(&prefix, config.output_kept_bytes)?;
+        let child = Command::new(&config.python)
+            .args(["-P", "-c", ENTRY])
+            .envs(&config.env)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::from(out))
+            .stderr(Stdio::from(err))
+            .spawn()?;
+        let pid = child.id() as i32;
+        let (outbox, inbox) = (Outbox::default(), Inbox::default());
+        let zygote = Zygote { generation, pid, child, control: ours, outbox, inbox, output, hello: None };
+        zygote.say(Kind::Launch, 0, &launch(config, generation));
+        Ok(zygote)
+    }
+
+    pub fn control(&self) -> &OwnedFd {
+        &self.control
+    }
+
+    fn say(&self, kind: Kind, id: u64, json: &serde_json::Value) {
+        let text = json.to_string();
+        self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, text.as_bytes()));
+        self.flush();
+    }
+
+    /// Writes what waits. A zygote that is gone is seen by the end of its socket.
+    fn flush(&self) {
+        let _ = self.outbox.flush(self.control.as_fd(), true);
+    }
+
+    /// Tells it to fork; the descriptors are the worker's link, board, stdout and stderr.
+    pub fn fork(&self, worker: WorkerKey, nr: u32, descriptors: Vec<OwnedFd>) {
+        let json = serde_json::json!({"nr": nr, "generation": self.generation}).to_string();
+        self.outbox.push(|out| {
+            out.attach(descriptors);
+            wire::put_simple(&mut out.bytes, Kind::Fork, u64::from(worker), Codec::Json, json.as_bytes());
+        });
+        self.flush();
+    }
+
+    pub fn kill_worker(&self, worker: WorkerKey) {
+        self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Empty, &[]));
+        self.flush();
+    }
+
+    /// Reads once; what it said, or none at its end.
+    pub fn read(&mut self) -> Option<Vec<Said>> {
+        match self.inbox.fill(self.control.as_fd(), false) {
+            Ok(Filled::Bytes) => {}
+            Ok(Filled::Nothing) => return Some(Vec::new()),
+            Ok(Filled::End) | Err(_) => return None,
+        }
+        let mut said = Vec::new();
+        loop {
+            match self.inbox.next() {
+                Ok(Some(received)) => said.extend(understand(&received.frame)),
+                Ok(None) => return Some(said),
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Ends it and what it started, and reaps it. Returns how it ended.
+    pub fn end(mut self) -> String {
+        // The end of the control socket tells it to kill its workers' groups and exit; loading, it is killed.
+        if self.hello.is_none() {
+            let _ = self.child.kill();
+        }
+        drop(std::mem::replace(&mut self.control, sys::event_fd().unwrap_or_else(|_| sys::adopt(-1))));
+        let status = wait_briefly(&mut self.child);
+        let last = self.output.last();
+        let last = last.trim_end();
+        if last.is_empty() { status } else { format!("{status}; its last output:\n{last}") }
+    }
+
+    /// Kills it at once.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+/// A zygote that was told to end does so within milliseconds; one that does not is killed.
+fn wait_briefly(child: &mut Child) -> String {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_millis(1000);
+    if let Ok(pidfd) = sys::pidfd(child.id() as i32)
+        && !matches!(sys::wait_readable(pidfd.as_fd(), Some(deadline)), Ok(true))
+    {
+        let _ = child.kill();
+    }
+    match child.wait() {
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn launch(config: &PoolConfig, generation: u32) -> serde_json::Value {
+    serde_json::json!({
+        "pool": config.name,
+        "generation": generation,
+        "wire": WIRE_VERSION,
+        "clutch": env!("CARGO_PKG_VERSION"),
+        "start": config.start,
+        "shape": config.shape,
+        "payload_bytes_max": config.payload_bytes_max,
+        "launch": config.launch,
+    })
+}
+
+fn understand(frame: &wire::Frame<'_>) -> Option<Said> {
+    let worker = frame.head.id as WorkerKey;
+    Some(match frame.head.kind {
+        Kind::Hello => Said::Hello(serde_json::from_slice(frame.payload).ok()?),
+        Kind::Up => Said::Up(Box::new(serde_json::from_slice(frame.payload).ok()?)),
+        Kind::Failed => Said::Failed(serde_json::from_slice::<Failed>(frame.payload).ok()?.reason),
+        Kind::Forked => {
+            let forked: Forked = serde_json::from_slice(frame.payload).ok()?;
+            Said::Forked { worker, pid: forked.pid, error: forked.error }
+        }
+        Kind::Fate => {
+            let fate = serde_json::from_slice::<FateNews>(frame.payload).ok()?.fate()?;
+            Said::Fate { worker, fate }
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,353 @@
+//! Calls to the kernel about descriptors, shared memory and processes. The only file of this crate with `unsafe`.
+//!
+//! Everything here is a thin, safe door: shared mappings are exposed as atomics and copies.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
+
+/// Most descriptors received by one call; more than any frame carries.
+const DESCRIPTORS_MAX: usize = 16;
+
+/// A pair of connected stream sockets, closed on exec.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// A pipe, closed on exec: (read end, write end).
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
+}
+
+/// An eventfd that does not block: written to wake whoever polls it.
+pub fn event_fd() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+pub fn signal_event(fd: BorrowedFd<'_>) {
+    // A full counter means that the reader has been woken already.
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+pub fn clear_event(fd: BorrowedFd<'_>) {
+    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+}
+
+/// Sends bytes and descriptors; `wait` says whether a full socket blocks. Returns the number of bytes sent.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], wait: bool) -> io::Result<usize> {
+    let flags = SendFlags::NOSIGNAL | if wait { SendFlags::empty() } else { SendFlags::DONTWAIT };
+    if fds.is_empty() {
+        return Ok(rustix::net::send(socket, bytes, flags)?);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("too many descriptors for one message"));
+    }
+    Ok(rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
+}
+
+/// Receives bytes, and descriptors into `fds`. 0 is the end of the stream.
+pub fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    fds: &mut impl Extend<OwnedFd>,
+    wait: bool,
+) -> io::Result<usize> {
+    let flags = RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let message = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = part {
+            fds.extend(received);
+        }
+    }
+    Ok(message.bytes)
+}
+
+/// Waits until `fd` is readable or the deadline passes; false when it passed.
+pub fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> io::Result<bool> {
+    let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now())).map(timespec);
+    let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+    Ok(rustix::event::poll(&mut polled, timeout.as_ref())? > 0)
+}
+
+/// A duration as the kernel wants it.
+pub fn timespec(duration: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos() as _ }
+}
+
+/// Anonymous shared memory that can be passed to another process and never shrinks.
+pub fn shared_memory(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, bytes as u64)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+/// A shared mapping of a whole memfd.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain shared memory without thread affinity; access goes through atomics and copies below.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `fd`, which must be at least that long and sealed against shrinking (checked).
+    pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        let size = rustix::fs::fstat(fd)?.st_size as usize;
+        let sealed = rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
+        if size < len || !sealed || len == 0 {
+            return Err(io::Error::other("shared memory that is too short or may shrink"));
+        }
+        // SAFETY: a fresh shared mapping at an address that the kernel chooses; the file cannot shrink below `len`.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd, 0)?
+        };
+        NonNull::new(start.cast()).map(|start| Mapping { start, len }).ok_or_else(|| io::Error::other("mmap at 0"))
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The atomic word at byte offset `4 * index`.
+    pub fn word(&self, index: usize) -> &AtomicU32 {
+        assert!((index + 1) * 4 <= self.len, "a word outside of its mapping");
+        // SAFETY: in bounds (checked), aligned (mappings are page-aligned), and only ever accessed as an atomic.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(index * 4).cast()) }
+    }
+
+    /// Address of the byte at `offset`, for buffers that user code writes to.
+    pub fn address(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.len, "an offset outside of its mapping");
+        // SAFETY: within the mapping or one past its end (checked).
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+
+    /// `len` bytes at `offset`. The other process has handed them over and writes them no more.
+    pub fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "bytes outside of their mapping");
+        // SAFETY: in bounds (checked); ownership of a region passes with the frame that names it.
+        unsafe { std::slice::from_raw_parts(self.address(offset), len) }
+    }
+
+    /// Copies `bytes` to `offset`.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len), "a write outside of its mapping");
+        // SAFETY: in bounds (checked); the writer owns the region until it sends the frame that names it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(offset), bytes.len()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing borrows from it any more.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Takes over a descriptor that this process was given by number.
+pub fn adopt(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller hands over the one owner of this number.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Makes `fd` refer to `/dev/null`, so that its owner may still close the number.
+pub fn blank(fd: RawFd) {
+    if let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
+        // SAFETY: dup2 onto a number that some OwnedFd in this process keeps owning.
+        unsafe { libc::dup2(null.as_raw_fd(), fd) };
+    }
+}
+
+/// A descriptor of the process itself: readable when it ends.
+pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("pid 0"))?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Kills a whole process group.
+pub fn kill_group(pid: i32) {
+    if let Some(group) = Pid::from_raw(pid) {
+        // The group may be gone already.
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Kills one child that is not reaped yet (its pid cannot have been given to another).
+pub fn kill_one(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = rustix::process::kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Blocks SIGCHLD in this thread and returns a descriptor that becomes readable when one is pending.
+pub fn child_signals() -> io::Result<OwnedFd> {
+    let mask = signal_set(&[libc::SIGCHLD]);
+    // SAFETY: both calls only read the mask.
+    let fd = unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, &mask, std::ptr::null_mut());
+        libc::signalfd(-1, &mask, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(adopt(fd)) }
+}
+
+/// Empties a descriptor of [`child_signals`].
+pub fn clear_child_signals(fd: BorrowedFd<'_>) {
+    let mut bytes = [0u8; 128 * 4];
+    while rustix::io::read(fd, &mut bytes).is_ok_and(|n| n > 0) {}
+}
+
+/// Lets SIGCHLD through again, in a forked child.
+pub fn unblock_child_signals() {
+    let mask = signal_set(&[libc::SIGCHLD]);
+    // SAFETY: only reads the mask.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &mask, std::ptr::null_mut()) };
+}
+
+/// Blocks every signal in this thread: signals belong to Python's main thread.
+pub fn block_signals() {
+    // SAFETY: fills and reads a local mask.
+    unsafe {
+        let mut mask = MaybeUninit::uninit();
+        libc::sigfillset(mask.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, mask.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+fn signal_set(signals: &[i32]) -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set before it is read.
+    unsafe {
+        let mut mask = MaybeUninit::uninit();
+        libc::sigemptyset(mask.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(mask.as_mut_ptr(), *signal);
+        }
+        mask.assume_init()
+    }
+}
+
+/// What became of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Exited(i32),
+    Signaled(i32),
+    Stopped,
+    Continued,
+}
+
+/// The next child with news, without reaping it: (pid, fate).
+pub fn next_fate() -> Option<(i32, Fate)> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: waitid fills `info`, which is zeroed before, so that si_pid is 0 when there is no news.
+    let (pid, code, status) = unsafe {
+        if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) != 0 {
+            return None;
+        }
+        let info = info.assume_init();
+        (info.si_pid(), info.si_code, info.si_status())
+    };
+    let fate = match code {
+        _ if pid == 0 => return None,
+        libc::CLD_EXITED => Fate::Exited(status),
+        libc::CLD_STOPPED | libc::CLD_TRAPPED => Fate::Stopped,
+        libc::CLD_CONTINUED => Fate::Continued,
+        _ => Fate::Signaled(status),
+    };
+    Some((pid, fate))
+}
+
+/// Takes note of what [`next_fate`] reported of this child, reaping it when it has ended.
+pub fn acknowledge(pid: i32, fate: Fate) {
+    let option = match fate {
+        Fate::Stopped => libc::WSTOPPED,
+        Fate::Continued => libc::WCONTINUED,
+        _ => libc::WEXITED,
+    };
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: waitid fills `info`, which is not read.
+    unsafe { libc::waitid(libc::P_PID, pid as u32, info.as_mut_ptr(), option | libc::WNOHANG) };
+}
+
+/// Raises the soft limit of descriptors to at least `needed`; returns the limits before: (soft, hard).
+pub fn raise_descriptor_limit(needed: u64) -> Result<(u64, u64), (u64, u64)> {
+    let old = rustix::process::getrlimit(Resource::Nofile);
+    let (soft, hard) = (old.current.unwrap_or(u64::MAX), old.maximum.unwrap_or(u64::MAX));
+    if soft >= needed {
+        return Ok((soft, hard));
+    }
+    if hard < needed {
+        return Err((soft, hard));
+    }
+    let raised = Rlimit { current: Some(needed.saturating_mul(2).min(hard)), maximum: old.maximum };
+    rustix::process::setrlimit(Resource::Nofile, raised).map(|()| (soft, hard)).map_err(|_| (soft, hard))
+}
+
+/// An epoll instance with `u64` tokens.
+#[derive(Debug)]
+pub struct Poller(OwnedFd);
+
+impl Poller {
+    pub fn new() -> io::Result<Poller> {
+        Ok(Poller(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    pub fn add(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
+        use rustix::event::epoll::{EventData, EventFlags, add};
+        let flags = EventFlags::IN | if write { EventFlags::OUT } else { EventFlags::empty() };
+        Ok(add(&self.0, fd, EventData::new_u64(token), flags)?)
+    }
+
+    pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
+        use rustix::event::epoll::{EventData, EventFlags, modify};
+        let flags = EventFlags::IN | if write { EventFlags::OUT } else { EventFlags::empty() };
+        Ok(modify(&self.0, fd, EventData::new_u64(token), flags)?)
+    }
+
+    pub fn remove(&self, fd: BorrowedFd<'_>) {
+        // Not being registered is what the caller wants.
+        let _ = rustix::event::epoll::delete(&self.0, fd);
+    }
+
+    /// Tokens of what is ready; none when the deadline passed or a signal came.
+    pub fn wait(&self, tokens: &mut Vec<u64>, deadline: Option<Instant>) -> io::Result<()> {
+        use rustix::event::epoll::{Event, EventData, EventFlags, wait};
+        tokens.clear();
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 64];
+        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        match wait(&self.0, &mut events[..], timeout.as_ref()) {
+            Ok(ready) => tokens.extend(events[..ready].iter().map(|event| event.data.u64())),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        Ok(())
+    }
+
+    pub fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}

@@ -1,0 +1,337 @@
+//! Bytes to frames and back: the format that the dispatcher, the zygotes and the workers speak.
+//!
+//! A frame is a 16-byte head and a body, little-endian. docs/wire.md shows it field by field, and
+//! tests/golden/wire.json fixes its bytes for every kind. This file knows no file descriptors and no I/O.
+
+use thiserror::Error;
+
+use crate::work::{Codec, Failure};
+
+/// Raised when the meaning of any byte changes; both ends of a link must have the same.
+pub const WIRE_VERSION: u32 = 1;
+
+/// Bytes of a frame's head.
+pub const HEAD_BYTES: usize = 16;
+
+/// Largest body of a frame; larger payloads travel in regions.
+pub const FRAME_BYTES_MAX: usize = 4 << 20;
+
+/// Payload parts longer than this go into a region instead of the frame.
+pub const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Most regions that one frame refers to.
+pub const REGIONS_MAX: usize = 255;
+
+/// Chunks that the producer of a stream may send before it is given credit.
+pub const STREAM_WINDOW: u32 = 16;
+
+/// No deadline, in the field that counts microseconds.
+pub const NO_TIMEOUT: u64 = u64::MAX;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WireError {
+    #[error("unknown frame kind {0}")]
+    Kind(u8),
+    #[error("unknown codec {0}")]
+    Codec(u8),
+    #[error("a frame of {given} bytes; at most {allowed} are allowed")]
+    TooLong { given: usize, allowed: usize },
+    #[error("a {kind:?} frame is {missing} bytes short")]
+    Short { kind: Kind, missing: usize },
+    #[error("region {0} was never announced, or is shorter than the frame says")]
+    Region(u32),
+    #[error("a descriptor frame came without its descriptor")]
+    Descriptor,
+    #[error("text that is not UTF-8, or JSON that does not parse: {0}")]
+    Text(String),
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// First frame of a zygote and of a worker: versions, as JSON.
+    Hello = 1,
+    /// The worker takes work from now on; JSON.
+    Ready = 2,
+    /// id is a function id, the payload its name or its pickle; precedes the first call of it on a link.
+    Define = 3,
+    Call = 4,
+    /// User code has started (sent only for calls that carry `WANT_BEGUN`).
+    Begun = 5,
+    /// One value of a stream, in either direction.
+    Chunk = 6,
+    /// The reader of a stream takes so many chunks more.
+    Credit = 7,
+    /// Nobody waits for the answer any more.
+    Cancel = 8,
+    Result = 9,
+    Failure = 10,
+    /// Announces a region: id, size, and the descriptor beside it. Size 0: forget it.
+    Descriptor = 11,
+    /// Take no more; finish; end.
+    Drain = 12,
+    /// Figures, as JSON, in either direction.
+    Stats = 13,
+    /// To the zygote: what to load; JSON.
+    Launch = 32,
+    /// From the zygote: loaded; JSON.
+    Up = 33,
+    /// From the zygote: loading failed; JSON.
+    Failed = 34,
+    /// To the zygote: fork one worker; JSON, with four descriptors.
+    Fork = 35,
+    /// From the zygote: id is the worker's key; JSON.
+    Forked = 36,
+    /// From the zygote: a worker ended, stopped or continued; JSON.
+    Fate = 37,
+    /// To the zygote: id is a worker's key; its group is killed.
+    Kill = 38,
+}
+
+impl Kind {
+    pub fn from_u8(value: u8) -> Result<Kind, WireError> {
+        use Kind::*;
+        const ALL: [Kind; 20] = [
+            Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats, Launch,
+            Up, Failed, Fork, Forked, Fate, Kill,
+        ];
+        ALL.into_iter().find(|kind| *kind as u8 == value).ok_or(WireError::Kind(value))
+    }
+
+    /// Bytes between the region references and the payload.
+    pub fn fixed_bytes(self) -> usize {
+        match self {
+            Kind::Call => 16,
+            Kind::Credit => 4,
+            Kind::Result | Kind::Failure | Kind::Descriptor => 8,
+            _ => 0,
+        }
+    }
+
+    /// Descriptors that travel beside the frame.
+    pub fn descriptors(self, size: u64) -> usize {
+        match self {
+            Kind::Descriptor if size > 0 => 1,
+            Kind::Fork => FORK_DESCRIPTORS,
+            _ => 0,
+        }
+    }
+}
+
+/// Link, board, standard output, standard error: what a new worker gets.
+pub const FORK_DESCRIPTORS: usize = 4;
+
+/// Bits of the head's flags. The upper four bits of a call's flags are its `WorkKind`.
+pub mod flag {
+    pub const WANT_BEGUN: u8 = 1;
+    pub const HAS_INPUT: u8 = 2;
+    /// The body of the payload lies in the first region; nothing is inline.
+    pub const KIND_SHIFT: u8 = 4;
+}
+
+/// A reference to a region's first `len` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionRef {
+    pub id: u32,
+    pub len: u64,
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub kind: Kind,
+    pub codec: Codec,
+    pub regions: u8,
+    pub flags: u8,
+    pub id: u64,
+}
+
+/// One frame as it lies in a read buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    pub head: Head,
+    regions: &'a [u8],
+    fixed: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+impl<'a> Frame<'a> {
+    /// The first frame in `bytes` and its length, or none while it is not whole.
+    pub fn parse(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, WireError> {
+        if bytes.len() < HEAD_BYTES {
+            return Ok(None);
+        }
+        let body_bytes = u32_at(bytes, 0) as usize;
+        if body_bytes > FRAME_BYTES_MAX {
+            return Err(WireError::TooLong { given: body_bytes, allowed: FRAME_BYTES_MAX });
+        }
+        let kind = Kind::from_u8(bytes[4])?;
+        let codec = Codec::from_u8(bytes[5]).ok_or(WireError::Codec(bytes[5]))?;
+        let head = Head { kind, codec, regions: bytes[6], flags: bytes[7], id: u64_at(bytes, 8) };
+        let total = HEAD_BYTES + body_bytes;
+        if bytes.len() < total {
+            return Ok(None);
+        }
+        let body = &bytes[HEAD_BYTES..total];
+        let region_bytes = head.regions as usize * 16;
+        let needed = region_bytes + kind.fixed_bytes();
+        if body.len() < needed {
+            return Err(WireError::Short { kind, missing: needed - body.len() });
+        }
+        let (regions, rest) = body.split_at(region_bytes);
+        let (fixed, payload) = rest.split_at(kind.fixed_bytes());
+        Ok(Some((Frame { head, regions, fixed, payload }, total)))
+    }
+
+    pub fn regions(&self) -> impl Iterator<Item = RegionRef> + 'a {
+        self.regions.chunks_exact(16).map(|part| RegionRef { id: u32_at(part, 0), len: u64_at(part, 8) })
+    }
+
+    /// Of a call: index of its word on the board.
+    pub fn word(&self) -> u32 {
+        u32_at(self.fixed, 0)
+    }
+
+    /// Of a call: what to run.
+    pub fn function(&self) -> u32 {
+        u32_at(self.fixed, 4)
+    }
+
+    /// Of a call: microseconds until its deadline, or [`NO_TIMEOUT`].
+    pub fn timeout_us(&self) -> u64 {
+        u64_at(self.fixed, 8)
+    }
+
+    /// Of a credit frame.
+    pub fn credit(&self) -> u32 {
+        u32_at(self.fixed, 0)
+    }
+
+    /// Of a result or failure: how long user code ran, in nanoseconds.
+    pub fn run_ns(&self) -> u64 {
+        u64_at(self.fixed, 0)
+    }
+
+    /// Of a descriptor frame: bytes of the region.
+    pub fn size(&self) -> u64 {
+        u64_at(self.fixed, 0)
+    }
+}
+
+/// Appends a frame: head, region references, fixed fields, payload.
+pub fn put(out: &mut Vec<u8>, head: Head, regions: &[RegionRef], fixed: &[u8], payload: &[u8]) {
+    debug_assert_eq!(fixed.len(), head.kind.fixed_bytes());
+    let body_bytes = regions.len() * 16 + fixed.len() + payload.len();
+    out.reserve(HEAD_BYTES + body_bytes);
+    out.extend_from_slice(&(body_bytes as u32).to_le_bytes());
+    out.extend_from_slice(&[head.kind as u8, head.codec as u8, regions.len() as u8, head.flags]);
+    out.extend_from_slice(&head.id.to_le_bytes());
+    for region in regions {
+        out.extend_from_slice(&region.id.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&region.len.to_le_bytes());
+    }
+    out.extend_from_slice(fixed);
+    out.extend_from_slice(payload);
+}
+
+/// Fixed fields of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallFields {
+    pub word: u32,
+    pub function: u32,
+    pub timeout_us: u64,
+}
+
+impl CallFields {
+    pub fn bytes(&self) -> [u8; 16] {
+        let mut fixed = [0; 16];
+        fixed[0..4].copy_from_slice(&self.word.to_le_bytes());
+        fixed[4..8].copy_from_slice(&self.function.to_le_bytes());
+        fixed[8..16].copy_from_slice(&self.timeout_us.to_le_bytes());
+        fixed
+    }
+}
+
+/// Appends a frame that is only a head and, perhaps, a payload.
+pub fn put_simple(out: &mut Vec<u8>, kind: Kind, id: u64, codec: Codec, payload: &[u8]) {
+    put(out, Head { kind, codec, regions: 0, flags: 0, id }, &[], &[], payload);
+}
+
+/// Appends a credit frame.
+pub fn put_credit(out: &mut Vec<u8>, id: u64, credit: u32) {
+    let head = Head { kind: Kind::Credit, codec: Codec::Empty, regions: 0, flags: 0, id };
+    put(out, head, &[], &credit.to_le_bytes(), &[]);
+}
+
+/// Appends the announcement of a region (`size` 0: it is gone).
+pub fn put_descriptor(out: &mut Vec<u8>, region: u32, size: u64) {
+    let head = Head { kind: Kind::Descriptor, codec: Codec::Empty, regions: 0, flags: 0, id: region as u64 };
+    put(out, head, &[], &size.to_le_bytes(), &[]);
+}
+
+/// The body of a failure frame: a tag, then its fields, each with its length before it.
+pub fn encode_failure(failure: &Failure) -> Vec<u8> {
+    let fields: (u8, Vec<&[u8]>) = match failure {
+        Failure::Raised { type_name, message, traceback, pickled } => {
+            (1, vec![type_name.as_bytes(), message.as_bytes(), traceback.as_bytes(), pickled])
+        }
+        Failure::Encode { type_name, message, traceback } => {
+            (2, vec![type_name.as_bytes(), message.as_bytes(), traceback.as_bytes()])
+        }
+        Failure::BadArguments { message, detail } => (3, vec![message.as_bytes(), detail.as_bytes()]),
+        Failure::NoSuchTool { message } => (4, vec![message.as_bytes()]),
+        Failure::Poisoned { message } => (5, vec![message.as_bytes()]),
+        Failure::Config { message } => (6, vec![message.as_bytes()]),
+        Failure::WorkerLost { message, .. } => (7, vec![message.as_bytes()]),
+    };
+    let mut out = vec![fields.0];
+    for field in fields.1 {
+        out.extend_from_slice(&(field.len() as u32).to_le_bytes());
+        out.extend_from_slice(field);
+    }
+    out
+}
+
+/// Reads what [`encode_failure`] wrote.
+pub fn decode_failure(bytes: &[u8]) -> Result<Failure, WireError> {
+    let short = |missing| WireError::Short { kind: Kind::Failure, missing };
+    let (tag, mut rest) = bytes.split_first().ok_or(short(1))?;
+    let mut field = || -> Result<Vec<u8>, WireError> {
+        if rest.len() < 4 {
+            return Err(short(4 - rest.len()));
+        }
+        let len = u32_at(rest, 0) as usize;
+        let body = rest.get(4..4 + len).ok_or(short(len))?;
+        rest = &rest[4 + len..];
+        Ok(body.to_vec())
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(match tag {
+        1 => Failure::Raised {
+            type_name: text(field()?),
+            message: text(field()?),
+            traceback: text(field()?),
+            pickled: field()?,
+        },
+        2 => Failure::Encode { type_name: text(field()?), message: text(field()?), traceback: text(field()?) },
+        3 => Failure::BadArguments { message: text(field()?), detail: text(field()?) },
+        4 => Failure::NoSuchTool { message: text(field()?) },
+        5 => Failure::Poisoned { message: text(field()?) },
+        6 => Failure::Config { message: text(field()?) },
+        other => return Err(WireError::Kind(*other)),
+    })
+}

@@ -1,0 +1,191 @@
+//! The waist: everything that arrives becomes [`Work`], everything that comes back is an [`Outcome`] or a [`Refusal`].
+//!
+//! Owns the values that cross the pool's only door. Assumes nothing of how work is run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use thiserror::Error;
+
+use crate::region::Lease;
+
+/// Names one piece of work for as long as its pool knows it. Never reused within a pool.
+pub type WorkId = u64;
+
+/// Index into the pool's table of functions.
+pub type FunctionId = u32;
+
+/// How the bytes of a payload are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Codec {
+    /// No value at all: the end of a stream, an empty control frame.
+    Empty = 0,
+    /// Tagged scalars and tuples of them, see docs/wire.md.
+    Plain = 1,
+    /// Python pickle, protocol 5; its buffers may lie in regions.
+    Pickle = 2,
+    /// UTF-8 JSON, as a network front brought it. Never unpickled.
+    Json = 3,
+    /// A function by the name it has in the target.
+    Name = 4,
+    /// One `bytes` object, as it is; the only content of its payload.
+    Bytes = 5,
+    /// Pairs of index and item of a mapped batch (see docs/wire.md, "batch").
+    Batch = 6,
+}
+
+impl Codec {
+    pub fn from_u8(value: u8) -> Option<Codec> {
+        Some(match value {
+            0 => Codec::Empty,
+            1 => Codec::Plain,
+            2 => Codec::Pickle,
+            3 => Codec::Json,
+            4 => Codec::Name,
+            5 => Codec::Bytes,
+            6 => Codec::Batch,
+            _ => return None,
+        })
+    }
+}
+
+/// Encoded values: bytes within the frame, and parts that lie in shared memory.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    pub codec: Codec,
+    pub inline: Vec<u8>,
+    /// Large parts in order. With `inline` empty and one lease, the lease is the body.
+    pub leases: Vec<Arc<Lease>>,
+}
+
+impl Payload {
+    pub fn new(codec: Codec, inline: Vec<u8>) -> Payload {
+        Payload { codec, inline, leases: Vec::new() }
+    }
+
+    pub fn empty() -> Payload {
+        Payload::new(Codec::Empty, Vec::new())
+    }
+
+    /// The body as one slice: the inline bytes, or the first region when the body itself was too large for a frame.
+    pub fn body(&self) -> &[u8] {
+        match self.leases.first() {
+            Some(lease) if self.inline.is_empty() => lease.bytes(),
+            _ => &self.inline,
+        }
+    }
+
+    pub fn bytes_total(&self) -> u64 {
+        self.inline.len() as u64 + self.leases.iter().map(|lease| lease.len() as u64).sum::<u64>()
+    }
+}
+
+/// The adapter in the worker that the work is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WorkKind {
+    Call = 0,
+    Request = 1,
+    Connection = 2,
+    Job = 3,
+}
+
+/// One unit in.
+pub struct Work {
+    pub kind: WorkKind,
+    pub function: FunctionId,
+    pub payload: Payload,
+    /// The instant after which nobody waits for the answer.
+    pub deadline: Option<Instant>,
+    /// −9..=9, larger first.
+    pub priority: i8,
+    /// The payload holds code by value, which only the same Python version can read.
+    pub by_value: bool,
+    /// Chunks follow (an inbound stream).
+    pub has_input: bool,
+    /// Called with the answer, exactly once.
+    pub reply: Arc<dyn Reply>,
+}
+
+/// Where the answer of one piece of work goes. Called from the thread that learned of it: it must not block.
+pub trait Reply: Send + Sync {
+    /// One value of a stream. The producer sends no more of them than it was given credit for.
+    fn chunk(&self, payload: Payload);
+    /// The end, exactly once.
+    fn finish(&self, outcome: Outcome);
+    /// User code has started on it; only called when the work asked to know.
+    fn begun(&self) {}
+    /// The work has left the lobby of a pool with `overflow = "block"`.
+    fn admitted(&self) {}
+}
+
+/// What came of a piece of work.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The value; of a stream: its end, `Codec::Empty`.
+    Value(Payload),
+    /// User code, or its worker, failed.
+    Failure(Arc<Failure>),
+    /// It was taken and then could not be run: expired, draining, cancelled.
+    Refused(Refusal),
+}
+
+/// Where a deadline passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    Queue,
+    Running,
+}
+
+impl Where {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Where::Queue => "queue",
+            Where::Running => "running",
+        }
+    }
+}
+
+/// Why something failed. The names are those of the wire and of `RemoteError.kind`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// The user's code raised.
+    #[error("{type_name}: {message}")]
+    Raised { type_name: String, message: String, traceback: String, pickled: Vec<u8> },
+    /// The result (or the exception) could not be encoded.
+    #[error("the result cannot be encoded: {message}")]
+    Encode { type_name: String, message: String, traceback: String },
+    /// The arguments could not be decoded or do not fit. `detail` is a JSON array of problems, or empty.
+    #[error("bad arguments: {message}")]
+    BadArguments { message: String, detail: String },
+    #[error("no such tool: {message}")]
+    NoSuchTool { message: String },
+    /// The worker died while it ran the work.
+    #[error("{message}")]
+    WorkerLost { message: String, worker_pid: i32, signal: Option<i32>, exit_code: Option<i32>, output: String },
+    /// The work killed too many workers.
+    #[error("{message}")]
+    Poisoned { message: String },
+    /// The pool cannot start its workers; the reason is the user's to mend.
+    #[error("{message}")]
+    Config { message: String },
+}
+
+/// Why work was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("pool '{pool}' is full: {queued} wait, {limit} are allowed; retry later, or raise queue.limit, or set queue.overflow = \"block\"")]
+    Overloaded { pool: String, queued: usize, limit: usize },
+    #[error("pool '{pool}' is draining and takes no more work")]
+    Draining { pool: String },
+    #[error("the deadline passed (where: {})", .at.as_str())]
+    Expired { at: Where, stacks: String },
+    #[error("cancelled")]
+    Cancelled,
+    #[error("pool '{pool}' is closed")]
+    Closed { pool: String },
+    /// No worker of the pool can start; the reason is the last start's.
+    #[error("{reason}")]
+    Failing { pool: String, reason: String },
+}
