@@ -1,0 +1,169 @@
+"""`clutch call`: one call of a tool, to a running server or to a pool started just for it.
+
+Both go over HTTP: a pool of our own gets a front on a free loopback port and a token, so that arguments, streams and
+errors have one path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import click
+
+from clutch.cli.flags import pool_flags, pool_options
+
+URL = "http://127.0.0.1:8080"
+OWN_POOL = "call"
+STREAM = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    url: str
+    token: str | None
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.argument("tool", metavar="[POOL.]TOOL")
+@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
+@click.option("--url", default=URL, show_default=True, envvar="CLUTCH_URL", help="The server's http front.")
+@click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says.")
+@click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")
+@click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
+@pool_flags
+def call(
+    tool: str,
+    arguments: tuple[str, ...],
+    body: str | None,
+    url: str,
+    token: str | None,
+    timeout: str | None,
+    target: str | None,
+    **flags: str | None,
+) -> None:
+    """Calls a tool and prints its result as JSON; a stream, one line for each value.
+
+    A VALUE is read as JSON where it is JSON, else as text: size=100, name=Ada, tags='["a","b"]'.
+    """
+    request = _body(arguments, body)
+    options = pool_options(flags)
+    if target is None:
+        if options:
+            raise click.UsageError("flags of a pool need --target")
+        pool, dot, name = tool.partition(".")
+        if not dot:
+            raise click.UsageError(f"which pool? write POOL.{tool}, or give --target")
+        _call(Server(url, token), pool, name, request, timeout)
+        return
+    with _own_server(target, options) as server:
+        _call(server, OWN_POOL, tool.rpartition(".")[2], request, timeout)
+
+
+def _body(arguments: tuple[str, ...], body: str | None) -> bytes:
+    if body is not None:
+        if arguments:
+            raise click.UsageError("either NAME=VALUE or --json, not both")
+        text = click.get_text_stream("stdin").read() if body == "-" else body
+        return text.encode()
+    return json.dumps(dict(_argument(argument) for argument in arguments)).encode()
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+@contextlib.contextmanager
+def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
+    from clutch import _core, config
+    from clutch.pool import Pool
+
+    spec = config.resolve(OWN_POOL, validate=True, folder=Path.cwd(), target=target, **{"workers": 1, **options})
+    token = secrets.token_urlsafe(24)
+    http_options = {option.name: option.default_value(False) for option in config.HTTP.options}
+    http_options |= {"bind": config.ADDRESS.parse("127.0.0.1:0"), "token": token}
+    with Pool.from_spec(spec) as pool:
+        pool.wait_ready(1)
+        fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(config.core_json(config.HTTP, http_options)), None)
+        try:
+            yield Server(f"http://{fronts.http_address()}", token)
+        finally:
+            fronts.stop(spec.values["grace"])
+
+
+def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None) -> None:
+    headers = {"Content-Type": "application/json", "Accept": f"application/json, {STREAM}"}
+    if timeout is not None:
+        headers["Clutch-Timeout"] = timeout
+    if server.token is not None:
+        headers["Authorization"] = f"Bearer {server.token}"
+    connection = _connection(server.url)
+    try:
+        connection.request("POST", f"/pools/{quote(pool, '')}/tools/{quote(tool, '')}", body, headers)
+        _print(connection.getresponse())
+    except (OSError, http.client.HTTPException) as error:
+        hint = "start a server with `clutch run`, or give --target"
+        raise click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}") from error
+    finally:
+        connection.close()
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.UsageError(f"{url!r} is not an http address")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname, parts.port)
+
+
+def _print(answer: http.client.HTTPResponse) -> None:
+    kind = answer.headers.get_content_type()
+    if kind == STREAM and answer.status == 200:
+        for line in answer:
+            _print_line(line)
+        return
+    text = answer.read()
+    if answer.status != 200:
+        raise click.ClickException(_problem(answer.status, text))
+    click.echo(json.dumps(json.loads(text)["result"], ensure_ascii=False))
+
+
+def _print_line(line: bytes) -> None:
+    """One value of a stream: `{"value": …}`; `{"error": problem}` ends it."""
+    if not line.strip():
+        return
+    item = json.loads(line)
+    if "error" in item:
+        raise click.ClickException(_problem_text(item["error"]))
+    if "value" in item:
+        click.echo(json.dumps(item["value"], ensure_ascii=False))
+
+
+def _problem(status: int, text: bytes) -> str:
+    """An RFC 9457 document for people; whatever else came, as it is."""
+    try:
+        problem = json.loads(text)
+    except ValueError:
+        return f"status {status}: {text.decode(errors='replace').strip()}"
+    return _problem_text(problem) if isinstance(problem, dict) else f"status {status}: {problem}"
+
+
+def _problem_text(problem: dict[str, Any]) -> str:
+    head = ": ".join(str(problem[key]) for key in ("title", "detail") if problem.get(key)) or json.dumps(problem)
+    details = [f"  {json.dumps(detail, ensure_ascii=False)}" for detail in problem.get("problems") or ()]
+    traceback = [str(problem["traceback"]).rstrip()] if problem.get("traceback") else []
+    return "\n".join([head, *details, *traceback])

@@ -1,0 +1,52 @@
+"""Flags that several commands share, and those made from the table of a pool's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from clutch.config import POOL, Option
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON rather than text for people.")
+
+
+def log_flags(command: Command) -> Command:
+    level = click.Choice(["debug", "info", "warning", "error"])
+    command = click.option("--log-level", type=level, default="info", show_default=True)(command)
+    form = click.Choice(["text", "json"])
+    return click.option("--log-format", type=form, default="text", show_default=True, help="Logs go to stderr.")(
+        command
+    )
+
+
+def pool_flags(command: Command) -> Command:
+    """`--profile`, `--workers`, `--queue-limit` …: every option of a pool but `target`."""
+    for option in reversed(_flagged()):
+        default = option.default_text or option.default
+        flag = click.option(
+            _flag(option), _parameter(option), metavar="VALUE", help=f"{option.doc} [default: {default}]"
+        )
+        command = flag(command)
+    return command
+
+
+def pool_options(parameters: Mapping[str, str | None]) -> dict[str, Any]:
+    """What `pool_flags` took, as keyword arguments of `config.resolve`."""
+    given = {option.name: (option, parameters[_parameter(option)]) for option in _flagged()}
+    return {name: option.kind.read_text(text) for name, (option, text) in given.items() if text is not None}
+
+
+def _flagged() -> list[Option]:
+    return [option for option in POOL.options if option.name != "target" and not option.later]
+
+
+def _flag(option: Option) -> str:
+    return "--" + option.name.replace(".", "-").replace("_", "-")
+
+
+def _parameter(option: Option) -> str:
+    return "pool_" + option.name.replace(".", "_")

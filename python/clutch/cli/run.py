@@ -1,0 +1,138 @@
+"""`clutch run`: all pools and fronts of a configuration, until a signal.
+
+The order of start and stop is here for this command: pools, fronts, ready; then fronts, pools. The main thread does
+nothing but wait for signals, so that a second one always gets through.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clutch.cli import logs
+from clutch.cli.flags import log_flags
+from clutch.errors import ClutchError, ConfigError
+
+if TYPE_CHECKING:
+    from clutch.config import Config, PoolSpec
+
+
+@click.command()
+@click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
+)
+@click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token.")
+@click.option("--check", is_flag=True, help="Only check the configuration.")
+@log_flags
+def run(
+    config: str | None, settings: tuple[str, ...], insecure: bool, check: bool, log_format: str, log_level: str
+) -> None:
+    """Runs all pools and fronts of CONFIG (default: the nearest clutch.toml).
+
+    INT and TERM stop it in order, running work having its grace; a second one ends everything at once.
+    """
+    from clutch.config import load
+
+    logs.set_up(log_format, log_level)
+    loaded = load(config, settings=settings, insecure=insecure)
+    for warning in loaded.warnings:
+        logs.log.warning(warning)
+    if check:
+        names = ", ".join(pool.name for pool in loaded.pools)
+        click.echo(f"{loaded.file}: no problems; pools: {names}")
+        return
+    raise SystemExit(Server(loaded).serve())
+
+
+class Server:
+    """The life of one `clutch run`."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.stop_asked = threading.Event()
+        self.stopped = threading.Event()
+        self.exit_code = 0
+        self.pools: dict[str, Any] = {}
+        self.fronts: Any = None
+
+    def serve(self) -> int:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        try:
+            self._start()
+            self.stop_asked.wait()
+        finally:
+            threading.Thread(target=self._stop, name="clutch-stop", daemon=True).start()
+            self.stopped.wait()
+        return self.exit_code
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if self.stop_asked.is_set():
+            # The zygotes and workers see our end and go too.
+            os._exit(128 + number)
+        logs.info(f"{signal.Signals(number).name}: stopping; once more ends all at once", signal=number)
+        self.stop_asked.set()
+
+    def _start(self) -> None:
+        from clutch import _core
+        from clutch.pool import Pool
+
+        for spec in self.config.pools:
+            self.pools[spec.name] = Pool.from_spec(spec)
+            logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
+        cores = {name: pool._core for name, pool in self.pools.items()}
+        self.fronts = _core.Fronts(cores, _json(self.config.http), _json(self.config.admin))
+        for front, address in (("http", self.fronts.http_address()), ("admin", self.fronts.admin_address())):
+            if address is not None:
+                logs.info(f"{front}: http://{address}", front=front, address=address)
+        threading.Thread(target=self._announce, name="clutch-ready", daemon=True).start()
+
+    def _announce(self) -> None:
+        """Says when each pool is ready. A pool that can never be ends the run: better now than at the first call."""
+        for spec in self.config.pools:
+            try:
+                self.pools[spec.name].wait_ready(spec.core["shape"]["workers"])
+            except ClutchError as error:
+                if self.stop_asked.is_set():
+                    return
+                logs.log.error("pool %s: %s", spec.name, error)
+                if isinstance(error, ConfigError):
+                    self.exit_code = 2
+                    self.stop_asked.set()
+                    return
+            else:
+                logs.info(f"pool {spec.name}: ready", pool=spec.name, ready=True)
+        logs.info("ready", ready=True)
+
+    def _stop(self) -> None:
+        self.stop_asked.set()
+        try:
+            grace_s = max(spec.values["grace"] for spec in self.config.pools)
+            if self.fronts is not None:
+                self.fronts.stop(grace_s)
+            with ThreadPoolExecutor(max(1, len(self.pools))) as together:
+                list(together.map(lambda pool: pool.shutdown(), self.pools.values()))
+            logs.info("stopped")
+        except Exception:
+            self.exit_code = self.exit_code or 1
+            logs.log.exception("the stop failed")
+        finally:
+            self.stopped.set()
+
+
+def describe(spec: PoolSpec) -> str:
+    """`shop.tools, process 8 × 1 × 1, Python 3.11.7`."""
+    shape = spec.core["shape"]
+    size = f"{shape['workers']} × {shape['threads']} × {shape['tasks']}"
+    return f"{spec.values['target']}, {shape['profile']} {size}, Python {spec.interpreter.label}"
+
+
+def _json(front: dict[str, Any] | None) -> str | None:
+    return None if front is None else json.dumps(front)

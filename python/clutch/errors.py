@@ -1,0 +1,200 @@
+"""Every error that Clutch raises, as one tree under `ClutchError`.
+
+Owns the classes and nothing else: it imports no other part of Clutch. Promises that each can be pickled with its
+attributes, is made from a message and keywords named as its attributes, and reads well when printed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+from typing import Any
+
+
+class ClutchError(Exception):
+    """Whatever Clutch itself reports. What the user's own code raised comes as it is."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuild(kind: type[ClutchError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ClutchError:
+    error = kind(*args)
+    error.__dict__.update(attributes)
+    return error
+
+
+class Overloaded(ClutchError):
+    """The pool's queue is full. Nothing was started; the same call may be made again later."""
+
+    def __init__(self, message: str = "", *, pool: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.pool = pool
+        self.retry_after = retry_after
+        """Seconds after which another try makes sense, where known."""
+
+
+class Draining(Overloaded):
+    """The pool takes no more work because it is stopping or being reloaded."""
+
+
+class DeadlineExceeded(ClutchError, TimeoutError):
+    """The deadline passed: in the queue (it never started) or while running."""
+
+    def __init__(self, message: str = "", *, where: str | None = None, stacks: str | None = None) -> None:
+        super().__init__(message)
+        self.where = where
+        """`"queue"` or `"running"`."""
+        self.stacks = stacks
+        """The Python stacks of the worker at that moment, when it was running."""
+
+
+class WorkerLost(ClutchError, BrokenExecutor):
+    """The worker died while it ran this work. Other work of the pool is not affected."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        pid: int | None = None,
+        signal: int | None = None,
+        exit_code: int | None = None,
+        output: str = "",
+        cause: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.pid = pid
+        self.signal = signal
+        """The signal that ended it, or None."""
+        self.exit_code = exit_code
+        """What it exited with, or None."""
+        self.output = output
+        """The last of what the worker wrote to stdout and stderr."""
+        self.cause = cause
+        """Why Clutch ended the worker itself, when it did."""
+
+
+class Poisoned(ClutchError):
+    """The work killed its worker too many times and is not tried again."""
+
+    def __init__(self, message: str = "", *, deaths: int | None = None) -> None:
+        super().__init__(message)
+        self.deaths = deaths
+
+
+class RemoteError(ClutchError):
+    """The tool failed and its exception cannot be had as an object here."""
+
+    def __init__(
+        self, message: str = "", *, kind: str = "raised", type_name: str = "", remote_traceback: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        """`"raised"`: the tool raised it; `"encode"`: its result or exception could not be encoded."""
+        self.type_name = type_name
+        self.remote_traceback = remote_traceback
+
+    def __str__(self) -> str:
+        return f"{self.type_name}: {self.message}" if self.type_name else self.message
+
+
+class SessionLost(ClutchError):
+    """The worker that held a strict session is gone, and the session's state with it."""
+
+    def __init__(self, message: str = "", *, session: str | None = None) -> None:
+        super().__init__(message)
+        self.session = session
+
+
+class NoSuchPool(ClutchError):
+    """No pool of this name is configured."""
+
+    def __init__(self, message: str = "", *, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class NoSuchTool(ClutchError):
+    """The target has no tool of this name."""
+
+    def __init__(self, message: str = "", *, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class BadArguments(ClutchError):
+    """The arguments do not fit the tool, or could not be sent or read. The tool was not called."""
+
+    def __init__(self, message: str = "", *, problems: Iterable[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(dict(problem) for problem in problems)
+        """One mapping for each wrong argument, with its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in a configuration."""
+
+    place: str
+    """Where, as a dotted name: `pools.api.profile`."""
+    what: str
+    """What is wrong, as half a sentence."""
+    given: str | None = None
+    allowed: str | None = None
+    nearest: str | None = None
+    """The right name that looks most like the one given."""
+    source: str | None = None
+    """The file, variable or flag that it came from."""
+
+    def __str__(self) -> str:
+        parts = [f"{self.place}: {self.what}"]
+        if self.given is not None:
+            parts.append(f"given {self.given}")
+        if self.allowed is not None:
+            parts.append(f"allowed: {self.allowed}")
+        if self.nearest is not None:
+            parts.append(f"did you mean {self.nearest}?")
+        return "; ".join(parts) + (f" [{self.source}]" if self.source else "")
+
+
+class ConfigError(ClutchError):
+    """The configuration cannot work. All that is wrong with it is in `problems`, not just the first."""
+
+    def __init__(self, message: str = "", *, problems: Iterable[Problem] = ()) -> None:
+        self.problems = tuple(problems)
+        super().__init__(message or _summary(self.problems))
+
+
+def _summary(problems: tuple[Problem, ...]) -> str:
+    if len(problems) == 1:
+        return str(problems[0])
+    return "\n".join([f"{len(problems)} problems in the configuration", *(f"  {problem}" for problem in problems)])
+
+
+class PoolClosed(ClutchError, RuntimeError):
+    """The pool was shut down, or belongs to the process that this one was forked from."""
+
+
+class Interrupted(BaseException):
+    """Raised inside user code whose deadline has passed or whose caller cancelled.
+
+    Not an `Exception`, so that `except Exception` in user code does not swallow it.
+    """
+
+
+class RemoteTraceback(Exception):
+    """The cause of an exception that came from a worker: its text is the traceback over there."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""' if self.args and self.args[0] else ""

@@ -1,0 +1,207 @@
+"""How the values of options are written: one `Kind` for each kind of value, with its parser and its message.
+
+A parser takes what TOML, Python, an environment variable or a flag gave and returns the value, or raises
+`ValueError`. `core` makes of it what the JSON for the Rust core holds.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+YEAR_S = 366 * 86400.0
+PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way of writing a value."""
+
+    name: str
+    allowed: str
+    """What a person may write."""
+    parse: Callable[[Any], Any]
+    core: Callable[[Any], Any] = lambda value: value
+    names: tuple[str, ...] = ()
+    """The allowed words, where they are few: for the nearest right one."""
+    verbatim: bool = False
+    """Text from a variable or flag is the value itself, not TOML."""
+
+    def read_text(self, text: str) -> Any:
+        """The value of a variable or flag, as it would be in TOML: `4`, `true`, `{ min = 2 }`; else plain text."""
+        if self.verbatim:
+            return text
+        import tomllib
+
+        try:
+            return tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            return text
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRange:
+    """How many workers a pool may have."""
+
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a front listens."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def whole(least: int, most: int) -> Kind:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError
+        return value
+
+    return Kind("whole number", f"a whole number from {least:_} to {most:_}", parse)
+
+
+def choice(*names: str) -> Kind:
+    def parse(value: Any) -> str:
+        if value not in names:
+            raise ValueError
+        return str(value)
+
+    return Kind("choice", ", ".join(names), parse, names=names, verbatim=True)
+
+
+def worker_range(most: int) -> Kind:
+    count = whole(1, most).parse
+
+    def parse(value: Any) -> WorkerRange:
+        if isinstance(value, WorkerRange):
+            return value
+        if not isinstance(value, Mapping):
+            return WorkerRange(count(value), count(value))
+        if set(value) != {"min", "max"} or count(value["min"]) > count(value["max"]):
+            raise ValueError
+        return WorkerRange(value["min"], value["max"])
+
+    allowed = f"a whole number from 1 to {most:_}, or {{ min = 2, max = 16 }} with min not above max"
+    return Kind("workers", allowed, parse, core=lambda workers: workers.max)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError
+    return value
+
+
+def _path(value: Any) -> str:
+    return _text(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _fraction(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError
+    return float(value)
+
+
+def _duration(value: Any) -> float:
+    seconds = _seconds(value)
+    if not 0.001 <= seconds <= YEAR_S:
+        raise ValueError
+    return seconds
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return _amount(value, SECONDS)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        value = int(_amount(value.upper(), BYTES))
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 1 << 50:
+        raise ValueError
+    return value
+
+
+def _amount(text: Any, units: Mapping[str, float]) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", text) if isinstance(text, str) else None
+    if found is None or found[2] not in units:
+        raise ValueError
+    return float(found[1]) * units[found[2]]
+
+
+def _variables(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError
+    for name, text in value.items():
+        is_plain = isinstance(text, str | int) and not isinstance(text, bool)
+        if not isinstance(name, str) or not name or "=" in name or not is_plain or "\0" in f"{name}{text}":
+            raise ValueError
+    return {name: str(text) for name, text in value.items()}
+
+
+def _target(value: Any) -> str:
+    word = r"[^\W\d]\w*"
+    if not isinstance(value, str) or not re.fullmatch(rf"{word}(\.{word})*(:{word}(\.{word})*)?", value):
+        raise ValueError
+    return value
+
+
+def _address(value: Any) -> Address:
+    if isinstance(value, Address):
+        return value
+    found = (
+        re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):(\d{1,5})", value) if isinstance(value, str) else None
+    )
+    if found is None or int(found[3]) > PORT_MAX:
+        raise ValueError
+    return Address(found[1] or found[2], int(found[3]))
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+TEXT = Kind("text", "text that is not empty", _text, verbatim=True)
+FLAG = Kind("flag", "true or false", _flag)
+FRACTION = Kind("fraction", "a number from 0 to 1", _fraction)
+DURATION = Kind(
+    "duration", 'seconds as a number, or text such as "250ms", "30s", "5m", "1h", "1d"', _duration, core=_ms
+)
+SIZE = Kind("size", 'bytes as a number, or text such as "64KB", "512MB", "1GB" (units of 1024)', _size)
+VARIABLES = Kind("variables", 'a table of texts, such as { NAME = "value" }', _variables)
+TARGET = Kind("target", '"package.module" or "package.module:object"', _target, verbatim=True)
+PATH = Kind("path", "a path, or a name on the PATH", _path, verbatim=True)
+ADDRESS = Kind(
+    "address", '"host:port", such as "127.0.0.1:8080"; port 0 takes a free one', _address, core=str, verbatim=True
+)
