@@ -294,7 +294,7 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     pools = []
     for name, value in _tables(raw, "pools", report):
         pools.append(_config_pool(name, value, folder, "http" in fronts, environ, report))
-    if not pools:
+    if not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME]")
     _check_distinct_binds(fronts, report)
     return Config(file, tuple(pools), fronts.get("http"), fronts.get("admin"))

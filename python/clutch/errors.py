@@ -174,8 +174,8 @@ class ConfigError(ClutchError):
 
 
 def _summary(problems: tuple[Problem, ...]) -> str:
-    if len(problems) == 1:
-        return str(problems[0])
+    if len(problems) < 2:
+        return "".join(map(str, problems))
     return "\n".join([f"{len(problems)} problems in the configuration", *(f"  {problem}" for problem in problems)])
 
 

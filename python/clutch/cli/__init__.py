@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from clutch.cli.call import call
-from clutch.cli.doctor import doctor
-from clutch.cli.init import init
-from clutch.cli.run import run
+from clutch.cli import call, doctor, init, run
 from clutch.errors import ClutchError, ConfigError
+
+
+class WrongConfig(click.ClickException):
+    exit_code = 2
 
 
 class Commands(click.Group):
@@ -24,9 +25,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except ClutchError as error:
-            failure = click.ClickException(str(error))
-            failure.exit_code = 2 if isinstance(error, ConfigError) else 1
-            raise failure from error
+            kind = WrongConfig if isinstance(error, ConfigError) else click.ClickException
+            raise kind(str(error)) from error
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,8 +35,8 @@ def commands() -> None:
     """Runs Python code in pools of process, thread, async and greenlet workers."""
 
 
-for command in (run, call, doctor, init):
-    commands.add_command(command)
+for module in (run, call, doctor, init):
+    commands.add_command(module.command)
 
 
 def main() -> None:

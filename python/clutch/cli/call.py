@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import secrets
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ class Server:
     token: str | None
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command("call")
 @click.argument("tool", metavar="[POOL.]TOOL")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
@@ -40,7 +41,7 @@ class Server:
 @click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")
 @click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
 @pool_flags
-def call(
+def command(
     tool: str,
     arguments: tuple[str, ...],
     body: str | None,
@@ -72,7 +73,7 @@ def _body(arguments: tuple[str, ...], body: str | None) -> bytes:
     if body is not None:
         if arguments:
             raise click.UsageError("either NAME=VALUE or --json, not both")
-        text = click.get_text_stream("stdin").read() if body == "-" else body
+        text = sys.stdin.read() if body == "-" else body
         return text.encode()
     return json.dumps(dict(_argument(argument) for argument in arguments)).encode()
 

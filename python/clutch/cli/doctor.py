@@ -46,11 +46,11 @@ print("\\n" + json.dumps({"modules": [name for name in sys.argv[2:] if name in s
 """
 
 
-@click.command()
+@click.command("doctor")
 @click.option("--target", help="Import this target too and look at what it loads.")
 @click.option("--python", "python", help="The interpreter that imports the target.")
 @as_json
-def doctor(target: str | None, python: str | None, as_json: bool) -> None:
+def command(target: str | None, python: str | None, as_json: bool) -> None:
     """Shows interpreters, GIL, CPUs, limits and extras, with advice. Exit code 1: something is broken."""
     facts = gather()
     if target is not None:

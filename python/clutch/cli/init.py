@@ -47,10 +47,10 @@ async def wait(seconds: float) -> float:
 '''
 
 
-@click.command()
+@click.command("init")
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @as_json
-def init(folder: Path, as_json: bool) -> None:
+def command(folder: Path, as_json: bool) -> None:
     """Writes clutch.toml and tools.py into FOLDER. Files that are there already are left as they are."""
     from clutch.config_pages import example
 

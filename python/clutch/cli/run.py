@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from clutch.config import Config, PoolSpec
 
 
-@click.command()
+@click.command("run")
 @click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
 @click.option(
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token.")
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @log_flags
-def run(
+def command(
     config: str | None, settings: tuple[str, ...], insecure: bool, check: bool, log_format: str, log_level: str
 ) -> None:
     """Runs all pools and fronts of CONFIG (default: the nearest clutch.toml).

@@ -1,0 +1,222 @@
+"""The walls of the house (ARCHITECTURE.md, "Who may import whom"), enforced by reading the sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "crates/clutch-core/src"
+PACKAGE = ROOT / "python/clutch"
+
+# Each may import those of lower rank. Fronts, jobs and the supervisor know nothing of one another.
+RANKS = [
+    {"config", "error", "work", "wire", "region", "sys", "shutdown", "telemetry"},
+    {"link"},
+    {"pool"},
+    {"supervisor", "jobs", "front", "load"},
+    {"runtime"},
+]
+LEAVES = RANKS[0]
+RANK_OF = {name: rank for rank, names in enumerate(RANKS) for name in names}
+
+# Of the Python package: what may not be imported from where. `_worker` runs in workers and must stay small.
+FORBIDDEN_IN = {
+    "_worker": {"pool", "jobs", "serve", "cli", "lab"},
+    "errors": {"*"},
+    "limits": {"*"},
+    "interpreter": {"*"},
+    "values": {"*"},
+    "config_layers": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
+    "config": {"pool", "jobs", "serve", "cli", "_worker", "_core"},
+    "config_pages": {"pool", "jobs", "serve", "cli", "_worker", "_core"},
+    "pool": {"jobs", "serve", "cli"},
+}
+# Standard library, the extension, and one another; a file that needs an extra imports it where it needs it.
+WORKER_MAY_IMPORT_AT_TOP = {"clutch"}
+
+BAD_FILE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc"}
+# One word for each thing; these are other projects' words for zygote, dispatcher, worker, slot and recycle.
+BAD_WORDS = {"master", "slave", "arbiter", "mold", "forkserver", "whitelist", "blacklist", "mgr"}
+
+
+# Rust
+
+
+def rust_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.rs"))
+
+
+def code_of(file: Path) -> str:
+    """The source without comments, strings and its own unit tests."""
+    text = re.sub(r"//[^\n]*", "", file.read_text())
+    text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+    return re.split(r"#\[cfg\(test\)\]\s*mod \w+ \{", text)[0]
+
+
+def imported(code: str) -> set[str]:
+    """Paths that follow `crate::`, groups taken apart, two names deep."""
+    found = set()
+    for match in re.finditer(r"\bcrate::(\w+)(?:::(\w+|\{[^;]*?\}))?", code):
+        first, second = match.groups()
+        names = re.findall(r"\w+", second or "") or [""]
+        found |= {f"{first}::{name}" for name in names}
+    for group in re.findall(r"\bcrate::\{([^;]*)\}\s*;", code):
+        flat = re.sub(r"::\{[^{}]*\}", "", group)
+        found |= {f"{path.strip()}::" for path in flat.split(",") if path.strip()}
+    return found
+
+
+def module_of(file: Path) -> str:
+    return file.relative_to(CORE).parts[0].removesuffix(".rs")
+
+
+@pytest.mark.parametrize("file", rust_files(CORE), ids=lambda file: str(file.relative_to(CORE)))
+def test_rust_imports_go_down(file: Path) -> None:
+    here = module_of(file)
+    if here == "lib":
+        return
+    assert here in RANK_OF, f"give the module {here} its rank in RANKS and in ARCHITECTURE.md"
+    for path in sorted(imported(code_of(file))):
+        there = path.split("::")[0]
+        if there == here or there not in RANK_OF:
+            continue
+        among_leaves = here in LEAVES and there in LEAVES
+        assert among_leaves or RANK_OF[there] < RANK_OF[here], f"{here} may not use crate::{path}"
+
+
+def test_fronts_do_not_know_one_another() -> None:
+    fronts = {file.stem for file in rust_files(CORE / "front")} - {"mod"}
+    for name in fronts:
+        code = code_of(CORE / "front" / f"{name}.rs")
+        others = {path.split("::")[1] for path in imported(code) if path.startswith("front::")}
+        others |= set(re.findall(r"\bsuper::(\w+)", code))
+        assert not others & (fronts - {name}), f"front/{name}.rs uses {others & fronts}"
+
+
+def test_fronts_emit_no_telemetry() -> None:
+    """Events are emitted at the waists (pool, jobs, supervisor), so that each is counted once."""
+    assert not [file for file in rust_files(CORE / "front") if re.search(r"\.emit\(", code_of(file))]
+
+
+def test_unsafe_is_in_one_module_of_the_core() -> None:
+    outside = [file for file in rust_files(CORE) if re.search(r"\bunsafe\b", code_of(file)) and file.name != "sys.rs"]
+    assert not outside
+
+
+def test_every_unsafe_says_why_it_is_sound() -> None:
+    for file in rust_files(ROOT / "crates"):
+        lines = file.read_text().splitlines()
+        for nr, line in enumerate(lines):
+            if re.search(r"\bunsafe\s*(\{|impl\b)", line.split("//")[0]):
+                above = "\n".join(lines[max(0, nr - 6) : nr + 2])
+                assert "SAFETY" in above, f"{file.relative_to(ROOT)}:{nr + 1}"
+
+
+def test_the_core_knows_nothing_of_python() -> None:
+    for file in [*rust_files(CORE), CORE.parent / "Cargo.toml"]:
+        assert "pyo3" not in (code_of(file) if file.suffix == ".rs" else file.read_text()), file
+
+
+# Python
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def top_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+    """Every module that is imported, anywhere in the file; `from clutch import pool` counts as clutch.pool."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute"
+            module = node.module or ""
+            names = [f"clutch.{alias.name}" for alias in node.names] if module == "clutch" else [module]
+            yield from ((node, name) for name in names)
+
+
+@pytest.mark.parametrize("file", python_files(), ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_python_imports(file: Path) -> None:
+    here = top_of(file)
+    forbidden = FORBIDDEN_IN.get(here, set())
+    for node, name in imports(ast.parse(file.read_text())):
+        if not name.startswith("clutch."):
+            continue
+        there = name.split(".")[1]
+        where = f"{file.relative_to(ROOT)}:{node.lineno} imports {name}"
+        assert there != "lab" or here in ("lab", "cli"), where
+        if there != here:
+            assert there not in forbidden and "*" not in forbidden, where
+
+
+def at_import_time(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements that run when the file is imported, those under TYPE_CHECKING left out."""
+    waiting: list[ast.stmt] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += [child for child in ast.walk(node) if isinstance(child, ast.stmt) and child is not node]
+
+
+@pytest.mark.parametrize("file", sorted((PACKAGE / "_worker").rglob("*.py")), ids=lambda file: file.name)
+def test_worker_imports_only_the_standard_library_at_the_top(file: Path) -> None:
+    import sys
+
+    for node in at_import_time(ast.parse(file.read_text())):
+        for _, name in imports(ast.Module([node], [])):
+            package = name.split(".")[0]
+            known = package in sys.stdlib_module_names or package in WORKER_MAY_IMPORT_AT_TOP
+            assert known, f"{file.relative_to(ROOT)}:{node.lineno} imports {name}: do it in the function that needs it"
+
+
+@pytest.mark.parametrize("name", ["config", "errors", "values", "limits", "interpreter", "cli/__init__"])
+def test_checked_without_the_extension(name: str) -> None:
+    for node in at_import_time(ast.parse((PACKAGE / f"{name}.py").read_text())):
+        assert not any(found.startswith("clutch._core") for _, found in imports(ast.Module([node], [])))
+
+
+# Both
+
+
+def sources() -> list[Path]:
+    return [*python_files(), *rust_files(ROOT / "crates")]
+
+
+def test_no_file_is_named_for_nothing() -> None:
+    assert not [file for file in sources() if file.stem in BAD_FILE_NAMES]
+
+
+def test_one_word_for_one_thing() -> None:
+    for file in sources():
+        for word in re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", file.read_text()).lower()):
+            assert word not in BAD_WORDS, f"{file.relative_to(ROOT)}: {word}"
+
+
+def test_tests_wait_for_events_never_for_time() -> None:
+    """A sleep inside a tool (a string or a function that runs in a worker) is work; in a test it is a guess."""
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        for function in ast.walk(ast.parse(file.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and function.name.startswith("test_"):
+                for node in function.body:
+                    assert not _sleeps(node), f"{file.relative_to(ROOT)}:{node.lineno} sleeps"
+
+
+def _sleeps(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
+    return any(ast.unparse(call.value).startswith(("time.sleep(", "sleep(")) for call in calls)
