@@ -1,0 +1,1 @@
+"""The parts of `examples/demo.py`: the work, the loads, the servers, the table."""

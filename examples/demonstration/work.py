@@ -1,0 +1,60 @@
+"""What the demo runs: five tools of the quickstart, what they are given, where the profiles come from."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "examples" / "quickstart"
+TEXT = ROOT / "LICENSE-APACHE"
+WORKERS = 2
+ANSWER_MS = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One tool and its arguments, with words for people."""
+
+    tool: str
+    kind: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One pool of the demo; the free-threaded one has its own interpreter and is not in the quickstart's config."""
+
+    label: str
+    options: dict[str, Any]
+    in_config: bool = True
+
+
+def cases(socket_path: str) -> list[Case]:
+    """The tools that are measured."""
+    return [
+        Case("ask", f"waits {ANSWER_MS} ms on a socket, blocking", {"path": socket_path}),
+        Case("ask_async", f"waits {ANSWER_MS} ms on a socket, async def", {"path": socket_path}),
+        Case("products", "numpy product, 300 × 300", {"size": 300}),
+        Case("primes", "pure-Python CPU work", {"below": 3_000}),
+        Case("words", f"counts the words of {TEXT.name}", {"path": str(TEXT)}),
+    ]
+
+
+def profiles() -> list[Profile]:
+    """All that this machine can run."""
+    found = [Profile(name, {"profile": name, "workers": WORKERS}) for name in ("process", "thread", "async")]
+    if importlib.util.find_spec("gevent"):
+        found.append(Profile("greenlet", {"profile": "greenlet", "workers": WORKERS}))
+    if python := _free_threaded_python():
+        found.append(Profile("thread, no GIL", {"profile": "thread", "workers": 1, "python": python}, in_config=False))
+    return found
+
+
+def _free_threaded_python() -> str | None:
+    usual = ROOT / ".venv-ft" / "bin" / "python"
+    python = os.environ.get("CLUTCH_TEST_FT_PYTHON") or str(usual)
+    return python if Path(python).exists() else None
