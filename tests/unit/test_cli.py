@@ -171,7 +171,7 @@ def test_call_takes_json_and_a_token(server: Any) -> None:
 
 
 def test_call_prints_a_stream_and_its_error(server: Any) -> None:
-    lines = b'{"value": 2}\n{"value": [1]}\n{"error": {"title": "The tool raised", "detail": "ValueError: no"}}\n'
+    lines = b'{"result": 2}\n{"result": [1]}\n{"error": {"title": "The tool raised", "detail": "ValueError: no"}}\n'
     server.answer = (200, "application/x-ndjson", lines)
     done = clutch("call", "api.count", "--url", server.url)
     assert (done.exit_code, done.stdout) == (1, "2\n[1]\n")

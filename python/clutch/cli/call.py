@@ -144,14 +144,12 @@ def _print(answer: http.client.HTTPResponse) -> None:
 
 
 def _print_line(line: bytes) -> None:
-    """One value of a stream: `{"value": …}`; `{"error": problem}` ends it."""
-    if not line.strip():
-        return
-    item = json.loads(line)
-    if "error" in item:
-        raise click.ClickException(_problem_text(item["error"]))
-    if "value" in item:
-        click.echo(json.dumps(item["value"], ensure_ascii=False))
+    """One line of a stream: `{"result": …}` for each value; `{"error": problem}` ends one that failed."""
+    if line.strip():
+        item = json.loads(line)
+        if "error" in item:
+            raise click.ClickException(_problem_text(item["error"]))
+        click.echo(json.dumps(item["result"], ensure_ascii=False))
 
 
 def _problem(status: int, text: bytes) -> str:
