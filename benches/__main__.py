@@ -12,6 +12,7 @@ from typing import Any
 
 from benches import rows, table
 
+_QUICK = "quick: few and short samples, and the intervals are ranges; judge by a full run"
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -24,7 +25,7 @@ def main() -> int:
     if wanted.json:
         print(json.dumps({"machine": machine, "rows": done}, indent=2))
     else:
-        print(machine, table.rendered(done.values()), sep="\n\n")
+        print(machine, table.rendered(done.values()), *([_QUICK] if wanted.quick else []), sep="\n\n")
     return 0 if len(done) == len(names) else 1
 
 

@@ -9,6 +9,7 @@ Run: make demo, or python examples/demo.py
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ _ANSWER_SECONDS_MAX = 20
 
 
 def main() -> None:
+    if importlib.util.find_spec("gevent") is None:
+        sys.exit("the greenlet pool needs gevent: pip install 'clutch[greenlet]'")
     began = time.monotonic()
     sys.path.insert(0, str(QUICKSTART))  # pools import their target with the caller's path
     console = Console(width=None if sys.stdout.isatty() else 150)
@@ -54,7 +57,7 @@ def _over_http(progress: Progress, work: list[Case], pools: list[Profile]) -> Lo
     say = progress.console.print
     names = ", ".join(profile.label for profile in pools)
     say(f"[bold]clutch run[/] examples/quickstart/clutch.toml, pools: {names}")
-    with servers.clutch_run({profile.label for profile in pools}) as address:
+    with servers.clutch_run() as address:
         say(f"ready on http://{address}")
         _answers_alike(say, address, work, pools)
         step = progress.add_task("over HTTP", total=len(work) * len(pools))

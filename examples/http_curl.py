@@ -1,10 +1,11 @@
 """Call tools with curl: any language that speaks HTTP can do the same.
 
-Starts `clutch run` on the quickstart's config (one pool is enough here), then shows each command and its answer.
+Starts `clutch run` on the quickstart's config with its four pools, then shows each command and its answer.
 
 Run: python examples/http_curl.py
 """
 
+import importlib.util
 import json
 import shlex
 import shutil
@@ -15,10 +16,13 @@ from demonstration.work import TEXT
 
 
 def main() -> None:
+    if importlib.util.find_spec("gevent") is None:
+        print("skipped: the quickstart's greenlet pool needs gevent (pip install 'clutch[greenlet]')")
+        return
     if shutil.which("curl") is None:
         print("skipped: this example needs curl (apt-get install curl)")
         return
-    with clutch_run({"process"}) as address:
+    with clutch_run() as address:
         tools = f"http://{address}/pools/process/tools"
         curl(f"{tools}/primes", below=100)
         curl(f"{tools}/headings", path=str(TEXT))  # a stream: one JSON value on each line

@@ -35,25 +35,19 @@ def slow_server() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def clutch_run(pools: set[str]) -> Iterator[str]:
-    """The address of `clutch run` on the quickstart's config, on free ports, with the pools that can run here."""
+def clutch_run() -> Iterator[str]:
+    """The address of `clutch run` on the quickstart's config, on free ports so that it runs beside anything."""
     http_port, admin_port = _free_port(), _free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "clutch.toml"
-        config.write_text(_adapted((QUICKSTART / "clutch.toml").read_text(), pools, http_port, admin_port))
-        server = subprocess.Popen([sys.executable, "-m", "clutch", "run", str(config)], cwd=QUICKSTART)
-        try:
-            _wait_until_ready(server, admin_port)
-            yield f"127.0.0.1:{http_port}"
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(_STOP_SECONDS_MAX)
-
-
-def _adapted(config: str, pools: set[str], http_port: int, admin_port: int) -> str:
-    """The config with other ports, so that the demo runs beside anything, and without pools that cannot run here."""
-    tables = re.split(r"(?m)^(?=\[)", config.replace(":8080", f":{http_port}").replace(":9180", f":{admin_port}"))
-    return "".join(table for table in tables if not (found := re.match(r"\[pools\.(\w+)", table)) or found[1] in pools)
+    binds = {"fronts.http.bind": f"127.0.0.1:{http_port}", "fronts.admin.bind": f"127.0.0.1:{admin_port}"}
+    settings = [flag for place, bind in binds.items() for flag in ("--set", f"{place}={bind}")]
+    command = [sys.executable, "-m", "clutch", "run", "--log-level", "warning", *settings, "clutch.toml"]
+    server = subprocess.Popen(command, cwd=QUICKSTART)
+    try:
+        _wait_until_ready(server, admin_port)
+        yield f"127.0.0.1:{http_port}"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(_STOP_SECONDS_MAX)
 
 
 def _free_port() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ QUICKSTART = ROOT / "examples" / "quickstart"
 TEXT = ROOT / "LICENSE-APACHE"
 WORKERS = 2
 ANSWER_MS = 5
+_PRESETS = ("process", "thread", "async", "greenlet")
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,8 @@ def cases(socket_path: str) -> list[Case]:
 
 
 def profiles() -> list[Profile]:
-    """All that this machine can run."""
-    found = [Profile(name, {"profile": name, "workers": WORKERS}) for name in ("process", "thread", "async")]
-    if importlib.util.find_spec("gevent"):
-        found.append(Profile("greenlet", {"profile": "greenlet", "workers": WORKERS}))
+    """The four of the quickstart's config, and threads without a global lock where there is such an interpreter."""
+    found = [Profile(name, {"profile": name, "workers": WORKERS}) for name in _PRESETS]
     if python := _free_threaded_python():
         found.append(Profile("thread, no GIL", {"profile": "thread", "workers": 1, "python": python}, in_config=False))
     return found
