@@ -1,6 +1,6 @@
 """The echo tool as a FastAPI application: the peer of the HTTP row.
 
-An `async def` endpoint with a typed body and a plain return is FastAPI's fastest form of it.
+An `async def` endpoint with models for body and answer: no slower than its other forms (a dict, a JSONResponse).
 """
 
 from fastapi import FastAPI
@@ -16,7 +16,7 @@ class EchoArguments(BaseModel):
 
 
 class EchoResult(BaseModel):
-    """The body of the answer; a declared model is what FastAPI encodes fastest."""
+    """The body of the answer."""
 
     result: str
 
