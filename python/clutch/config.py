@@ -289,8 +289,8 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     for name in raw:
         if name not in ("pools", "fronts"):
             _unknown_table(name, name, LATER_TOP, ("pools", "fronts"), report)
-    fronts = {name: _front(name, value, report) for name, value in _tables(raw, "fronts", report)}
     folder = file.resolve().parent
+    fronts = {name: _front(name, value, folder, report) for name, value in _tables(raw, "fronts", report)}
     pools = []
     for name, value in _tables(raw, "pools", report):
         pools.append(_config_pool(name, value, folder, "http" in fronts, environ, report))
@@ -320,7 +320,7 @@ def _unknown_table(place: str, name: str, later: Iterable[str], known: Iterable[
         report.unknown(place, "no such table", name, known)
 
 
-def _front(name: str, raw: Mapping[str, Any], report: Report) -> dict[str, Any]:
+def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> dict[str, Any]:
     place = f"fronts.{name}"
     if name not in FRONTS:
         _unknown_table(place, name, LATER_FRONTS, FRONTS, report)
@@ -328,9 +328,9 @@ def _front(name: str, raw: Mapping[str, Any], report: Report) -> dict[str, Any]:
     section = FRONTS[name]
     given = _read(section, raw, place, report)
     values = {option.name: given.get(option.name, option.default_value(False)) for option in section.options}
-    bind = values["bind"]
-    if not (bind.is_loopback or values["token"] or values["insecure"]):
-        allowed = "a loopback address, or a token, or insecure = true (--insecure)"
+    bind = values["bind"] = values["bind"].under(folder)
+    if not (bind.is_local or values["token"] or values["insecure"]):
+        allowed = "a loopback address, a Unix socket, a token, or insecure = true (--insecure)"
         report.add(f"{place}.bind", "an address beyond loopback needs a token", given=str(bind), allowed=allowed)
     return core_json(section, values)
 

@@ -10,14 +10,17 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 YEAR_S = 366 * 86400.0
 PORT_MAX = 65535
+SOCKET_PATH_BYTES_MAX = 100
+"""The kernel allows 107; the socket is made under a slightly longer name first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +59,29 @@ class WorkerRange:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a front listens."""
+    """Where a front listens: host and port, or the path of a Unix socket."""
 
     host: str
     port: int
+    path: str | None = None
 
     @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.path is not None or self.host == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
 
+    def under(self, folder: Path) -> Address:
+        """A relative socket path is meant from `folder`."""
+        return self if self.path is None else replace(self, path=str(folder / self.path))
+
     def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix:{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -180,12 +191,19 @@ def _target(value: Any) -> str:
 def _address(value: Any) -> Address:
     if isinstance(value, Address):
         return value
-    found = (
-        re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):(\d{1,5})", value) if isinstance(value, str) else None
-    )
+    text = _text(value)
+    if text.startswith("unix:"):
+        return Address("", 0, _socket_path(text.removeprefix("unix:")))
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):(\d{1,5})", text)
     if found is None or int(found[3]) > PORT_MAX:
         raise ValueError
     return Address(found[1] or found[2], int(found[3]))
+
+
+def _socket_path(path: str) -> str:
+    if not 0 < len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        raise ValueError
+    return path
 
 
 def _ms(seconds: float) -> int:
@@ -203,5 +221,9 @@ VARIABLES = Kind("variables", 'a table of texts, such as { NAME = "value" }', _v
 TARGET = Kind("target", '"package.module" or "package.module:object"', _target, verbatim=True)
 PATH = Kind("path", "a path, or a name on the PATH", _path, verbatim=True)
 ADDRESS = Kind(
-    "address", '"host:port", such as "127.0.0.1:8080"; port 0 takes a free one', _address, core=str, verbatim=True
+    "address",
+    '"host:port", such as "127.0.0.1:8080" (port 0 takes a free one), or "unix:path"',
+    _address,
+    core=str,
+    verbatim=True,
 )

@@ -171,19 +171,26 @@ def test_call_takes_json_and_a_token(server: Any) -> None:
 
 
 def test_call_prints_a_stream_and_its_error(server: Any) -> None:
-    lines = b'{"result": 2}\n{"result": [1]}\n{"error": {"title": "The tool raised", "detail": "ValueError: no"}}\n'
+    lines = b'2\n{"error": 1}\n{"error": {"status": 500, "title": "The tool raised", "detail": "ValueError: no"}}\n'
     server.answer = (200, "application/x-ndjson", lines)
     done = clutch("call", "api.count", "--url", server.url)
-    assert (done.exit_code, done.stdout) == (1, "2\n[1]\n")
+    assert (done.exit_code, done.stdout) == (1, '2\n{"error": 1}\n')
     assert done.stderr == "Error: The tool raised: ValueError: no\n"
 
 
 def test_call_makes_a_problem_document_readable(server: Any) -> None:
-    problem = {"title": "Bad arguments", "detail": "size", "status": 422, "problems": [{"place": "size"}]}
+    problem = {
+        "title": "Bad arguments",
+        "detail": "size",
+        "status": 422,
+        "problems": [{"place": "size"}],
+        "tool": "make",
+        "traceback": "a\nb\n",
+    }
     server.answer = (422, "application/problem+json", json.dumps(problem).encode())
     done = clutch("call", "api.make", "--url", server.url)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == 'Error: Bad arguments: size\n  {"place": "size"}\n'
+    assert done.stderr == 'Error: Bad arguments: size\n  {"place": "size"}\n  tool: make\na\nb\n'
 
 
 def test_call_shows_whatever_else_came(server: Any) -> None:

@@ -245,9 +245,15 @@ def test_beyond_loopback_needs_a_token(tmp_path: Path, front: str, bind: str) ->
     load(write(tmp_path, text + 'token = "secret"\n'))
 
 
-@pytest.mark.parametrize("bind", ["127.0.0.1:80", "localhost:80", "127.8.8.8:1", "[::1]:0"])
+@pytest.mark.parametrize("bind", ["127.0.0.1:80", "localhost:80", "127.8.8.8:1", "[::1]:0", "unix:/x"])
 def test_loopback_needs_none(tmp_path: Path, bind: str) -> None:
     load(write(tmp_path, f'{SMALL}[fronts.http]\nbind = "{bind}"\n'))
+
+
+def test_a_unix_socket_is_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, SMALL + '[fronts.http]\nbind = "unix:run/clutch.sock"\n'))
+    assert loaded.http is not None
+    assert loaded.http["bind"] == f"unix:{tmp_path.resolve()}/run/clutch.sock"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import secrets
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from clutch.cli.flags import pool_flags, pool_options
 URL = "http://127.0.0.1:8080"
 OWN_POOL = "call"
 STREAM = "application/x-ndjson"
+PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance"}
+"""Of every problem document; the others depend on the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class Server:
 @click.argument("tool", metavar="[POOL.]TOOL")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
-@click.option("--url", default=URL, show_default=True, envvar="CLUTCH_URL", help="The server's http front.")
+@click.option(
+    "--url", default=URL, show_default=True, envvar="CLUTCH_URL", help="The server's http front; also unix:path."
+)
 @click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says.")
 @click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")
 @click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
@@ -124,11 +129,23 @@ def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None
 
 
 def _connection(url: str) -> http.client.HTTPConnection:
+    if url.startswith("unix:"):
+        return UnixConnection(url.removeprefix("unix:"))
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise click.UsageError(f"{url!r} is not an http address")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname, parts.port)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
 
 
 def _print(answer: http.client.HTTPResponse) -> None:
@@ -144,12 +161,15 @@ def _print(answer: http.client.HTTPResponse) -> None:
 
 
 def _print_line(line: bytes) -> None:
-    """One line of a stream: `{"result": …}` for each value; `{"error": problem}` ends one that failed."""
-    if line.strip():
-        item = json.loads(line)
-        if "error" in item:
-            raise click.ClickException(_problem_text(item["error"]))
-        click.echo(json.dumps(item["result"], ensure_ascii=False))
+    """One value of a stream; `{"error": problem}` is the last line of one that failed."""
+    value = json.loads(line)
+    if _is_error(value):
+        raise click.ClickException(_problem_text(value["error"]))
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], dict)
 
 
 def _problem(status: int, text: bytes) -> str:
@@ -162,7 +182,18 @@ def _problem(status: int, text: bytes) -> str:
 
 
 def _problem_text(problem: dict[str, Any]) -> str:
+    """Title and detail, then whatever else the document holds: a list a line each, a traceback as it is."""
     head = ": ".join(str(problem[key]) for key in ("title", "detail") if problem.get(key)) or json.dumps(problem)
-    details = [f"  {json.dumps(detail, ensure_ascii=False)}" for detail in problem.get("problems") or ()]
-    traceback = [str(problem["traceback"]).rstrip()] if problem.get("traceback") else []
-    return "\n".join([head, *details, *traceback])
+    lines = [head]
+    for name, value in problem.items():
+        if name not in PROBLEM_MEMBERS and value not in (None, "", [], {}):
+            lines += _member(name, value)
+    return "\n".join(lines)
+
+
+def _member(name: str, value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [f"  {json.dumps(item, ensure_ascii=False)}" for item in value]
+    if isinstance(value, str) and "\n" in value:
+        return [value.rstrip()]
+    return [f"  {name}: {value}"]

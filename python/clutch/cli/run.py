@@ -68,6 +68,9 @@ class Server:
         try:
             self._start()
             self.stop_asked.wait()
+        except OSError as error:  # an address that is taken, a limit of the system
+            logs.log.error("cannot start: %s", error)
+            self.exit_code = 1
         finally:
             threading.Thread(target=self._stop, name="clutch-stop", daemon=True).start()
             self.stopped.wait()
@@ -91,7 +94,11 @@ class Server:
         self.fronts = _core.Fronts(cores, _json(self.config.http), _json(self.config.admin))
         for front, address in (("http", self.fronts.http_address()), ("admin", self.fronts.admin_address())):
             if address is not None:
-                logs.info(f"{front}: http://{address}", front=front, address=address)
+                logs.info(
+                    f"{front}: {address if address.startswith('unix:') else f'http://{address}'}",
+                    front=front,
+                    address=address,
+                )
         threading.Thread(target=self._announce, name="clutch-ready", daemon=True).start()
 
     def _announce(self) -> None:
