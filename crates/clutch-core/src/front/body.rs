@@ -1,0 +1,151 @@
+//! What a front sends back: one document, or the lines of a stream as they are produced.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+
+use super::pending::Waiting;
+use super::problem::Problem;
+use crate::pool::Part;
+use crate::wire::STREAM_WINDOW;
+use crate::work::{Codec, Outcome, Payload};
+
+/// Lines that are ready are sent together, up to about so many bytes.
+const TOGETHER_BYTES: usize = 16 << 10;
+
+/// The producer is given new credit when so many of its chunks have been taken.
+const CREDIT_STEP: u32 = STREAM_WINDOW / 2;
+
+/// The body of a response.
+pub(super) enum Body {
+    Document(Option<Bytes>),
+    Lines(Box<Lines>),
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(document: Vec<u8>) -> Body {
+        Body::Document(Some(Bytes::from(document)))
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Body::Document(document) => Poll::Ready(document.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Lines(lines) => lines
+                .poll(context)
+                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Body::Document(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Document(document) => SizeHint::with_exact(document.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Body::Lines(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A stream as NDJSON. Its client reads at its own pace: the producer has credit for a window of chunks only, and gets
+/// more as they are taken from here. Dropped before the end, it closes the producer.
+pub(super) struct Lines {
+    waiting: Waiting,
+    /// What came before the stream was known to be one.
+    first: Option<Part>,
+    /// Chunks taken since the last credit.
+    taken: u32,
+    ended: bool,
+    /// Whether the client is told what only this machine's users may know.
+    local: bool,
+}
+
+impl Lines {
+    pub(super) fn new(first: Part, waiting: Waiting, local: bool) -> Lines {
+        Lines {
+            waiting,
+            first: Some(first),
+            taken: 0,
+            ended: false,
+            local,
+        }
+    }
+
+    /// All lines that are ready; none after the last.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut lines = Vec::new();
+        while !self.ended && lines.len() < TOGETHER_BYTES {
+            match self.next_part(context) {
+                Poll::Ready(part) => self.write(part, &mut lines),
+                Poll::Pending => break,
+            }
+        }
+        match lines.is_empty() {
+            false => Poll::Ready(Some(Bytes::from(lines))),
+            true if self.ended => Poll::Ready(None),
+            true => Poll::Pending,
+        }
+    }
+
+    fn next_part(&mut self, context: &mut Context<'_>) -> Poll<Part> {
+        match self.first.take() {
+            Some(part) => Poll::Ready(part),
+            None => self.waiting.poll_part(context),
+        }
+    }
+
+    fn write(&mut self, part: Part, lines: &mut Vec<u8>) {
+        match part {
+            Part::Chunk(payload) => {
+                self.count();
+                self.write_value(&payload, lines);
+            }
+            Part::End(outcome) => {
+                self.ended = true;
+                self.write_end(&outcome, lines);
+            }
+        }
+    }
+
+    fn count(&mut self) {
+        self.taken += 1;
+        if self.taken == CREDIT_STEP {
+            self.taken = 0;
+            self.waiting.give_credit(CREDIT_STEP);
+        }
+    }
+
+    fn write_value(&mut self, payload: &Payload, lines: &mut Vec<u8>) {
+        if payload.codec == Codec::Json {
+            lines.extend_from_slice(payload.body());
+            lines.push(b'\n');
+        } else {
+            self.ended = true;
+            write_error(&Problem::not_json(), lines);
+        }
+    }
+
+    fn write_end(&self, outcome: &Outcome, lines: &mut Vec<u8>) {
+        match outcome {
+            Outcome::Value(_) => {}
+            Outcome::Failure(failure) => write_error(&Problem::of_failure(failure, self.local), lines),
+            Outcome::Refused(refusal) => write_error(&Problem::of_refusal(refusal, self.local), lines),
+        }
+    }
+}
+
+/// The last line of a stream that failed.
+fn write_error(problem: &Problem, lines: &mut Vec<u8>) {
+    lines.extend_from_slice(b"{\"error\":");
+    lines.extend_from_slice(&problem.document());
+    lines.extend_from_slice(b"}\n");
+}

@@ -1,0 +1,374 @@
+//! Calls over HTTP: `POST /pools/{pool}/tools/{tool}` with a JSON object of arguments.
+//!
+//! Parses what the head says, hands the body to the pool as it came (the worker validates it), and answers with the
+//! result, the lines of a stream, or a problem document. A client that goes away gives its call up. docs/http.md is the
+//! page for callers.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response};
+use hyper_util::server::graceful::Watcher;
+
+use super::body::{Body, Lines};
+use super::catalog::{Catalog, Entry};
+use super::door::Door;
+use super::listen::{Address, HeadLimits, Stream, serve_http1};
+use super::pending::Waiting;
+use super::problem::Problem;
+use super::{Front, Pools};
+use crate::config::HttpConfig;
+use crate::pool::queue::PRIORITY_MAX;
+use crate::pool::{Part, Pool};
+use crate::wire::INLINE_BYTES_MAX;
+use crate::work::{Codec, Outcome, Payload, Work, WorkKind};
+
+/// Room made for a body before its first bytes are there, whatever length it claims.
+const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
+
+/// Of a request that is refused by its head: so much of the body is read and dropped, so that the client, which may
+/// still be writing, gets to read the refusal.
+const DISCARD_BYTES_MAX: usize = 4 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(1);
+
+/// Longest duration that `Clutch-Timeout` may ask for.
+const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+const RESULT_START: &[u8] = b"{\"result\":";
+
+/// The call front.
+pub(super) struct HttpFront {
+    catalog: Catalog,
+    door: Door,
+    head: HeadLimits,
+    body_bytes_max: u64,
+    body_time: Duration,
+}
+
+impl HttpFront {
+    pub(super) fn new(pools: &Pools, config: &HttpConfig, address: &Address) -> HttpFront {
+        HttpFront {
+            catalog: Catalog::new(pools),
+            door: Door::new(&config.bind, address, config.token.as_deref()),
+            head: HeadLimits {
+                bytes: config.head_bytes_max,
+                time: Duration::from_millis(config.head_timeout_ms),
+            },
+            body_bytes_max: config.body_bytes_max,
+            body_time: Duration::from_millis(config.body_timeout_ms),
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, mut body) = request.into_parts();
+        match self.call(&head, &mut body).await {
+            Ok(response) => response,
+            Err(problem) => {
+                if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
+                    discard(&mut body).await;
+                }
+                problem.response()
+            }
+        }
+    }
+
+    async fn call(&self, head: &Parts, body: &mut Incoming) -> Result<Response<Body>, Box<Problem>> {
+        self.door.check(head)?;
+        let (entry, tool) = self.target(head)?;
+        if head.method != Method::POST {
+            return Err(Problem::method_not_allowed("POST"));
+        }
+        check_media_type(&head.headers)?;
+        let wishes = Wishes::of(&head.headers, &entry.pool)?;
+        let function = entry.function(&tool)?;
+        let body = self.read(body, &entry.pool).await?;
+        let payload = payload(body, &entry.pool)?;
+        let mut waiting = Waiting::submit(entry.pool.clone(), |reply| Work {
+            kind: WorkKind::Call,
+            function,
+            payload,
+            deadline: wishes.deadline,
+            priority: wishes.priority,
+            by_value: false,
+            has_input: false,
+            reply,
+        });
+        let first = poll_fn(|context| waiting.poll_part(context)).await;
+        self.respond(first, waiting)
+    }
+
+    fn target(&self, head: &Parts) -> Result<(&Entry, String), Box<Problem>> {
+        let path = head.uri.path();
+        let names = path.strip_prefix("/pools/").and_then(|rest| rest.split_once("/tools/"));
+        let decoded = names.and_then(|(pool, tool)| Some((decode(pool)?, decode(tool)?)));
+        match decoded {
+            Some((pool, tool)) => Ok((self.catalog.pool(&pool)?, tool)),
+            None => Err(Problem::no_such_path("calls are POST /pools/{pool}/tools/{tool}")),
+        }
+    }
+
+    async fn read(&self, body: &mut Incoming, pool: &Pool) -> Result<Vec<u8>, Box<Problem>> {
+        let bytes_max = self.body_bytes_max.min(pool.config.payload_bytes_max);
+        match tokio::time::timeout(self.body_time, collect(body, bytes_max)).await {
+            Ok(collected) => collected,
+            Err(_) => Err(Problem::body_too_slow(self.body_time.as_secs_f64())),
+        }
+    }
+
+    fn respond(&self, first: Part, waiting: Waiting) -> Result<Response<Body>, Box<Problem>> {
+        let local = self.door.is_local();
+        match first {
+            Part::End(Outcome::Value(payload)) if payload.codec == Codec::Json => Ok(result(&payload)),
+            Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
+            Part::End(Outcome::Failure(failure)) => Err(Problem::of_failure(&failure, local)),
+            Part::End(Outcome::Refused(refusal)) => Err(Problem::of_refusal(&refusal, local)),
+            part => Ok(with_type(
+                "application/x-ndjson",
+                Body::Lines(Box::new(Lines::new(part, waiting, local))),
+            )),
+        }
+    }
+}
+
+impl Front for HttpFront {
+    async fn serve(self: Arc<Self>, stream: Stream, watcher: Watcher) {
+        serve_http1(stream, watcher, self.head, |request| self.answer(request)).await;
+    }
+}
+
+/// What the head asks of the call.
+#[derive(Debug)]
+struct Wishes {
+    deadline: Option<Instant>,
+    priority: i8,
+}
+
+impl Wishes {
+    fn of(headers: &HeaderMap, pool: &Pool) -> Result<Wishes, Box<Problem>> {
+        let wished = headers.get("clutch-timeout").map(timeout).transpose()?;
+        let deadline = wished
+            .or(pool.config.deadline())
+            .and_then(|time| Instant::now().checked_add(time));
+        let priority = headers.get("clutch-priority").map_or(Ok(0), priority)?;
+        Ok(Wishes { deadline, priority })
+    }
+}
+
+/// `2.5s`, `250ms`, or plain seconds.
+fn timeout(value: &HeaderValue) -> Result<Duration, Box<Problem>> {
+    let given = value.to_str().unwrap_or_default().trim();
+    let (number, unit_s) = match given.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (given.strip_suffix('s').unwrap_or(given), 1.0),
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = is_number
+        .then(|| number.parse::<f64>().ok())
+        .flatten()
+        .map(|number| number * unit_s);
+    match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(time) if !time.is_zero() && time <= TIMEOUT_MAX => Ok(time),
+        _ => Err(Problem::bad_request(
+            "Clutch-Timeout must be like 2.5s or 250ms: more than zero, a year at most",
+        )),
+    }
+}
+
+fn priority(value: &HeaderValue) -> Result<i8, Box<Problem>> {
+    let given = value.to_str().ok().and_then(|text| text.trim().parse::<i8>().ok());
+    given
+        .filter(|priority| (-PRIORITY_MAX..=PRIORITY_MAX).contains(priority))
+        .ok_or_else(|| Problem::bad_request("Clutch-Priority must be a whole number from -9 to 9"))
+}
+
+/// JSON in UTF-8 and nothing else: a type that a web page may not send without asking first.
+fn check_media_type(headers: &HeaderMap) -> Result<(), Box<Problem>> {
+    let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
+    if !given.is_some_and(is_json) {
+        let given = given.unwrap_or("not given");
+        return Err(Problem::unsupported_media_type(format!(
+            "Content-Type must be application/json; it is {given}"
+        )));
+    }
+    match headers.get(CONTENT_ENCODING) {
+        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => Err(
+            Problem::unsupported_media_type("a body with a Content-Encoding is not accepted"),
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn is_json(media_type: &str) -> bool {
+    let mut parts = media_type.split(';').map(str::trim);
+    let named = parts
+        .next()
+        .is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
+    named && parts.all(is_utf8_or_no_charset)
+}
+
+fn is_utf8_or_no_charset(parameter: &str) -> bool {
+    match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            let value = value.trim().trim_matches('"');
+            value.eq_ignore_ascii_case("utf-8") || value.eq_ignore_ascii_case("utf8")
+        }
+        _ => true,
+    }
+}
+
+/// A name out of a path: no slash, and percent signs only as escapes of UTF-8.
+fn decode(name: &str) -> Option<String> {
+    if name.is_empty() || name.contains('/') {
+        return None;
+    }
+    if !name.contains('%') {
+        return Some(name.to_owned());
+    }
+    let mut parts = name.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.as_bytes().split_at_checked(2)?;
+        let digits = std::str::from_utf8(digits)
+            .ok()
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+async fn collect(body: &mut Incoming, bytes_max: u64) -> Result<Vec<u8>, Box<Problem>> {
+    let announced = body.size_hint().lower();
+    if announced > bytes_max {
+        return Err(Problem::body_too_large(bytes_max));
+    }
+    let mut bytes = Vec::with_capacity(announced.min(BODY_BYTES_AT_FIRST) as usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::bad_request(format!("the body broke off: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (bytes.len() + data.len()) as u64 > bytes_max {
+            return Err(Problem::body_too_large(bytes_max));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+async fn discard(body: &mut Incoming) {
+    let read = async {
+        let mut left = DISCARD_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len()));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // A client that goes on sending beyond this has its connection closed.
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
+}
+
+/// The body as the pool takes it: large ones go through shared memory.
+fn payload(body: Vec<u8>, pool: &Pool) -> Result<Payload, Box<Problem>> {
+    if body.len() <= INLINE_BYTES_MAX {
+        return Ok(Payload::new(Codec::Json, body));
+    }
+    let lease = pool.regions.store(&body).map_err(Problem::no_room)?;
+    Ok(Payload {
+        codec: Codec::Json,
+        inline: Vec::new(),
+        leases: vec![Arc::new(lease)],
+    })
+}
+
+fn result(payload: &Payload) -> Response<Body> {
+    let value = payload.body();
+    let mut document = Vec::with_capacity(RESULT_START.len() + value.len() + 1);
+    document.extend_from_slice(RESULT_START);
+    document.extend_from_slice(value);
+    document.push(b'}');
+    with_type("application/json", Body::from(document))
+}
+
+pub(super) fn with_type(media_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_and_wrong_ones_refused() {
+        let read = |text: &'static str| timeout(&HeaderValue::from_static(text)).ok();
+        assert_eq!(read("2.5s"), Some(Duration::from_millis(2500)));
+        assert_eq!(read("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(read("3"), Some(Duration::from_secs(3)));
+        for wrong in [
+            "",
+            "s",
+            "ms",
+            "0",
+            "-1s",
+            "+1s",
+            "1e3",
+            "inf",
+            "nan",
+            "1m",
+            "1 h",
+            "..",
+            "99999999999s",
+            "2.5 s",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn priorities_run_from_minus_nine_to_nine() {
+        let read = |text: &'static str| priority(&HeaderValue::from_static(text)).ok();
+        assert_eq!((read("-9"), read("9"), read("0")), (Some(-9), Some(9), Some(0)));
+        assert_eq!(
+            (read("10"), read("-10"), read("x"), read("1.5")),
+            (None, None, None, None)
+        );
+    }
+
+    #[test]
+    fn only_json_in_utf8_is_json() {
+        for right in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/json;charset=\"UTF-8\"",
+        ] {
+            assert!(is_json(right), "{right}");
+        }
+        for wrong in [
+            "text/plain",
+            "application/jsonx",
+            "application/json; charset=latin1",
+            "",
+            "json",
+        ] {
+            assert!(!is_json(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_are_decoded_and_never_hold_a_slash_of_the_path() {
+        assert_eq!(decode("echo").as_deref(), Some("echo"));
+        assert_eq!(decode("%C3%A9cho").as_deref(), Some("écho"));
+        for wrong in ["", "a/b", "%", "%4", "%zz", "%+1", "%ff"] {
+            assert_eq!(decode(wrong), None, "{wrong}");
+        }
+    }
+}
