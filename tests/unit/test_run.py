@@ -135,17 +135,12 @@ def test_a_second_signal_ends_at_once(scene: Scene, loaded: config.Config, monke
         ended.set()
 
     monkeypatch.setattr(os, "_exit", end)
-    server = Server(loaded)
-
-    def twice() -> None:
-        terminate()
-        server.stop_asked.wait(10)
-        terminate()
 
     def stop_slowly(_pool: Any) -> None:
+        terminate()
         ended.wait(10)
 
-    scene.when_ready = twice
+    scene.when_ready = terminate
     monkeypatch.setattr(sys.modules["clutch.pool"].Pool, "shutdown", stop_slowly)
-    assert server.serve() == 0
+    assert Server(loaded).serve() == 0
     assert codes == [128 + signal.SIGTERM]

@@ -22,6 +22,11 @@ from clutch.errors import ClutchError, ConfigError
 if TYPE_CHECKING:
     from clutch.config import Config, PoolSpec
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Above all signal numbers.
+NEVER_READY = 200
+STOPPED = 201
+
 
 @click.command("run")
 @click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
@@ -51,37 +56,68 @@ def command(
     raise SystemExit(Server(loaded).serve())
 
 
+class Inbox:
+    """Signals, and what our threads say, as one byte each.
+
+    A signal that arrives just before a thread blocks in a lock does not wake it; a byte in a pipe does.
+    """
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.writer, False)
+        self.replaced = signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)
+
+    def say(self, byte: int) -> None:
+        os.write(self.writer, bytes([byte]))
+
+    def next(self) -> int:
+        return os.read(self.reader, 1)[0]
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self.replaced)
+        os.close(self.reader)
+        os.close(self.writer)
+
+
 class Server:
     """The life of one `clutch run`."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.stop_asked = threading.Event()
-        self.stopped = threading.Event()
-        self.exit_code = 0
+        self.inbox = Inbox()
         self.pools: dict[str, Any] = {}
         self.fronts: Any = None
+        self.exit_code = 0
+        self.is_stopping = False
 
     def serve(self) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        """Until a signal, or a pool that can never be ready. Returns the exit code."""
         try:
             self._start()
-            self.stop_asked.wait()
+            self._wait_for_reason()
         except OSError as error:  # an address that is taken, a limit of the system
             logs.log.error("cannot start: %s", error)
             self.exit_code = 1
         finally:
+            self.is_stopping = True
             threading.Thread(target=self._stop, name="clutch-stop", daemon=True).start()
-            self.stopped.wait()
+            self._wait_for_stop()
         return self.exit_code
 
-    def _on_signal(self, number: int, _frame: object) -> None:
-        if self.stop_asked.is_set():
-            # The zygotes and workers see our end and go too.
-            os._exit(128 + number)
-        logs.info(f"{signal.Signals(number).name}: stopping; once more ends all at once", signal=number)
-        self.stop_asked.set()
+    def _wait_for_reason(self) -> None:
+        while (byte := self.inbox.next()) not in (*SIGNALS, NEVER_READY):
+            pass
+        reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
+        logs.info(f"{reason}: stopping; a signal now ends all at once")
+
+    def _wait_for_stop(self) -> None:
+        while (byte := self.inbox.next()) != STOPPED:
+            if byte in SIGNALS:
+                # The zygotes and workers see our end and go too.
+                os._exit(128 + byte)
+        self.inbox.close()
 
     def _start(self) -> None:
         from clutch import _core
@@ -107,31 +143,29 @@ class Server:
             try:
                 self.pools[spec.name].wait_ready(spec.core["shape"]["workers"])
             except ClutchError as error:
-                if self.stop_asked.is_set():
-                    return
-                logs.log.error("pool %s: %s", spec.name, error)
-                if isinstance(error, ConfigError):
-                    self.exit_code = 2
-                    self.stop_asked.set()
-                    return
+                self._not_ready(spec.name, error)
             else:
                 logs.info(f"pool {spec.name}: ready", pool=spec.name, ready=True)
-        logs.info("ready", ready=True)
+
+    def _not_ready(self, name: str, error: ClutchError) -> None:
+        if not self.is_stopping:
+            logs.log.error("pool %s: %s", name, error)
+            if isinstance(error, ConfigError):
+                self.exit_code = 2
+                self.inbox.say(NEVER_READY)
 
     def _stop(self) -> None:
-        self.stop_asked.set()
         try:
-            grace_s = max(spec.values["grace"] for spec in self.config.pools)
             if self.fronts is not None:
-                self.fronts.stop(grace_s)
+                self.fronts.stop(max(spec.values["grace"] for spec in self.config.pools))
             with ThreadPoolExecutor(max(1, len(self.pools))) as together:
                 list(together.map(lambda pool: pool.shutdown(), self.pools.values()))
             logs.info("stopped")
         except Exception:
-            self.exit_code = self.exit_code or 1
             logs.log.exception("the stop failed")
+            self.exit_code = self.exit_code or 1
         finally:
-            self.stopped.set()
+            self.inbox.say(STOPPED)
 
 
 def describe(spec: PoolSpec) -> str:
