@@ -97,11 +97,12 @@ def _argument(text: str) -> tuple[str, Any]:
 def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     from clutch import _core, config
     from clutch.pool import Pool
+    from clutch.values import Address
 
     spec = config.resolve(OWN_POOL, validate=True, folder=Path.cwd(), target=target, **{"workers": 1, **options})
     token = secrets.token_urlsafe(24)
     http_options = {option.name: option.default_value(False) for option in config.HTTP.options}
-    http_options |= {"bind": config.ADDRESS.parse("127.0.0.1:0"), "token": token}
+    http_options |= {"bind": Address("127.0.0.1", 0), "token": token}
     with Pool.from_spec(spec) as pool:
         pool.wait_ready(1)
         fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(config.core_json(config.HTTP, http_options)), None)
