@@ -46,8 +46,11 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
             scene.events.append(f"{self.name} {workers} ready")
             scene.when_ready()
 
+        def _stop(self, grace_s: float) -> None:
+            scene.events.append(f"{self.name} has {grace_s:g} s")
+
         def shutdown(self) -> None:
-            scene.events.append(f"{self.name} stops")
+            scene.events.append(f"{self.name} is gone")
 
     class Fronts:
         def __init__(self, pools: dict[str, Any], http: str | None, admin: str | None) -> None:
@@ -91,7 +94,7 @@ def test_starts_and_stops_in_order(scene: Scene, loaded: config.Config) -> None:
     scene.when_ready = terminate
     assert Server(loaded).serve() == 0
     starts = ["a starts", "fronts start: ['a'] True False", "a 3 ready"]
-    assert scene.events == [*starts, "fronts stop 5", "a stops"]
+    assert scene.events == [*starts, "fronts stop 5", "a has 5 s", "a is gone"]
 
 
 def test_a_pool_that_can_never_be_ready_ends_the_run_with_2(scene: Scene, loaded: config.Config) -> None:
@@ -100,7 +103,7 @@ def test_a_pool_that_can_never_be_ready_ends_the_run_with_2(scene: Scene, loaded
 
     scene.when_ready = broken
     assert Server(loaded).serve() == 2
-    assert scene.events[-1] == "a stops"
+    assert scene.events[-1] == "a is gone"
 
 
 def test_another_trouble_at_the_start_is_only_told(scene: Scene, loaded: config.Config) -> None:
@@ -122,7 +125,7 @@ def test_an_address_that_is_taken_stops_the_pools_and_ends_with_1(
     logs.log.propagate = True
     with caplog.at_level(logging.INFO, "clutch"):
         assert Server(loaded).serve() == 1
-    assert scene.events[-1] == "a stops"
+    assert scene.events[-1] == "a is gone"
     assert "cannot start: 127.0.0.1:8080: address in use" in caplog.text
 
 

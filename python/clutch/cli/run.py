@@ -159,13 +159,19 @@ class Server:
             if self.fronts is not None:
                 self.fronts.stop(max(spec.values["grace"] for spec in self.config.pools))
             with ThreadPoolExecutor(max(1, len(self.pools))) as together:
-                list(together.map(lambda pool: pool.shutdown(), self.pools.values()))
+                list(together.map(self._stop_pool, self.config.pools))
             logs.info("stopped")
         except Exception:
             logs.log.exception("the stop failed")
             self.exit_code = self.exit_code or 1
         finally:
             self.inbox.say(STOPPED)
+
+    def _stop_pool(self, spec: PoolSpec) -> None:
+        """Running work has the grace, then its workers are killed; the wait is for the last process."""
+        if pool := self.pools.get(spec.name):
+            pool._stop(spec.values["grace"])
+            pool.shutdown()
 
 
 def describe(spec: PoolSpec) -> str:
