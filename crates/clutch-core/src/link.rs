@@ -140,7 +140,7 @@ pub struct Inbox {
     start: usize,
     end: usize,
     descriptors: VecDeque<OwnedFd>,
-    pub regions: RegionTable,
+    pub regions: Arc<Mutex<RegionTable>>,
 }
 
 impl Inbox {
@@ -193,7 +193,7 @@ impl Inbox {
             if frame.head.kind == Kind::Descriptor {
                 let (id, size) = (frame.head.id as u32, frame.size());
                 let descriptor = if count > 0 { self.descriptors.pop_front() } else { None };
-                self.regions.announce(id, size, descriptor)?;
+                self.regions.lock().announce(id, size, descriptor)?;
                 self.start += len;
                 continue;
             }
@@ -213,7 +213,7 @@ impl Inbox {
 #[derive(Debug)]
 pub struct Received<'a> {
     pub frame: Frame<'a>,
-    regions: &'a RegionTable,
+    regions: &'a Mutex<RegionTable>,
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -221,7 +221,11 @@ impl Received<'_> {
     /// Takes hold of the payload's regions. Of a call only after its word was claimed: a call that the dispatcher took
     /// back has its regions lent to another worker by now.
     pub fn leases(&self) -> Result<Vec<Arc<Lease>>, WireError> {
-        self.frame.regions().map(|part| self.regions.lease(part)).collect()
+        if self.frame.head.regions == 0 {
+            return Ok(Vec::new());
+        }
+        let regions = self.regions.lock();
+        self.frame.regions().map(|part| regions.lease(part)).collect()
     }
 
     pub fn payload(&self) -> Result<Payload, WireError> {

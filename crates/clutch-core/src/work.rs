@@ -102,6 +102,8 @@ pub struct Work {
     pub priority: i8,
     /// The payload holds code by value, which only the same Python version can read.
     pub by_value: bool,
+    /// How often it may run again when its worker dies: declared idempotent by its submitter.
+    pub retry: u32,
     /// Chunks follow (an inbound stream).
     pub has_input: bool,
     /// Called with the answer, exactly once.

@@ -1,0 +1,44 @@
+//! `clutch._core`: the bridge between Python and clutch-core. This file is the whole surface.
+//!
+//! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs only.
+
+mod buffer;
+mod call;
+mod codec;
+mod errors;
+mod future;
+mod pool;
+mod registry;
+mod types;
+mod watcher;
+mod worker;
+mod zygote;
+
+use pyo3::prelude::*;
+
+#[pymodule(gil_used = false)]
+mod _core {
+    // The dispatcher's side.
+    #[pymodule_export]
+    use crate::future::{Bridge, Completion, MapItems, StreamCore};
+    #[pymodule_export]
+    use crate::pool::{CallOptions, PoolCore};
+    #[pymodule_export]
+    use crate::registry::{Events, after_fork_in_child};
+
+    // The worker's side.
+    #[pymodule_export]
+    use crate::call::{Call, CallFailed};
+    #[pymodule_export]
+    use crate::worker::WorkerLink;
+    #[pymodule_export]
+    use crate::zygote::{ForkOrder, ZygoteControl};
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("WIRE_VERSION", clutch_core::wire::WIRE_VERSION)?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -95,6 +95,7 @@ impl HttpFront {
             deadline: wishes.deadline,
             priority: wishes.priority,
             by_value: false,
+            retry: 0,
             has_input: false,
             reply,
         });

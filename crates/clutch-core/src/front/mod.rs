@@ -63,7 +63,9 @@ impl Pools {
 
 impl FromIterator<Arc<Pool>> for Pools {
     fn from_iter<I: IntoIterator<Item = Arc<Pool>>>(pools: I) -> Pools {
-        Pools(Arc::new(pools.into_iter().map(|pool| (pool.config.name.clone(), pool)).collect()))
+        Pools(Arc::new(
+            pools.into_iter().map(|pool| (pool.config.name.clone(), pool)).collect(),
+        ))
     }
 }
 
@@ -94,7 +96,12 @@ impl Fronts {
     /// Binds and serves what is configured. Listening has begun when this returns; it fails when an address cannot be had.
     pub fn start(pools: Pools, http: Option<HttpConfig>, admin: Option<AdminConfig>) -> io::Result<Fronts> {
         let stopping = Arc::new(AtomicBool::new(false));
-        let mut fronts = Fronts { http_address: None, admin_address: None, stopping, running: Mutex::new(None) };
+        let mut fronts = Fronts {
+            http_address: None,
+            admin_address: None,
+            stopping,
+            running: Mutex::new(None),
+        };
         if http.is_none() && admin.is_none() {
             return Ok(fronts);
         }
@@ -121,7 +128,9 @@ impl Fronts {
     /// admin front goes last, so that the stop can be watched.
     pub fn stop(&self, grace: Duration) {
         self.stopping.store(true, Ordering::Release);
-        let Some(Running { runtime, http, admin }) = self.running.lock().take() else { return };
+        let Some(Running { runtime, http, admin }) = self.running.lock().take() else {
+            return;
+        };
         runtime.block_on(async {
             end(http, grace).await;
             end(admin, grace.min(ADMIN_GRACE)).await;
@@ -170,7 +179,9 @@ fn serve<F: Front>(listener: Listener, front: F, connections_max: usize) -> Serv
 }
 
 async fn end(served: Option<Served>, grace: Duration) {
-    let Some(Served { stop, mut done }) = served else { return };
+    let Some(Served { stop, mut done }) = served else {
+        return;
+    };
     // A front that has ended already needs no telling.
     let _ = stop.send(());
     if tokio::time::timeout(grace, &mut done).await.is_err() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::work::{Outcome, Payload, Reply, WorkId};
+use crate::work::{Outcome, Payload, Refusal, Reply, WorkId};
 
 /// One thing that came.
 #[derive(Clone, Debug)]
@@ -23,9 +23,8 @@ struct Inner {
     chunks: VecDeque<Payload>,
     outcome: Option<Outcome>,
     admitted: bool,
-    waker: Option<Waker>,
-    /// Also called for each chunk; stays.
-    listener: Option<Box<dyn Fn() + Send>>,
+    on_end: Vec<Waker>,
+    on_part: Vec<Waker>,
 }
 
 /// The answer of one piece of work, once it is there.
@@ -34,6 +33,7 @@ pub struct Answer {
     inner: Mutex<Inner>,
     changed: Condvar,
     done: AtomicBool,
+    cancelled: AtomicBool,
     waiting: AtomicBool,
     id: AtomicU64,
 }
@@ -49,6 +49,11 @@ impl Answer {
 
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether the end is that it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
     }
 
     /// Waits for the end, at most so long; returns whether it is there.
@@ -98,23 +103,25 @@ impl Answer {
     }
 
     /// Calls `waker` when the end is there, at once if it is there already.
-    pub fn on_done(&self, waker: Waker) {
+    pub fn on_end(&self, waker: Waker) {
         let mut inner = self.inner.lock();
-        if inner.outcome.is_none() && !self.is_done() {
-            inner.waker = Some(waker);
+        if !self.is_done() {
+            inner.on_end.push(waker);
             return;
         }
         drop(inner);
         waker();
     }
 
-    /// Calls `listener` for every chunk and the end.
-    pub fn listen(&self, listener: Box<dyn Fn() + Send>) {
+    /// Calls `waker` when a chunk or the end is there, at once if one is.
+    pub fn on_part(&self, waker: Waker) {
         let mut inner = self.inner.lock();
-        if inner.outcome.is_some() || !inner.chunks.is_empty() {
-            listener();
+        if !self.is_done() && inner.chunks.is_empty() {
+            inner.on_part.push(waker);
+            return;
         }
-        inner.listener = Some(listener);
+        drop(inner);
+        waker();
     }
 }
 
@@ -122,27 +129,24 @@ impl Reply for Answer {
     fn chunk(&self, payload: Payload) {
         let mut inner = self.inner.lock();
         inner.chunks.push_back(payload);
-        if let Some(listener) = &inner.listener {
-            listener();
-        }
+        let wakers = std::mem::take(&mut inner.on_part);
         self.changed.notify_all();
+        drop(inner);
+        wakers.into_iter().for_each(|waker| waker());
     }
 
     fn finish(&self, outcome: Outcome) {
         let mut inner = self.inner.lock();
+        self.cancelled.store(matches!(outcome, Outcome::Refused(Refusal::Cancelled)), Ordering::Release);
         inner.outcome = Some(outcome);
         self.done.store(true, Ordering::Release);
-        let waker = inner.waker.take();
-        if let Some(listener) = &inner.listener {
-            listener();
-        }
+        let ends = std::mem::take(&mut inner.on_end);
+        let parts = std::mem::take(&mut inner.on_part);
         if self.waiting.load(Ordering::Relaxed) {
             self.changed.notify_all();
         }
         drop(inner);
-        if let Some(waker) = waker {
-            waker();
-        }
+        ends.into_iter().chain(parts).for_each(|waker| waker());
     }
 
     fn admitted(&self) {

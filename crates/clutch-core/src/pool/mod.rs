@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
-pub use self::answer::{Answer, Part};
+pub use self::answer::{Answer, Part, Waker};
 pub use self::peer::Link;
 use self::peer::Peer;
 use self::state::{Action, Event, Limits, Machine, Request, Verdict, WorkerKey};
@@ -296,10 +296,8 @@ impl Pool {
     pub fn has_begun(&self, id: WorkId) -> bool {
         let core = self.core.lock();
         let Some(entry) = core.machine.body(id) else { return false };
-        let mut workers = core.peers.iter();
-        workers.any(|(key, peer)| {
-            core.machine.sent(*key).any(|sent| sent == id) && peer.link.board.get(entry.word) == word::BEGUN
-        })
+        let peer = core.machine.worker_of(id).and_then(|worker| core.peers.get(&worker));
+        peer.is_some_and(|peer| peer.link.board.get(entry.word) == word::BEGUN)
     }
 
     /// No more submissions; what is in goes on.
@@ -656,8 +654,8 @@ impl Pool {
     fn post(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) {
         let link = {
             let core = self.core.lock();
-            let mut peers = core.peers.iter();
-            peers.find(|(key, _)| core.machine.sent(**key).any(|sent| sent == id)).map(|(_, peer)| peer.link.clone())
+            let peer = core.machine.worker_of(id).and_then(|worker| core.peers.get(&worker));
+            peer.map(|peer| peer.link.clone())
         };
         if let Some(link) = link {
             link.outbox.push(|out| put(&mut out.bytes));
@@ -697,7 +695,7 @@ impl Pool {
 }
 
 fn request_of(work: &Work, block: bool) -> Request {
-    Request { function: work.function, priority: work.priority, deadline: work.deadline, block }
+    Request { function: work.function, priority: work.priority, deadline: work.deadline, block, retry: work.retry }
 }
 
 impl Incoming {

@@ -41,6 +41,8 @@ pub struct Request {
     pub deadline: Option<Instant>,
     /// Waits for room whatever the pool's overflow says.
     pub block: bool,
+    /// How often it may run again when its worker dies: declared idempotent by its submitter.
+    pub retry: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +223,14 @@ impl<T> Machine<T> {
     /// (work on its link, calls so far) of one worker.
     pub fn worker(&self, worker: WorkerKey) -> Option<(usize, u64)> {
         self.workers.get(&worker).map(|load| (load.sent.len(), load.calls))
+    }
+
+    /// The worker whose link it is on.
+    pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
+        self.item(id).and_then(|item| match item.place {
+            Place::Sent(worker) | Place::Abandoned(worker) => Some(worker),
+            Place::Lobby | Place::Queued => None,
+        })
     }
 
     pub fn sent(&self, worker: WorkerKey) -> impl Iterator<Item = WorkId> + '_ {
@@ -482,9 +492,11 @@ impl<T> Machine<T> {
             let Some(item) = self.item_mut(id) else { continue };
             if matches!(item.place, Place::Abandoned(_)) {
                 self.remove(id);
-            } else if begun.contains(&id) || item.begun {
+            } else if (begun.contains(&id) || item.begun) && item.request.retry == 0 {
                 self.answer(id, Verdict::Lost(worker), out);
             } else {
+                let ran = begun.contains(&id);
+                item.request.retry -= u32::from(ran && item.request.retry > 0);
                 self.requeue(id);
             }
         }

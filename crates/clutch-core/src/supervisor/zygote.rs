@@ -210,6 +210,7 @@ fn wait_briefly(child: &mut Child) -> String {
 fn launch(config: &PoolConfig, generation: u32) -> serde_json::Value {
     serde_json::json!({
         "pool": config.name,
+        "dispatcher_pid": std::process::id(),
         "generation": generation,
         "wire": WIRE_VERSION,
         "clutch": env!("CARGO_PKG_VERSION"),

@@ -1,0 +1,417 @@
+//! A pool without processes: a scripted worker that speaks the worker's side of the link, and the loop that drives it.
+//!
+//! A worker here does what its test says, frame by frame, and fails the test on any frame that was not expected.
+//! Everything waits for what it needs and panics when that does not come in [`PATIENCE`]; nothing sleeps.
+#![allow(dead_code)]
+
+pub mod client;
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use clutch_core::config::{Overflow, PoolConfig, Profile, Shape, Start};
+use clutch_core::link::{Announced, Board, Filled, Flushed, Inbox, Outbox, word};
+use clutch_core::pool::state::WorkerKey;
+use clutch_core::pool::{Answer, Health, Link, Notice, Pool, WAKE};
+use clutch_core::region::{Lease, RegionPool};
+use clutch_core::telemetry::{Event, Subscription, Telemetry};
+use clutch_core::wire::{self, Head, Kind};
+use clutch_core::work::{Codec, Failure, Outcome, Payload, Work, WorkId, WorkKind};
+use clutch_core::sys;
+
+/// How long a test waits for what must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A pool of the given name that nothing limits.
+pub fn config(name: &str) -> PoolConfig {
+    PoolConfig {
+        name: name.to_owned(),
+        shape: Shape { profile: Profile::Process, workers: 1, threads: 1, tasks: 1 },
+        python: "python3".to_owned(),
+        env: BTreeMap::new(),
+        start: Start::Fork,
+        start_timeout_ms: 10_000,
+        deadline_ms: None,
+        queue_limit: None,
+        overflow: Overflow::Reject,
+        recycle_calls: None,
+        recycle_age_ms: None,
+        recycle_jitter: 0.0,
+        grace_ms: 1000,
+        stopped_limit_ms: 10_000,
+        payload_bytes_max: 1 << 30,
+        output_kept_bytes: 1024,
+        required: true,
+        launch: serde_json::Value::Null,
+    }
+}
+
+/// A pool and the thread that drives it, as the supervisor's would.
+pub struct Stage {
+    pub pool: Arc<Pool>,
+    pub events: Subscription,
+    stop: Arc<AtomicBool>,
+    driver: Option<JoinHandle<()>>,
+    next_key: AtomicU32,
+}
+
+impl Stage {
+    pub fn new(config: PoolConfig) -> Stage {
+        let telemetry = Arc::new(Telemetry::default());
+        let events = telemetry.subscribe();
+        let pool = Pool::new(config, telemetry).expect("a pool");
+        let stop = Arc::new(AtomicBool::new(false));
+        let driver = {
+            let (pool, stop) = (pool.clone(), stop.clone());
+            std::thread::spawn(move || drive(&pool, &stop))
+        };
+        Stage { pool, events, stop, driver: Some(driver), next_key: AtomicU32::new(0) }
+    }
+
+    /// A worker that has said that it is ready.
+    pub fn worker(&self, slots: usize) -> Worker {
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        let (ours, theirs) = sys::socket_pair().expect("a socketpair");
+        let (board, descriptor) = Board::create(Board::words_for(slots as u32)).expect("a board");
+        self.pool.attach(Link::new(key, ours, board));
+        self.pool.worker_ready(key, slots, None);
+        self.pool.update_status(|status| status.health = Health::Ready);
+        Worker::new(key, theirs, Board::open(descriptor).expect("the board"))
+    }
+
+    /// The zygote has told these names.
+    pub fn tools(&self, names: &[&str]) {
+        let image = serde_json::json!({ "tools": names });
+        self.pool.update_status(|status| status.image = image);
+    }
+
+    /// Waits for an event that fits.
+    pub fn wait_event(&self, fits: impl Fn(&Event) -> bool) -> Event {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let event = self.events.next(deadline).expect("the event never came");
+            if fits(&event) {
+                return event;
+            }
+        }
+    }
+
+    /// Waits until the pool's figures are as wanted. For what no event tells.
+    pub fn wait_stats(&self, fits: impl Fn(&clutch_core::pool::Stats) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !fits(&self.pool.stats()) {
+            assert!(Instant::now() < deadline, "never so: {:?}", self.pool.stats());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Submits a call by name and returns where its answer will be.
+    pub fn submit(&self, tool: &str, arguments: &str) -> Arc<Answer> {
+        let answer = Arc::new(Answer::default());
+        let work = Work {
+            kind: WorkKind::Call,
+            function: self.pool.function(Codec::Name, tool.as_bytes()),
+            payload: Payload::new(Codec::Json, arguments.as_bytes().to_vec()),
+            deadline: None,
+            priority: 0,
+            by_value: false,
+            retry: 0,
+            has_input: false,
+            reply: answer.clone(),
+        };
+        answer.set_id(self.pool.submit(work, false));
+        answer
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.pool.wake_driver();
+        let ended = self.driver.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            assert!(matches!(ended, Some(Ok(()))), "the driver panicked");
+        }
+    }
+}
+
+fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
+    let mut tokens = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        let wake = pool.tick(None);
+        pool.poller.wait(&mut tokens, wake).expect("epoll");
+        for token in tokens.drain(..) {
+            match token {
+                WAKE => pool.drain_notices().into_iter().for_each(|notice| heed(pool, notice)),
+                worker => pool.on_ready(worker as WorkerKey),
+            }
+        }
+    }
+}
+
+/// What a supervisor would do at once; deaths are those that tests make.
+fn heed(pool: &Pool, notice: Notice) {
+    match notice {
+        Notice::WantWrite(worker) => pool.want_write(worker, true),
+        Notice::LinkEnded(worker, _) => pool.worker_gone(worker, lost()),
+        _ => {}
+    }
+}
+
+/// What callers of a dead worker are told.
+pub fn lost() -> Failure {
+    Failure::WorkerLost {
+        message: "worker test/0 (pid 42) was killed by signal 9".to_owned(),
+        worker_pid: 42,
+        signal: Some(9),
+        exit_code: None,
+        output: "last words".to_owned(),
+    }
+}
+
+/// A call as the worker got it.
+#[derive(Debug)]
+pub struct Call {
+    pub id: WorkId,
+    pub tool: String,
+    pub body: Vec<u8>,
+    pub word: u32,
+    pub timeout_us: u64,
+    lease: Option<Arc<Lease>>,
+}
+
+impl Call {
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("text")
+    }
+}
+
+/// The worker's end of a link, in the hands of a test.
+pub struct Worker {
+    pub key: WorkerKey,
+    pub board: Board,
+    socket: OwnedFd,
+    inbox: Inbox,
+    outbox: Outbox,
+    regions: Arc<RegionPool>,
+    announced: Announced,
+    names: HashMap<u64, String>,
+}
+
+/// A frame without what the worker keeps of it.
+#[derive(Debug)]
+enum Heard {
+    Define,
+    Call { call: Call, begun: bool },
+    Credit { id: WorkId, count: u32 },
+    Cancel(WorkId),
+    Drain,
+}
+
+impl Worker {
+    fn new(key: WorkerKey, socket: OwnedFd, board: Board) -> Worker {
+        Worker {
+            key,
+            board,
+            socket,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            regions: Arc::default(),
+            announced: Announced::default(),
+            names: HashMap::new(),
+        }
+    }
+
+    // ---- what comes
+
+    /// The next call, begun. Calls that were taken back are passed over, as a worker does.
+    pub fn next_call(&mut self) -> Call {
+        loop {
+            match self.hear(true) {
+                Heard::Define => {}
+                Heard::Call { call, begun: true } => return call,
+                Heard::Call { call, .. } => self.board.set(call.word, word::FREE),
+                other => panic!("a call was expected, not {other:?}"),
+            }
+        }
+    }
+
+    /// The next call, left as it was sent.
+    pub fn next_unbegun(&mut self) -> Call {
+        loop {
+            match self.hear(false) {
+                Heard::Define => {}
+                Heard::Call { call, .. } => return call,
+                other => panic!("a call was expected, not {other:?}"),
+            }
+        }
+    }
+
+    /// Claims a call for user code; false when the dispatcher has taken it back.
+    pub fn begin(&self, call: &Call) -> bool {
+        self.board.claim(call.word, word::SENT, word::BEGUN)
+    }
+
+    pub fn expect_credit(&mut self, of: &Call) -> u32 {
+        match self.hear(true) {
+            Heard::Credit { id, count } if id == of.id => count,
+            other => panic!("credit for {} was expected, not {other:?}", of.id),
+        }
+    }
+
+    /// Waits for the cancel frame of a call; credit may come before it.
+    pub fn expect_cancel(&mut self, of: &Call) {
+        loop {
+            match self.hear(true) {
+                Heard::Credit { .. } => {}
+                Heard::Cancel(id) if id == of.id => return,
+                other => panic!("the cancel of {} was expected, not {other:?}", of.id),
+            }
+        }
+    }
+
+    pub fn expect_drain(&mut self) {
+        let heard = self.hear(true);
+        assert!(matches!(heard, Heard::Drain), "a drain was expected, not {heard:?}");
+    }
+
+    /// Whether no whole frame is there now.
+    pub fn is_idle(&mut self) -> bool {
+        let _ = self.inbox.fill(self.socket.as_fd(), false);
+        self.inbox.next().expect("the wire").is_none()
+    }
+
+    fn hear(&mut self, begin: bool) -> Heard {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(heard) = self.take_frame(begin) {
+                return heard;
+            }
+            let readable = sys::wait_readable(self.socket.as_fd(), Some(deadline)).expect("poll");
+            assert!(readable, "the dispatcher sent nothing");
+            let filled = self.inbox.fill(self.socket.as_fd(), false).expect("the link");
+            assert_ne!(filled, Filled::End, "the dispatcher closed the link");
+        }
+    }
+
+    fn take_frame(&mut self, begin: bool) -> Option<Heard> {
+        let received = self.inbox.next().expect("the wire")?;
+        let frame = received.frame;
+        Some(match frame.head.kind {
+            Kind::Define => {
+                self.names.insert(frame.head.id, String::from_utf8_lossy(frame.payload).into_owned());
+                Heard::Define
+            }
+            Kind::Call => {
+                let begun = begin && self.board.claim(frame.word(), word::SENT, word::BEGUN);
+                let payload = if begun || !begin { Some(received.payload().expect("regions")) } else { None };
+                let function = u64::from(frame.function());
+                let call = Call {
+                    id: frame.head.id,
+                    tool: self.names.get(&function).expect("a call of what was never defined").clone(),
+                    body: payload.as_ref().map(|payload| payload.body().to_vec()).unwrap_or_default(),
+                    word: frame.word(),
+                    timeout_us: frame.timeout_us(),
+                    lease: payload.and_then(|payload| payload.leases.into_iter().next()),
+                };
+                Heard::Call { call, begun }
+            }
+            Kind::Credit => Heard::Credit { id: frame.head.id, count: frame.credit() },
+            Kind::Cancel => Heard::Cancel(frame.head.id),
+            Kind::Drain => Heard::Drain,
+            other => panic!("a {other:?} frame was not expected"),
+        })
+    }
+
+    // ---- what is answered
+
+    /// Ends a call with a JSON value.
+    pub fn result(&mut self, call: &Call, json: &str) {
+        self.answer(call, Kind::Result, &self.payload(Codec::Json, json.as_bytes()));
+    }
+
+    /// Ends a stream.
+    pub fn end(&mut self, call: &Call) {
+        self.answer(call, Kind::Result, &Payload::empty());
+    }
+
+    pub fn failure(&mut self, call: &Call, failure: &Failure) {
+        self.answer(call, Kind::Failure, &Payload::new(Codec::Empty, wire::encode_failure(failure)));
+    }
+
+    pub fn chunk(&mut self, call: &Call, json: &str) {
+        let payload = self.payload(Codec::Json, json.as_bytes());
+        self.put(Kind::Chunk, call.id, &[], &payload);
+    }
+
+    /// Whatever bytes, as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.outbox.push(|out| out.bytes.extend_from_slice(bytes));
+        self.flush();
+    }
+
+    /// Answers each call by the script until the link ends.
+    pub fn serve(mut self, mut script: impl FnMut(&mut Worker, Call) + Send + 'static) -> JoinHandle<()> {
+        std::thread::spawn(move || {
+            while self.has_more() {
+                let call = self.next_call();
+                script(&mut self, call);
+            }
+        })
+    }
+
+    /// Answers each call with its own arguments.
+    pub fn echo(self) -> JoinHandle<()> {
+        self.serve(|worker, call| {
+            let body = call.text().to_owned();
+            worker.result(&call, &body);
+        })
+    }
+
+    /// Waits for bytes; false at the end of the link.
+    fn has_more(&mut self) -> bool {
+        if self.inbox.is_waiting() {
+            return true;
+        }
+        sys::wait_readable(self.socket.as_fd(), None).expect("poll");
+        !matches!(self.inbox.fill(self.socket.as_fd(), false), Ok(Filled::End) | Err(_))
+    }
+
+    fn payload(&self, codec: Codec, bytes: &[u8]) -> Payload {
+        if bytes.len() <= wire::INLINE_BYTES_MAX {
+            return Payload::new(codec, bytes.to_vec());
+        }
+        let lease = self.regions.store(bytes).expect("a region");
+        Payload { codec, inline: Vec::new(), leases: vec![Arc::new(lease)] }
+    }
+
+    fn answer(&mut self, call: &Call, kind: Kind, payload: &Payload) {
+        self.board.claim(call.word, word::ABANDONED, word::FREE);
+        self.put(kind, call.id, &1000u64.to_le_bytes(), payload);
+    }
+
+    fn put(&mut self, kind: Kind, id: WorkId, fixed: &[u8], payload: &Payload) {
+        let head = Head { kind, codec: payload.codec, regions: 0, flags: 0, id };
+        let announced = &mut self.announced;
+        self.outbox.push(|out| announced.put(out, head, fixed, payload, 0)).expect("a frame");
+        self.flush();
+    }
+
+    fn flush(&self) {
+        let flushed = self.outbox.flush(self.socket.as_fd(), true).expect("the link");
+        assert_eq!(flushed, Flushed::All);
+    }
+}
+
+/// The value that an answer ended with.
+pub fn value(answer: &Answer) -> String {
+    assert!(answer.wait_done(PATIENCE), "no answer came");
+    match answer.outcome() {
+        Some(Outcome::Value(payload)) => String::from_utf8(payload.body().to_vec()).expect("text"),
+        other => panic!("a value was expected, not {other:?}"),
+    }
+}

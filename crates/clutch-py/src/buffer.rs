@@ -1,0 +1,88 @@
+//! Python's buffer protocol over shared memory: the only file of this crate with `unsafe`.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use clutch_core::link::is_large;
+use clutch_core::region::Lease;
+use parking_lot::Mutex;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+/// A writable view of a region's bytes. The region is given back when the last reference to the view is gone.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct RegionView {
+    lease: Arc<Lease>,
+}
+
+impl RegionView {
+    pub fn of(py: Python<'_>, lease: Arc<Lease>) -> PyResult<Bound<'_, RegionView>> {
+        Bound::new(py, RegionView { lease })
+    }
+}
+
+#[pymethods]
+impl RegionView {
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill"));
+        }
+        let lease = &slf.get().lease;
+        let address: *mut c_void = lease.address().cast();
+        let length = lease.len() as ffi::Py_ssize_t;
+        // SAFETY: `view` is CPython's, non-null (checked); the memory outlives it, because the view holds a reference
+        // to `slf`, which holds the lease, which holds the mapping. The other side does not touch a lent region.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address, length, 0, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// Calls `read` with the bytes of a contiguous buffer.
+pub fn bytes_of<R>(value: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
+    let value = match value.cast::<pyo3::types::PyMemoryView>() {
+        // Of any item format: cast to bytes, which CPython does for contiguous views only.
+        Ok(view) => view.call_method1("cast", ("B",))?,
+        Err(_) => value.clone(),
+    };
+    let buffer = PyBuffer::<u8>::get(&value)?;
+    if !buffer.is_c_contiguous() {
+        return Err(PyBufferError::new_err("a buffer that is not contiguous"));
+    }
+    // SAFETY: contiguous (checked), `len_bytes` long, kept alive by `buffer` until `read` returns.
+    let bytes = unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) };
+    Ok(read(bytes))
+}
+
+/// Pickle's `buffer_callback`: keeps large buffers out of the pickle.
+#[pyclass(frozen, module = "clutch._core")]
+#[derive(Default)]
+pub struct BufferSink {
+    kept: Mutex<Vec<Py<PyAny>>>,
+}
+
+impl BufferSink {
+    pub fn take(&self) -> Vec<Py<PyAny>> {
+        std::mem::take(&mut self.kept.lock())
+    }
+
+    pub fn clear(&self) {
+        self.take();
+    }
+}
+
+#[pymethods]
+impl BufferSink {
+    /// True: leave it in the pickle.
+    fn __call__(&self, buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let raw = buffer.call_method0("raw")?;
+        let length: usize = raw.getattr("nbytes")?.extract()?;
+        let mut kept = self.kept.lock();
+        if !is_large(length) || kept.len() >= 200 {
+            return Ok(true);
+        }
+        kept.push(raw.unbind());
+        Ok(false)
+    }
+}

@@ -1,0 +1,532 @@
+//! One call in a worker: its arguments, the user's code, and what becomes of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_core::link::word;
+use clutch_core::work::{Codec, Failure, Payload};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::codec::{self, Encoder};
+use crate::types::{is_async_generator, is_coroutine, is_generator};
+use crate::worker::{CallFrame, Entry, WorkerLink};
+
+/// The number of "the function comes with the arguments".
+pub const BY_VALUE: u32 = 0;
+
+/// One call that Python code finishes: a coroutine, a stream, a tool with conditions; and every call of an event loop.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Call {
+    link: Py<WorkerLink>,
+    frame: Mutex<CallFrame>,
+    id: u64,
+    word: u32,
+    codec: Codec,
+    started: Mutex<Instant>,
+    /// Read from the frame on first use.
+    prepared: Mutex<Option<Prepared>>,
+}
+
+/// What is to be called, with what.
+struct Prepared {
+    tool: Option<Py<PyAny>>,
+    function: Py<PyAny>,
+    by_name: bool,
+    arguments: Py<PyTuple>,
+    keywords: Option<Py<PyDict>>,
+    /// Of a mapped batch: whether each item is a tuple of arguments.
+    spread: bool,
+}
+
+/// Why a call has no value.
+pub enum Trouble {
+    /// The user's code raised this.
+    Raised(PyErr),
+    Failure(Failure),
+}
+
+impl From<PyErr> for Trouble {
+    fn from(error: PyErr) -> Trouble {
+        Trouble::Raised(error)
+    }
+}
+
+/// Runs a call in a slot's own thread, from its claim to its end.
+pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: CallFrame) -> PyResult<()> {
+    let this = link.get();
+    if !this.begin(&frame) {
+        return Ok(());
+    }
+    let py = link.py();
+    let started = Instant::now();
+    let (id, word, codec) = (frame.id, frame.word, frame.codec);
+    let entry = this.entry(frame.function);
+    if entry.as_ref().is_some_and(|entry| !entry.simple) {
+        let call = Call::new(link.clone().unbind(), frame);
+        return slot.call_method1("special", (call,)).map(drop);
+    }
+    let prepared = prepare(py, this, entry.as_deref(), &mut frame);
+    let made = match prepared {
+        Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, started),
+        Ok(prepared) => match invoke(py, &prepared) {
+            Ok(made) if needs_finish(&made) => {
+                let call = Call::begun(link.clone().unbind(), frame, started, prepared);
+                return slot.call_method1("finish", (call, made)).map(drop);
+            }
+            Ok(made) => encode(py, this, codec, prepared.tool.as_ref(), &made, false),
+            Err(trouble) => Err(trouble),
+        },
+        Err(trouble) => Err(trouble),
+    };
+    let end = made.map_err(|trouble| describe(py, this, trouble));
+    this.put_end(id, word, started.elapsed(), end).map_err(PyErr::from)
+}
+
+fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
+    is_coroutine(made) || is_generator(made) || is_async_generator(made)
+}
+
+/// Reads what is to be called out of a frame.
+fn prepare(
+    py: Python<'_>,
+    link: &WorkerLink,
+    entry: Option<&Entry>,
+    frame: &mut CallFrame,
+) -> Result<Prepared, Trouble> {
+    let payload = link.payload(frame)?;
+    let unreadable = |error: PyErr| Trouble::Failure(unreadable(py, error));
+    let tool = entry.map(|entry| entry.tool.clone_ref(py));
+    let by_name = entry.is_some_and(|entry| entry.by_name);
+    let function = entry.map(|entry| entry.function.clone_ref(py));
+    match (frame.codec, function) {
+        (Codec::Json, Some(function)) => {
+            let body = PyBytes::new(py, payload.body());
+            let tool = tool.unwrap_or_else(|| py.None());
+            let keywords = tool.bind(py).call_method1("decode_json", (body,))?.cast_into::<PyDict>().map_err(PyErr::from)?;
+            let arguments = PyTuple::empty(py).unbind();
+            Ok(Prepared { tool: Some(tool), function, by_name, arguments, keywords: Some(keywords.unbind()), spread: false })
+        }
+        (Codec::Batch, function) => batch(py, tool, function, &payload).map_err(unreadable),
+        (_, Some(function)) => {
+            let (arguments, keywords) = codec::decode_arguments(py, &payload).map_err(unreadable)?;
+            let keywords = keywords.map(Bound::unbind);
+            Ok(Prepared { tool, function, by_name, arguments: arguments.unbind(), keywords, spread: false })
+        }
+        (_, None) => {
+            let read = || -> PyResult<(Py<PyAny>, Py<PyTuple>, Py<PyDict>)> { codec::unpickle(py, &payload)?.extract() };
+            let (function, arguments, keywords) = read().map_err(unreadable)?;
+            Ok(Prepared { tool, function, by_name, arguments, keywords: Some(keywords), spread: false })
+        }
+    }
+}
+
+/// A batch is `(spread, items)`, or `(function, spread, items)` when the function comes by value.
+fn batch(py: Python<'_>, tool: Option<Py<PyAny>>, known: Option<Py<PyAny>>, payload: &Payload) -> PyResult<Prepared> {
+    let parts = codec::unpickle(py, payload)?.cast_into::<PyTuple>()?;
+    let (function, spread, items) = match known {
+        Some(function) => (function, parts.get_item(0)?, parts.get_item(1)?),
+        None => (parts.get_item(0)?.unbind(), parts.get_item(1)?, parts.get_item(2)?),
+    };
+    let arguments = items.cast::<PyList>()?.to_tuple().unbind();
+    Ok(Prepared { tool, function, by_name: false, arguments, keywords: None, spread: spread.is_truthy()? })
+}
+
+fn unreadable(py: Python<'_>, error: PyErr) -> Failure {
+    let message = format!(
+        "the arguments cannot be read in the worker: {error}; what they refer to must be importable there"
+    );
+    let _ = py;
+    Failure::BadArguments { message, detail: String::new() }
+}
+
+/// Calls the user's code.
+fn invoke<'py>(py: Python<'py>, prepared: &Prepared) -> Result<Bound<'py, PyAny>, Trouble> {
+    let arguments = prepared.arguments.bind(py);
+    let function = prepared.function.bind(py);
+    let made = match &prepared.keywords {
+        Some(keywords) => function.call(arguments, Some(keywords.bind(py))),
+        None => function.call1(arguments),
+    };
+    made.map_err(|error| {
+        // Raised by the call itself, before any line of the function ran: the arguments do not fit.
+        let misfit = prepared.by_name && error.is_instance_of::<PyTypeError>(py) && error.traceback(py).is_none();
+        match misfit {
+            true => {
+                Trouble::Failure(Failure::BadArguments { message: error.value(py).to_string(), detail: String::new() })
+            }
+            false => Trouble::Raised(error),
+        }
+    })
+}
+
+/// A value as the caller wants it; `item` says that it is one of a stream.
+fn encode(
+    py: Python<'_>,
+    link: &WorkerLink,
+    codec: Codec,
+    tool: Option<&Py<PyAny>>,
+    value: &Bound<'_, PyAny>,
+    item: bool,
+) -> Result<Payload, Trouble> {
+    let encoded = match (codec, tool) {
+        (Codec::Json, Some(tool)) => {
+            let method = if item { "encode_item" } else { "encode_json" };
+            tool.bind(py).call_method1(method, (value,)).and_then(|bytes| {
+                let bytes = bytes.cast_into::<PyBytes>()?;
+                Ok(codec::raw(&link.regions, Codec::Json, bytes.as_bytes())?)
+            })
+        }
+        _ => Encoder::new(&link.regions).value(value).map(|encoded| encoded.payload),
+    };
+    encoded.map_err(|error| Trouble::Failure(encode_failure(py, link, error)))
+}
+
+fn encode_failure(py: Python<'_>, link: &WorkerLink, error: PyErr) -> Failure {
+    match describe(py, link, Trouble::Raised(error)) {
+        Failure::Raised { type_name, message, traceback, .. } => Failure::Encode { type_name, message, traceback },
+        other => other,
+    }
+}
+
+/// The failure that an exception becomes. `describe` in Python gives `(kind, type name, message, traceback, pickle)`.
+fn describe(py: Python<'_>, link: &WorkerLink, trouble: Trouble) -> Failure {
+    let error = match trouble {
+        Trouble::Failure(failure) => return failure,
+        Trouble::Raised(error) => error,
+    };
+    type Described = (String, String, String, String, Vec<u8>);
+    let described = link.describe.bind(py).call1((error.into_value(py),)).and_then(|value| value.extract::<Described>());
+    match described {
+        Ok((kind, type_name, message, traceback, pickled)) => match kind.as_str() {
+            "bad_arguments" => Failure::BadArguments { message, detail: traceback },
+            "no_such_tool" => Failure::NoSuchTool { message },
+            "encode" => Failure::Encode { type_name, message, traceback },
+            _ => Failure::Raised { type_name, message, traceback, pickled },
+        },
+        Err(second) => Failure::Raised {
+            type_name: "Exception".to_owned(),
+            message: format!("an exception that cannot be described: {second}"),
+            traceback: String::new(),
+            pickled: Vec::new(),
+        },
+    }
+}
+
+// ---- batches
+
+/// Runs the items of a batch in this thread. An item that fails does not touch the others.
+fn run_batch(
+    py: Python<'_>,
+    link: &WorkerLink,
+    slot: Option<&Bound<'_, PyAny>>,
+    prepared: &Prepared,
+    started: Instant,
+) -> Result<Payload, Trouble> {
+    let function = prepared.function.bind(py);
+    let values = PyList::empty(py);
+    let mut failures: Vec<(usize, Failure)> = Vec::new();
+    for (at, item) in prepared.arguments.bind(py).iter().enumerate() {
+        let made = match prepared.spread {
+            true => function.call1(item.cast::<PyTuple>().map_err(PyErr::from)?),
+            false => function.call1((&item,)),
+        };
+        let made = match (made, slot) {
+            (Ok(made), Some(slot)) if is_coroutine(&made) => slot.call_method1("wait", (made,)),
+            (made, _) => made,
+        };
+        match made {
+            Ok(value) => values.append(value)?,
+            Err(error) => {
+                values.append(py.None())?;
+                failures.push((at, describe(py, link, Trouble::Raised(error))));
+            }
+        }
+    }
+    encode_batch(py, link, &values, failures, started.elapsed())
+}
+
+/// Batch payload: run time (u64, ns), count of failures (u32), each failure as index (u32), length (u32) and body, then
+/// the pickled list of values.
+fn encode_batch(
+    py: Python<'_>,
+    link: &WorkerLink,
+    values: &Bound<'_, PyList>,
+    mut failures: Vec<(usize, Failure)>,
+    run: Duration,
+) -> Result<Payload, Trouble> {
+    let pickled = match Encoder::new(&link.regions).pickled(values.as_any(), false) {
+        Ok(encoded) => encoded.payload,
+        Err(_) => {
+            blank_unpicklable(py, link, values, &mut failures)?;
+            Encoder::new(&link.regions).pickled(values.as_any(), false)?.payload
+        }
+    };
+    let mut head = Vec::with_capacity(12);
+    head.extend_from_slice(&(run.as_nanos() as u64).to_le_bytes());
+    head.extend_from_slice(&(failures.len() as u32).to_le_bytes());
+    for (at, failure) in failures {
+        let body = clutch_core::wire::encode_failure(&failure);
+        head.extend_from_slice(&(at as u32).to_le_bytes());
+        head.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        head.extend_from_slice(&body);
+    }
+    head.extend_from_slice(&pickled.inline);
+    Ok(Payload { codec: Codec::Batch, inline: head, leases: pickled.leases })
+}
+
+/// Replaces the values that cannot be encoded by their failures.
+fn blank_unpicklable(
+    py: Python<'_>,
+    link: &WorkerLink,
+    values: &Bound<'_, PyList>,
+    failures: &mut Vec<(usize, Failure)>,
+) -> PyResult<()> {
+    for (at, value) in values.iter().enumerate() {
+        if let Err(error) = Encoder::new(&link.regions).pickled(&value, false) {
+            failures.push((at, encode_failure(py, link, error)));
+            values.set_item(at, py.None())?;
+        }
+    }
+    Ok(())
+}
+
+// ---- for Python
+
+impl Call {
+    pub fn new(link: Py<WorkerLink>, frame: CallFrame) -> Call {
+        let (id, word, codec) = (frame.id, frame.word, frame.codec);
+        let (started, prepared) = (Mutex::new(Instant::now()), Mutex::new(None));
+        Call { link, id, word, codec, frame: Mutex::new(frame), started, prepared }
+    }
+
+    fn begun(link: Py<WorkerLink>, frame: CallFrame, started: Instant, prepared: Prepared) -> Call {
+        let call = Call::new(link, frame);
+        *call.started.lock() = started;
+        *call.prepared.lock() = Some(prepared);
+        call
+    }
+
+    /// Calls `with` with what the frame says, reading it on first use.
+    fn with_prepared<R>(
+        &self,
+        py: Python<'_>,
+        with: impl FnOnce(&Prepared) -> Result<R, Trouble>,
+    ) -> Result<R, Trouble> {
+        let prepared = {
+            let mut kept = self.prepared.lock();
+            match kept.take() {
+                Some(prepared) => prepared,
+                None => {
+                    drop(kept);
+                    let link = self.link.get();
+                    let mut frame = self.frame.lock();
+                    let entry = link.entry(frame.function);
+                    prepare(py, link, entry.as_deref(), &mut frame)?
+                }
+            }
+        };
+        let result = with(&prepared);
+        *self.prepared.lock() = Some(prepared);
+        result
+    }
+
+    fn end_with(&self, py: Python<'_>, end: Result<Payload, Trouble>) -> PyResult<()> {
+        let link = self.link.get();
+        link.close_stream(self.id);
+        let end = end.map_err(|trouble| describe(py, link, trouble));
+        let run = self.started.lock().elapsed();
+        link.put_end(self.id, self.word, run, end).map_err(PyErr::from)
+    }
+
+    fn tool_of(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.prepared.lock().as_ref().and_then(|prepared| prepared.tool.as_ref().map(|tool| tool.clone_ref(py)))
+    }
+}
+
+/// What a failed [`Call`] step raises: the user's exception as it is, a failure as a carrier that `fail` knows.
+fn raise(trouble: Trouble) -> PyErr {
+    match trouble {
+        Trouble::Raised(error) => error,
+        Trouble::Failure(failure) => PyErr::new::<CallFailed, _>((Carried(Arc::new(failure)),)),
+    }
+}
+
+/// A failure on its way through Python code.
+#[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
+#[derive(Clone)]
+pub struct Carried(Arc<Failure>);
+
+pyo3::create_exception!(clutch._core, CallFailed, PyRuntimeError, "A call failed before or after the user's code.");
+
+#[pymethods]
+impl Call {
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// `handlers/call.py:Tool`, or None for a function that comes with its arguments.
+    #[getter]
+    fn tool(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let entry = self.link.get().entry(self.frame.lock().function);
+        entry.map(|entry| entry.tool.clone_ref(py))
+    }
+
+    /// The function to call. Raises when the frame cannot be read.
+    #[getter]
+    fn function(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.with_prepared(py, |prepared| Ok(prepared.function.clone_ref(py))).map_err(raise)
+    }
+
+    #[getter]
+    fn is_batch(&self) -> bool {
+        self.codec == Codec::Batch
+    }
+
+    /// Claims the call. False: the dispatcher has taken it back, forget it.
+    fn begin(&self) -> bool {
+        let begun = self.link.get().begin(&self.frame.lock());
+        *self.started.lock() = Instant::now();
+        begun
+    }
+
+    /// Calls the function with its arguments; raises what it raises.
+    fn invoke<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py))).map_err(raise)?;
+        invoke(py, &prepared).map_err(raise)
+    }
+
+    /// Items of a batch, each as a tuple of arguments.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py))).map_err(raise)?;
+        let items = prepared.arguments.bind(py).iter();
+        match prepared.spread {
+            true => Ok(items.collect()),
+            false => items.map(|item| Ok(PyTuple::new(py, [item])?.into_any())).collect(),
+        }
+    }
+
+    /// Runs a batch of a plain function in this thread and ends the call.
+    fn run_batch(&self, py: Python<'_>) -> PyResult<()> {
+        let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py)));
+        let started = *self.started.lock();
+        let end = prepared.and_then(|prepared| run_batch(py, self.link.get(), None, &prepared, started));
+        self.end_with(py, end)
+    }
+
+    /// Ends a batch: values in order, and for the items that failed `(index, exception)`.
+    fn reply_batch(&self, values: &Bound<'_, PyList>, failed: Vec<(usize, Bound<'_, PyAny>)>) -> PyResult<()> {
+        let (py, link) = (values.py(), self.link.get());
+        let failures =
+            failed.into_iter().map(|(at, error)| (at, describe(py, link, Trouble::Raised(PyErr::from_value(error)))));
+        let run = self.started.lock().elapsed();
+        let end = encode_batch(py, link, values, failures.collect(), run);
+        self.end_with(py, end)
+    }
+
+    /// Ends the call with its value.
+    fn reply(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = value.py();
+        let end = encode(py, self.link.get(), self.codec, self.tool_of(py).as_ref(), value, false);
+        self.end_with(py, end)
+    }
+
+    /// Ends the call with an exception.
+    fn fail(&self, error: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = error.py();
+        let carried = error.getattr("args").and_then(|args| args.get_item(0)).and_then(|first| {
+            first.cast::<Carried>().map(|carried| (*carried.get().0).clone()).map_err(PyErr::from)
+        });
+        let trouble = match carried {
+            Ok(failure) if error.is_instance_of::<CallFailed>() => Trouble::Failure(failure),
+            _ => Trouble::Raised(PyErr::from_value(error.clone())),
+        };
+        self.end_with(py, Err(trouble))
+    }
+
+    // ---- streams
+
+    /// The call's answer is a stream.
+    fn open_stream(&self) {
+        self.link.get().open_stream(self.id);
+    }
+
+    /// Ends a stream.
+    fn end_stream(&self, py: Python<'_>) -> PyResult<()> {
+        self.end_with(py, Ok(Payload::empty()))
+    }
+
+    /// Sends one value of a stream, at once. Credit must have been taken for it.
+    fn chunk(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, link) = (value.py(), self.link.get());
+        let payload =
+            encode(py, link, self.codec, self.tool_of(py).as_ref(), value, true).map_err(raise)?;
+        link.put_chunk(self.id, &payload)?;
+        link.flush(py)
+    }
+
+    /// True: one chunk may be sent. False: none now. None: nobody takes any more.
+    fn take_credit(&self) -> Option<bool> {
+        let link = self.link.get();
+        if link.board.get(self.word) == word::ABANDONED {
+            return None;
+        }
+        let taken = link.with_stream(self.id, |stream| {
+            if stream.cancelled {
+                return None;
+            }
+            let some = stream.credit > 0;
+            stream.credit -= u32::from(some);
+            Some(some)
+        });
+        taken.flatten()
+    }
+
+    /// Waits, in this thread, until one chunk may be sent. False: nobody takes any more.
+    fn wait_credit(&self, py: Python<'_>) -> PyResult<bool> {
+        loop {
+            match self.take_credit() {
+                Some(true) => return Ok(true),
+                None => return Ok(false),
+                Some(false) => {}
+            }
+            let there = |stream: &crate::worker::Stream| stream.credit > 0 || stream.cancelled;
+            self.link.get().wait_streams(py, self.id, there)?;
+        }
+    }
+
+    /// Calls `listener()` whenever credit or a cancel has come; None stops it.
+    fn on_credit(&self, listener: Option<Py<PyAny>>) {
+        let before = self.link.get().listen(self.id, listener);
+        drop(before);
+    }
+
+    /// The next value of the inbound stream; None at its end. Waits in this thread.
+    fn read_input<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let link = self.link.get();
+        loop {
+            match link.with_stream(self.id, |stream| stream.input.pop_front()) {
+                None => return Ok(None),
+                Some(Some(payload)) if payload.codec == Codec::Empty => return Ok(None),
+                Some(Some(payload)) => return codec::decode(py, &payload).map(Some),
+                Some(None) => link.wait_streams(py, self.id, |stream| !stream.input.is_empty() || stream.cancelled)?,
+            }
+        }
+    }
+}
+
+impl Prepared {
+    fn copy(&self, py: Python<'_>) -> Prepared {
+        Prepared {
+            tool: self.tool.as_ref().map(|tool| tool.clone_ref(py)),
+            function: self.function.clone_ref(py),
+            by_name: self.by_name,
+            arguments: self.arguments.clone_ref(py),
+            keywords: self.keywords.as_ref().map(|keywords| keywords.clone_ref(py)),
+            spread: self.spread,
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Python values to payloads and back.
+//!
+//! Scalars and tuples of them have a tagged form of their own ("plain"); everything else is pickle, protocol 5, with
+//! large buffers beside it in shared memory. docs/wire.md describes both.
+
+use std::io;
+use std::sync::Arc;
+
+use clutch_core::link::is_large;
+use clutch_core::region::{Lease, RegionPool};
+use clutch_core::work::{Codec, Payload};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
+};
+
+use crate::buffer::{BufferSink, RegionView, bytes_of};
+
+/// Tuples nested deeper than this are pickled.
+const DEPTH_MAX: usize = 8;
+
+mod tag {
+    pub(super) const NONE: u8 = 0;
+    pub(super) const TRUE: u8 = 1;
+    pub(super) const FALSE: u8 = 2;
+    pub(super) const INT: u8 = 3;
+    pub(super) const FLOAT: u8 = 4;
+    pub(super) const STR: u8 = 5;
+    pub(super) const BYTES: u8 = 6;
+    pub(super) const TUPLE: u8 = 7;
+    pub(super) const BYTEARRAY: u8 = 8;
+    pub(super) const MEMORYVIEW: u8 = 9;
+    /// Added to STR, BYTES, BYTEARRAY, MEMORYVIEW: the content is the next region.
+    pub(super) const IN_REGION: u8 = 32;
+}
+
+/// The modules and functions that encoding uses, looked up once.
+struct Pickle {
+    dumps: Py<PyAny>,
+    loads: Py<PyAny>,
+    cloud: Py<PyAny>,
+}
+
+fn pickle(py: Python<'_>) -> PyResult<&'static Pickle> {
+    static PICKLE: PyOnceLock<Pickle> = PyOnceLock::new();
+    PICKLE.get_or_try_init(py, || {
+        let module = py.import("pickle")?;
+        Ok(Pickle {
+            dumps: module.getattr("dumps")?.unbind(),
+            loads: module.getattr("loads")?.unbind(),
+            cloud: py.import("clutch._pickle")?.getattr("dumps_by_value")?.unbind(),
+        })
+    })
+}
+
+/// Says that a value is not of the plain kind.
+struct NotPlain;
+
+/// What is being encoded.
+pub struct Encoder<'a> {
+    regions: &'a Arc<RegionPool>,
+    out: Vec<u8>,
+    leases: Vec<Arc<Lease>>,
+}
+
+/// An encoded payload, and whether it holds code by value.
+pub struct Encoded {
+    pub payload: Payload,
+    pub by_value: bool,
+}
+
+impl<'a> Encoder<'a> {
+    pub fn new(regions: &'a Arc<RegionPool>) -> Encoder<'a> {
+        Encoder { regions, out: Vec::with_capacity(64), leases: Vec::new() }
+    }
+
+    /// One value.
+    pub fn value(mut self, value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
+        match self.plain(value, 0) {
+            Ok(()) => Ok(self.finish(Codec::Plain)),
+            Err(NotPlain) => self.pickled(value, false),
+        }
+    }
+
+    /// The arguments of a call.
+    pub fn arguments(mut self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Encoded> {
+        match self.plain_arguments(args, kwargs) {
+            Ok(()) => Ok(self.finish(Codec::Plain)),
+            Err(NotPlain) => {
+                let py = args.py();
+                let kwargs = kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
+                let both = PyTuple::new(py, [args.as_any(), kwargs.as_any()])?;
+                self.pickled(both.as_any(), false)
+            }
+        }
+    }
+
+    /// Any value by pickle; with `code` functions in it travel by value.
+    pub fn pickled(mut self, value: &Bound<'_, PyAny>, code: bool) -> PyResult<Encoded> {
+        self.out.clear();
+        self.leases.clear();
+        let py = value.py();
+        let pickle = pickle(py)?;
+        let sink = Bound::new(py, BufferSink::default())?;
+        let mut by_value = code;
+        let body = if code {
+            pickle.cloud.bind(py).call1((value, &sink))?
+        } else {
+            let kwargs = PyDict::new(py);
+            kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
+            match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
+                Ok(body) => body,
+                Err(first) => {
+                    by_value = true;
+                    sink.get().clear();
+                    pickle.cloud.bind(py).call1((value, &sink)).map_err(|_| first)?
+                }
+            }
+        };
+        self.finish_pickle(body.cast::<PyBytes>()?.as_bytes(), &sink, by_value)
+    }
+
+    fn finish_pickle(mut self, body: &[u8], sink: &Bound<'_, BufferSink>, by_value: bool) -> PyResult<Encoded> {
+        if is_large(body.len()) {
+            self.leases.push(Arc::new(self.regions.store(body)?));
+        } else {
+            self.out.extend_from_slice(body);
+        }
+        for buffer in sink.get().take() {
+            let buffer = buffer.bind(sink.py()).clone();
+            let lease = bytes_of(&buffer, |bytes| self.regions.store(bytes))??;
+            self.leases.push(Arc::new(lease));
+        }
+        let payload = Payload { codec: Codec::Pickle, inline: self.out, leases: self.leases };
+        Ok(Encoded { payload, by_value })
+    }
+
+    fn finish(self, codec: Codec) -> Encoded {
+        Encoded { payload: Payload { codec, inline: self.out, leases: self.leases }, by_value: false }
+    }
+
+    fn plain_arguments(
+        &mut self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> Result<(), NotPlain> {
+        self.plain_tuple(args, 0)?;
+        let count = kwargs.map_or(0, |kwargs| kwargs.len());
+        self.out.extend_from_slice(&(count as u32).to_le_bytes());
+        if let Some(kwargs) = kwargs {
+            for (key, value) in kwargs.iter() {
+                self.plain(&key, 0)?;
+                self.plain(&value, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn plain_tuple(&mut self, tuple: &Bound<'_, PyTuple>, depth: usize) -> Result<(), NotPlain> {
+        if depth > DEPTH_MAX {
+            return Err(NotPlain);
+        }
+        self.out.push(tag::TUPLE);
+        self.out.extend_from_slice(&(tuple.len() as u32).to_le_bytes());
+        tuple.iter_borrowed().try_for_each(|item| self.plain(&item, depth + 1))
+    }
+
+    fn plain(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> Result<(), NotPlain> {
+        if let Ok(text) = value.cast_exact::<PyString>() {
+            let text = text.to_str().map_err(|_| NotPlain)?;
+            return self.bytes(tag::STR, text.as_bytes());
+        }
+        if value.is_none() {
+            self.out.push(tag::NONE);
+        } else if let Ok(number) = value.cast_exact::<PyInt>() {
+            let number: i64 = number.extract().map_err(|_| NotPlain)?;
+            self.out.push(tag::INT);
+            self.out.extend_from_slice(&number.to_le_bytes());
+        } else if let Ok(number) = value.cast_exact::<PyFloat>() {
+            self.out.push(tag::FLOAT);
+            self.out.extend_from_slice(&number.value().to_le_bytes());
+        } else if let Ok(truth) = value.cast_exact::<PyBool>() {
+            self.out.push(if truth.is_true() { tag::TRUE } else { tag::FALSE });
+        } else if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+            return self.bytes(tag::BYTES, bytes.as_bytes());
+        } else if let Ok(tuple) = value.cast_exact::<PyTuple>() {
+            return self.plain_tuple(tuple, depth);
+        } else if value.is_exact_instance_of::<PyByteArray>() {
+            return bytes_of(value, |bytes| self.bytes(tag::BYTEARRAY, bytes)).map_err(|_| NotPlain)?;
+        } else if depth <= 1 && value.is_exact_instance_of::<PyMemoryView>() {
+            return bytes_of(value, |bytes| self.bytes(tag::MEMORYVIEW, bytes)).map_err(|_| NotPlain)?;
+        } else {
+            return Err(NotPlain);
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, tag: u8, bytes: &[u8]) -> Result<(), NotPlain> {
+        if is_large(bytes.len()) && self.leases.len() < 200 {
+            self.out.push(tag + tag::IN_REGION);
+            self.leases.push(Arc::new(self.regions.store(bytes).map_err(|_| NotPlain)?));
+            return Ok(());
+        }
+        if bytes.len() + self.out.len() > (1 << 20) {
+            return Err(NotPlain);
+        }
+        self.out.push(tag);
+        self.out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Reads plain values.
+struct Decoder<'a> {
+    rest: &'a [u8],
+    leases: std::slice::Iter<'a, Arc<Lease>>,
+}
+
+fn short() -> PyErr {
+    PyValueError::new_err("a plain payload ends too early")
+}
+
+impl<'a> Decoder<'a> {
+    fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
+        if self.rest.len() < count {
+            return Err(short());
+        }
+        let (taken, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> PyResult<[u8; N]> {
+        self.take(N)?.try_into().map_err(|_| short())
+    }
+
+    fn length(&mut self) -> PyResult<usize> {
+        Ok(u32::from_le_bytes(self.array()?) as usize)
+    }
+
+    fn content(&mut self, tag: u8) -> PyResult<&'a [u8]> {
+        if tag >= tag::IN_REGION {
+            return Ok(self.leases.next().ok_or_else(short)?.bytes());
+        }
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    fn tuple<'py>(&mut self, py: Python<'py>, depth: usize) -> PyResult<Bound<'py, PyTuple>> {
+        let length = self.length()?;
+        if length > self.rest.len() || depth > 2 * DEPTH_MAX {
+            return Err(short());
+        }
+        if length == 1 {
+            return PyTuple::new(py, [self.value(py, depth + 1)?]);
+        }
+        let items = (0..length).map(|_| self.value(py, depth + 1)).collect::<PyResult<Vec<_>>>()?;
+        PyTuple::new(py, items)
+    }
+
+    fn value<'py>(&mut self, py: Python<'py>, depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        let [tag] = self.array()?;
+        Ok(match tag & !tag::IN_REGION {
+            tag::NONE => py.None().into_bound(py),
+            tag::TRUE => PyBool::new(py, true).to_owned().into_any(),
+            tag::FALSE => PyBool::new(py, false).to_owned().into_any(),
+            tag::INT => i64::from_le_bytes(self.array()?).into_pyobject(py)?.into_any(),
+            tag::FLOAT => PyFloat::new(py, f64::from_le_bytes(self.array()?)).into_any(),
+            tag::STR => {
+                let text = std::str::from_utf8(self.content(tag)?).map_err(|_| short())?;
+                PyString::new(py, text).into_any()
+            }
+            tag::BYTES => PyBytes::new(py, self.content(tag)?).into_any(),
+            tag::BYTEARRAY => PyByteArray::new(py, self.content(tag)?).into_any(),
+            tag::MEMORYVIEW => PyMemoryView::from(PyBytes::new(py, self.content(tag)?).as_any())?.into_any(),
+            tag::TUPLE => self.tuple(py, depth)?.into_any(),
+            other => return Err(PyValueError::new_err(format!("unknown tag {other} in a plain payload"))),
+        })
+    }
+}
+
+/// One value.
+pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
+    match payload.codec {
+        Codec::Empty => Ok(py.None().into_bound(py)),
+        Codec::Plain => Decoder { rest: &payload.inline, leases: payload.leases.iter() }.value(py, 0),
+        Codec::Pickle => unpickle(py, payload),
+        Codec::Json | Codec::Bytes | Codec::Name => Ok(PyBytes::new(py, payload.body()).into_any()),
+        Codec::Batch => Err(PyTypeError::new_err("a batch is not one value")),
+    }
+}
+
+/// Arguments of a call.
+pub type Arguments<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
+
+/// The arguments that [`Encoder::arguments`] encoded.
+pub fn decode_arguments<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Arguments<'py>> {
+    if payload.codec != Codec::Plain {
+        let both = unpickle(py, payload)?;
+        let (args, kwargs): (Bound<'py, PyTuple>, Bound<'py, PyDict>) = both.extract()?;
+        return Ok((args, Some(kwargs)));
+    }
+    let mut decoder = Decoder { rest: &payload.inline, leases: payload.leases.iter() };
+    let [tag] = decoder.array()?;
+    if tag != tag::TUPLE {
+        return Err(PyValueError::new_err("arguments that are no tuple"));
+    }
+    let args = decoder.tuple(py, 0)?;
+    let count = decoder.length()?;
+    if count == 0 {
+        return Ok((args, None));
+    }
+    let kwargs = PyDict::new(py);
+    for _ in 0..count {
+        kwargs.set_item(decoder.value(py, 0)?, decoder.value(py, 0)?)?;
+    }
+    Ok((args, Some(kwargs)))
+}
+
+/// A pickle whose buffers are views of shared memory: valid, and writable, as long as they are referenced.
+pub fn unpickle<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
+    let loads = pickle(py)?.loads.bind(py);
+    let (body, buffers) = match payload.leases.split_first() {
+        Some((body, buffers)) if payload.inline.is_empty() => {
+            (PyMemoryView::from(&RegionView::of(py, body.clone())?.into_any())?.into_any(), buffers)
+        }
+        _ => (PyBytes::new(py, &payload.inline).into_any(), &payload.leases[..]),
+    };
+    if buffers.is_empty() {
+        return loads.call1((body,));
+    }
+    let views = PyList::empty(py);
+    for lease in buffers {
+        views.append(RegionView::of(py, lease.clone())?)?;
+    }
+    let kwargs = PyDict::new(py);
+    kwargs.set_item(pyo3::intern!(py, "buffers"), views)?;
+    loads.call((body,), Some(&kwargs))
+}
+
+/// Raw bytes as a payload, in a region when they are many.
+pub fn raw(regions: &Arc<RegionPool>, codec: Codec, bytes: &[u8]) -> io::Result<Payload> {
+    if !is_large(bytes.len()) {
+        return Ok(Payload::new(codec, bytes.to_vec()));
+    }
+    Ok(Payload { codec, inline: Vec::new(), leases: vec![Arc::new(regions.store(bytes)?)] })
+}

@@ -1,0 +1,110 @@
+//! Outcomes to Python exceptions: the one file where errors cross the boundary.
+
+use clutch_core::work::{Failure, Outcome, Payload, Refusal};
+use pyo3::BoundObject;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+/// An error of Clutch's tree, by class name.
+pub fn clutch_error(py: Python<'_>, class: &str, message: &str, attributes: &[(&str, Py<PyAny>)]) -> PyErr {
+    let make = || -> PyResult<PyErr> {
+        let kwargs = PyDict::new(py);
+        for (name, value) in attributes {
+            kwargs.set_item(name, value)?;
+        }
+        let class = py.import("clutch.errors")?.getattr(class)?;
+        Ok(PyErr::from_value(class.call((message,), Some(&kwargs))?))
+    };
+    make().unwrap_or_else(|error| error)
+}
+
+fn object<'py, T: IntoPyObject<'py>>(py: Python<'py>, value: T) -> Py<PyAny> {
+    value.into_pyobject(py).map_or_else(|_| py.None(), |value| value.into_any().unbind())
+}
+
+fn attribute<'py, T: IntoPyObject<'py>>(py: Python<'py>, name: &'static str, value: T) -> (&'static str, Py<PyAny>) {
+    (name, object(py, value))
+}
+
+/// The payload of an outcome, or the exception that tells what became of the work.
+pub fn value_of(py: Python<'_>, outcome: Outcome) -> PyResult<Payload> {
+    match outcome {
+        Outcome::Value(payload) => Ok(payload),
+        Outcome::Failure(failure) => Err(failure_error(py, &failure)),
+        Outcome::Refused(refusal) => Err(refusal_error(py, &refusal)),
+    }
+}
+
+pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::Overloaded { pool, .. } => {
+            clutch_error(py, "Overloaded", &message, &[attribute(py, "pool", pool), attribute(py, "retry_after", 1.0)])
+        }
+        Refusal::Draining { pool } => clutch_error(py, "Draining", &message, &[attribute(py, "pool", pool)]),
+        Refusal::Expired { at, stacks } => {
+            let attributes = [attribute(py, "where", at.as_str()), attribute(py, "stacks", stacks)];
+            clutch_error(py, "DeadlineExceeded", &message, &attributes)
+        }
+        Refusal::Cancelled => match py.import("concurrent.futures").and_then(|module| module.getattr("CancelledError")) {
+            Ok(class) => PyErr::from_type(class.cast_into().unwrap_or_else(|_| py.get_type::<pyo3::exceptions::PyRuntimeError>()), ()),
+            Err(error) => error,
+        },
+        Refusal::Closed { .. } => clutch_error(py, "PoolClosed", &message, &[]),
+        Refusal::Failing { .. } => clutch_error(py, "ConfigError", &message, &[]),
+    }
+}
+
+pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
+    match failure {
+        Failure::Raised { type_name, message, traceback, pickled } => raised(py, type_name, message, traceback, pickled),
+        Failure::Encode { type_name, message, traceback } => remote(py, "encode", type_name, message, traceback),
+        Failure::BadArguments { message, detail } => {
+            let problems = py.import("json").and_then(|json| json.call_method1("loads", (detail,)));
+            let attributes: Vec<_> =
+                problems.into_iter().map(|problems| ("problems", problems.unbind())).collect();
+            clutch_error(py, "BadArguments", message, &attributes)
+        }
+        Failure::NoSuchTool { message } => clutch_error(py, "NoSuchTool", message, &[]),
+        Failure::WorkerLost { message, worker_pid, signal, exit_code, output } => {
+            let attributes = [
+                attribute(py, "pid", *worker_pid),
+                ("signal", object(py, *signal)),
+                ("exit_code", object(py, *exit_code)),
+                attribute(py, "output", output),
+            ];
+            let last = output.trim_end();
+            let full = if last.is_empty() { message.clone() } else { format!("{message}; its last output:\n{last}") };
+            clutch_error(py, "WorkerLost", &full, &attributes)
+        }
+        Failure::Poisoned { message } => clutch_error(py, "Poisoned", message, &[]),
+        Failure::Config { message } => clutch_error(py, "ConfigError", message, &[]),
+    }
+}
+
+fn remote(py: Python<'_>, kind: &str, type_name: &str, message: &str, traceback: &str) -> PyErr {
+    let attributes = [
+        attribute(py, "kind", kind),
+        attribute(py, "type_name", type_name),
+        attribute(py, "remote_traceback", traceback),
+    ];
+    let error = clutch_error(py, "RemoteError", message, &attributes);
+    with_traceback(py, error, traceback)
+}
+
+/// The original exception where it can be had, with the remote traceback as its cause.
+fn raised(py: Python<'_>, type_name: &str, message: &str, traceback: &str, pickled: &[u8]) -> PyErr {
+    let original = || -> PyResult<PyErr> {
+        let value = py.import("pickle")?.call_method1("loads", (PyBytes::new(py, pickled),))?;
+        Ok(PyErr::from_value(value))
+    };
+    match original() {
+        Ok(error) if !pickled.is_empty() => with_traceback(py, error, traceback),
+        _ => remote(py, "raised", type_name, message, traceback),
+    }
+}
+
+fn with_traceback(py: Python<'_>, error: PyErr, traceback: &str) -> PyErr {
+    error.set_cause(py, Some(clutch_error(py, "RemoteTraceback", traceback, &[])));
+    error
+}

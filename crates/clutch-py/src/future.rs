@@ -1,0 +1,455 @@
+//! The answer of one piece of work as Python holds it: decoded in the thread that asks, told to event loops in batches.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use clutch_core::pool::{Answer, Part, Pool};
+use clutch_core::sys;
+use clutch_core::work::{Codec, Outcome, Payload, WorkId};
+use parking_lot::{Condvar, Mutex};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use crate::codec;
+use crate::errors::{failure_error, value_of};
+
+/// How often a waiting thread looks for signals.
+const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
+
+/// Chunks taken from a stream before its producer is given credit for as many.
+const CREDIT_STEP: u32 = 8;
+
+enum Decoded {
+    Value(Py<PyAny>),
+    Error(Py<PyAny>),
+}
+
+struct Held {
+    pool: Arc<Pool>,
+    answer: Arc<Answer>,
+    decoded: Mutex<Option<Decoded>>,
+}
+
+/// Base of `clutch.Future`.
+#[pyclass(frozen, subclass, weakref, module = "clutch._core")]
+pub struct Completion {
+    held: OnceLock<Held>,
+}
+
+impl Completion {
+    /// Gives a new future its answer.
+    pub fn hold(&self, pool: Arc<Pool>, answer: Arc<Answer>) {
+        let _ = self.held.set(Held { pool, answer, decoded: Mutex::new(None) });
+    }
+
+    fn held(&self) -> PyResult<&Held> {
+        self.held.get().ok_or_else(|| PyRuntimeError::new_err("a clutch.Future is made by a pool only"))
+    }
+}
+
+fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
+    loop {
+        if held.decoded.lock().is_some() {
+            return Ok(());
+        }
+        // The first to come takes the bytes; whoever comes meanwhile waits for the value.
+        let Some(outcome) = held.answer.take_outcome() else {
+            py.detach(|| std::thread::sleep(Duration::from_micros(50)));
+            continue;
+        };
+        let result = value_of(py, outcome).and_then(|payload| match payload.codec {
+            Codec::Batch => batch(py, &payload),
+            _ => codec::decode(py, &payload),
+        });
+        let value = match result {
+            Ok(value) => Decoded::Value(value.unbind()),
+            Err(error) => Decoded::Error(error.into_value(py).into_any()),
+        };
+        *held.decoded.lock() = Some(value);
+    }
+}
+
+/// `(values, [(index, exception)], run time in ns)` of a mapped batch.
+fn batch<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
+    let short = || PyValueError::new_err("a batch that ends too early");
+    let mut rest = payload.inline.as_slice();
+    let mut take = |count: usize| -> PyResult<&[u8]> {
+        let (taken, left) = rest.split_at_checked(count).ok_or_else(short)?;
+        rest = left;
+        Ok(taken)
+    };
+    let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).map_err(|_| short());
+    let run_ns = take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| short())?;
+    let count = word(take(4)?)?;
+    let failures = PyList::empty(py);
+    for _ in 0..count {
+        let at = word(take(4)?)?;
+        let length = word(take(4)?)? as usize;
+        let failure = clutch_core::wire::decode_failure(take(length)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        failures.append((at, failure_error(py, &failure).into_value(py)))?;
+    }
+    let body = Payload { codec: Codec::Pickle, inline: rest.to_vec(), leases: payload.leases.clone() };
+    let values = codec::unpickle(py, &body)?;
+    Ok((values, failures, run_ns).into_pyobject(py)?.into_any())
+}
+
+fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    match timeout {
+        None => Ok(None),
+        Some(seconds) => {
+            let wait = Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|error| PyValueError::new_err(error.to_string()))?;
+            Ok(Instant::now().checked_add(wait))
+        }
+    }
+}
+
+/// Waits in slices, so that signals are seen.
+fn wait(py: Python<'_>, timeout: Option<f64>, ready: impl Fn(Duration) -> bool + Sync) -> PyResult<()> {
+    let deadline = until(timeout)?;
+    loop {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let slice = left.map_or(LOOK_FOR_SIGNALS, |left| left.min(LOOK_FOR_SIGNALS));
+        if py.detach(|| ready(slice)) {
+            return Ok(());
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(PyTimeoutError::new_err(()));
+        }
+        py.check_signals()?;
+    }
+}
+
+#[pymethods]
+impl Completion {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Completion {
+        Completion { held: OnceLock::new() }
+    }
+
+    /// Whether the end is there.
+    fn done(&self) -> PyResult<bool> {
+        Ok(self.held()?.answer.is_done())
+    }
+
+    fn cancelled(&self) -> PyResult<bool> {
+        Ok(self.held()?.answer.is_cancelled())
+    }
+
+    /// Whether user code has started on it and has not ended.
+    fn running(&self) -> PyResult<bool> {
+        let held = self.held()?;
+        Ok(!held.answer.is_done() && held.pool.has_begun(held.answer.id()))
+    }
+
+    /// Removes it where it has not begun. True: it is cancelled.
+    fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
+        let held = self.held()?;
+        Ok(py.detach(|| held.answer.is_cancelled() || held.pool.cancel(held.answer.id())))
+    }
+
+    /// The value; raises what the work raised. Waits at most `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let held = self.held()?;
+        if !held.answer.is_done() {
+            wait(py, timeout, |slice| held.answer.wait_done(slice))?;
+        }
+        decoded(py, held)?;
+        match &*held.decoded.lock() {
+            Some(Decoded::Error(error)) => Err(PyErr::from_value(error.bind(py).clone())),
+            Some(Decoded::Value(value)) => Ok(value.clone_ref(py)),
+            None => Err(PyRuntimeError::new_err("no value")),
+        }
+    }
+
+    /// What the work raised, or None. Waits at most `timeout` seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn exception(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        let held = self.held()?;
+        wait(py, timeout, |slice| held.answer.wait_done(slice))?;
+        decoded(py, held)?;
+        match &*held.decoded.lock() {
+            Some(Decoded::Error(error)) if held.answer.is_cancelled() => Err(PyErr::from_value(error.bind(py).clone())),
+            Some(Decoded::Error(error)) => Ok(Some(error.clone_ref(py))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The number of the work in its pool.
+    #[getter]
+    fn work_id(&self) -> PyResult<WorkId> {
+        Ok(self.held()?.answer.id())
+    }
+
+    /// Waits until it has left the lobby of a full pool.
+    fn _wait_admitted(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.held()?;
+        wait(py, None, |slice| held.answer.wait_admitted(slice))
+    }
+
+    /// Has `waiter.set_result(None)` called on the bridge's event loop when the end is there.
+    fn _subscribe(&self, bridge: &Bound<'_, Bridge>, waiter: Py<PyAny>) -> PyResult<()> {
+        let bridge = bridge.clone().unbind();
+        self.held()?.answer.on_end(Box::new(move || bridge.get().push(waiter)));
+        Ok(())
+    }
+
+    /// Has `self._settle()` called on the completion thread when the end is there.
+    fn _watch(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let completer = completer()?;
+        let future = slf.clone().into_any().unbind();
+        slf.get().held()?.answer.on_end(Box::new(move || completer.push(future)));
+        Ok(())
+    }
+}
+
+/// Carries completions into one event loop: one wake-up for a batch.
+#[pyclass(frozen, weakref, module = "clutch._core")]
+pub struct Bridge {
+    event: OwnedFd,
+    waiters: Mutex<Vec<Py<PyAny>>>,
+}
+
+impl Bridge {
+    fn push(&self, waiter: Py<PyAny>) {
+        let mut waiters = self.waiters.lock();
+        let first = waiters.is_empty();
+        waiters.push(waiter);
+        drop(waiters);
+        if first {
+            sys::signal_event(self.event.as_fd());
+        }
+    }
+}
+
+#[pymethods]
+impl Bridge {
+    #[new]
+    fn new() -> PyResult<Bridge> {
+        Ok(Bridge { event: sys::event_fd()?, waiters: Mutex::default() })
+    }
+
+    /// For `loop.add_reader`.
+    fn fileno(&self) -> i32 {
+        self.event.as_raw_fd()
+    }
+
+    /// Wakes every waiter whose answer has come.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        sys::clear_event(self.event.as_fd());
+        let waiters = std::mem::take(&mut *self.waiters.lock());
+        for waiter in waiters {
+            let waiter = waiter.bind(py);
+            if !waiter.call_method0(pyo3::intern!(py, "done"))?.is_truthy()? {
+                waiter.call_method1(pyo3::intern!(py, "set_result"), (py.None(),))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends futures that Python code waits for with callbacks or `concurrent.futures.wait`.
+#[derive(Default)]
+struct Completer {
+    ended: Mutex<Vec<Py<PyAny>>>,
+    changed: Condvar,
+}
+
+impl Completer {
+    fn push(&self, future: Py<PyAny>) {
+        self.ended.lock().push(future);
+        self.changed.notify_one();
+    }
+
+    fn run(&self) {
+        sys::block_signals();
+        loop {
+            let batch = {
+                let mut ended = self.ended.lock();
+                while ended.is_empty() {
+                    self.changed.wait(&mut ended);
+                }
+                std::mem::take(&mut *ended)
+            };
+            let settled = Python::try_attach(|py| {
+                for future in batch {
+                    if let Err(error) = future.call_method0(py, "_settle") {
+                        error.write_unraisable(py, Some(future.bind(py)));
+                    }
+                }
+            });
+            if settled.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+fn completer() -> PyResult<&'static Completer> {
+    static COMPLETER: OnceLock<Completer> = OnceLock::new();
+    static STARTED: OnceLock<()> = OnceLock::new();
+    let completer = COMPLETER.get_or_init(Completer::default);
+    if STARTED.set(()).is_ok() {
+        std::thread::Builder::new().name("clutch-complete".to_owned()).spawn(move || completer.run())?;
+    }
+    Ok(completer)
+}
+
+/// Base of `clutch.Stream`: the values of a generator that runs in a worker.
+#[pyclass(frozen, subclass, weakref, module = "clutch._core")]
+pub struct StreamCore {
+    held: OnceLock<(Arc<Pool>, Arc<Answer>)>,
+    taken: Mutex<u32>,
+}
+
+impl StreamCore {
+    pub fn hold(&self, pool: Arc<Pool>, answer: Arc<Answer>) {
+        let _ = self.held.set((pool, answer));
+    }
+
+    fn held(&self) -> PyResult<&(Arc<Pool>, Arc<Answer>)> {
+        self.held.get().ok_or_else(|| PyRuntimeError::new_err("a clutch.Stream is made by a pool only"))
+    }
+
+    fn give_credit(&self, pool: &Pool, id: WorkId) {
+        let mut taken = self.taken.lock();
+        *taken += 1;
+        if *taken == CREDIT_STEP {
+            *taken = 0;
+            drop(taken);
+            pool.credit(id, CREDIT_STEP);
+        }
+    }
+
+    fn part<'py>(&self, py: Python<'py>, part: Part) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (pool, answer) = self.held()?;
+        match part {
+            Part::Chunk(payload) => {
+                py.detach(|| self.give_credit(pool, answer.id()));
+                codec::decode(py, &payload).map(Some)
+            }
+            Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(crate::errors::clutch_error(
+                py,
+                "BadArguments",
+                "stream() needs a tool that is a generator; this one returned one value: use call()",
+                &[],
+            )),
+            Part::End(outcome) => value_of(py, outcome).map(|_| None),
+        }
+    }
+}
+
+#[pymethods]
+impl StreamCore {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> StreamCore {
+        StreamCore { held: OnceLock::new(), taken: Mutex::new(0) }
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Waits for the next value.
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (_, answer) = self.held()?;
+        loop {
+            if let Some(part) = answer.take_part() {
+                return self.part(py, part);
+            }
+            wait(py, None, |slice| answer.wait_part(slice))?;
+        }
+    }
+
+    /// `(True, value)` or, when nothing is there yet, `(False, None)`; raises StopIteration at the end.
+    fn _poll<'py>(&self, py: Python<'py>) -> PyResult<(bool, Option<Bound<'py, PyAny>>)> {
+        let (_, answer) = self.held()?;
+        match answer.take_part() {
+            None => Ok((false, None)),
+            Some(part) => match self.part(py, part)? {
+                Some(value) => Ok((true, Some(value))),
+                None => Err(PyStopIteration::new_err(())),
+            },
+        }
+    }
+
+    /// Has `waiter.set_result(None)` called on the bridge's event loop when a value or the end is there.
+    fn _subscribe(&self, bridge: &Bound<'_, Bridge>, waiter: Py<PyAny>) -> PyResult<()> {
+        let bridge = bridge.clone().unbind();
+        self.held()?.1.on_part(Box::new(move || bridge.get().push(waiter)));
+        Ok(())
+    }
+
+    /// Takes no more: the generator in the worker is closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let (pool, answer) = self.held()?;
+        py.detach(|| pool.abandon(answer.id()));
+        Ok(())
+    }
+}
+
+impl Drop for StreamCore {
+    fn drop(&mut self) {
+        if let Some((pool, answer)) = self.held.get()
+            && !answer.is_done()
+        {
+            pool.abandon(answer.id());
+        }
+    }
+}
+
+/// Items of a map, in order. `advance()` gives the next batch as `(values, [(index, exception)])`, or None at the end.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct MapItems {
+    advance: Py<PyAny>,
+    current: Mutex<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    values: Option<Py<PyList>>,
+    at: usize,
+    failures: Vec<(usize, Py<PyAny>)>,
+}
+
+#[pymethods]
+impl MapItems {
+    #[new]
+    fn new(advance: Py<PyAny>) -> MapItems {
+        MapItems { advance, current: Mutex::default() }
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        loop {
+            {
+                let mut current = self.current.lock();
+                if let Some(values) = &current.values {
+                    let values = values.bind(py).clone();
+                    if current.at < values.len() {
+                        let at = current.at;
+                        current.at += 1;
+                        let failed = current.failures.iter().find(|(index, _)| *index == at);
+                        return match failed {
+                            Some((_, error)) => Err(PyErr::from_value(error.bind(py).clone())),
+                            None => values.get_item(at).map(Some),
+                        };
+                    }
+                }
+            }
+            let next = self.advance.bind(py).call0()?;
+            if next.is_none() {
+                return Ok(None);
+            }
+            let (values, failures) = next.extract()?;
+            *self.current.lock() = Current { values: Some(values), at: 0, failures };
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! `clutch.Pool`'s native half: functions to numbers, arguments to payloads, and the door of the core's pool.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use clutch_core::config::{Overflow, PoolConfig};
+use clutch_core::pool::{Answer, Health, Pool};
+use clutch_core::region::RegionPool;
+use clutch_core::supervisor::{self, Identity};
+use clutch_core::work::{Codec, FunctionId, Work, WorkKind};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
+
+use crate::codec::{self, Encoded, Encoder};
+use crate::errors::{clutch_error, value_of};
+use crate::future::{Completion, StreamCore};
+use crate::registry;
+
+/// Functions remembered by identity; beyond that they are looked up anew.
+const REFERENCES_MAX: usize = 4096;
+
+/// How the submission of one piece of work is to be treated.
+#[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
+#[derive(Clone, Copy, Default)]
+pub struct CallOptions {
+    deadline: Option<Duration>,
+    priority: i8,
+    retry: u32,
+    block: bool,
+}
+
+#[pymethods]
+impl CallOptions {
+    /// `deadline` in seconds; `priority` −9..9; `retry`: how often it may run again when its worker dies; `block`: wait
+    /// for room whatever the pool's overflow says.
+    #[new]
+    #[pyo3(signature = (deadline = None, priority = 0, retry = 0, block = false))]
+    fn new(deadline: Option<f64>, priority: i64, retry: u32, block: bool) -> PyResult<CallOptions> {
+        let wrong = |what: String| PyValueError::new_err(what);
+        if !(-9..=9).contains(&priority) {
+            return Err(wrong(format!("priority {priority}: allowed are -9 to 9, larger first")));
+        }
+        let deadline = match deadline {
+            None => None,
+            Some(seconds) => Some(
+                Duration::try_from_secs_f64(seconds)
+                    .map_err(|error| wrong(format!("deadline {seconds}: allowed are seconds from 0 up ({error})")))?,
+            ),
+        };
+        Ok(CallOptions { deadline, priority: priority as i8, retry, block })
+    }
+}
+
+struct Open {
+    pool: Arc<Pool>,
+    /// Makes an empty `clutch.Future`, `clutch.Stream`.
+    new_future: Py<PyAny>,
+    new_stream: Py<PyAny>,
+    /// `__main__` cannot be imported in a worker: all code travels by value.
+    by_value: bool,
+    blocks: bool,
+    deadline: Option<Duration>,
+    names: Mutex<HashMap<String, FunctionId>>,
+    references: Mutex<HashMap<usize, (Py<PyAny>, FunctionId)>>,
+}
+
+/// A function as it is sent.
+enum Reference<'py> {
+    Number(FunctionId),
+    /// In the payload.
+    ByValue(Bound<'py, PyAny>),
+}
+
+/// Base of `clutch.Pool`.
+#[pyclass(frozen, subclass, weakref, module = "clutch._core")]
+pub struct PoolCore {
+    open: OnceLock<Open>,
+}
+
+/// What is called, with what.
+struct Asked<'a, 'py> {
+    function: &'a Bound<'py, PyAny>,
+    args: &'a Bound<'py, PyTuple>,
+    kwargs: Option<&'a Bound<'py, PyDict>>,
+}
+
+impl PoolCore {
+    fn open(&self, py: Python<'_>) -> PyResult<&Open> {
+        let open = self.open.get().ok_or_else(|| PyRuntimeError::new_err("a pool that was never opened"))?;
+        if open.pool.is_forked() {
+            let message = "this process was forked from the pool's own: make a pool of its own here";
+            return Err(clutch_error(py, "PoolClosed", message, &[]));
+        }
+        Ok(open)
+    }
+
+    pub fn core(&self, py: Python<'_>) -> PyResult<Arc<Pool>> {
+        Ok(self.open(py)?.pool.clone())
+    }
+}
+
+impl Open {
+    fn reference<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
+        if let Ok(name) = function.cast_exact::<PyString>() {
+            return self.named(name.to_str()?).map(Reference::Number);
+        }
+        if let Some((_, number)) = self.references.lock().get(&(function.as_ptr() as usize)) {
+            return Ok(Reference::Number(*number));
+        }
+        self.new_reference(function)
+    }
+
+    fn named(&self, name: &str) -> PyResult<FunctionId> {
+        if let Some(number) = self.names.lock().get(name) {
+            return Ok(*number);
+        }
+        let number = self.pool.function(Codec::Name, name.as_bytes());
+        self.names.lock().insert(name.to_owned(), number);
+        Ok(number)
+    }
+
+    /// Functions that pickle as a reference get a number; everything else goes with the arguments.
+    fn new_reference<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
+        if !function.is_callable() {
+            let message = format!("{} is neither callable nor the name of a tool", function.repr()?);
+            return Err(clutch_error(function.py(), "BadArguments", &message, &[]));
+        }
+        let py = function.py();
+        let stable = function.is_exact_instance_of::<PyFunction>()
+            || function.is_exact_instance_of::<PyCFunction>()
+            || function.is_instance_of::<PyType>();
+        let bound = function.getattr("__self__").is_ok_and(|bound| !bound.is_instance_of::<pyo3::types::PyModule>());
+        if !stable || bound || self.by_value {
+            return Ok(Reference::ByValue(function.clone()));
+        }
+        let Ok(body) = py.import("pickle")?.call_method1("dumps", (function, 5)) else {
+            return Ok(Reference::ByValue(function.clone()));
+        };
+        let number = self.pool.function(Codec::Pickle, body.cast::<PyBytes>()?.as_bytes());
+        let mut references = self.references.lock();
+        if references.len() < REFERENCES_MAX {
+            references.insert(function.as_ptr() as usize, (function.clone().unbind(), number));
+        }
+        Ok(Reference::Number(number))
+    }
+
+    fn encode(&self, asked: &Asked<'_, '_>) -> PyResult<(FunctionId, Encoded)> {
+        let regions = &self.pool.regions;
+        match self.reference(asked.function)? {
+            Reference::Number(number) => {
+                let encoded = Encoder::new(regions).arguments(asked.args, asked.kwargs).map_err(|error| unsendable(asked, error))?;
+                Ok((number, encoded))
+            }
+            Reference::ByValue(function) => {
+                let py = function.py();
+                let kwargs = asked.kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
+                let all = PyTuple::new(py, [&function, asked.args.as_any(), kwargs.as_any()])?;
+                let encoded = self.encode_code(regions, all.as_any()).map_err(|error| unsendable(asked, error))?;
+                Ok((crate::call::BY_VALUE, encoded))
+            }
+        }
+    }
+
+    /// By plain pickle where that is enough (partials, bound methods), by value otherwise.
+    fn encode_code(&self, regions: &Arc<RegionPool>, all: &Bound<'_, PyAny>) -> PyResult<Encoded> {
+        Encoder::new(regions).pickled(all, self.by_value)
+    }
+
+    fn work(&self, function: FunctionId, encoded: Encoded, options: &CallOptions, answer: &Arc<Answer>) -> PyResult<Work> {
+        let bytes = encoded.payload.bytes_total();
+        if bytes > self.pool.config.payload_bytes_max {
+            return Err(Python::attach(|py| {
+                let allowed = self.pool.config.payload_bytes_max;
+                let message = format!("arguments of {bytes} bytes; payload_max allows {allowed}");
+                clutch_error(py, "BadArguments", &message, &[])
+            }));
+        }
+        let deadline = options.deadline.or(self.deadline);
+        Ok(Work {
+            kind: WorkKind::Call,
+            function,
+            payload: encoded.payload,
+            deadline: deadline.and_then(|wait| Instant::now().checked_add(wait)),
+            priority: options.priority,
+            by_value: encoded.by_value,
+            has_input: false,
+            retry: options.retry,
+            reply: answer.clone(),
+        })
+    }
+
+    fn call<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
+        let py = asked.function.py();
+        let answer = Arc::new(Answer::default());
+        let (function, encoded) = self.encode(asked)?;
+        let work = self.work(function, encoded, options, &answer)?;
+        let mut interrupt = None;
+        py.detach(|| {
+            let mut interrupted = || {
+                if interrupt.is_none() {
+                    interrupt = Python::attach(|py| py.check_signals().err());
+                }
+                interrupt.is_some()
+            };
+            self.pool.call(work, &answer, options.block, &mut interrupted);
+        });
+        if let Some(error) = interrupt {
+            return Err(error);
+        }
+        let outcome = answer.take_outcome().ok_or_else(|| PyRuntimeError::new_err("no outcome"))?;
+        let payload = value_of(py, outcome)?;
+        if payload.codec == Codec::Empty {
+            let message = "this tool is a generator: use stream()";
+            return Err(clutch_error(py, "BadArguments", message, &[]));
+        }
+        codec::decode(py, &payload)
+    }
+
+    fn submit<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
+        let (function, encoded) = self.encode(asked)?;
+        self.submit_encoded(asked.function.py(), function, encoded, options)
+    }
+
+    fn submit_encoded<'py>(
+        &self,
+        py: Python<'py>,
+        function: FunctionId,
+        encoded: Encoded,
+        options: &CallOptions,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let future = self.new_future.bind(py).call0()?;
+        let answer = Arc::new(Answer::default());
+        let work = self.work(function, encoded, options, &answer)?;
+        let completion = future.cast::<Completion>()?;
+        let id = py.detach(|| self.pool.submit(work, options.block));
+        answer.set_id(id);
+        completion.get().hold(self.pool.clone(), answer);
+        if self.blocks || options.block {
+            future.call_method0("_wait_for_room")?;
+        }
+        Ok(future)
+    }
+}
+
+/// Arguments that cannot be encoded: the caller's mistake, told before anything is sent.
+fn unsendable(asked: &Asked<'_, '_>, error: PyErr) -> PyErr {
+    let py = asked.function.py();
+    let message = format!(
+        "the arguments of {} cannot be sent to a worker: {}",
+        asked.function.repr().map_or_else(|_| "this function".to_owned(), |text| text.to_string()),
+        error.value(py)
+    );
+    let wrapped = clutch_error(py, "BadArguments", &message, &[]);
+    wrapped.set_cause(py, Some(error));
+    wrapped
+}
+
+#[pymethods]
+impl PoolCore {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PoolCore {
+        PoolCore { open: OnceLock::new() }
+    }
+
+    /// Starts the pool. `config` is the JSON of `config.rs:PoolConfig`; `tag` is this interpreter's cache tag.
+    fn _open(
+        &self,
+        config: &str,
+        tag: String,
+        new_future: Py<PyAny>,
+        new_stream: Py<PyAny>,
+        by_value: bool,
+    ) -> PyResult<()> {
+        let wrong = |error: serde_json::Error| PyValueError::new_err(format!("the pool's config: {error}"));
+        let config: PoolConfig = serde_json::from_str(config).map_err(wrong)?;
+        let (blocks, deadline) = (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
+        let needed = u64::from(config.shape.workers) * 8 + 256;
+        // Without enough descriptors a fork fails later, with the number that is needed.
+        let _ = clutch_core::sys::raise_descriptor_limit(needed);
+        let pool = Pool::new(config, registry::telemetry())?;
+        // Number 0 means that the function comes with the arguments.
+        pool.function(Codec::Empty, b"");
+        registry::register(&pool);
+        supervisor::start(pool.clone(), Identity { tag })?;
+        let (names, references) = (Mutex::default(), Mutex::default());
+        let open = Open { pool, new_future, new_stream, by_value, blocks, deadline, names, references };
+        self.open.set(open).map_err(|_| PyRuntimeError::new_err("opened twice"))
+    }
+
+    /// Runs a tool, by name, or a function in a worker and returns its value. Blocks this thread.
+    #[pyo3(signature = (function, /, *args, **kwargs))]
+    fn call<'py>(
+        &self,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.open(function.py())?.call(&Asked { function, args, kwargs }, &CallOptions::default())
+    }
+
+    /// Submits a tool, by name, or a function; returns a `clutch.Future` at once.
+    #[pyo3(signature = (function, /, *args, **kwargs))]
+    fn submit<'py>(
+        &self,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.open(function.py())?.submit(&Asked { function, args, kwargs }, &CallOptions::default())
+    }
+
+    fn _call_with<'py>(
+        &self,
+        options: &CallOptions,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.open(function.py())?.call(&Asked { function, args, kwargs: Some(kwargs) }, options)
+    }
+
+    fn _submit_with<'py>(
+        &self,
+        options: &CallOptions,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.open(function.py())?.submit(&Asked { function, args, kwargs: Some(kwargs) }, options)
+    }
+
+    /// Submits a generator; its values come through the returned `clutch.Stream`.
+    fn _stream_with<'py>(
+        &self,
+        options: &CallOptions,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = function.py();
+        let open = self.open(py)?;
+        let (number, encoded) = open.encode(&Asked { function, args, kwargs: Some(kwargs) })?;
+        let stream = open.new_stream.bind(py).call0()?;
+        let answer = Arc::new(Answer::default());
+        let work = open.work(number, encoded, options, &answer)?;
+        let id = py.detach(|| open.pool.submit(work, options.block));
+        answer.set_id(id);
+        stream.cast::<StreamCore>()?.get().hold(open.pool.clone(), answer);
+        Ok(stream)
+    }
+
+    /// Submits one batch of a map; with `spread` each item is a tuple of arguments. The future's result is
+    /// `(values, [(index, exception)], run time in ns)`.
+    fn _submit_batch<'py>(
+        &self,
+        options: &CallOptions,
+        function: &Bound<'py, PyAny>,
+        spread: bool,
+        items: &Bound<'py, PyList>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = function.py();
+        let open = self.open(py)?;
+        let empty = PyTuple::empty(py);
+        let asked = Asked { function, args: &empty, kwargs: None };
+        let (number, parts) = match open.reference(function)? {
+            Reference::Number(number) => (number, (spread, items).into_pyobject(py)?.into_any()),
+            Reference::ByValue(code) => (crate::call::BY_VALUE, (code, spread, items).into_pyobject(py)?.into_any()),
+        };
+        let encoded = open.encode_code(&open.pool.regions, &parts).map_err(|error| unsendable(&asked, error))?;
+        let mut encoded = encoded;
+        encoded.payload.codec = Codec::Batch;
+        open.submit_encoded(py, number, encoded, options)
+    }
+
+    /// Counts and workers, as JSON.
+    fn _stats(&self, py: Python<'_>) -> PyResult<String> {
+        let open = self.open(py)?;
+        let stats = py.detach(|| open.pool.stats());
+        serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Waits until so many workers are ready; `(ready, reason)`: the reason why none can start.
+    #[pyo3(signature = (count, timeout = None))]
+    fn _wait_ready(&self, py: Python<'_>, count: usize, timeout: Option<f64>) -> PyResult<(bool, Option<String>)> {
+        let open = self.open(py)?;
+        let over = |health: &Health| matches!(health, Health::Failing | Health::Closed);
+        self.wait(py, timeout, |status| status.ready >= count || over(&status.health))?;
+        let status = open.pool.status();
+        Ok((status.ready >= count, status.reason))
+    }
+
+    /// Waits until the last process of the pool is gone.
+    #[pyo3(signature = (timeout = None))]
+    fn _wait_closed(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.wait(py, timeout, |status| status.health == Health::Closed)
+    }
+
+    /// Takes no more submissions; the pool ends when all work is done.
+    fn _close(&self, py: Python<'_>) -> PyResult<()> {
+        let open = self.open(py)?;
+        py.detach(|| open.pool.close());
+        Ok(())
+    }
+
+    fn _cancel_waiting(&self, py: Python<'_>) -> PyResult<()> {
+        let open = self.open(py)?;
+        py.detach(|| open.pool.cancel_waiting());
+        Ok(())
+    }
+
+    /// Closes and ends: running work has so many seconds, then the workers are killed.
+    fn _stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        let open = self.open(py)?;
+        let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX / 4);
+        py.detach(|| open.pool.stop(grace));
+        Ok(())
+    }
+}
+
+impl PoolCore {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        done: impl Fn(&clutch_core::pool::Status) -> bool + Sync,
+    ) -> PyResult<bool> {
+        let pool = self.core(py)?;
+        let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        loop {
+            let slice = Instant::now() + Duration::from_millis(100);
+            let at = deadline.map_or(slice, |deadline| deadline.min(slice));
+            if py.detach(|| pool.wait_status(Some(at), &done)) {
+                return Ok(true);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(false);
+            }
+            py.check_signals()?;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The pools of this process: for events, and for what happens when the process is forked by somebody else.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use clutch_core::pool::Pool;
+use clutch_core::telemetry::{Subscription, Telemetry};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+
+pub fn telemetry() -> Arc<Telemetry> {
+    static TELEMETRY: OnceLock<Arc<Telemetry>> = OnceLock::new();
+    TELEMETRY.get_or_init(Arc::default).clone()
+}
+
+pub fn register(pool: &Arc<Pool>) {
+    let mut pools = POOLS.lock();
+    pools.retain(|pool| pool.strong_count() > 0);
+    pools.push(Arc::downgrade(pool));
+}
+
+/// For `os.register_at_fork(after_in_child=…)`: this copy's pools are closed and hold no link open.
+#[pyfunction]
+pub fn after_fork_in_child() {
+    // Another thread may have held the lock at the fork; it does not exist here, and never lets go.
+    if let Some(pools) = POOLS.try_lock() {
+        for pool in pools.iter().filter_map(Weak::upgrade) {
+            pool.forked();
+        }
+    }
+}
+
+/// Events of all pools since it was made.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Events {
+    subscription: Subscription,
+}
+
+#[pymethods]
+impl Events {
+    #[new]
+    fn new() -> Events {
+        Events { subscription: telemetry().subscribe() }
+    }
+
+    /// The next event as JSON, or None after `timeout` seconds.
+    fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
+        let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e9));
+        loop {
+            let slice = deadline.min(Instant::now() + Duration::from_millis(100));
+            if let Some(event) = py.detach(|| self.subscription.next(slice)) {
+                let text = serde_json::to_string(&event).map_err(|error| PyValueError::new_err(error.to_string()))?;
+                return Ok(Some(text));
+            }
+            if deadline <= Instant::now() {
+                return Ok(None);
+            }
+            py.check_signals()?;
+        }
+    }
+}

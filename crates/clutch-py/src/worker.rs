@@ -1,0 +1,446 @@
+//! The worker's end of its link: takes calls, runs them in the slots' threads or hands them to an event loop.
+//!
+//! Reading belongs to whichever slot has nothing to run; results are written together while further calls are at hand.
+//! What is no plain value (coroutines, generators, serial tools) is finished by the profile, in Python, through [`Call`].
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clutch_core::link::{Announced, Board, Filled, Inbox, word};
+use clutch_core::region::{RegionPool, RegionTable};
+use clutch_core::sys;
+use clutch_core::wire::{self, Head, Kind, RegionRef, STREAM_WINDOW, WireError, flag};
+use clutch_core::work::{Codec, Failure, Payload};
+use parking_lot::{Condvar, Mutex};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::call::Call;
+use crate::watcher::{self, Writer};
+
+/// Results wait for company at most this long while further calls are at hand.
+const COMPANY: Duration = Duration::from_micros(200);
+
+/// How often a slot that waits looks whether somebody reads.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A call as it came.
+#[derive(Debug)]
+pub struct CallFrame {
+    pub id: u64,
+    pub word: u32,
+    pub function: u32,
+    pub timeout_us: u64,
+    pub flags: u8,
+    pub codec: Codec,
+    inline: Vec<u8>,
+    regions: Vec<RegionRef>,
+}
+
+/// What is run when a function's number is called.
+pub struct Entry {
+    /// `handlers/call.py:Tool`
+    pub tool: Py<PyAny>,
+    pub function: Py<PyAny>,
+    /// Neither serial nor bound to the main thread.
+    pub simple: bool,
+    /// Called by the name of a tool: arguments that do not fit are `BadArguments`.
+    pub by_name: bool,
+}
+
+/// One stream, in either direction.
+#[derive(Default)]
+pub struct Stream {
+    pub credit: u32,
+    pub cancelled: bool,
+    pub input: VecDeque<Payload>,
+    listener: Option<Py<PyAny>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    calls: VecDeque<CallFrame>,
+    idle: usize,
+    draining: bool,
+}
+
+/// The worker's link. All slots of a worker share it.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct WorkerLink {
+    pub writer: Arc<Writer>,
+    pub board: Board,
+    pub regions: Arc<RegionPool>,
+    pub describe: Py<PyAny>,
+    inbox: Mutex<Inbox>,
+    tables: Arc<Mutex<RegionTable>>,
+    announced: Mutex<Announced>,
+    functions: Mutex<Vec<Option<Arc<Entry>>>>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    streams: Mutex<HashMap<u64, Stream>>,
+    credited: Condvar,
+    resolve: Py<PyAny>,
+    /// An event loop reads; threads only wait.
+    loop_reads: AtomicBool,
+    /// Since when the oldest result waits for company.
+    waiting: Mutex<Option<Instant>>,
+}
+
+#[pymethods]
+impl WorkerLink {
+    /// Takes over three descriptors: link, board, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
+    /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads.
+    #[new]
+    fn new(link: i32, board: i32, dispatcher: i32, resolve: Py<PyAny>, describe: Py<PyAny>) -> PyResult<WorkerLink> {
+        let inbox = Inbox::default();
+        let writer = Arc::new(Writer::new(sys::adopt(link))?);
+        watcher::start(writer.clone(), sys::adopt(dispatcher))?;
+        Ok(WorkerLink {
+            writer,
+            board: Board::open(sys::adopt(board))?,
+            regions: Arc::default(),
+            describe,
+            tables: inbox.regions.clone(),
+            inbox: Mutex::new(inbox),
+            announced: Mutex::default(),
+            functions: Mutex::default(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            streams: Mutex::default(),
+            credited: Condvar::new(),
+            resolve,
+            loop_reads: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// Says that work may come. `info` is JSON.
+    fn ready(&self, py: Python<'_>, info: &str) -> PyResult<()> {
+        self.say(py, Kind::Ready, info)
+    }
+
+    /// Says that the start failed. `info` is JSON with a `reason`.
+    fn failed(&self, py: Python<'_>, info: &str) -> PyResult<()> {
+        self.say(py, Kind::Failed, info)
+    }
+
+    /// The loop of one slot: runs calls in this thread until the worker is told to end. What a call makes that is no
+    /// plain value goes to `slot.finish(call, made)`; calls of tools that are not simple to `slot.special(call)`;
+    /// coroutines of a mapped batch to `slot.wait(coroutine)`.
+    fn serve(slf: &Bound<'_, Self>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
+        let link = slf.get();
+        while let Some(frame) = link.next_call(slf.py())? {
+            crate::call::run(slf, slot, frame)?;
+        }
+        link.flush(slf.py())
+    }
+
+    /// Descriptor for an event loop to wait on.
+    fn fileno(&self) -> i32 {
+        self.writer.socket().as_raw_fd()
+    }
+
+    /// For an event loop: takes in what has come, without waiting. None: the worker is told to end.
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<Vec<Call>>> {
+        let link = slf.get();
+        link.loop_reads.store(true, Ordering::Relaxed);
+        {
+            let mut inbox = link.inbox.lock();
+            match inbox.fill(link.writer.socket(), false)? {
+                Filled::Bytes => link.absorb(slf.py(), &mut inbox)?,
+                Filled::Nothing => {}
+                Filled::End => link.queue.lock().draining = true,
+            }
+        }
+        let mut queue = link.queue.lock();
+        if queue.draining && queue.calls.is_empty() {
+            return Ok(None);
+        }
+        let frames = std::mem::take(&mut queue.calls);
+        drop(queue);
+        Ok(Some(frames.into_iter().map(|frame| Call::new(slf.clone().unbind(), frame)).collect()))
+    }
+
+    /// Writes what waits.
+    pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        *self.waiting.lock() = None;
+        py.detach(|| self.writer.flush()).map_err(PyErr::from)
+    }
+
+    fn is_draining(&self) -> bool {
+        self.queue.lock().draining
+    }
+}
+
+impl WorkerLink {
+    fn say(&self, py: Python<'_>, kind: Kind, text: &str) -> PyResult<()> {
+        self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, 0, Codec::Json, text.as_bytes()));
+        self.flush(py)
+    }
+
+    // ---- taking calls
+
+    /// The next call for a slot; none: the worker is told to end.
+    fn next_call(&self, py: Python<'_>) -> PyResult<Option<CallFrame>> {
+        loop {
+            let mut queue = self.queue.lock();
+            if let Some(frame) = queue.calls.pop_front() {
+                drop(queue);
+                self.keep_company(py)?;
+                return Ok(Some(frame));
+            }
+            if queue.draining {
+                drop(queue);
+                self.changed.notify_all();
+                return Ok(None);
+            }
+            drop(queue);
+            self.wait_for_frames(py)?;
+        }
+    }
+
+    /// Results may wait for those of the calls at hand, but not for long.
+    fn keep_company(&self, py: Python<'_>) -> PyResult<()> {
+        let waiting = *self.waiting.lock();
+        match waiting {
+            Some(since) if since.elapsed() > COMPANY => self.flush(py),
+            Some(_) => {
+                self.writer.write_soon();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Reads, or waits for the slot that reads.
+    fn wait_for_frames(&self, py: Python<'_>) -> PyResult<()> {
+        *self.waiting.lock() = None;
+        let Some(mut inbox) = self.inbox.try_lock() else {
+            py.detach(|| self.wait_for_reader());
+            return Ok(());
+        };
+        let filled = py.detach(|| {
+            self.writer.flush()?;
+            inbox.fill(self.writer.socket(), true)
+        });
+        self.take_filled(py, filled, &mut inbox)?;
+        drop(inbox);
+        self.wake_others();
+        Ok(())
+    }
+
+    fn take_filled(&self, py: Python<'_>, filled: io::Result<Filled>, inbox: &mut Inbox) -> PyResult<()> {
+        match filled {
+            Ok(Filled::Bytes) => self.absorb(py, inbox)?,
+            Ok(Filled::Nothing) => {}
+            Ok(Filled::End) => self.queue.lock().draining = true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => py.check_signals()?,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn wait_for_reader(&self) {
+        // A link that broke is seen by the reader.
+        let _ = self.writer.flush();
+        let mut queue = self.queue.lock();
+        if queue.calls.is_empty() && !queue.draining {
+            queue.idle += 1;
+            self.changed.wait_for(&mut queue, LOOK_AGAIN);
+            queue.idle -= 1;
+        }
+    }
+
+    /// Somebody else reads now, or runs what came beyond the first call.
+    fn wake_others(&self) {
+        let queue = self.queue.lock();
+        let wanted = queue.calls.len().max(1).min(queue.idle);
+        drop(queue);
+        for _ in 0..wanted {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Takes whole frames out of the inbox.
+    fn absorb(&self, py: Python<'_>, inbox: &mut Inbox) -> PyResult<()> {
+        while let Some(received) = inbox.next().map_err(broken)? {
+            let frame = &received.frame;
+            let id = frame.head.id;
+            match frame.head.kind {
+                Kind::Call => self.queue_call(frame),
+                Kind::Define => self.define(py, id as usize, frame.head.codec, frame.payload)?,
+                Kind::Credit => self.stream_event(py, id, |stream| stream.credit += frame.credit()),
+                Kind::Cancel => self.stream_event(py, id, |stream| stream.cancelled = true),
+                Kind::Chunk => {
+                    let payload = received.payload().map_err(broken)?;
+                    self.stream_event(py, id, |stream| stream.input.push_back(payload));
+                }
+                Kind::Drain => self.queue.lock().draining = true,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn queue_call(&self, frame: &wire::Frame<'_>) {
+        if frame.head.flags & flag::HAS_INPUT != 0 {
+            self.streams.lock().entry(frame.head.id).or_default();
+        }
+        let call = CallFrame {
+            id: frame.head.id,
+            word: frame.word(),
+            function: frame.function(),
+            timeout_us: frame.timeout_us(),
+            flags: frame.head.flags,
+            codec: frame.head.codec,
+            inline: frame.payload.to_vec(),
+            regions: frame.regions().collect(),
+        };
+        self.queue.lock().calls.push_back(call);
+    }
+
+    fn define(&self, py: Python<'_>, at: usize, codec: Codec, body: &[u8]) -> PyResult<()> {
+        let tool = self.resolve.bind(py).call1((codec as u8, PyBytes::new(py, body)))?;
+        let entry = Entry {
+            function: tool.getattr("function")?.unbind(),
+            simple: tool.getattr("simple")?.extract()?,
+            by_name: codec == Codec::Name,
+            tool: tool.unbind(),
+        };
+        let mut functions = self.functions.lock();
+        if functions.len() <= at {
+            functions.resize_with(at + 1, || None);
+        }
+        functions[at] = Some(Arc::new(entry));
+        Ok(())
+    }
+
+    pub fn entry(&self, function: u32) -> Option<Arc<Entry>> {
+        self.functions.lock().get(function as usize).cloned().flatten()
+    }
+
+    // ---- one call
+
+    /// Claims a call; false when the dispatcher has taken it back.
+    pub fn begin(&self, frame: &CallFrame) -> bool {
+        let begun = self.board.claim(frame.word, word::SENT, word::BEGUN);
+        if !begun {
+            self.board.set(frame.word, word::FREE);
+        } else if frame.flags & flag::WANT_BEGUN != 0 {
+            self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Begun, frame.id, Codec::Empty, &[]));
+        }
+        begun
+    }
+
+    /// The payload of a call that was begun, taken out of it.
+    pub fn payload(&self, frame: &mut CallFrame) -> PyResult<Payload> {
+        let inline = std::mem::take(&mut frame.inline);
+        let leases = match frame.regions.is_empty() {
+            true => Vec::new(),
+            false => {
+                let tables = self.tables.lock();
+                frame.regions.iter().map(|part| tables.lease(*part)).collect::<Result<_, _>>().map_err(broken)?
+            }
+        };
+        Ok(Payload { codec: frame.codec, inline, leases })
+    }
+
+    /// Puts the end of a call on the link; it is written with the next flush.
+    pub fn put_end(&self, frame_id: u64, word: u32, run: Duration, end: Result<Payload, Failure>) -> io::Result<()> {
+        let (kind, payload) = match end {
+            Ok(payload) => (Kind::Result, payload),
+            Err(failure) => {
+                let body = wire::encode_failure(&failure);
+                (Kind::Failure, crate::codec::raw(&self.regions, Codec::Plain, &body)?)
+            }
+        };
+        let fixed = (run.as_nanos() as u64).to_le_bytes();
+        self.put(Head { kind, codec: payload.codec, regions: 0, flags: 0, id: frame_id }, &fixed, &payload)?;
+        // Nobody waits for an abandoned call, so nobody else frees its word.
+        self.board.claim(word, word::ABANDONED, word::FREE);
+        self.waiting.lock().get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> io::Result<()> {
+        let mut announced = self.announced.lock();
+        self.writer.outbox.push(|out| announced.put(out, head, fixed, payload, 0))
+    }
+
+    // ---- streams
+
+    /// Opens a stream for the producer of a call.
+    pub fn open_stream(&self, id: u64) {
+        let mut streams = self.streams.lock();
+        streams.entry(id).or_default().credit += STREAM_WINDOW;
+    }
+
+    pub fn close_stream(&self, id: u64) {
+        self.streams.lock().remove(&id);
+    }
+
+    pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
+        self.put(Head { kind: Kind::Chunk, codec: payload.codec, regions: 0, flags: 0, id }, &[], payload)
+    }
+
+    pub fn with_stream<R>(&self, id: u64, look: impl FnOnce(&mut Stream) -> R) -> Option<R> {
+        self.streams.lock().get_mut(&id).map(look)
+    }
+
+    pub fn listen(&self, id: u64, listener: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
+        self.with_stream(id, |stream| std::mem::replace(&mut stream.listener, listener)).flatten()
+    }
+
+    /// Waits until something happens to streams: reads the link when nobody else does.
+    pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
+        let inbox = if self.loop_reads.load(Ordering::Relaxed) { None } else { self.inbox.try_lock() };
+        let Some(mut inbox) = inbox else {
+            py.detach(|| {
+                let _ = self.writer.flush();
+                let mut streams = self.streams.lock();
+                if !streams.get(&id).is_none_or(&there) {
+                    self.credited.wait_for(&mut streams, LOOK_AGAIN);
+                }
+            });
+            return Ok(());
+        };
+        if self.with_stream(id, |stream| there(stream)).unwrap_or(true) {
+            return Ok(());
+        }
+        let filled = py.detach(|| {
+            self.writer.flush()?;
+            inbox.fill(self.writer.socket(), true)
+        });
+        let ended = matches!(filled, Ok(Filled::End));
+        self.take_filled(py, filled, &mut inbox)?;
+        if ended {
+            self.streams.lock().values_mut().for_each(|stream| stream.cancelled = true);
+        }
+        drop(inbox);
+        self.wake_others();
+        Ok(())
+    }
+
+    /// Tells a stream something; the listener of its producer is called without any lock held.
+    fn stream_event(&self, py: Python<'_>, id: u64, event: impl FnOnce(&mut Stream)) {
+        let told = self.with_stream(id, |stream| {
+            event(stream);
+            stream.listener.as_ref().map(|listener| listener.clone_ref(py))
+        });
+        self.credited.notify_all();
+        if let Some(Some(listener)) = told
+            && let Err(error) = listener.call0(py)
+        {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+fn broken(error: WireError) -> PyErr {
+    PyOSError::new_err(error.to_string())
+}

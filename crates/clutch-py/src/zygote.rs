@@ -1,0 +1,269 @@
+//! The zygote's end of its control socket: loads when told, forks when told, and ends its workers when the dispatcher is
+//! gone: nets (b) and (c) against orphans.
+//!
+//! The waiting loop is native and holds no GIL, so that nothing that user code left behind can hold it up.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_core::link::{Filled, Inbox, Outbox};
+use clutch_core::supervisor::zygote::FateNews;
+use clutch_core::sys::{self, Fate};
+use clutch_core::wire::{self, Kind};
+use clutch_core::work::Codec;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal};
+
+#[derive(Default)]
+struct State {
+    inbox: Inbox,
+    /// Keys of workers by pid, and back.
+    workers: HashMap<i32, u32>,
+    orders: std::collections::VecDeque<ForkOrder>,
+}
+
+/// A worker to be forked.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct ForkOrder {
+    key: u32,
+    info: String,
+    descriptors: Mutex<Vec<OwnedFd>>,
+}
+
+#[pymethods]
+impl ForkOrder {
+    #[getter]
+    fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// JSON: nr, generation.
+    #[getter]
+    fn info(&self) -> &str {
+        &self.info
+    }
+
+    /// Link, board, stdout, stderr, taken out: the caller owns the numbers.
+    fn take(&self) -> Vec<i32> {
+        std::mem::take(&mut *self.descriptors.lock()).into_iter().map(IntoRawFd::into_raw_fd).collect()
+    }
+}
+
+/// The zygote's control socket.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct ZygoteControl {
+    socket: OwnedFd,
+    dispatcher: OwnedFd,
+    children: OwnedFd,
+    outbox: Arc<Outbox>,
+    state: Mutex<State>,
+}
+
+#[pymethods]
+impl ZygoteControl {
+    /// `fd` is the control socket. Makes this process a group leader, a subreaper, and one that dies with the thread that
+    /// started it, until `armed(False)`.
+    #[new]
+    fn new(fd: i32) -> PyResult<ZygoteControl> {
+        let parent = rustix::process::getppid().ok_or_else(|| PyOSError::new_err("the dispatcher is gone"))?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+        let dispatcher = sys::pidfd(parent.as_raw_nonzero().get())?;
+        if rustix::process::getppid() != Some(parent) {
+            return Err(PyOSError::new_err("the dispatcher is gone"));
+        }
+        // Already a leader when a terminal's shell made it one.
+        let _ = rustix::process::setpgid(None, None);
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)?;
+        let children = sys::child_signals()?;
+        let outbox = Arc::new(Outbox::default());
+        Ok(ZygoteControl { socket: sys::adopt(fd), dispatcher, children, outbox, state: Mutex::default() })
+    }
+
+    /// Loading is over: from here on the control socket and the pidfd tell of the dispatcher's end.
+    fn disarm(&self) -> PyResult<()> {
+        Ok(rustix::process::set_parent_process_death_signal(None).map_err(io::Error::from)?)
+    }
+
+    /// Waits for the launch message and returns its JSON.
+    fn launch(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| {
+            let mut state = self.state.lock();
+            loop {
+                if state.inbox.fill(self.socket.as_fd(), true)? == Filled::End {
+                    return Err(PyOSError::new_err("the dispatcher is gone"));
+                }
+                let received = state.inbox.next().map_err(|error| PyOSError::new_err(error.to_string()))?;
+                if let Some(received) = received.filter(|received| received.frame.head.kind == Kind::Launch) {
+                    return Ok(String::from_utf8_lossy(received.frame.payload).into_owned());
+                }
+            }
+        })
+    }
+
+    /// Says something: "hello", "up" or "failed", with JSON.
+    fn say(&self, what: &str, json: &str) -> PyResult<()> {
+        let kind = match what {
+            "hello" => Kind::Hello,
+            "up" => Kind::Up,
+            _ => Kind::Failed,
+        };
+        self.send(kind, 0, json.as_bytes())
+    }
+
+    /// A worker was forked: in the zygote.
+    fn forked(&self, order: &ForkOrder, pid: i32) -> PyResult<()> {
+        // Also done by the child: whichever is first, the group is there before its first work.
+        let child = Pid::from_raw(pid);
+        let _ = rustix::process::setpgid(child, child);
+        self.state.lock().workers.insert(pid, order.key);
+        order.descriptors.lock().clear();
+        let json = serde_json::json!({"pid": pid, "error": null}).to_string();
+        self.send(Kind::Forked, u64::from(order.key), json.as_bytes())
+    }
+
+    /// A worker could not be forked.
+    fn fork_failed(&self, order: &ForkOrder, reason: &str) -> PyResult<()> {
+        order.descriptors.lock().clear();
+        let json = serde_json::json!({"pid": 0, "error": reason}).to_string();
+        self.send(Kind::Forked, u64::from(order.key), json.as_bytes())
+    }
+
+    /// In the forked child: a leader of its own group, without the zygote's sockets and signal mask. Returns a pidfd of
+    /// the dispatcher.
+    fn in_child(&self) -> PyResult<i32> {
+        // The zygote does the same: whichever is first.
+        let _ = rustix::process::setpgid(None, None);
+        sys::blank(self.socket.as_raw_fd());
+        sys::blank(self.children.as_raw_fd());
+        sys::unblock_child_signals();
+        let copy = self.dispatcher.try_clone()?;
+        Ok(copy.into_raw_fd())
+    }
+
+    /// The pidfd of the dispatcher, to be duplicated.
+    fn dispatcher_fd(&self) -> i32 {
+        self.dispatcher.as_raw_fd()
+    }
+
+    /// Waits for an order to fork, reaping and telling of workers meanwhile. When the dispatcher is gone, this does not
+    /// return: all workers are killed and the process exits.
+    fn next_order(&self, py: Python<'_>) -> PyResult<ForkOrder> {
+        py.detach(|| {
+            let mut state = self.state.lock();
+            loop {
+                if let Some(order) = state.orders.pop_front() {
+                    return Ok(order);
+                }
+                self.wait(&mut state);
+            }
+        })
+    }
+}
+
+impl ZygoteControl {
+    fn send(&self, kind: Kind, id: u64, body: &[u8]) -> PyResult<()> {
+        self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, body));
+        self.outbox.flush(self.socket.as_fd(), true).map(drop).map_err(PyErr::from)
+    }
+
+    fn wait(&self, state: &mut State) {
+        let mut fds = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(&self.dispatcher, PollFlags::IN),
+            PollFd::new(&self.children, PollFlags::IN),
+        ];
+        if poll(&mut fds, None).is_err() {
+            return;
+        }
+        let [control, dispatcher, children] = fds.map(|fd| !fd.revents().is_empty());
+        if children {
+            sys::clear_child_signals(self.children.as_fd());
+            self.tell_fates(state);
+        }
+        if dispatcher || (control && !self.take_orders(state)) {
+            doom(&state.workers);
+        }
+    }
+
+    /// False: the dispatcher has closed the socket.
+    fn take_orders(&self, state: &mut State) -> bool {
+        match state.inbox.fill(self.socket.as_fd(), false) {
+            Ok(Filled::Bytes) => {}
+            Ok(Filled::Nothing) => return true,
+            Ok(Filled::End) | Err(_) => return false,
+        }
+        loop {
+            let Ok(next) = state.inbox.next() else { return false };
+            let Some(received) = next else { return true };
+            let key = received.frame.head.id as u32;
+            match received.frame.head.kind {
+                Kind::Fork => state.orders.push_back(ForkOrder {
+                    key,
+                    info: String::from_utf8_lossy(received.frame.payload).into_owned(),
+                    descriptors: Mutex::new(received.descriptors),
+                }),
+                Kind::Kill => {
+                    // Not reaped yet, so the pid is still this worker's.
+                    if let Some((pid, _)) = state.workers.iter().find(|(_, worker)| **worker == key) {
+                        sys::kill_group(*pid);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Reaps, and tells of workers; what was re-parented to the zygote is only reaped.
+    fn tell_fates(&self, state: &mut State) {
+        while let Some((pid, fate)) = sys::next_fate() {
+            let ended = matches!(fate, Fate::Exited(_) | Fate::Signaled(_));
+            let key = state.workers.get(&pid).copied();
+            if ended && key.is_some() {
+                // The group before its leader is reaped: until then the number cannot be another's.
+                sys::kill_group(pid);
+                state.workers.remove(&pid);
+            }
+            sys::acknowledge(pid, fate);
+            let json = serde_json::to_vec(&FateNews::of(fate)).unwrap_or_default();
+            if let Some(key) = key
+                && self.send(Kind::Fate, u64::from(key), &json).is_err()
+            {
+                doom(&state.workers);
+            }
+        }
+    }
+}
+
+/// Kills every worker's group, stopped ones too, then whatever was re-parented here, and exits.
+fn doom(workers: &HashMap<i32, u32>) -> ! {
+    for pid in workers.keys() {
+        sys::kill_group(*pid);
+    }
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < deadline {
+        let children = children();
+        if children.is_empty() {
+            break;
+        }
+        children.iter().for_each(|pid| sys::kill_one(*pid));
+        while let Some((pid, fate)) = sys::next_fate() {
+            sys::acknowledge(pid, fate);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    sys::exit_now(0)
+}
+
+/// Children of this process, as the kernel lists them.
+fn children() -> Vec<i32> {
+    let pid = rustix::process::getpid();
+    let path = format!("/proc/self/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}

@@ -1,0 +1,68 @@
+"""Clutch runs Python code in pools of workers: any code, any concurrency model, however the work arrives.
+
+    from clutch import Pool
+
+    with Pool("shop.tools", profile="process", workers=8) as pool:
+        pool.call("matmul", size=100)
+
+The whole public surface is named here. Linux only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform != "linux":
+    raise ImportError(f"clutch runs on Linux only (pidfd, memfd, subreapers); this is {sys.platform}")
+
+from clutch.errors import (
+    BadArguments,
+    ClutchError,
+    ConfigError,
+    DeadlineExceeded,
+    Draining,
+    Interrupted,
+    NoSuchPool,
+    NoSuchTool,
+    Overloaded,
+    Poisoned,
+    PoolClosed,
+    RemoteError,
+    SessionLost,
+    WorkerLost,
+)
+from clutch.tools import on_start, on_stop, tool
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadArguments",
+    "ClutchError",
+    "ConfigError",
+    "DeadlineExceeded",
+    "Draining",
+    "Future",
+    "Interrupted",
+    "NoSuchPool",
+    "NoSuchTool",
+    "Overloaded",
+    "Poisoned",
+    "Pool",
+    "PoolClosed",
+    "RemoteError",
+    "SessionLost",
+    "Stream",
+    "WorkerLost",
+    "on_start",
+    "on_stop",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> object:
+    """The pool is loaded on first use: a worker that imports `clutch.tool` does not pay for the dispatcher's half."""
+    if name in {"Pool", "Future", "Stream"}:
+        from clutch import pool
+
+        return getattr(pool, name)
+    raise AttributeError(f"module 'clutch' has no attribute {name!r}")

@@ -1,0 +1,69 @@
+"""Exceptions on their way to the caller: described so that nothing about them can break the worker.
+
+An exception may have an odd constructor, refuse to be pickled, be cyclic or huge; its description is bounded and
+always there.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import traceback
+
+from clutch.errors import BadArguments, NoSuchTool
+
+MESSAGE_CHARACTERS_MAX = 64_000
+TRACEBACK_CHARACTERS_MAX = 256_000
+PICKLE_BYTES_MAX = 1_000_000
+
+Description = tuple[str, str, str, str, bytes]
+"""Kind, type name, message, traceback (of `bad_arguments`: the problems as JSON), pickled exception or nothing."""
+
+
+def describe(error: BaseException) -> Description:
+    """What the caller is told of an exception."""
+    if type(error) is BadArguments:
+        return "bad_arguments", "", message_of(error), json.dumps(error.problems, default=str), b""
+    if type(error) is NoSuchTool:
+        return "no_such_tool", "", message_of(error), "", b""
+    kind = "encode" if getattr(error, "is_encode_error", False) else "raised"
+    return kind, type_name(error), message_of(error), traceback_of(error), pickled(error)
+
+
+def type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def message_of(error: BaseException) -> str:
+    try:
+        return str(error)[:MESSAGE_CHARACTERS_MAX]
+    except Exception as second:
+        return f"<its str() raised {type(second).__name__}>"
+
+
+def traceback_of(error: BaseException) -> str:
+    try:
+        lines = traceback.format_exception(type(error), error, outer_frame(error))
+        return "".join(lines)[-TRACEBACK_CHARACTERS_MAX:]
+    except Exception as second:
+        return f"<its traceback cannot be printed: {type(second).__name__}>\n"
+
+
+def outer_frame(error: BaseException):
+    """The traceback without Clutch's own frames at its top."""
+    frames = error.__traceback__
+    while frames is not None and "/clutch/_worker/" in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    return frames
+
+
+def pickled(error: BaseException) -> bytes:
+    """The pickle, when it can be read again and is of a decent size."""
+    try:
+        body = pickle.dumps(error, 5)
+        if len(body) > PICKLE_BYTES_MAX or type(pickle.loads(body)) is not type(error):
+            return b""
+    except BaseException:
+        return b""
+    return body

@@ -1,0 +1,66 @@
+"""The handler of calls: a function with what is known of it, and its face for JSON work.
+
+`_core` reads `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from clutch.tools import TOOL_MARK, ToolOptions
+
+
+class Tool:
+    """One function that may be called."""
+
+    def __init__(self, name: str, function: Callable[..., Any], options: ToolOptions | None = None) -> None:
+        self.name = name
+        self.function = function
+        self.options = options or ToolOptions()
+        self.simple = not (self.options.serial or self.options.main_thread)
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        self.lock = threading.Lock()
+        self._face: Any = None
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any]) -> Tool:
+        """A function that was passed directly; as a tool it keeps its options."""
+        return cls(getattr(function, "__qualname__", repr(function)), function, getattr(function, TOOL_MARK, None))
+
+    @classmethod
+    def broken(cls, error: BaseException, by_name: bool) -> Tool:
+        """Stands in for what could not be found: every call of it raises why."""
+        from clutch.errors import BadArguments
+
+        if not by_name:
+            error = BadArguments(f"the function cannot be found in the worker: {error}; it must be importable there")
+
+        def fail(*_args: Any, **_kwargs: Any) -> None:
+            raise error.with_traceback(None)
+
+        tool = cls("?", fail)
+        tool.decode_json = fail  # type: ignore[method-assign]
+        return tool
+
+    # ---- JSON work
+
+    @property
+    def face(self) -> Any:
+        """Validation and encoding by the function's hints; made on first use, so that only network work pays."""
+        if self._face is None:
+            from clutch._worker.handlers.json import JsonFace
+
+            self._face = JsonFace(self.name, self.function)
+        return self._face
+
+    def decode_json(self, body: bytes) -> dict[str, Any]:
+        return self.face.decode(body)
+
+    def encode_json(self, value: Any) -> bytes:
+        return self.face.encode(value)
+
+    def encode_item(self, value: Any) -> bytes:
+        return self.face.encode_item(value)

@@ -1,0 +1,251 @@
+"""What a zygote has loaded: the target, its tools and hooks, and what loading it did to the process.
+
+Used by the zygote, and by workers that import for themselves (`preload = false`, `start = "spawn"`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import runpy
+import sys
+import sysconfig
+import threading
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from clutch._worker.handlers.call import Tool
+from clutch.errors import NoSuchTool
+from clutch.tools import HOOK_MARK, TOOL_MARK
+
+# Its own at-fork handler makes these threads again in each child.
+FORK_SAFE_THREADS = ("openblas",)
+
+
+class LoadError(Exception):
+    """Loading worked but the image cannot be used; the text says why and what to do."""
+
+
+class Image:
+    """The loaded target."""
+
+    def __init__(self, launch: dict[str, Any]) -> None:
+        self.launch = launch
+        self.options: dict[str, Any] = launch["launch"]
+        self.shape: dict[str, Any] = launch["shape"]
+        self.module: types.ModuleType | None = None
+        self.found: Any = None
+        self.instance: Any = None
+        self.warnings: list[str] = []
+        self.gil_module: str | None = None
+
+    @classmethod
+    def load(cls, launch: dict[str, Any]) -> Image:
+        """Prepares the process and, with `preload`, imports the target. Raises what the import raises."""
+        image = cls(launch)
+        image.prepare()
+        if image.options.get("preload", True) and launch["start"] == "fork":
+            image.import_target()
+        return image
+
+    def prepare(self) -> None:
+        """The caller's sys.path and folder; patches of the greenlet profile come before anything is imported."""
+        if self.options.get("cwd"):
+            os.chdir(self.options["cwd"])
+        if self.options.get("sys_path"):
+            own = [path for path in sys.path if path not in self.options["sys_path"]]
+            sys.path[:] = [*self.options["sys_path"], *own]
+        if self.shape["profile"] == "greenlet":
+            patch_for_greenlets()
+
+    def import_target(self) -> None:
+        """Imports `__main__`'s script and the target, and notes what that did to the process."""
+        threads, sockets = native_threads(), open_sockets()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            load_main(self.options.get("main"))
+            if self.options.get("target"):
+                self.module, self.found = find_target(self.options["target"])
+            if self.options.get("validate"):
+                importlib.import_module("clutch._worker.handlers.json")
+        for warning in caught:
+            self._note(warning)
+        self._note_process(threads, sockets)
+        self._check_gil()
+
+    def _note(self, warning: warnings.WarningMessage) -> None:
+        text = str(warning.message)
+        if "global interpreter lock (GIL) has been enabled" in text:
+            self.gil_module = text.partition("module '")[2].partition("'")[0] or "unknown"
+        else:
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+
+    def _note_process(self, threads: set[int], sockets: set[str]) -> None:
+        if self.launch["start"] != "fork" or not self.options.get("preload", True):
+            return
+        started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+        native = [name for name in thread_names(native_threads() - threads) if name not in started]
+        if started or native:
+            names = ", ".join(started or native)
+            self.warnings.append(
+                f"importing the target started threads ({names}), which do not exist in forked workers: "
+                'start them in @clutch.on_start, or set preload = false'
+            )
+        opened = open_sockets() - sockets
+        if opened:
+            self.warnings.append(
+                f"importing the target opened sockets ({', '.join(sorted(opened))}), which all workers would share: "
+                "open them in @clutch.on_start, or set preload = false"
+            )
+
+    def _check_gil(self) -> None:
+        """On a free-threaded build in the thread profile: an import that turned the GIL back on, by policy."""
+        free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+        if not free_threaded or not sys._is_gil_enabled():  # type: ignore[attr-defined]
+            return
+        policy = self.options.get("gil_policy", "warn")
+        module = self.gil_module or "an extension module"
+        text = f"importing {module!r} turned the GIL back on: threads of this pool do not run in parallel"
+        if policy == "fail":
+            raise LoadError(f"{text}; do without it, or set gil to \"warn\" or \"processes\"")
+        if policy == "processes" and self.shape["profile"] == "thread":
+            workers = self.shape["workers"] * self.shape["threads"]
+            self.shape = {"profile": "process", "workers": workers, "threads": 1, "tasks": 1}
+            text += f"; running {workers} processes instead"
+        self.warnings.append(text)
+
+    def report(self) -> dict[str, Any]:
+        """What the dispatcher is told."""
+        for warning in self.warnings:
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
+        return {
+            "warnings": self.warnings,
+            "shape": self.shape if self.shape != self.launch["shape"] else None,
+            "tools": sorted(self.tools(self.found)) if self.options.get("target") and self.module else None,
+            "python": sys.version.split()[0],
+            "gil": sys._is_gil_enabled() if hasattr(sys, "_is_gil_enabled") else True,
+        }
+
+    # ---- in a worker
+
+    def start(self) -> None:
+        """Makes the instance of a class target and runs the hooks."""
+        if self.module is None and self.options.get("target"):
+            self.import_target()
+        self.instance = self.found() if isinstance(self.found, type) else self.found
+        self.known = {name: Tool(name, function, options) for name, (function, options) in self.tools(self.instance).items()}
+        self.run_hooks("start")
+
+    def run_hooks(self, when: str) -> None:
+        for hook in self.hooks(when):
+            hook()
+
+    def hooks(self, when: str) -> list[Callable[[], Any]]:
+        holders = [vars(self.module) if self.module else {}, members(self.instance)]
+        found = [value for names in holders for value in names.values() if getattr(value, HOOK_MARK, None) == when]
+        return list(dict.fromkeys(found))
+
+    @staticmethod
+    def tools(holder: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
+        """Name to (function, options) of all that is marked as a tool."""
+        marked = ((value, getattr(value, TOOL_MARK, None)) for value in members(holder).values())
+        return {value.__name__: (value, options) for value, options in marked if options is not None}
+
+    def tool(self, name: str) -> Tool:
+        """The tool of this name. Raises NoSuchTool with the nearest names."""
+        if name in self.known:
+            return self.known[name]
+        target = self.options.get("target")
+        if target is None:
+            raise NoSuchTool(f"no tool {name!r}: this pool has no target; pass a function, or give the pool a target")
+        near = difflib.get_close_matches(name, self.known, 3) or sorted(self.known)[:10]
+        hint = f"nearest: {', '.join(near)}" if near else "it has none: mark functions with @clutch.tool"
+        raise NoSuchTool(f"target {target!r} has no tool {name!r}; {hint}", name=name)
+
+
+def members(holder: Any) -> dict[str, Any]:
+    """Public attributes of a module, a class or an instance, bound; properties are not run."""
+    if holder is None:
+        return {}
+    if isinstance(holder, types.ModuleType):
+        return dict(vars(holder))
+    kind = holder if isinstance(holder, type) else type(holder)
+    names = [name for name in dir(kind) if callable(getattr(kind, name, None)) and not name.startswith("__")]
+    return {name: getattr(holder, name) for name in names}
+
+
+def find_target(target: str) -> tuple[types.ModuleType, Any]:
+    """`package.module` or `package.module:object`: (module, what has the tools)."""
+    name, _, path = target.partition(":")
+    module = importlib.import_module(name)
+    found: Any = module
+    for part in filter(None, path.split(".")):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise LoadError(f"target {target!r}: {name!r} imports, but has no {part!r}{hint}")
+        found = getattr(found, part)
+    return module, found
+
+
+def load_main(main: dict[str, str] | None) -> None:
+    """Loads the caller's script once as `__mp_main__`, as multiprocessing does, so that its functions are found."""
+    if not main:
+        return
+    module = types.ModuleType("__mp_main__")
+    module.__dict__["__clutch_loading__"] = True
+    if "module" in main:
+        content = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
+    else:
+        content = runpy.run_path(main["path"], run_name="__mp_main__")
+    module.__dict__.update(content)
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+
+
+def patch_for_greenlets() -> None:
+    try:
+        from gevent import monkey
+    except ImportError as error:
+        message = "the greenlet profile needs gevent: pip install 'clutch[greenlet]'"
+        raise LoadError(f"{message} ({error})") from error
+    monkey.patch_all()
+
+
+def native_threads() -> set[int]:
+    """Ids of this process's threads, Python's and others."""
+    return {int(entry) for entry in os.listdir("/proc/self/task")}
+
+
+def thread_names(threads: set[int]) -> list[str]:
+    """Names of native threads, without those that a library makes again after a fork."""
+    names = []
+    for thread in sorted(threads):
+        try:
+            with open(f"/proc/self/task/{thread}/comm") as file:
+                names.append(file.read().strip())
+        except OSError:
+            continue
+    if any(name in sys.modules for name in ("numpy", "scipy")) and openblas_is_loaded():
+        return []
+    return [name for name in names if not name.startswith(FORK_SAFE_THREADS)]
+
+
+def openblas_is_loaded() -> bool:
+    with open("/proc/self/maps") as file:
+        return any("openblas" in line for line in file)
+
+
+def open_sockets() -> set[str]:
+    """Descriptors of this process that are sockets, as `fd 5 (socket:[…])`."""
+    found = set()
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            link = os.readlink(f"/proc/self/fd/{entry}")
+        except OSError:
+            continue
+        if link.startswith("socket:"):
+            found.add(f"fd {entry} ({link})")
+    return found

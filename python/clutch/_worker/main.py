@@ -1,0 +1,118 @@
+"""A worker's life: from the fork, through its start hooks, the loop of its profile, to its end.
+
+Owns the order of these steps. Promises that a start that fails is told with its reason, and that the process ends by
+`os._exit`, so that nothing of the zygote's runs at its end.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import pickle
+import random
+import signal
+import sys
+import traceback
+from typing import Any
+
+from clutch import _core
+from clutch._worker import failure
+from clutch._worker.handlers.call import Tool
+from clutch._worker.image import Image
+from clutch._worker.profiles.base import Profile
+
+PROFILES = {"process": "process", "thread": "thread", "async": "aio", "greenlet": "greenlet"}
+CODEC_NAME = 4
+
+
+def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> None:
+    """In the child of a fork: becomes a worker and never returns."""
+    dispatcher = control.in_child()
+    link, board, out, err = order.take()
+    for fd, number in ((out, 1), (err, 2)):
+        os.dup2(fd, number)
+        os.close(fd)
+    reseed()
+    if image.shape["profile"] == "greenlet":
+        from gevent import reinit
+
+        reinit()
+    run(image, json.loads(order.info), link, board, dispatcher)
+
+
+def run(image: Image, order: dict[str, Any], link_fd: int, board_fd: int, dispatcher_fd: int) -> None:
+    """Starts, serves and ends one worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    resolver = Resolver(image)
+    link = _core.WorkerLink(link_fd, board_fd, dispatcher_fd, resolver, failure.describe)
+    code = 1
+    try:
+        profile = load_profile(image)
+        start(image)
+        resolver.profile = profile
+        profile.run(link, lambda: link.ready(json.dumps(order)))
+        image.run_hooks("stop")
+        code = 0
+    except BaseException as error:
+        link.failed(json.dumps({"reason": start_failure(image, error)}))
+        traceback.print_exc()
+    finally:
+        flush()
+        os._exit(code)
+
+
+def start(image: Image) -> None:
+    """The initializer first, as in concurrent.futures; then the class target and the hooks."""
+    if image.options.get("initializer"):
+        initializer, arguments = pickle.loads(base64.b64decode(image.options["initializer"]))
+        initializer(*arguments)
+    image.start()
+
+
+def start_failure(image: Image, error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error))
+    return f"a worker of pool {image.launch['pool']!r} could not start: {error!r}\n{text}"
+
+
+def load_profile(image: Image) -> Profile:
+    module = importlib.import_module(f"clutch._worker.profiles.{PROFILES[image.shape['profile']]}")
+    return module.make(image.shape)
+
+
+class Resolver:
+    """From a function's definition on the link to the Tool that runs it."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.profile: Profile | None = None
+
+    def __call__(self, codec: int, body: bytes) -> Tool:
+        try:
+            tool = self.image.tool(body.decode()) if codec == CODEC_NAME else Tool.of_function(pickle.loads(body))
+        except BaseException as error:
+            return Tool.broken(error, codec == CODEC_NAME)
+        return tool
+
+
+def reseed() -> None:
+    """Workers of one image must not draw the same numbers. `random` and `uuid` see to themselves, these do not."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy.random" in sys.modules:
+        numpy.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue

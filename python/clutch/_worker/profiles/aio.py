@@ -1,0 +1,164 @@
+"""`async`: slots are asyncio tasks on loops (uvloop where it is installed); `def` tools run in an executor.
+
+With several threads there is one loop in each; every loop takes calls off the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from clutch import _core
+from clutch._worker.profiles.base import Slot, send_all_on_loop
+
+
+class AsyncProfile:
+    def __init__(self, threads: int, tasks: int) -> None:
+        self.threads = threads
+        self.tasks = tasks
+
+    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
+        others = [threading.Thread(target=self._loop, args=(link, None), daemon=True) for _ in range(self.threads - 1)]
+        for other in others:
+            other.start()
+        self._loop(link, ready)
+        for other in others:
+            other.join()
+
+    def _loop(self, link: _core.WorkerLink, ready: Callable[[], None] | None) -> None:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(Loop(link, self.tasks).serve(ready))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class Loop:
+    """One event loop and the calls on it."""
+
+    def __init__(self, link: _core.WorkerLink, tasks: int) -> None:
+        self.link = link
+        self.tasks = tasks
+        self.running: set[asyncio.Task[None]] = set()
+        self.waiting: deque[_core.Call] = deque()
+        self.executor = ThreadPoolExecutor(tasks, thread_name_prefix="clutch-task")
+        self.locks: dict[Any, asyncio.Lock] = {}
+        self.flushing = False
+
+    async def serve(self, ready: Callable[[], None] | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.ended = asyncio.Event()
+        self.loop.add_reader(self.link.fileno(), self._on_readable)
+        if ready is not None:
+            ready()
+        await self.ended.wait()
+        self.loop.remove_reader(self.link.fileno())
+        while self.running:
+            await asyncio.wait(self.running)
+        self.executor.shutdown()
+        self.link.flush()
+
+    # ---- taking calls
+
+    def _on_readable(self) -> None:
+        calls = self.link.poll()
+        if calls is None:
+            self.ended.set()
+            return
+        self.waiting.extend(calls)
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self.waiting and len(self.running) < self.tasks:
+            call = self.waiting.popleft()
+            if call.begin():
+                task = self.loop.create_task(self._run(call))
+                self.running.add(task)
+                task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.running.discard(task)
+        self._start_waiting()
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """One write for all that ended in this turn of the loop."""
+        if not self.flushing:
+            self.flushing = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self.flushing = False
+        self.link.flush()
+
+    # ---- one call
+
+    async def _run(self, call: _core.Call) -> None:
+        try:
+            tool = call.tool
+            if tool is not None and tool.options.serial:
+                async with self.locks.setdefault(tool, asyncio.Lock()):
+                    await self._call(call, tool)
+            else:
+                await self._call(call, tool)
+        except BaseException as error:
+            call.fail(error)
+            if isinstance(error, asyncio.CancelledError) and self.ended.is_set():
+                raise
+
+    async def _call(self, call: _core.Call, tool: Any) -> None:
+        function = call.function
+        is_async = tool.is_async if tool is not None else is_async_function(function)
+        if is_async or (tool is not None and tool.options.main_thread):
+            await self._on_loop(call)
+        else:
+            await self.loop.run_in_executor(self.executor, self._in_thread, call)
+
+    async def _on_loop(self, call: _core.Call) -> None:
+        if call.is_batch:
+            await self._batch(call)
+            return
+        made = call.invoke()
+        if inspect.isawaitable(made):
+            made = await made
+        if inspect.isasyncgen(made):
+            await send_all_on_loop(call, made)
+        else:
+            call.reply(made)
+
+    def _in_thread(self, call: _core.Call) -> None:
+        slot = Slot()
+        try:
+            slot.run(call)
+        finally:
+            slot.close()
+
+    async def _batch(self, call: _core.Call) -> None:
+        values: list[Any] = []
+        failed: list[tuple[int, BaseException]] = []
+        function = call.function
+        for at, arguments in enumerate(call.items()):
+            try:
+                values.append(await function(*arguments))
+            except BaseException as error:
+                values.append(None)
+                failed.append((at, error))
+        call.reply_batch(values, failed)
+
+
+def is_async_function(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def make(shape: dict[str, Any]) -> AsyncProfile:
+    return AsyncProfile(max(1, shape["threads"]), shape["tasks"])

@@ -1,0 +1,138 @@
+"""What a profile is, and what the slots of all profiles share.
+
+A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to end
+and nothing runs any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, Protocol
+
+from clutch import _core
+
+
+class Profile(Protocol):
+    """How slots are made."""
+
+    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None: ...
+
+
+class Slot:
+    """A thread that runs one call at a time: `_core.WorkerLink.serve` calls these when a call is no plain value."""
+
+    def __init__(self, main: Callable[[Callable[[], Any]], Any] | None = None) -> None:
+        self._runner: asyncio.Runner | None = None
+        self._main = main
+        """Runs a function in the worker's main thread; None: this thread is it."""
+
+    def special(self, call: _core.Call) -> None:
+        """A tool with conditions: serial, or bound to the main thread."""
+        try:
+            tool = call.tool
+            if tool is not None and tool.options.serial:
+                with tool.lock:
+                    self._placed(call, tool)
+            else:
+                self._placed(call, tool)
+        except BaseException as error:
+            call.fail(error)
+
+    def _placed(self, call: _core.Call, tool: Any) -> None:
+        if tool is not None and tool.options.main_thread and self._main is not None:
+            self._main(lambda: Slot().run(call))
+        else:
+            self.run(call)
+
+    def run(self, call: _core.Call) -> None:
+        """One call from its arguments to its end."""
+        if call.is_batch:
+            call.run_batch()
+            return
+        try:
+            made = call.invoke()
+        except BaseException as error:
+            call.fail(error)
+        else:
+            self.finish(call, made)
+
+    def finish(self, call: _core.Call, made: Any) -> None:
+        """Ends a call whose function made a coroutine, a generator, or a value."""
+        try:
+            if inspect.iscoroutine(made):
+                made = self.wait(made)
+            if inspect.isgenerator(made):
+                send_all(call, made)
+            elif inspect.isasyncgen(made):
+                self.wait(send_all_async(call, made))
+            else:
+                call.reply(made)
+        except BaseException as error:
+            call.fail(error)
+
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine on this thread's own loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(coroutine)
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+
+
+def send_all(call: _core.Call, values: Generator[Any, Any, Any]) -> None:
+    """Sends a generator's values, each produced only when there is credit for it. Nobody takes any more: it is closed."""
+    call.open_stream()
+    with contextlib.closing(values):
+        while call.wait_credit():
+            try:
+                value = next(values)
+            except StopIteration:
+                break
+            call.chunk(value)
+    call.end_stream()
+
+
+async def send_all_async(call: _core.Call, values: AsyncGenerator[Any, Any]) -> None:
+    """The same for an asynchronous generator that has this thread's loop to itself."""
+    call.open_stream()
+    async with contextlib.aclosing(values):
+        while call.wait_credit():
+            try:
+                value = await anext(values)
+            except StopAsyncIteration:
+                break
+            call.chunk(value)
+    call.end_stream()
+
+
+async def send_all_on_loop(call: _core.Call, values: AsyncGenerator[Any, Any]) -> None:
+    """The same on a loop that others share: waiting for credit blocks nobody. The link is read elsewhere."""
+    loop = asyncio.get_running_loop()
+    credit = asyncio.Event()
+    call.open_stream()
+    call.on_credit(lambda: loop.call_soon_threadsafe(credit.set))
+    try:
+        async with contextlib.aclosing(values):
+            while await wait_credit_on_loop(call, credit):
+                try:
+                    value = await anext(values)
+                except StopAsyncIteration:
+                    break
+                call.chunk(value)
+    finally:
+        call.on_credit(None)
+    call.end_stream()
+
+
+async def wait_credit_on_loop(call: _core.Call, credit: asyncio.Event) -> bool:
+    while True:
+        credit.clear()
+        taken = call.take_credit()
+        if taken is not False:
+            return taken is True
+        await credit.wait()

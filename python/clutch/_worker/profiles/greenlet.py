@@ -1,0 +1,205 @@
+"""`greenlet`: slots are gevent greenlets, for blocking code that waits on I/O. The zygote has patched the library.
+
+`async def` tools run on one unpatched asyncio loop in a native thread while their greenlets wait.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import gevent
+import gevent.event
+from gevent import monkey
+from gevent.hub import get_hub
+from gevent.lock import RLock
+from gevent.pool import Group
+
+from clutch import _core
+from clutch._worker.profiles.base import send_all_on_loop
+
+
+class GreenletProfile:
+    def __init__(self, tasks: int) -> None:
+        self.tasks = tasks
+
+    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
+        hub = Hub(link, self.tasks)
+        ready()
+        hub.serve()
+
+
+class Hub:
+    """The greenlets of one worker."""
+
+    def __init__(self, link: _core.WorkerLink, tasks: int) -> None:
+        self.link = link
+        self.tasks = tasks
+        self.group = Group()
+        self.waiting: deque[_core.Call] = deque()
+        self.locks: dict[Any, RLock] = {}
+        self.flushing = False
+        self.loop: NativeLoop | None = None
+
+    def serve(self) -> None:
+        watcher = get_hub().loop.io(self.link.fileno(), 1)
+        while True:
+            get_hub().wait(watcher)
+            calls = self.link.poll()
+            if calls is None:
+                break
+            self.waiting.extend(calls)
+            self._start_waiting()
+        self.group.join()
+        self.link.flush()
+
+    def _start_waiting(self) -> None:
+        while self.waiting and len(self.group) < self.tasks:
+            call = self.waiting.popleft()
+            if call.begin():
+                self.group.start(gevent.Greenlet(self._run, call))
+
+    def _run(self, call: _core.Call) -> None:
+        try:
+            tool = call.tool
+            if tool is not None and tool.options.serial:
+                with self.locks.setdefault(tool, RLock()):
+                    self._call(call)
+            else:
+                self._call(call)
+        except BaseException as error:
+            call.fail(error)
+        finally:
+            self._flush_soon()
+
+    def _call(self, call: _core.Call) -> None:
+        if call.is_batch:
+            self._batch(call)
+            return
+        made = call.invoke()
+        if inspect.iscoroutine(made):
+            made = self._on_loop(made)
+        if inspect.isgenerator(made):
+            self._send_all(call, made)
+        elif inspect.isasyncgen(made):
+            self._on_loop(send_all_on_loop(call, made))
+        else:
+            call.reply(made)
+
+    def _batch(self, call: _core.Call) -> None:
+        values: list[Any] = []
+        failed: list[tuple[int, BaseException]] = []
+        function = call.function
+        for at, arguments in enumerate(call.items()):
+            try:
+                made = function(*arguments)
+                values.append(self._on_loop(made) if inspect.iscoroutine(made) else made)
+            except BaseException as error:
+                values.append(None)
+                failed.append((at, error))
+        call.reply_batch(values, failed)
+
+    def _send_all(self, call: _core.Call, values: Any) -> None:
+        credit = gevent.event.Event()
+        call.open_stream()
+        call.on_credit(credit.set)
+        try:
+            while self._wait_credit(call, credit):
+                try:
+                    value = next(values)
+                except StopIteration:
+                    break
+                call.chunk(value)
+        finally:
+            call.on_credit(None)
+            values.close()
+        call.end_stream()
+
+    def _wait_credit(self, call: _core.Call, credit: Any) -> bool:
+        while True:
+            credit.clear()
+            taken = call.take_credit()
+            if taken is not False:
+                return taken is True
+            credit.wait()
+
+    def _flush_soon(self) -> None:
+        """One write for all that ended in this turn of the hub; more calls may start."""
+        if not self.flushing:
+            self.flushing = True
+            get_hub().loop.run_callback(self._flush)
+
+    def _flush(self) -> None:
+        self.flushing = False
+        self.link.flush()
+        self._start_waiting()
+
+    def _on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        if self.loop is None:
+            self.loop = NativeLoop()
+        return self.loop.run(coroutine)
+
+
+class NativeLoop:
+    """One asyncio loop in a native thread, made of the library's unpatched parts."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._asyncio = asyncio
+        self._start = monkey.get_original("_thread", "start_new_thread")
+        self._lock = monkey.get_original("_thread", "allocate_lock")
+        started = get_hub().loop.async_()
+        self.loop: Any = None
+        self._start(self._run, (started,))
+        get_hub().wait(started)
+
+    def _run(self, started: Any) -> None:
+        selectors = unpatched("selectors")
+        self.loop = self._asyncio.SelectorEventLoop(selectors.SelectSelector())
+        self.loop.call_soon(started.send)
+        self.loop.run_forever()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine over there while this greenlet waits."""
+        done = get_hub().loop.async_()
+        outcome: list[Any] = []
+
+        async def body() -> None:
+            try:
+                outcome.append((True, await coroutine))
+            except BaseException as error:
+                outcome.append((False, error))
+            done.send()
+
+        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(body()))
+        get_hub().wait(done)
+        succeeded, value = outcome[0]
+        if succeeded:
+            return value
+        raise value
+
+
+def unpatched(name: str) -> Any:
+    """A module of the standard library as it is without gevent."""
+    import importlib.util
+    import select
+
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    patched = {item: getattr(select, item) for item in ("select", "poll") if hasattr(select, item)}
+    try:
+        for item in patched:
+            setattr(select, item, monkey.get_original("select", item))
+        spec.loader.exec_module(module)
+    finally:
+        for item, value in patched.items():
+            setattr(select, item, value)
+    return module
+
+
+def make(shape: dict[str, Any]) -> GreenletProfile:
+    return GreenletProfile(shape["threads"] * shape["tasks"])

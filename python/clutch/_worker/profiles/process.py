@@ -1,0 +1,21 @@
+"""`process`: one slot, the worker's main thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clutch import _core
+from clutch._worker.profiles.base import Slot
+
+
+class ProcessProfile:
+    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
+        slot = Slot()
+        ready()
+        link.serve(slot)
+        slot.close()
+
+
+def make(shape: dict[str, Any]) -> ProcessProfile:
+    return ProcessProfile()

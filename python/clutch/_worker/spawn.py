@@ -1,0 +1,55 @@
+"""`start = "spawn"`: a worker as a fresh interpreter, started by the zygote, so that nothing is shared by fork.
+
+The zygote stays its parent: it reaps it, tells of it and ends it as any other worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from clutch import _core
+from clutch._worker.image import Image
+
+ENTRY = "from clutch._worker.spawn import main; main()"
+# Where the new process finds what it was given.
+LINK, BOARD, DISPATCHER, LAUNCH = 3, 4, 5, 6
+
+
+def start(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> int:
+    """Starts one worker; returns its pid."""
+    link, board, out, err = given = order.take()
+    dispatcher = control.dispatcher_fd()
+    text = json.dumps({"launch": image.launch, "order": json.loads(order.info)})
+    launch = os.memfd_create("clutch-launch")
+    os.write(launch, text.encode())
+    os.lseek(launch, 0, os.SEEK_SET)
+    wanted = {1: out, 2: err, LINK: link, BOARD: board, DISPATCHER: dispatcher, LAUNCH: launch}
+    # Through numbers above all that are wanted, so that none is overwritten before it is copied.
+    high = {number: os.dup2(fd, 100 + number) for number, fd in wanted.items()}
+    actions: list[Any] = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in high.items()]
+    actions += [(os.POSIX_SPAWN_CLOSE, fd) for fd in high.values()]
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-c", ENTRY],
+            os.environ,
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=[],
+        )
+    finally:
+        for fd in (*given, *high.values(), launch):
+            os.close(fd)
+
+
+def main() -> None:
+    """Entry of a spawned worker."""
+    from clutch._worker.main import run
+
+    with os.fdopen(LAUNCH) as file:
+        given = json.load(file)
+    image = Image.load(given["launch"])
+    run(image, given["order"], LINK, BOARD, DISPATCHER)

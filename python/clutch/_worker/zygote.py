@@ -1,0 +1,97 @@
+"""The zygote: loads the target once, then forks a worker whenever it is told to.
+
+Owns the loaded image. Promises one Python thread, a frozen garbage collector, and that whatever goes wrong while
+loading is told with its traceback. The waiting, reaping and killing is native (`_core.ZygoteControl`).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import traceback
+import warnings
+
+from clutch import _core
+from clutch._worker import spawn
+from clutch._worker.image import Image, LoadError
+from clutch._worker.main import run_forked
+
+MAX_REASON_CHARACTERS = 20_000
+
+
+def main() -> None:
+    """Entry of the process: `python -P -c "from clutch._worker.zygote import main; main()"`, control socket as fd 0."""
+    control = _core.ZygoteControl(_take_control_socket())
+    control.say("hello", json.dumps(hello()))
+    launch = json.loads(control.launch())
+    try:
+        image = Image.load(launch)
+    except BaseException as error:
+        control.say("failed", json.dumps({"reason": load_failure(launch, error)}))
+        sys.stderr.flush()
+        os._exit(1)
+    gc.collect()
+    gc.freeze()
+    control.disarm()
+    control.say("up", json.dumps(image.report()))
+    serve(control, image)
+
+
+def _take_control_socket() -> int:
+    """Moves the control socket away from standard input, which user code may read."""
+    control = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return control
+
+
+def hello() -> dict[str, object]:
+    version = sys.version_info
+    return {
+        "clutch": _core.__version__,
+        "wire": _core.WIRE_VERSION,
+        "python": f"{version.major}.{version.minor}.{version.micro}",
+        "tag": sys.implementation.cache_tag + getattr(sys, "abiflags", ""),
+        "pid": os.getpid(),
+    }
+
+
+def load_failure(launch: dict[str, object], error: BaseException) -> str:
+    """The reason that callers see: what could not be loaded, and the traceback from the user's own first line on."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__)):
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    target = launch["launch"].get("target")  # type: ignore[attr-defined]
+    what = str(error) if isinstance(error, LoadError) else f"target {target!r} does not import: {error!r}"
+    reason = f"pool {launch['pool']!r}: {what}"
+    return reason if isinstance(error, LoadError) else f"{reason}\n{text}"[:MAX_REASON_CHARACTERS]
+
+
+def serve(control: _core.ZygoteControl, image: Image) -> None:
+    """Forks on demand. Returns never: the native loop exits the process when the dispatcher is gone."""
+    spawning = image.launch["start"] == "spawn"
+    while True:
+        order = control.next_order()
+        try:
+            pid = spawn.start(control, order, image) if spawning else fork(control, order, image)
+        except OSError as error:
+            control.fork_failed(order, f"cannot fork a worker: {error}")
+        else:
+            control.forked(order, pid)
+
+
+def fork(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> int:
+    with warnings.catch_warnings():
+        # Threads of the image were named when it was loaded.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    try:
+        run_forked(control, order, image)
+    finally:
+        os._exit(1)

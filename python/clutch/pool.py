@@ -1,0 +1,396 @@
+"""The Python face of a pool: `Pool`, `Future`, `Stream`.
+
+A `Pool` is a `concurrent.futures.Executor` that runs functions, by name or directly, in workers. What is fast is native
+(`_core`): this file decides what arguments mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import base64
+import concurrent.futures
+import functools
+import itertools
+import json
+import os
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Self
+
+from clutch import _core, config
+from clutch._map import Batches
+from clutch.errors import ConfigError, WorkerLost
+
+os.register_at_fork(after_in_child=_core.after_fork_in_child)
+
+
+class Future(_core.Completion, concurrent.futures.Future):
+    """What `Pool.submit` returns: a `concurrent.futures.Future` that can be awaited and whose cancel is real.
+
+    The value is decoded in the thread that asks for it. What the standard library's own machinery needs of a future
+    (its condition, its waiters, callbacks) is made only when that is used.
+    """
+
+    def __init__(self) -> None:
+        """Nothing: the base class's attributes are made by `_become_standard`, when something asks for them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"}:
+            self._become_standard()
+            return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _become_standard(self) -> None:
+        with _becoming:
+            if "_condition" not in self.__dict__:
+                concurrent.futures.Future.__init__(self)
+                self._watch()
+
+    def _settle(self) -> None:
+        """Ends the standard half; called on the completion thread once the answer is there."""
+        standard = concurrent.futures.Future
+        if self.cancelled():
+            standard.cancel(self)
+            standard.set_running_or_notify_cancel(self)
+            return
+        error = self.exception()
+        if error is None:
+            standard.set_result(self, self.result())
+        else:
+            standard.set_exception(self, error)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self.done():
+            waiter = asyncio.get_running_loop().create_future()
+            self._subscribe(bridge_of_running_loop(), waiter)
+            try:
+                yield from waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return self.result()
+
+    def _wait_for_room(self) -> None:
+        """A full pool that blocks: this thread waits, a running event loop does not (awaiting the future is the wait)."""
+        if asyncio._get_running_loop() is None:
+            self._wait_admitted()
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self.cancelled() else "finished" if self.done() else "pending"
+        return f"<clutch.Future {state}>"
+
+
+_becoming = threading.Lock()
+_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Bridge] = weakref.WeakKeyDictionary()
+
+
+def bridge_of_running_loop() -> _core.Bridge:
+    """The one carrier of completions into the running event loop."""
+    loop = asyncio.get_running_loop()
+    bridge = _bridges.get(loop)
+    if bridge is None:
+        bridge = _bridges[loop] = _core.Bridge()
+        loop.add_reader(bridge.fileno(), bridge.drain)
+    return bridge
+
+
+class Stream(_core.StreamCore):
+    """The values of a generator in a worker: an iterator, also an asynchronous one. Closing it closes the generator."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        while True:
+            try:
+                there, value = self._poll()
+            except StopIteration:
+                raise StopAsyncIteration from None
+            if there:
+                return value
+            waiter = asyncio.get_running_loop().create_future()
+            self._subscribe(bridge_of_running_loop(), waiter)
+            await waiter
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+class Calls:
+    """A pool with options for each call: what `Pool.options` returns."""
+
+    def __init__(self, pool: Pool, options: _core.CallOptions) -> None:
+        self._pool = pool
+        self._options = options
+
+    def call(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Any:
+        return self._pool._call_with(self._options, function, args, kwargs)
+
+    def submit(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Future:
+        return self._pool._submit_with(self._options, function, args, kwargs)
+
+    def stream(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Stream:
+        return self._pool._stream_with(self._options, function, args, kwargs)
+
+
+class Pool(_core.PoolCore, concurrent.futures.Executor):
+    """Runs functions in workers.
+
+    `target` is `package.module` or `package.module:object` with tools that can be called by name; without one, any
+    picklable function runs. `Pool(4)` is a pool of 4 workers, as for `ProcessPoolExecutor`. The other options are those of
+    a pool in clutch.toml (docs/config.md), by keyword. Raises `ConfigError` naming every wrong option.
+    """
+
+    def __init__(
+        self,
+        target: str | int | None = None,
+        mp_context: object = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        name: str = "pool",
+        workers: int | dict[str, int] | None = None,
+        max_workers: int | None = None,
+        max_tasks_per_child: int | None = None,
+        **options: Any,
+    ) -> None:
+        """`max_workers` is `workers`; `max_tasks_per_child` is `recycle = {"calls": …}`; `mp_context` has no effect."""
+        if isinstance(target, int):
+            target, max_workers = None, target
+        if max_tasks_per_child is not None:
+            options["recycle"] = {**options.get("recycle", {}), "calls": check_count("max_tasks_per_child", max_tasks_per_child)}
+        if max_workers is not None:
+            workers = check_count("max_workers", max_workers)
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        spec = config.resolve(name, target=target, workers=workers, **options)
+        self._start(spec, initializer, initargs)
+
+    @classmethod
+    def from_spec(cls, spec: config.PoolSpec) -> Self:
+        """A pool of a configuration that was loaded."""
+        pool = cls.__new__(cls)
+        pool._start(spec, None, ())
+        return pool
+
+    def _start(self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
+        refuse_in_main_import()
+        self.name = spec.name
+        self._grace = spec.core["grace_ms"] / 1000
+        self._shut = False
+        core = dict(spec.core)
+        main = main_of_caller() if spec.folder is None else None
+        launch = dict(core["launch"])
+        launch["sys_path"] = launch.get("sys_path") or caller_path()
+        launch["main"] = main
+        launch["initializer"] = encode_initializer(initializer, initargs)
+        core["launch"] = launch
+        by_value = spec.folder is None and main is None
+        tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
+        new_future = functools.partial(Future.__new__, Future)
+        new_stream = functools.partial(Stream.__new__, Stream)
+        self._open(json.dumps(core), tag, new_future, new_stream, by_value)
+        _pools.add(self)
+
+    @property
+    def _core(self) -> _core.PoolCore:
+        return self
+
+    # ---- work
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[Any]:
+        """`fn` over the items, in order. Items travel in batches sized by measured cost, or of `chunksize`.
+
+        An item that fails raises when it is reached; iteration may go on after it. At most `buffersize` batches (by
+        default a few for each slot) are submitted ahead. `timeout` is in seconds from now, for the whole map.
+        """
+        if chunksize is not None and chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
+        if self._shut:
+            raise closed_error(self.name)
+        spread = len(iterables) != 1
+        items = zip(*iterables) if spread else iter(iterables[0])
+        slots = max(1, self._slots())
+        return Batches(self._submit_batch, fn, spread, items, slots, timeout, chunksize, buffersize).items()
+
+    def _slots(self) -> int:
+        stats = self.stats()
+        return stats["slots"] or stats["target"]
+
+    def stream(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Stream:
+        """The values of a generator, as they are produced; the producer is at most a few values ahead."""
+        return self._stream_with(_NO_OPTIONS, function, args, kwargs)
+
+    def options(
+        self,
+        *,
+        deadline: float | None = None,
+        priority: int = 0,
+        retry: int = 0,
+        block: bool = False,
+        session: str | None = None,
+    ) -> Calls:
+        """Options for the calls made through what this returns; they never collide with a tool's own arguments.
+
+        `deadline`: seconds until nobody waits any more. `priority`: −9 to 9, larger first. `retry`: how often the work may
+        run again when its worker dies. `block`: wait for room in a full queue.
+        """
+        if session is not None:
+            raise ConfigError("options(session=…): sessions are not in this version of clutch")
+        return Calls(self, _core.CallOptions(deadline, priority, retry, block))
+
+    # ---- the pool itself
+
+    def stats(self) -> dict[str, Any]:
+        """Counts and workers at this instant: queued, sent, done, failed, ready, workers (nr, pid, state, calls) …"""
+        return json.loads(self._stats())
+
+    def wait_ready(self, count: int | None = None, timeout: float | None = None) -> None:
+        """Waits until `count` workers (default: all) are ready. Raises what keeps them from it, or TimeoutError."""
+        wanted = self.stats()["target"] if count is None else count
+        ready, reason = self._wait_ready(wanted, timeout)
+        if ready:
+            return
+        if reason is not None:
+            raise ConfigError(reason)
+        stats = self.stats()
+        if stats["state"] in {"closed", "draining"}:
+            raise closed_error(self.name)
+        raise TimeoutError(f"pool {self.name!r}: {stats['ready']} of {wanted} workers are ready after {timeout} s")
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more work. What was submitted is still done, unless `cancel_futures`; `wait` waits for that."""
+        self._shut = True
+        self._close()
+        if cancel_futures:
+            self._cancel_waiting()
+        if wait:
+            self._wait_closed()
+            _pools.discard(self)
+
+    def terminate_workers(self) -> None:
+        """Ends the workers at once; what runs fails with `WorkerLost`."""
+        self._shut = True
+        self._cancel_waiting()
+        self._stop(0.0)
+
+    def kill_workers(self) -> None:
+        """The same: workers that are ended at once are killed."""
+        self.terminate_workers()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown(wait=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.shutdown)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_shut", True):
+            self._shut = True
+            self._close()
+
+    def __repr__(self) -> str:
+        return f"<clutch.Pool {self.name!r}>"
+
+
+_NO_OPTIONS = _core.CallOptions()
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_pools() -> None:
+    """At the interpreter's end: what was submitted is done, as by the standard library's executors."""
+    pools = list(_pools)
+    for pool in pools:
+        pool._shut = True
+        pool._close()
+    for pool in pools:
+        pool._wait_closed()
+
+
+def closed_error(name: str) -> Exception:
+    from clutch.errors import PoolClosed
+
+    return PoolClosed(f"pool {name!r} is closed")
+
+
+def check_count(name: str, value: object) -> int:
+    """Raises as ProcessPoolExecutor does."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer")
+    if value <= 0:
+        raise ValueError(f"{name} must be greater than 0" if name == "max_workers" else f"{name} must be >= 1")
+    return value
+
+
+def encode_initializer(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> str | None:
+    if initializer is None:
+        return None
+    try:
+        body = pickle.dumps((initializer, initargs), 5)
+    except Exception:
+        import cloudpickle
+
+        body = cloudpickle.dumps((initializer, initargs))
+    return base64.b64encode(body).decode()
+
+
+def caller_path() -> list[str]:
+    """This interpreter's sys.path, with its empty entry spelt out."""
+    return [entry or os.getcwd() for entry in sys.path]
+
+
+def main_of_caller() -> dict[str, str] | None:
+    """How a worker loads this process's `__main__`; None where there is no file to load (a notebook, a prompt)."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name:
+        return {"module": spec.name}
+    path = getattr(main, "__file__", None)
+    if path is None or not os.path.isfile(path):
+        return None
+    return {"path": os.path.abspath(path)}
+
+
+def refuse_in_main_import() -> None:
+    """A script without a guard would make pools in its own workers, without end."""
+    main = sys.modules.get("__mp_main__")
+    if main is not None and main is sys.modules.get("__main__") and getattr(main, "__clutch_loading__", False):
+        raise RuntimeError(GUARD)
+
+
+GUARD = """A pool is made while a worker loads this script: the script makes it when it is imported.
+Put what starts the program under a guard:
+
+    if __name__ == "__main__":
+        with Pool() as pool:
+            ...
+"""

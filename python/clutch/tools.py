@@ -1,0 +1,53 @@
+"""The decorators that user code carries: `tool`, `on_start`, `on_stop`.
+
+They only mark; nothing is registered anywhere, and the function stays what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TOOL_MARK = "__clutch_tool__"
+HOOK_MARK = "__clutch_hook__"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What `tool` was told."""
+
+    serial: bool = False
+    main_thread: bool = False
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(*, serial: bool = False, main_thread: bool = False) -> Callable[[F], F]: ...
+def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = False) -> Any:
+    """Marks a function as a tool: it may be called by its name, from Python and through every front.
+
+    `serial`: one call at a time in a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
+    """
+    options = ToolOptions(serial, main_thread)
+
+    def mark(function: F) -> F:
+        setattr(function, TOOL_MARK, options)
+        return function
+
+    return mark if function is None else mark(function)
+
+
+def on_start(function: F) -> F:
+    """Marks a function of the target, without arguments, to be run in each worker before its first work."""
+    setattr(function, HOOK_MARK, "start")
+    return function
+
+
+def on_stop(function: F) -> F:
+    """Marks a function of the target, without arguments, to be run in each worker that ends in order."""
+    setattr(function, HOOK_MARK, "stop")
+    return function
