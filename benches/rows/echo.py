@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benches import contestants, plain, processes
@@ -48,7 +49,7 @@ def run(scale: Scale) -> Report:
         executor = stack.enter_context(contestants.executor(1))
         pool = stack.enter_context(contestants.clutch_pool(1))
         meters = {
-            _OURS: _Meter(lambda: pool.call(plain.echo, _TEXT), scale.calls, []),
+            _OURS: _Meter(partial(pool.call, plain.echo, _TEXT), scale.calls, []),
             contestants.EXECUTOR: _Meter(lambda: executor.submit(plain.echo, _TEXT).result(), scale.calls, []),
         }
         field = [Contestant(name, meter.sample) for name, meter in meters.items()]
