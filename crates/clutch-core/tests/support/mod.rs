@@ -18,10 +18,10 @@ use clutch_core::link::{Announced, Board, Filled, Flushed, Inbox, Outbox, word};
 use clutch_core::pool::state::WorkerKey;
 use clutch_core::pool::{Answer, Health, Link, Notice, Pool, WAKE};
 use clutch_core::region::{Lease, RegionPool};
+use clutch_core::sys;
 use clutch_core::telemetry::{Event, Subscription, Telemetry};
 use clutch_core::wire::{self, Head, Kind};
 use clutch_core::work::{Codec, Failure, Outcome, Payload, Work, WorkId, WorkKind};
-use clutch_core::sys;
 
 /// How long a test waits for what must come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -230,10 +230,15 @@ impl Worker {
 
     /// The next call, begun. Calls that were taken back are passed over, as a worker does.
     pub fn next_call(&mut self) -> Call {
+        self.call_or_end(Some(PATIENCE)).expect("the dispatcher closed the link")
+    }
+
+    /// As [`Worker::next_call`], or none when the link ends.
+    fn call_or_end(&mut self, patience: Option<Duration>) -> Option<Call> {
         loop {
-            match self.hear(true) {
+            match self.hear_or_end(true, patience)? {
                 Heard::Define => {}
-                Heard::Call { call, begun: true } => return call,
+                Heard::Call { call, begun: true } => return Some(call),
                 Heard::Call { call, .. } => self.board.set(call.word, word::FREE),
                 other => panic!("a call was expected, not {other:?}"),
             }
@@ -279,22 +284,34 @@ impl Worker {
         assert!(matches!(heard, Heard::Drain), "a drain was expected, not {heard:?}");
     }
 
-    /// Whether no whole frame is there now.
-    pub fn is_idle(&mut self) -> bool {
-        let _ = self.inbox.fill(self.socket.as_fd(), false);
-        self.inbox.next().expect("the wire").is_none()
+    /// Credit for a call, if any comes so soon: for what must not come.
+    pub fn credit_within(&mut self, of: &Call, long: Duration) -> Option<u32> {
+        let deadline = Instant::now() + long;
+        loop {
+            match self.take_frame(true) {
+                Some(Heard::Credit { id, count }) if id == of.id => return Some(count),
+                Some(other) => panic!("credit for {} was expected, not {other:?}", of.id),
+                None if !sys::wait_readable(self.socket.as_fd(), Some(deadline)).expect("poll") => return None,
+                None => drop(self.inbox.fill(self.socket.as_fd(), false)),
+            }
+        }
     }
 
     fn hear(&mut self, begin: bool) -> Heard {
-        let deadline = Instant::now() + PATIENCE;
+        self.hear_or_end(begin, Some(PATIENCE)).expect("the dispatcher closed the link")
+    }
+
+    fn hear_or_end(&mut self, begin: bool, patience: Option<Duration>) -> Option<Heard> {
+        let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
             if let Some(heard) = self.take_frame(begin) {
-                return heard;
+                return Some(heard);
             }
-            let readable = sys::wait_readable(self.socket.as_fd(), Some(deadline)).expect("poll");
+            let readable = sys::wait_readable(self.socket.as_fd(), deadline).expect("poll");
             assert!(readable, "the dispatcher sent nothing");
-            let filled = self.inbox.fill(self.socket.as_fd(), false).expect("the link");
-            assert_ne!(filled, Filled::End, "the dispatcher closed the link");
+            if matches!(self.inbox.fill(self.socket.as_fd(), false), Ok(Filled::End) | Err(_)) {
+                return None;
+            }
         }
     }
 
@@ -357,8 +374,7 @@ impl Worker {
     /// Answers each call by the script until the link ends.
     pub fn serve(mut self, mut script: impl FnMut(&mut Worker, Call) + Send + 'static) -> JoinHandle<()> {
         std::thread::spawn(move || {
-            while self.has_more() {
-                let call = self.next_call();
+            while let Some(call) = self.call_or_end(None) {
                 script(&mut self, call);
             }
         })
@@ -370,15 +386,6 @@ impl Worker {
             let body = call.text().to_owned();
             worker.result(&call, &body);
         })
-    }
-
-    /// Waits for bytes; false at the end of the link.
-    fn has_more(&mut self) -> bool {
-        if self.inbox.is_waiting() {
-            return true;
-        }
-        sys::wait_readable(self.socket.as_fd(), None).expect("poll");
-        !matches!(self.inbox.fill(self.socket.as_fd(), false), Ok(Filled::End) | Err(_))
     }
 
     fn payload(&self, codec: Codec, bytes: &[u8]) -> Payload {

@@ -1,0 +1,111 @@
+//! The admin front over real sockets: health, readiness, figures.
+
+mod support;
+
+use clutch_core::config::{AdminConfig, PoolConfig};
+use clutch_core::front::Fronts;
+use clutch_core::pool::Health;
+use serde_json::json;
+use support::client::Client;
+use support::{Stage, config, value};
+
+fn admin(token: Option<&str>) -> AdminConfig {
+    AdminConfig { bind: "127.0.0.1:0".to_owned(), token: token.map(str::to_owned) }
+}
+
+fn serve(stages: &[&Stage], config: AdminConfig) -> Fronts {
+    Fronts::start(stages.iter().map(|stage| stage.pool.clone()).collect(), None, Some(config)).expect("fronts")
+}
+
+fn client(fronts: &Fronts) -> Client {
+    Client::new(fronts.admin_address().expect("an address"))
+}
+
+#[test]
+fn it_is_alive_before_it_is_ready() {
+    let (needed, optional) = (Stage::new(config("api")), Stage::new(PoolConfig { required: false, ..config("extra") }));
+    let fronts = serve(&[&needed, &optional], admin(None));
+    let mut client = client(&fronts);
+    assert_eq!(client.get("/healthz").status, 200);
+    let response = client.get("/readyz");
+    assert_eq!(response.status, 503);
+    let waiting = json!([{ "pool": "api", "state": "starting", "reason": null }]);
+    assert_eq!(response.json(), json!({ "ready": false, "stopping": false, "waiting": waiting }));
+    let _worker = needed.worker(1);
+    let response = client.get("/readyz");
+    assert_eq!((response.status, &response.json()["ready"]), (200, &json!(true)));
+    needed.pool.update_status(|status| {
+        status.health = Health::Failing;
+        status.reason = Some("no module named shop".to_owned());
+    });
+    let response = client.get("/readyz");
+    assert_eq!((response.status, &response.json()["waiting"][0]["reason"]), (503, &json!("no module named shop")));
+    assert_eq!(client.get("/healthz").status, 200);
+}
+
+#[test]
+fn figures_follow_the_pools() {
+    let stage = Stage::new(config("api"));
+    let fronts = serve(&[&stage], admin(None));
+    let mut client = client(&fronts);
+    let waiting = stage.submit("echo", "1");
+    let response = client.get("/metrics");
+    assert!(response.header("content-type").is_some_and(|given| given.starts_with("application/openmetrics-text")));
+    let text = String::from_utf8(response.body).expect("text");
+    for line in [
+        "# TYPE clutch_pool_queued gauge",
+        "clutch_pool_queued{pool=\"api\"} 1",
+        "clutch_pool_slots{pool=\"api\"} 0",
+        "# TYPE clutch_pool_done counter",
+        "clutch_pool_done_total{pool=\"api\"} 0",
+        "clutch_pool_workers{pool=\"api\",state=\"ready\"} 0",
+        "clutch_pool_state{pool=\"api\",state=\"starting\"} 1",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    }
+    stage.worker(3).echo();
+    assert_eq!(value(&waiting), "1");
+    let text = String::from_utf8(client.get("/metrics").body).expect("text");
+    assert!(text.contains("clutch_pool_done_total{pool=\"api\"} 1\n"), "{text}");
+    assert!(text.contains("clutch_pool_slots{pool=\"api\"} 3\n"), "{text}");
+    let pools = client.get("/pools").json();
+    assert_eq!((&pools["pools"][0]["name"], &pools["pools"][0]["done"]), (&json!("api"), &json!(1)));
+}
+
+#[test]
+fn every_metric_is_documented() {
+    let stage = Stage::new(config("api"));
+    let fronts = serve(&[&stage], admin(None));
+    let text = String::from_utf8(client(&fronts).get("/metrics").body).expect("text");
+    let page = include_str!("../../../docs/metrics.md");
+    let names = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next());
+    for name in names {
+        assert!(page.contains(&format!("`{name}`")), "docs/metrics.md does not tell of {name}");
+    }
+}
+
+#[test]
+fn it_has_the_same_door_as_the_http_front() {
+    let stage = Stage::new(config("api"));
+    let fronts = serve(&[&stage], admin(Some("secret")));
+    let mut client = client(&fronts);
+    assert_eq!(client.get("/healthz").problem(), "unauthorized");
+    let host = client.host.clone();
+    client.send(format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer secret\r\n\r\n").as_bytes());
+    assert_eq!(client.response().status, 200);
+    client.host = "evil.example".to_owned();
+    assert_eq!(client.get("/healthz").problem(), "wrong-host");
+}
+
+#[test]
+fn other_paths_and_methods_are_refused() {
+    let stage = Stage::new(config("api"));
+    let fronts = serve(&[&stage], admin(None));
+    let mut client = client(&fronts);
+    assert_eq!(client.get("/").problem(), "no-such-path");
+    assert_eq!(client.post("/metrics", "", "{}").problem(), "method-not-allowed");
+    let host = client.host.clone();
+    client.send(format!("HEAD /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes());
+    assert!(String::from_utf8(client.rest()).expect("text").ends_with("\r\n\r\n"));
+}
