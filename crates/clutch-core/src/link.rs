@@ -1,7 +1,9 @@
-//! The connection to one worker or zygote: a stream socket, what waits to be written, what was read, and the board.
+//! The connection to one worker or zygote: a socket of messages, what waits to be written, what was read, and the board.
 //!
 //! Both ends use it. Writing is combining: whoever finds the socket free writes all that is pending, the others only
-//! leave their frames. Reading belongs to one thread at a time, which holds the [`Inbox`].
+//! leave their frames. Reading belongs to one thread at a time, which holds the [`Inbox`]. The socket is a SEQPACKET one:
+//! on a stream socket each message that is taken in wakes the thread at the other end that waits to read, for nothing
+//! (measured: 1.3 µs more for a call, 9.0 against 7.6). Frames do not care where messages end.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -16,8 +18,11 @@ use crate::sys::{self, Mapping};
 use crate::wire::{self, Frame, HEAD_BYTES, Head, INLINE_BYTES_MAX, Kind, RegionRef, WireError};
 use crate::work::Payload;
 
-/// How much one read asks for.
-const READ_BYTES: usize = 64 << 10;
+/// Longest message on a socket; a frame may span several.
+const MESSAGE_BYTES_MAX: usize = 32 << 10;
+
+/// Room that the read buffer grows by: more than one message always fits.
+const READ_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
 
 /// What became of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +116,8 @@ impl Writing {
         } else {
             next
         };
-        let bytes = &self.taken.bytes[self.done..end.unwrap_or(self.taken.bytes.len())];
+        let end = end.unwrap_or(self.taken.bytes.len()).min(self.done + MESSAGE_BYTES_MAX);
+        let bytes = &self.taken.bytes[self.done..end];
         let fds: Vec<BorrowedFd<'_>> = match self.taken.descriptors.front() {
             Some((_, fds)) if carries => fds.iter().map(AsFd::as_fd).collect(),
             _ => Vec::new(),
@@ -154,7 +160,9 @@ impl Inbox {
                 Ok(Filled::Bytes)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Filled::Nothing),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Filled::End),
+            // The other end died with messages unread; what it had written itself comes next.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.fill(socket, wait),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Filled::End),
             Err(error) => Err(error),
         }
     }
@@ -163,7 +171,7 @@ impl Inbox {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
-        if self.buffer.len() - self.end < READ_BYTES / 2 {
+        if self.buffer.len() - self.end < MESSAGE_BYTES_MAX {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;

@@ -21,9 +21,9 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 /// Most descriptors received by one call; more than any frame carries.
 const DESCRIPTORS_MAX: usize = 16;
 
-/// A pair of connected stream sockets, closed on exec.
+/// A pair of connected sockets that carry messages in order, closed on exec.
 pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// A pipe, closed on exec: (read end, write end).
