@@ -357,7 +357,7 @@ impl Worker {
     }
 
     pub fn failure(&mut self, call: &Call, failure: &Failure) {
-        self.answer(call, Kind::Failure, &Payload::new(Codec::Empty, wire::encode_failure(failure)));
+        self.answer(call, Kind::Failure, &Payload::new(Codec::Plain, wire::encode_failure(failure)));
     }
 
     pub fn chunk(&mut self, call: &Call, json: &str) {
