@@ -14,22 +14,29 @@ from clutch import Pool
 
 _CALLS = 8
 _LIMIT = 20_000
-_PYTHON = os.environ.get("CLUTCH_TEST_FT_PYTHON") or Path(__file__).parents[1] / ".venv-ft" / "bin" / "python"
+_ENVIRONMENT = Path(__file__).resolve().parents[1] / ".venv-ft"
 
 
 def main() -> None:
-    if not Path(_PYTHON).exists():
+    python = free_threaded_python()
+    if python is None:
         print("skipped: no free-threaded interpreter here; `make free-threaded` installs one")
         return
-    seconds = {threads: seconds_with(threads) for threads in (1, 2)}
+    seconds = {threads: seconds_with(python, threads) for threads in (1, 2)}
     for threads, spent in seconds.items():
         print(f"{threads} thread(s): {spent:.2f} s")
     print(f"two threads are {seconds[1] / seconds[2]:.2f} times as fast as one")
 
 
-def seconds_with(threads: int) -> float:
+def free_threaded_python() -> str | None:
+    """What the environment names, or what `make free-threaded` has finished."""
+    usual = str(_ENVIRONMENT / "bin" / "python") if (_ENVIRONMENT / ".built").exists() else None
+    return os.environ.get("CLUTCH_TEST_FT_PYTHON") or usual
+
+
+def seconds_with(python: str, threads: int) -> float:
     """How long the same calls take on one worker with that many threads."""
-    with Pool("shop.tools", profile="thread", workers=1, threads=threads, python=str(_PYTHON)) as pool:
+    with Pool("shop.tools", profile="thread", workers=1, threads=threads, python=python) as pool:
         print("global lock:", pool.call("gil_is_on"))
         began = time.perf_counter()
         futures = [pool.submit("count_primes", limit=_LIMIT) for _ in range(_CALLS)]

@@ -15,7 +15,7 @@ ANSWER_MS = 5
 _PRESETS = ("process", "thread", "async", "greenlet")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One tool and its arguments, with words for people."""
 
@@ -24,13 +24,18 @@ class Case:
     arguments: dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """One pool of the demo; the free-threaded one has its own interpreter and is not in the quickstart's config."""
 
     label: str
     options: dict[str, Any]
     in_config: bool = True
+
+    @property
+    def pool_name(self) -> str:
+        """The label as a name: what stands before each line that a worker prints."""
+        return self.label.replace(", ", "-").replace(" ", "-").lower()
 
 
 def cases(socket_path: str) -> list[Case]:
@@ -53,6 +58,7 @@ def profiles() -> list[Profile]:
 
 
 def _free_threaded_python() -> str | None:
-    usual = ROOT / ".venv-ft" / "bin" / "python"
-    python = os.environ.get("CLUTCH_TEST_FT_PYTHON") or str(usual)
-    return python if Path(python).exists() else None
+    """What the environment names, or what `make free-threaded` has finished."""
+    environment = ROOT / ".venv-ft"
+    usual = str(environment / "bin" / "python") if (environment / ".built").exists() else None
+    return os.environ.get("CLUTCH_TEST_FT_PYTHON") or usual
