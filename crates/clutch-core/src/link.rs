@@ -74,10 +74,10 @@ impl Outbox {
     pub fn flush(&self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<Flushed> {
         loop {
             let Some(mut writing) = self.writing.try_lock() else { return Ok(Flushed::All) };
-            loop {
-                if writing.is_done() && !writing.refill(&self.pending) {
-                    break;
-                }
+            if writing.is_done() {
+                writing.refill(&self.pending);
+            }
+            while !writing.is_done() {
                 match writing.step(socket, wait) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -86,7 +86,7 @@ impl Outbox {
                 }
             }
             drop(writing);
-            // A push between the last look and the unlock found the socket taken: it is ours to write.
+            // A push after the refill found the socket taken: it is ours to write.
             if self.pending.lock().bytes.is_empty() {
                 return Ok(Flushed::All);
             }
@@ -99,12 +99,11 @@ impl Writing {
         self.done == self.taken.bytes.len()
     }
 
-    fn refill(&mut self, pending: &Mutex<Pending>) -> bool {
+    fn refill(&mut self, pending: &Mutex<Pending>) {
         self.taken.bytes.clear();
         self.taken.descriptors.clear();
         self.done = 0;
         std::mem::swap(&mut self.taken, &mut *pending.lock());
-        !self.taken.bytes.is_empty()
     }
 
     /// One write: up to the next descriptors, or with them.
@@ -194,7 +193,7 @@ impl Inbox {
     }
 
     /// The next whole frame. Region announcements are taken note of and not returned.
-    pub fn next(&mut self) -> Result<Option<Received<'_>>, WireError> {
+    pub fn next_frame(&mut self) -> Result<Option<Received<'_>>, WireError> {
         loop {
             let Some((frame, len)) = Frame::parse(&self.buffer[self.start..self.end])? else { return Ok(None) };
             let count = frame.head.kind.descriptors(if frame.head.kind == Kind::Descriptor { frame.size() } else { 0 });

@@ -82,7 +82,7 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
         Err(trouble) => Err(trouble),
     };
     let end = made.map_err(|trouble| describe(py, this, trouble));
-    this.put_end(id, word, started.elapsed(), end).map_err(PyErr::from)
+    this.put_end(id, word, started, end).map_err(PyErr::from)
 }
 
 fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
@@ -337,8 +337,8 @@ impl Call {
         let link = self.link.get();
         link.close_stream(self.id);
         let end = end.map_err(|trouble| describe(py, link, trouble));
-        let run = self.started.lock().elapsed();
-        link.put_end(self.id, self.word, run, end).map_err(PyErr::from)
+        let started = *self.started.lock();
+        link.put_end(self.id, self.word, started, end).map_err(PyErr::from)
     }
 
     fn tool_of(&self, py: Python<'_>) -> Option<Py<PyAny>> {

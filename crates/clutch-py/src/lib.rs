@@ -6,6 +6,7 @@ mod buffer;
 mod call;
 mod codec;
 mod errors;
+mod fronts;
 mod future;
 mod pool;
 mod registry;
@@ -19,6 +20,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _core {
     // The dispatcher's side.
+    #[pymodule_export]
+    use crate::fronts::Fronts;
     #[pymodule_export]
     use crate::future::{Bridge, Completion, MapItems, StreamCore};
     #[pymodule_export]

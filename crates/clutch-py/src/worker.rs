@@ -268,7 +268,7 @@ impl WorkerLink {
 
     /// Takes whole frames out of the inbox.
     fn absorb(&self, py: Python<'_>, inbox: &mut Inbox) -> PyResult<()> {
-        while let Some(received) = inbox.next().map_err(broken)? {
+        while let Some(received) = inbox.next_frame().map_err(broken)? {
             let frame = &received.frame;
             let id = frame.head.id;
             match frame.head.kind {
@@ -351,7 +351,14 @@ impl WorkerLink {
     }
 
     /// Puts the end of a call on the link; it is written with the next flush.
-    pub fn put_end(&self, frame_id: u64, word: u32, run: Duration, end: Result<Payload, Failure>) -> io::Result<()> {
+    pub fn put_end(
+        &self,
+        id: u64,
+        word: u32,
+        started: Instant,
+        end: Result<Payload, Failure>,
+    ) -> io::Result<()> {
+        let ended = Instant::now();
         let (kind, payload) = match end {
             Ok(payload) => (Kind::Result, payload),
             Err(failure) => {
@@ -359,11 +366,11 @@ impl WorkerLink {
                 (Kind::Failure, crate::codec::raw(&self.regions, Codec::Plain, &body)?)
             }
         };
-        let fixed = (run.as_nanos() as u64).to_le_bytes();
-        self.put(Head { kind, codec: payload.codec, regions: 0, flags: 0, id: frame_id }, &fixed, &payload)?;
+        let fixed = ((ended - started).as_nanos() as u64).to_le_bytes();
+        self.put(Head { kind, codec: payload.codec, regions: 0, flags: 0, id }, &fixed, &payload)?;
         // Nobody waits for an abandoned call, so nobody else frees its word.
         self.board.claim(word, word::ABANDONED, word::FREE);
-        self.waiting.lock().get_or_insert_with(Instant::now);
+        self.waiting.lock().get_or_insert(ended);
         Ok(())
     }
 

@@ -98,7 +98,7 @@ impl ZygoteControl {
                 if state.inbox.fill(self.socket.as_fd(), true)? == Filled::End {
                     return Err(PyOSError::new_err("the dispatcher is gone"));
                 }
-                let received = state.inbox.next().map_err(|error| PyOSError::new_err(error.to_string()))?;
+                let received = state.inbox.next_frame().map_err(|error| PyOSError::new_err(error.to_string()))?;
                 if let Some(received) = received.filter(|received| received.frame.head.kind == Kind::Launch) {
                     return Ok(String::from_utf8_lossy(received.frame.payload).into_owned());
                 }
@@ -199,7 +199,7 @@ impl ZygoteControl {
             Ok(Filled::End) | Err(_) => return false,
         }
         loop {
-            let Ok(next) = state.inbox.next() else { return false };
+            let Ok(next) = state.inbox.next_frame() else { return false };
             let Some(received) = next else { return true };
             let key = received.frame.head.id as u32;
             match received.frame.head.kind {

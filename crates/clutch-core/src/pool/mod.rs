@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
+use smallvec::SmallVec;
 
 pub use self::answer::{Answer, Part, Waker};
 pub use self::peer::Link;
@@ -81,6 +82,8 @@ struct Core {
     foreign: Option<String>,
     done: u64,
     failed: u64,
+    /// Room for the actions of a transaction, kept from one to the next.
+    spare: Vec<Action<Entry>>,
 }
 
 /// What the rest of the world may know of a pool's workers.
@@ -161,8 +164,8 @@ pub struct Pool {
 /// What is done after the core's lock is released.
 #[derive(Default)]
 struct Effects {
-    flush: Vec<Arc<Link>>,
-    replies: Vec<(Arc<dyn Reply>, Told)>,
+    flush: SmallVec<[Arc<Link>; 2]>,
+    replies: SmallVec<[(Arc<dyn Reply>, Told); 1]>,
     notices: Vec<Notice>,
 }
 
@@ -196,6 +199,7 @@ impl Pool {
             foreign: None,
             done: 0,
             failed: 0,
+            spare: Vec::new(),
         };
         let status = Status {
             health: Health::Starting,
@@ -621,12 +625,13 @@ impl Pool {
     /// One transaction: an event under the lock, then all that follows from it.
     fn transact<R>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Entry>>) -> R) -> R {
         let mut effects = Effects::default();
-        let mut actions = Vec::new();
         let now = Instant::now();
         let result = {
             let mut core = self.core.lock();
+            let mut actions = std::mem::take(&mut core.spare);
             let result = event(&mut core, now, &mut actions);
             core.run(self, now, &mut actions, &mut effects);
+            core.spare = actions;
             result
         };
         self.carry_out(effects);
@@ -665,18 +670,18 @@ impl Pool {
 
     /// Takes in all whole frames of an inbox.
     fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox) -> Result<(), String> {
-        let mut incoming = Vec::new();
-        while let Some(received) = inbox.next().map_err(|error| error.to_string())? {
+        let mut incoming = SmallVec::<[Incoming; 2]>::new();
+        while let Some(received) = inbox.next_frame().map_err(|error| error.to_string())? {
             incoming.push(Incoming::of(&received).map_err(|error| error.to_string())?);
         }
         if incoming.is_empty() {
             return Ok(());
         }
         let mut effects = Effects::default();
-        let mut actions = Vec::new();
         let now = Instant::now();
         {
             let mut core = self.core.lock();
+            let mut actions = std::mem::take(&mut core.spare);
             for one in incoming {
                 core.take_in(link.key, one, now, &mut effects);
             }
@@ -684,6 +689,7 @@ impl Pool {
                 effects.notices.push(Notice::Drained(link.key));
             }
             core.run(self, now, &mut actions, &mut effects);
+            core.spare = actions;
         }
         self.carry_out(effects);
         Ok(())
@@ -763,8 +769,12 @@ impl Core {
             if actions.is_empty() {
                 return;
             }
-            for action in std::mem::take(actions) {
+            let mut todo = std::mem::take(actions);
+            for action in todo.drain(..) {
                 self.act(pool, action, now, actions, effects);
+            }
+            if actions.is_empty() {
+                *actions = todo;
             }
             if self.machine.is_closed() && self.machine.is_empty() {
                 return;

@@ -166,7 +166,7 @@ impl Zygote {
         }
         let mut said = Vec::new();
         loop {
-            match self.inbox.next() {
+            match self.inbox.next_frame() {
                 Ok(Some(received)) => said.extend(understand(&received.frame)),
                 Ok(None) => return Some(said),
                 Err(_) => return None,

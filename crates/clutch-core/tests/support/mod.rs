@@ -316,7 +316,7 @@ impl Worker {
     }
 
     fn take_frame(&mut self, begin: bool) -> Option<Heard> {
-        let received = self.inbox.next().expect("the wire")?;
+        let received = self.inbox.next_frame().expect("the wire")?;
         let frame = received.frame;
         Some(match frame.head.kind {
             Kind::Define => {

@@ -1,0 +1,53 @@
+//! The network fronts, for `clutch run`.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use clutch_core::front;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::pool::PoolCore;
+
+/// Running fronts.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Fronts {
+    running: front::Fronts,
+}
+
+fn parse<T: serde::de::DeserializeOwned>(what: &str, text: Option<&str>) -> PyResult<Option<T>> {
+    let wrong = |error: serde_json::Error| PyValueError::new_err(format!("the config of the {what} front: {error}"));
+    text.map(|text| serde_json::from_str(text).map_err(wrong)).transpose()
+}
+
+#[pymethods]
+impl Fronts {
+    /// Starts listening. `http` and `admin` are the JSON of `config.rs`'s structs. Raises OSError when a bind fails.
+    #[new]
+    #[pyo3(signature = (pools, http = None, admin = None))]
+    fn new(
+        py: Python<'_>,
+        pools: HashMap<String, Bound<'_, PoolCore>>,
+        http: Option<&str>,
+        admin: Option<&str>,
+    ) -> PyResult<Fronts> {
+        let pools = pools.values().map(|pool| pool.get().core(py)).collect::<PyResult<front::Pools>>()?;
+        let (http, admin) = (parse("http", http)?, parse("admin", admin)?);
+        Ok(Fronts { running: py.detach(|| front::Fronts::start(pools, http, admin))? })
+    }
+
+    /// Where the http front listens: `host:port`, or None.
+    fn http_address(&self) -> Option<&str> {
+        self.running.http_address()
+    }
+
+    fn admin_address(&self) -> Option<&str> {
+        self.running.admin_address()
+    }
+
+    /// Stops accepting, lets requests end for so many seconds, then cuts them off. A second stop has no effect.
+    fn stop(&self, py: Python<'_>, grace_s: f64) {
+        let grace = Duration::try_from_secs_f64(grace_s.max(0.0)).unwrap_or(Duration::ZERO);
+        py.detach(|| self.running.stop(grace));
+    }
+}
