@@ -81,7 +81,7 @@ def _clutch() -> Iterator[int]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "clutch.toml"
         config.write_text(_CONFIG.format(port=port))
-        with _serving([sys.executable, "-m", "clutch", "run", str(config)], port):
+        with _serving([sys.executable, "-m", "clutch", "run", "--log-level", "warning", str(config)], port):
             yield port
 
 
