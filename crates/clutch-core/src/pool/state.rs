@@ -305,7 +305,7 @@ impl<T> Machine<T> {
     /// Everything else that happens.
     pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action<T>>) {
         match event {
-            Event::Taken { worker, id, taken } => self.taken(worker, id, taken, now),
+            Event::Taken { worker, id, taken } => self.taken(worker, id, taken, now, out),
             Event::Cancel { id } => self.cancel(id, out),
             Event::CancelWaiting => self.answer_waiting(Verdict::Cancelled, out),
             Event::Abandon { id } => self.abandon(id, out),
@@ -479,9 +479,7 @@ impl<T> Machine<T> {
     fn drain(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
         self.change(worker, |load| load.draining = true);
         self.take_all(worker, out);
-        if self.workers.get(&worker).is_some_and(|load| load.sent.is_empty()) {
-            out.push(Action::Drained { worker });
-        }
+        self.tell_drained(worker, out);
     }
 
     fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], out: &mut Vec<Action<T>>) {
@@ -513,7 +511,13 @@ impl<T> Machine<T> {
         self.item(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
     }
 
-    fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, now: Instant) {
+    fn tell_drained(&self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
+        if self.drained(worker) {
+            out.push(Action::Drained { worker });
+        }
+    }
+
+    fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, now: Instant, out: &mut Vec<Action<T>>) {
         let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
         item.begun = !taken;
         if taken {
@@ -521,6 +525,7 @@ impl<T> Machine<T> {
             self.unload(worker, id, progress);
             self.change(worker, |load| load.calls -= 1);
             self.requeue(id);
+            self.tell_drained(worker, out);
         }
     }
 
