@@ -158,7 +158,8 @@ pub struct Machine<T> {
     items: Slab<Item<T>>,
     serial: u32,
     queue: Queue,
-    lobby: VecDeque<WorkId>,
+    /// All of one priority: whoever came first leaves first.
+    lobby: Queue,
     deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
     workers: BTreeMap<WorkerKey, Load>,
     free_slots: usize,
@@ -185,7 +186,7 @@ impl<T> Machine<T> {
             items: Slab::new(),
             serial: 0,
             queue: Queue::default(),
-            lobby: VecDeque::new(),
+            lobby: Queue::default(),
             deadlines: BinaryHeap::new(),
             workers: BTreeMap::new(),
             free_slots: 0,
@@ -283,7 +284,7 @@ impl<T> Machine<T> {
         }
         if full {
             self.items[index(id)].place = Place::Lobby;
-            self.lobby.push_back(id);
+            self.lobby.push_back(id, 0);
         } else {
             self.queue.push_back(id, request.priority);
             out.push(Action::Admitted { id });
@@ -356,13 +357,12 @@ impl<T> Machine<T> {
 
     fn leave_lobby(&mut self, out: &mut Vec<Action<T>>) {
         while !self.lobby.is_empty() && self.limits.queue.is_none_or(|limit| self.queue.len() < limit.max(1)) {
-            let Some(id) = self.lobby.pop_front() else { return };
-            if let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Lobby) {
-                item.place = Place::Queued;
-                let priority = item.request.priority;
-                self.queue.push_back(id, priority);
-                out.push(Action::Admitted { id });
-            }
+            let items = &self.items;
+            let Some(id) = self.lobby.pop(|id| is_at(items, id, Place::Lobby)) else { return };
+            let item = &mut self.items[index(id)];
+            item.place = Place::Queued;
+            self.queue.push_back(id, item.request.priority);
+            out.push(Action::Admitted { id });
         }
     }
 
@@ -413,15 +413,11 @@ impl<T> Machine<T> {
 
     /// Answers work that waits.
     fn withdraw(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
-        let queued = self.items[index(id)].place == Place::Queued;
+        let place = self.items[index(id)].place;
         self.answer(id, verdict, out);
-        if queued {
-            let items = &self.items;
-            self.queue.removed(|id| is_queued(items, id));
-        } else if self.lobby.len() > 64 {
-            let items = &self.items;
-            self.lobby.retain(|id| items.get(index(*id)).is_some_and(|item| item.id == *id));
-        }
+        let items = &self.items;
+        let line = if place == Place::Queued { &mut self.queue } else { &mut self.lobby };
+        line.removed(|id| is_at(items, id, place));
         self.sweep_deadlines();
     }
 
@@ -705,7 +701,11 @@ fn index(id: WorkId) -> usize {
 }
 
 fn is_queued<T>(items: &Slab<Item<T>>, id: WorkId) -> bool {
-    items.get(index(id)).is_some_and(|item| item.id == id && item.place == Place::Queued)
+    is_at(items, id, Place::Queued)
+}
+
+fn is_at<T>(items: &Slab<Item<T>>, id: WorkId, place: Place) -> bool {
+    items.get(index(id)).is_some_and(|item| item.id == id && item.place == place)
 }
 
 /// A worker with a limit of calls is replaced when so many have been sent to it.
