@@ -13,7 +13,7 @@ from typing import Any
 import gevent
 import gevent.event
 from gevent import monkey
-from gevent.hub import get_hub
+from gevent.hub import Waiter, get_hub
 from gevent.lock import RLock
 from gevent.pool import Group
 
@@ -142,29 +142,37 @@ class Hub:
         return self.loop.run(coroutine)
 
 
+class Signal:
+    """Wakes the greenlet that made it, once, from another thread."""
+
+    def __init__(self) -> None:
+        self._waiter = Waiter()
+        self._watcher = get_hub().loop.async_()
+        # From now on: what is sent to a watcher that was not started is lost.
+        self._watcher.start(self._waiter.switch, None)
+        self.send = self._watcher.send
+
+    def wait(self) -> None:
+        try:
+            self._waiter.get()
+        finally:
+            self._watcher.stop()
+            self._watcher.close()
+
+
 class NativeLoop:
     """One asyncio loop in a native thread, made of the library's unpatched parts."""
 
     def __init__(self) -> None:
         import asyncio
 
-        self._asyncio = asyncio
-        self._start = monkey.get_original("_thread", "start_new_thread")
-        self._lock = monkey.get_original("_thread", "allocate_lock")
-        started = get_hub().loop.async_()
-        self.loop: Any = None
-        self._start(self._run, (started,))
-        get_hub().wait(started)
-
-    def _run(self, started: Any) -> None:
-        selectors = unpatched("selectors")
-        self.loop = self._asyncio.SelectorEventLoop(selectors.SelectSelector())
-        self.loop.call_soon(started.send)
-        self.loop.run_forever()
+        # Nothing here waits, so no second greenlet comes to make another one meanwhile.
+        self.loop = asyncio.SelectorEventLoop(unpatched("selectors").SelectSelector())
+        monkey.get_original("_thread", "start_new_thread")(self.loop.run_forever, ())
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs a coroutine over there while this greenlet waits."""
-        done = get_hub().loop.async_()
+        done = Signal()
         outcome: list[Any] = []
 
         async def body() -> None:
@@ -175,7 +183,7 @@ class NativeLoop:
             done.send()
 
         self.loop.call_soon_threadsafe(lambda: self.loop.create_task(body()))
-        get_hub().wait(done)
+        done.wait()
         succeeded, value = outcome[0]
         if succeeded:
             return value
