@@ -1,0 +1,181 @@
+"""For tests of code that runs on Clutch: waits for what pools say and for the ends of processes, never for time.
+
+`watch()` sees every event of this process's pools from then on (their names and fields: `Event` in
+crates/clutch-core/src/telemetry/mod.rs). `Processes` holds processes by pidfds, so that their numbers cannot become
+others' meanwhile. Every wait has a timeout after which it raises, with what did happen.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Self
+
+from clutch import _core
+
+WAIT_SECONDS = 30.0
+SEEN_MAX = 100_000
+"""Events that a watch keeps; beyond that the oldest are forgotten."""
+
+Event = dict[str, Any]
+
+
+def watch() -> Watch:
+    """All events from now on: `with watch() as events: ...; events.wait("worker_ready", pool="pool", nr=0)`."""
+    return Watch()
+
+
+class Watch:
+    """Events in the order in which they happened. For one thread."""
+
+    def __init__(self) -> None:
+        self._events = _core.Events()
+        self.seen: list[Event] = []
+        """All that was read so far."""
+        self._waited_for: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._events
+
+    def wait(self, name: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> Event:
+        """The first event of this name and with these fields that no earlier `wait` returned. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout
+        at = 0
+        while True:
+            for at in range(at, len(self.seen)):
+                if at not in self._waited_for and _fits(self.seen[at], name, fields):
+                    self._waited_for.add(at)
+                    return self.seen[at]
+            at = len(self.seen)
+            if not self._read(deadline):
+                raise TimeoutError(f"no event {name} {fields} in {timeout} s; seen:\n{self._text()}")
+
+    def until(self, condition: Callable[[], object], *, timeout: float = WAIT_SECONDS) -> None:
+        """Waits until the condition holds: it is looked at now and after each event. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if not self._read(deadline) and not condition():
+                raise TimeoutError(f"it did not become so in {timeout} s; seen:\n{self._text()}")
+
+    def all(self, name: str, **fields: Any) -> list[Event]:
+        """All that has happened until now, of this name and with these fields."""
+        while self._read(0.0):
+            pass
+        return [event for event in self.seen if _fits(event, name, fields)]
+
+    def _read(self, deadline: float) -> bool:
+        text = self._events.next(max(0.0, deadline - time.monotonic()))
+        if text is None:
+            return False
+        if len(self.seen) >= SEEN_MAX:
+            raise OverflowError(f"more than {SEEN_MAX} events in one watch")
+        self.seen.append(json.loads(text))
+        return True
+
+    def _text(self) -> str:
+        return "\n".join(f"  {event}" for event in self.seen) or "  none"
+
+
+def _fits(event: Event, name: str, fields: Event) -> bool:
+    return event["event"] == name and all(event.get(key) == value for key, value in fields.items())
+
+
+class Processes:
+    """Some processes, held by pidfds. Those that are gone already when this is made are left out."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pidfds: dict[int, int] = {}
+        for pid in pids:
+            try:
+                self._pidfds[pid] = os.pidfd_open(pid)
+            except OSError as error:
+                if error.errno not in (errno.ESRCH, errno.EINVAL):
+                    self.close()
+                    raise
+
+    @classmethod
+    def below(cls, pid: int) -> Self:
+        """All that descends from a process, at this instant."""
+        return cls(descendants(pid))
+
+    @property
+    def pids(self) -> list[int]:
+        return list(self._pidfds)
+
+    def alive(self, timeout: float = 0.0) -> list[int]:
+        """Those that have not ended after `timeout` seconds; returns as soon as all have."""
+        deadline = time.monotonic() + timeout
+        left = {fd: pid for pid, fd in self._pidfds.items()}
+        poll = select.poll()
+        for fd in left:
+            poll.register(fd, select.POLLIN)
+        while left:
+            ended = poll.poll(max(0, round(1000 * (deadline - time.monotonic()))))
+            if not ended:
+                break
+            for fd, _ in ended:
+                poll.unregister(fd)
+                del left[fd]
+        return list(left.values())
+
+    def wait_ended(self, timeout: float = WAIT_SECONDS) -> None:
+        """Waits until all have ended. Raises TimeoutError that names the others."""
+        alive = self.alive(timeout)
+        if alive:
+            raise TimeoutError(f"alive after {timeout} s: " + ", ".join(map(describe, alive)))
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to each that is left."""
+        for fd in self._pidfds.values():
+            try:
+                signal.pidfd_send_signal(fd, number)
+            except ProcessLookupError:
+                continue
+
+    def close(self) -> None:
+        while self._pidfds:
+            os.close(self._pidfds.popitem()[1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def children(pid: int) -> list[int]:
+    """Of all of its threads."""
+    found = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += map(int, file.read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Its children, theirs, and so on, at this instant."""
+    found = []
+    for child in children(pid):
+        found += [child, *descendants(child)]
+    return found
+
+
+def describe(pid: int) -> str:
+    """A process in a few words: pid, state, command line."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return f"pid {pid} (gone)"
+    return f"pid {pid} ({state}, {command or 'no command line'})"

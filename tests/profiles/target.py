@@ -1,0 +1,358 @@
+"""What the pools of this suite run."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from rendezvous import meet, meet_async
+
+from clutch import on_start, on_stop, tool
+
+visitor: contextvars.ContextVar[str] = contextvars.ContextVar("visitor", default="nobody")
+started: list[int] = []
+given: list[object] = []
+
+
+# Plain calls.
+
+
+@tool
+def add(a: Any, b: Any = 0, *, c: Any = 0) -> Any:
+    return a + b + c
+
+
+@tool
+async def add_async(a: Any, b: Any = 0, *, c: Any = 0) -> Any:
+    return a + b + c
+
+
+@tool
+def everything(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return args, kwargs
+
+
+@tool
+def echo(value: Any) -> Any:
+    return value
+
+
+@tool
+async def echo_async(value: Any) -> Any:
+    return value
+
+
+@tool
+def kind_of(value: Any) -> str:
+    return type(value).__name__
+
+
+@tool
+def apply(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+@tool
+def pid() -> int:
+    return os.getpid()
+
+
+def not_a_tool() -> None:
+    """Cannot be called by name."""
+
+
+class Lonely:
+    """Unpickles only where it was made: its class cannot be imported in a worker."""
+
+
+# Rendezvous: a tool that a test holds and lets go.
+
+
+@tool
+def visit(port: int, word: str = "") -> str:
+    return meet(port, word)
+
+
+@tool
+async def visit_async(port: int, word: str = "") -> str:
+    return await meet_async(port, word)
+
+
+@tool(serial=True)
+def visit_alone(port: int, word: str = "") -> str:
+    return meet(port, word)
+
+
+@tool(serial=True)
+async def visit_alone_async(port: int, word: str = "") -> str:
+    return await meet_async(port, word)
+
+
+@tool(main_thread=True)
+def in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+@tool(main_thread=True)
+def visit_main(port: int) -> tuple[bool, str]:
+    return threading.current_thread() is threading.main_thread(), meet(port)
+
+
+# Streams.
+
+
+@tool
+def count(n: int, fail_after: int | None = None) -> Iterator[int]:
+    for number in range(n):
+        if number == fail_after:
+            raise LookupError(number)
+        yield number
+
+
+@tool
+async def count_async(n: int, fail_after: int | None = None) -> AsyncIterator[int]:
+    for number in range(n):
+        if number == fail_after:
+            raise LookupError(number)
+        yield number
+
+
+@tool
+def visits(port: int, n: int) -> Iterator[int]:
+    """Meets before it produces each value, and once more when it is closed."""
+    try:
+        for number in range(n):
+            meet(port, f"before {number}")
+            yield number
+    finally:
+        meet(port, "closed")
+
+
+@tool
+async def visits_async(port: int, n: int) -> AsyncIterator[int]:
+    try:
+        for number in range(n):
+            await meet_async(port, f"before {number}")
+            yield number
+    finally:
+        await meet_async(port, "closed")
+
+
+def flood(path: str, n: int) -> Iterator[int]:
+    """Writes down how far it has come."""
+    with open(path, "wb", buffering=0) as file:
+        for number in range(n):
+            file.write(b".")
+            yield number
+
+
+async def flood_async(path: str, n: int) -> AsyncIterator[int]:
+    for number in flood(path, n):
+        yield number
+
+
+def lock_in_stream() -> Iterator[object]:
+    yield 1
+    yield threading.Lock()
+    yield 3
+
+
+# Failures.
+
+
+class OddInit(Exception):
+    """Its pickle cannot be read: its constructor wants more than `args` has."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+
+
+class Cyclic(Exception):
+    """Refers to itself, twice over."""
+
+
+class HeldLock(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+class NoText(Exception):
+    """Cannot be printed either."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class Quit(BaseException):
+    """Not an Exception."""
+
+
+class Detailed(Exception):
+    def __init__(self, text: str, *, detail: object = None) -> None:
+        super().__init__(text)
+        self.detail = detail
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+async def raise_it_async(error: BaseException) -> None:
+    raise error
+
+
+def raise_odd() -> None:
+    raise OddInit(7, "seven")
+
+
+def raise_held() -> None:
+    raise HeldLock("held")
+
+
+def raise_cyclic() -> None:
+    error = Cyclic("round")
+    error.self = error  # type: ignore[attr-defined]
+    error.__cause__ = error.__context__ = None
+    error.args = (*error.args, [error])
+    raise error
+
+
+def raise_huge() -> None:
+    raise ValueError("x" * 10_000_000)
+
+
+def raise_no_text() -> None:
+    raise NoText
+
+
+def raise_from() -> None:
+    try:
+        raise KeyError("first")
+    except KeyError as error:
+        raise ValueError("second") from error
+
+
+def exit_with(code: object) -> None:
+    raise SystemExit(code)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+async def cancel_itself() -> None:
+    import asyncio
+
+    raise asyncio.CancelledError
+
+
+def make_lock() -> object:
+    return threading.Lock()
+
+
+def make_deep(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class Unreadable:
+    """Its pickle can be written and not be read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return raise_it, (ImportError("not here"),)
+
+
+def fail_on(value: int, bad: int) -> int:
+    if value == bad:
+        raise ArithmeticError(value)
+    return value
+
+
+# Lives.
+
+
+@on_start
+def note_start() -> None:
+    started.append(os.getpid())
+
+
+@on_stop
+def note_stop() -> None:
+    """Tells a test that asked for it, through a variable of the environment, that the worker ends in order."""
+    path = os.environ.get("CLUTCH_TEST_STOPPED")
+    if path:
+        with open(path, "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+@tool
+def lives() -> tuple[int, list[int], list[object]]:
+    return os.getpid(), started, given
+
+
+def take(*values: object) -> None:
+    """An initializer."""
+    given.extend(values)
+
+
+def fail_to_start(text: str) -> None:
+    raise RuntimeError(text)
+
+
+@tool
+def set_visitor(name: str) -> str:
+    """Returns the visitor before."""
+    before = visitor.get()
+    visitor.set(name)
+    return before
+
+
+@tool
+async def set_visitor_async(name: str) -> str:
+    before = visitor.get()
+    visitor.set(name)
+    return before
+
+
+class Counter:
+    """A target with state in each worker."""
+
+    made_in = 0
+
+    def __init__(self) -> None:
+        self.made_in = os.getpid()
+        self.lock = threading.Lock()
+        self.count = 0
+
+    @tool
+    def increment(self, by: int = 1) -> tuple[int, int]:
+        with self.lock:
+            self.count += by
+            return os.getpid(), self.count
+
+    @tool
+    async def increment_async(self, by: int = 1) -> tuple[int, int]:
+        return self.increment(by)
+
+    @tool
+    def numbers(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+    @tool
+    def where_made(self) -> tuple[int, int]:
+        return self.made_in, os.getpid()
+
+    @on_start
+    def ready(self) -> None:
+        self.count = 100
