@@ -7,6 +7,7 @@ compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and 
 
 pub mod config;
 pub mod error;
+pub mod forked;
 pub mod front;
 pub mod link;
 pub mod pool;

@@ -6,7 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -299,18 +299,29 @@ pub fn acknowledge(pid: i32, fate: Fate) {
     unsafe { libc::waitid(libc::P_PID, pid as u32, info.as_mut_ptr(), option | libc::WNOHANG) };
 }
 
-/// Raises the soft limit of descriptors to at least `needed`; returns the limits before: (soft, hard).
-pub fn raise_descriptor_limit(needed: u64) -> Result<(u64, u64), (u64, u64)> {
+/// The soft limit of descriptors that this process came with, if it was raised here; 0: it was not.
+static LIMIT_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// What workers get as their soft limit of descriptors: the one from before it was raised.
+pub fn descriptor_limit_before() -> Option<u64> {
+    Some(LIMIT_BEFORE.load(Ordering::Acquire)).filter(|limit| *limit > 0)
+}
+
+/// Makes room for `more` descriptors beside those that are open. An error is the hard limit that is too low.
+pub fn make_room_for_descriptors(more: u64) -> Result<(), u64> {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let needed = open + more;
     let old = rustix::process::getrlimit(Resource::Nofile);
     let (soft, hard) = (old.current.unwrap_or(u64::MAX), old.maximum.unwrap_or(u64::MAX));
     if soft >= needed {
-        return Ok((soft, hard));
+        return Ok(());
     }
     if hard < needed {
-        return Err((soft, hard));
+        return Err(hard);
     }
     let raised = Rlimit { current: Some(needed.saturating_mul(2).min(hard)), maximum: old.maximum };
-    rustix::process::setrlimit(Resource::Nofile, raised).map(|()| (soft, hard)).map_err(|_| (soft, hard))
+    let _ = LIMIT_BEFORE.compare_exchange(0, soft, Ordering::AcqRel, Ordering::Relaxed);
+    rustix::process::setrlimit(Resource::Nofile, raised).map_err(|_| hard)
 }
 
 /// An epoll instance with `u64` tokens.

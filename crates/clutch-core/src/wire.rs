@@ -126,7 +126,7 @@ pub const FORK_DESCRIPTORS: usize = 4;
 pub mod flag {
     pub const WANT_BEGUN: u8 = 1;
     pub const HAS_INPUT: u8 = 2;
-    /// The body of the payload lies in the first region; nothing is inline.
+    pub const ONE_VALUE: u8 = 4;
     pub const KIND_SHIFT: u8 = 4;
 }
 

@@ -106,6 +106,8 @@ pub struct Work {
     pub retry: u32,
     /// Chunks follow (an inbound stream).
     pub has_input: bool,
+    /// The submitter takes one value; a stream is refused before it produces anything.
+    pub one_value: bool,
     /// Called with the answer, exactly once.
     pub reply: Arc<dyn Reply>,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_core::link::word;
+use clutch_core::wire::flag;
 use clutch_core::work::{Codec, Failure, Payload};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -449,9 +450,14 @@ impl Call {
 
     // ---- streams
 
-    /// The call's answer is a stream.
-    fn open_stream(&self) {
+    /// The call's answer is a stream. Raises when the submitter takes one value only.
+    fn open_stream(&self) -> PyResult<()> {
+        if self.frame.lock().flags & flag::ONE_VALUE != 0 {
+            let message = "this tool is a generator: use stream()".to_owned();
+            return Err(raise(Trouble::Failure(Failure::BadArguments { message, detail: String::new() })));
+        }
         self.link.get().open_stream(self.id);
+        Ok(())
     }
 
     /// Ends a stream.

@@ -112,10 +112,10 @@ impl<'a> Encoder<'a> {
             kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
             match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
                 Ok(body) => body,
-                Err(first) => {
+                Err(_) => {
                     by_value = true;
                     sink.get().clear();
-                    pickle.cloud.bind(py).call1((value, &sink)).map_err(|_| first)?
+                    pickle.cloud.bind(py).call1((value, &sink))?
                 }
             }
         };

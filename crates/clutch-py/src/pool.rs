@@ -22,6 +22,12 @@ use crate::registry;
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
 
+/// Link, stdout and stderr, and what is on its way while a worker starts.
+const DESCRIPTORS_FOR_EACH_WORKER: u64 = 4;
+
+/// Control socket, poller, wake-up, the zygote's output.
+const DESCRIPTORS_FOR_A_POOL: u64 = 32;
+
 /// How the submission of one piece of work is to be treated.
 #[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
 #[derive(Clone, Copy, Default)]
@@ -187,6 +193,7 @@ impl Open {
             priority: options.priority,
             by_value: encoded.by_value,
             has_input: false,
+            one_value: true,
             retry: options.retry,
             reply: answer.clone(),
         })
@@ -212,10 +219,6 @@ impl Open {
         }
         let outcome = answer.take_outcome().ok_or_else(|| PyRuntimeError::new_err("no outcome"))?;
         let payload = value_of(py, outcome)?;
-        if payload.codec == Codec::Empty {
-            let message = "this tool is a generator: use stream()";
-            return Err(clutch_error(py, "BadArguments", message, &[]));
-        }
         codec::decode(py, &payload)
     }
 
@@ -235,7 +238,8 @@ impl Open {
         let answer = Arc::new(Answer::default());
         let work = self.work(function, encoded, options, &answer)?;
         let completion = future.cast::<Completion>()?;
-        let id = py.detach(|| self.pool.submit(work, options.block));
+        // Not detached: it never blocks, and giving up the GIL costs more than it takes.
+        let id = self.pool.submit(work, options.block);
         answer.set_id(id);
         completion.get().hold(self.pool.clone(), answer);
         if self.blocks || options.block {
@@ -269,6 +273,7 @@ impl PoolCore {
     /// Starts the pool. `config` is the JSON of `config.rs:PoolConfig`; `tag` is this interpreter's cache tag.
     fn _open(
         &self,
+        py: Python<'_>,
         config: &str,
         tag: String,
         new_future: Py<PyAny>,
@@ -278,13 +283,18 @@ impl PoolCore {
         let wrong = |error: serde_json::Error| PyValueError::new_err(format!("the pool's config: {error}"));
         let config: PoolConfig = serde_json::from_str(config).map_err(wrong)?;
         let (blocks, deadline) = (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
-        let needed = u64::from(config.shape.workers) * 8 + 256;
-        // Without enough descriptors a fork fails later, with the number that is needed.
-        let _ = clutch_core::sys::raise_descriptor_limit(needed);
+        let needed = u64::from(config.shape.workers) * DESCRIPTORS_FOR_EACH_WORKER + DESCRIPTORS_FOR_A_POOL;
+        if let Err(hard) = clutch_core::sys::make_room_for_descriptors(needed) {
+            let message = format!(
+                "pool '{}' of {} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
+                 (ulimit -Hn, LimitNOFILE=)",
+                config.name, config.shape.workers
+            );
+            return Err(clutch_error(py, "ConfigError", &message, &[]));
+        }
         let pool = Pool::new(config, registry::telemetry())?;
         // Number 0 means that the function comes with the arguments.
         pool.function(Codec::Empty, b"");
-        registry::register(&pool);
         supervisor::start(pool.clone(), Identity { tag })?;
         let (names, references) = (Mutex::default(), Mutex::default());
         let open = Open { pool, new_future, new_stream, by_value, blocks, deadline, names, references };
@@ -346,7 +356,7 @@ impl PoolCore {
         let (number, encoded) = open.encode(&Asked { function, args, kwargs: Some(kwargs) })?;
         let stream = open.new_stream.bind(py).call0()?;
         let answer = Arc::new(Answer::default());
-        let work = open.work(number, encoded, options, &answer)?;
+        let work = Work { one_value: false, ..open.work(number, encoded, options, &answer)? };
         let id = py.detach(|| open.pool.submit(work, options.block));
         answer.set_id(id);
         stream.cast::<StreamCore>()?.get().hold(open.pool.clone(), answer);

@@ -1,36 +1,22 @@
-//! The pools of this process: for events, and for what happens when the process is forked by somebody else.
+//! What belongs to the process: the events of all its pools, and what happens when the process is forked by somebody else.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_core::pool::Pool;
+use clutch_core::forked;
 use clutch_core::telemetry::{Subscription, Telemetry};
-use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-
-static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
 
 pub fn telemetry() -> Arc<Telemetry> {
     static TELEMETRY: OnceLock<Arc<Telemetry>> = OnceLock::new();
     TELEMETRY.get_or_init(Arc::default).clone()
 }
 
-pub fn register(pool: &Arc<Pool>) {
-    let mut pools = POOLS.lock();
-    pools.retain(|pool| pool.strong_count() > 0);
-    pools.push(Arc::downgrade(pool));
-}
-
 /// For `os.register_at_fork(after_in_child=…)`: this copy's pools are closed and hold no link open.
 #[pyfunction]
 pub fn after_fork_in_child() {
-    // Another thread may have held the lock at the fork; it does not exist here, and never lets go.
-    if let Some(pools) = POOLS.try_lock() {
-        for pool in pools.iter().filter_map(Weak::upgrade) {
-            pool.forked();
-        }
-    }
+    forked::in_child();
 }
 
 /// Events of all pools since it was made.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import sys
 import traceback
 import warnings
@@ -26,6 +27,7 @@ def main() -> None:
     control = _core.ZygoteControl(_take_control_socket())
     control.say("hello", json.dumps(hello()))
     launch = json.loads(control.launch())
+    restore_descriptor_limit(launch.get("descriptors"))
     try:
         image = Image.load(launch)
     except BaseException as error:
@@ -46,6 +48,12 @@ def _take_control_socket() -> int:
     os.dup2(null, 0)
     os.close(null)
     return control
+
+
+def restore_descriptor_limit(soft: int | None) -> None:
+    """User code gets the limit that the dispatcher came with, not the one it raised for itself."""
+    if soft is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def hello() -> dict[str, object]:

@@ -97,6 +97,7 @@ impl HttpFront {
             by_value: false,
             retry: 0,
             has_input: false,
+            one_value: false,
             reply,
         });
         let first = poll_fn(|context| waiting.poll_part(context)).await;

@@ -1,18 +1,19 @@
 //! The dispatcher's end of one worker's link: its words on the board, what the worker has been told already.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::state::WorkerKey;
-use super::{Entry, Function};
+use super::core::{Entry, Function};
+use crate::forked;
 use crate::link::{Announced, Board, Inbox, Outbox, word};
 use crate::sys::Poller;
 use crate::wire::{self, CallFields, Head, Kind, NO_TIMEOUT, flag};
-use crate::work::{Failure, WorkId};
+use crate::work::{Codec, Failure, WorkId};
 
 /// What is shared between the threads that write to and read from one worker.
 #[derive(Debug)]
@@ -26,7 +27,14 @@ pub struct Link {
 
 impl Link {
     pub fn new(key: WorkerKey, socket: OwnedFd, board: Board) -> Arc<Link> {
+        forked::track(socket.as_raw_fd());
         Arc::new(Link { key, socket, board, outbox: Outbox::default(), inbox: Mutex::new(Inbox::default()) })
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        forked::untrack(self.socket.as_raw_fd());
     }
 }
 
@@ -96,7 +104,8 @@ impl Peer {
             work.deadline.map_or(NO_TIMEOUT, |at| at.saturating_duration_since(now).as_micros() as u64);
         let fields = CallFields { word, function: work.function, timeout_us };
         let input = if work.has_input { flag::HAS_INPUT } else { 0 };
-        let flags = input | ((work.kind as u8) << flag::KIND_SHIFT);
+        let single = if work.one_value { flag::ONE_VALUE } else { 0 };
+        let flags = input | single | ((work.kind as u8) << flag::KIND_SHIFT);
         let head = Head { kind: Kind::Call, codec: work.payload.codec, regions: 0, flags, id };
         let (defined, announced) = (&mut self.defined, &mut self.announced);
         let reader = u64::from(self.link.key);
@@ -146,7 +155,7 @@ fn define(defined: &mut Vec<bool>, out: &mut Vec<u8>, function: u32, functions: 
     if defined.len() <= at {
         defined.resize(at + 1, false);
     }
-    if let Some(known) = functions.get(at) {
+    if let Some(known) = functions.get(at).filter(|known| known.codec != Codec::Empty) {
         wire::put_simple(out, Kind::Define, u64::from(function), known.codec, &known.body);
         defined[at] = true;
     }

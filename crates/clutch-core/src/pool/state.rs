@@ -149,6 +149,21 @@ impl Load {
     fn ahead(&self) -> usize {
         self.sent.len().saturating_sub(self.slots)
     }
+
+    fn has_room_ahead(&self) -> bool {
+        self.takes()
+            && self.load_ns <= AHEAD.as_nanos() as u64 * self.slots as u64
+            && self.ahead() < AHEAD_MAX * self.slots
+            && self.sent.len() + self.slots < self.words
+    }
+
+    /// Less than half of what may be sent ahead is left, and it makes progress.
+    fn is_low(&self, now: Instant) -> bool {
+        self.has_room_ahead()
+            && self.load_ns * 2 <= AHEAD.as_nanos() as u64 * self.slots as u64
+            && self.ahead() * 2 < AHEAD_MAX * self.slots
+            && now.saturating_duration_since(self.progress) <= STALLED
+    }
 }
 
 /// The pure machine. See the file's head.
@@ -607,7 +622,8 @@ impl<T> Machine<T> {
         self.run_ns.get(function as usize).copied().filter(|ns| *ns > 0)
     }
 
-    /// Longer runs count half at once, shorter ones an eighth: nothing is queued behind what may be long.
+    /// A longer run at most doubles the estimate, a shorter one takes off an eighth: one run that was preempted tells
+    /// nothing, several long ones do soon. What is sent behind a long one meanwhile is taken back.
     fn learn(&mut self, function: FunctionId, run_ns: u64) {
         let at = function as usize;
         if self.run_ns.len() <= at {
@@ -616,35 +632,33 @@ impl<T> Machine<T> {
         let (known, run_ns) = (self.run_ns[at], run_ns.max(1));
         self.run_ns[at] = match known {
             0 => run_ns,
-            _ if run_ns >= known => known + (run_ns - known) / 2,
+            _ if run_ns >= known => known + (run_ns - known).min(known),
             _ => known - (known - run_ns) / 8,
         };
     }
 
+    /// Fills up the workers that have run low, so that many frames share one write.
     fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        loop {
-            let items = &self.items;
-            let Some(head) = self.queue.peek(|id| is_queued(items, id)) else { return };
-            let function = self.items[index(head)].request.function;
-            if self.expected_ns(function).is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
-                return;
+        while let Some(worker) = self.lowest(now) {
+            loop {
+                let items = &self.items;
+                let Some(head) = self.queue.peek(|id| is_queued(items, id)) else { return };
+                let expected = self.expected_ns(self.items[index(head)].request.function);
+                if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
+                    return;
+                }
+                if !self.workers.get(&worker).is_some_and(Load::has_room_ahead) {
+                    break;
+                }
+                let Some(id) = self.next_queued(now, out) else { return };
+                self.send(worker, id, now, out);
             }
-            let Some(worker) = self.least_behind(now) else { return };
-            let Some(id) = self.next_queued(now, out) else { return };
-            self.send(worker, id, now, out);
         }
     }
 
-    fn least_behind(&self, now: Instant) -> Option<WorkerKey> {
-        let allowed = |load: &Load| {
-            load.takes()
-                && load.load_ns <= AHEAD.as_nanos() as u64 * load.slots as u64
-                && load.ahead() < AHEAD_MAX * load.slots
-                && load.sent.len() + load.slots < load.words
-                && now.saturating_duration_since(load.progress) <= STALLED
-        };
-        let open = self.workers.iter().filter(|(_, load)| allowed(load));
-        open.min_by_key(|(_, load)| load.load_ns / load.slots as u64).map(|(worker, _)| *worker)
+    fn lowest(&self, now: Instant) -> Option<WorkerKey> {
+        let low = self.workers.iter().filter(|(_, load)| load.is_low(now));
+        low.min_by_key(|(_, load)| load.load_ns / load.slots as u64).map(|(worker, _)| *worker)
     }
 
     /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.

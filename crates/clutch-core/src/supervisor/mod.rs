@@ -210,7 +210,7 @@ impl Driver {
             Action::End { worker } => self.pool.send_drain(worker),
             Action::Kill { worker } => self.kill(worker),
             Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
-            Action::Failing { reason } => self.failing(reason),
+            Action::Failing { reason, loaded } => self.failing(reason, loaded),
             Action::RefuseWaiting => self.pool.refuse_waiting(),
             Action::Closed => {
                 self.outputs.clear();
@@ -287,6 +287,10 @@ impl Driver {
     }
 
     fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: &WorkerRecord) {
+        if fate.is_none() && record.pid > 0 {
+            // Its zygote is gone and cannot do it.
+            sys::kill_group(record.pid);
+        }
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
         let failure = self.lost(fate, record, output);
         let cause = failure.to_string();
@@ -307,9 +311,14 @@ impl Driver {
         Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output }
     }
 
-    fn failing(&mut self, reason: String) {
+    fn failing(&mut self, reason: String, loaded: bool) {
         self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
-        self.pool.set_failing(Some(Failure::Config { message: reason.clone() }));
+        let message = reason.clone();
+        let failure = match loaded {
+            true => Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output: String::new() },
+            false => Failure::Config { message },
+        };
+        self.pool.set_failing(Some(failure));
         self.reason = Some(reason);
     }
 

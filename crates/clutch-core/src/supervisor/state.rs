@@ -101,7 +101,8 @@ pub enum Action {
     Kill { worker: WorkerKey },
     /// Its work is answered; `fate` none: nobody could tell.
     Gone { worker: WorkerKey, fate: Option<Fate>, record: Box<WorkerRecord> },
-    Failing { reason: String },
+    /// No worker can be had; `loaded`: the image is there, it is the workers that do not start.
+    Failing { reason: String, loaded: bool },
     RefuseWaiting,
     Closed,
 }
@@ -237,7 +238,8 @@ impl Supervisor {
         self.back_off(now);
         if self.ready() == 0 && self.stopping.is_none() {
             self.failing = true;
-            out.push(Action::Failing { reason });
+            let loaded = self.zygote == Zygote::Up;
+            out.push(Action::Failing { reason, loaded });
         }
     }
 

@@ -3,13 +3,14 @@
 //! It is started by posix_spawn with its control socket as standard input, so that nothing runs between fork and exec.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
 use super::output::Output;
 use crate::config::PoolConfig;
+use crate::forked;
 use crate::link::{Filled, Inbox, Outbox};
 use crate::pool::state::WorkerKey;
 use crate::sys::{self, Fate};
@@ -111,6 +112,7 @@ impl Zygote {
     /// Starts one and tells it what to load.
     pub fn start(config: &PoolConfig, generation: u32) -> io::Result<Zygote> {
         let (ours, theirs) = sys::socket_pair()?;
+        forked::track(ours.as_raw_fd());
         let prefix = format!("{}/zygote", config.name);
         let (output, out, err) = Output::open(&prefix, config.output_kept_bytes)?;
         let child = Command::new(&config.python)
@@ -180,6 +182,7 @@ impl Zygote {
         if self.hello.is_none() {
             let _ = self.child.kill();
         }
+        forked::untrack(self.control.as_raw_fd());
         drop(std::mem::replace(&mut self.control, sys::event_fd().unwrap_or_else(|_| sys::adopt(-1))));
         let status = wait_briefly(&mut self.child);
         let last = self.output.last();
@@ -215,6 +218,7 @@ fn launch(config: &PoolConfig, generation: u32) -> serde_json::Value {
         "wire": WIRE_VERSION,
         "clutch": env!("CARGO_PKG_VERSION"),
         "start": config.start,
+        "descriptors": sys::descriptor_limit_before(),
         "shape": config.shape,
         "payload_bytes_max": config.payload_bytes_max,
         "launch": config.launch,

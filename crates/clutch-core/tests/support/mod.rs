@@ -121,6 +121,7 @@ impl Stage {
             by_value: false,
             retry: 0,
             has_input: false,
+            one_value: false,
             reply: answer.clone(),
         };
         answer.set_id(self.pool.submit(work, false));

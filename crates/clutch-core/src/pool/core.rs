@@ -1,0 +1,332 @@
+//! What is behind the pool's lock: the machine, the links' ends, and how its actions are carried out.
+//!
+//! Nothing here blocks or calls out: what has to be told or written afterwards is collected in [`Effects`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::peer::{self, Link, Peer};
+use super::state::{Action, Event, Machine, Verdict, WorkerKey};
+use super::{Notice, Pool};
+use crate::link::word;
+use crate::sys::Poller;
+use crate::telemetry;
+use crate::wire::{self, Kind};
+use crate::work::{Codec, Failure, FunctionId, Outcome, Payload, Refusal, Reply, Where, Work, WorkId};
+
+/// A function that workers know by number.
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) codec: Codec,
+    pub(super) body: Vec<u8>,
+}
+
+/// What the machine keeps with each piece of work.
+pub(super) struct Entry {
+    pub(super) work: Work,
+    pub(super) word: u32,
+}
+
+pub(super) struct Core {
+    pub(super) machine: Machine<Entry>,
+    pub(super) peers: BTreeMap<WorkerKey, Peer>,
+    pub(super) functions: Vec<Function>,
+    pub(super) names: HashMap<Vec<u8>, FunctionId>,
+    pub(super) failing: Option<Arc<Failure>>,
+    /// Workers run another Python version: code by value cannot go there.
+    pub(super) foreign: Option<String>,
+    pub(super) done: u64,
+    pub(super) failed: u64,
+    /// Room for the actions of a transaction, kept from one to the next.
+    pub(super) spare: Vec<Action<Entry>>,
+}
+
+/// What is done after the core's lock is released.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) flush: SmallVec<[Arc<Link>; 2]>,
+    pub(super) replies: SmallVec<[(Arc<dyn Reply>, Told); 1]>,
+    pub(super) notices: Vec<Notice>,
+}
+
+pub(super) enum Told {
+    Chunk(Payload),
+    Finish(Outcome),
+    Begun,
+    Admitted,
+}
+
+/// What a worker said.
+pub(super) enum Incoming {
+    Finished { id: WorkId, run_ns: u64, outcome: Outcome },
+    Chunk { id: WorkId, payload: Payload },
+    Credit,
+    Begun { id: WorkId },
+    Ready(String),
+    StartFailed(String),
+    Other,
+}
+
+impl Incoming {
+    pub(super) fn of(received: &crate::link::Received<'_>) -> Result<Incoming, wire::WireError> {
+        let frame = &received.frame;
+        let text = || String::from_utf8_lossy(frame.payload).into_owned();
+        Ok(match frame.head.kind {
+            Kind::Result => Incoming::Finished {
+                id: frame.head.id,
+                run_ns: frame.run_ns(),
+                outcome: Outcome::Value(received.payload()?),
+            },
+            Kind::Failure => Incoming::Finished {
+                id: frame.head.id,
+                run_ns: frame.run_ns(),
+                outcome: Outcome::Failure(Arc::new(wire::decode_failure(received.payload()?.body())?)),
+            },
+            Kind::Chunk => Incoming::Chunk { id: frame.head.id, payload: received.payload()? },
+            Kind::Begun => Incoming::Begun { id: frame.head.id },
+            Kind::Credit => Incoming::Credit,
+            Kind::Ready => Incoming::Ready(text()),
+            Kind::Failed => Incoming::StartFailed(text()),
+            _ => Incoming::Other,
+        })
+    }
+}
+
+impl Core {
+    pub(super) fn take_in(&mut self, key: WorkerKey, incoming: Incoming, now: Instant, effects: &mut Effects) {
+        match incoming {
+            Incoming::Finished { id, run_ns, outcome } => self.finish(key, id, run_ns, outcome, now, effects),
+            Incoming::Chunk { id, payload } => self.tell(id, Told::Chunk(payload), effects),
+            Incoming::Begun { id } => self.tell(id, Told::Begun, effects),
+            Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
+            Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
+            Incoming::Credit | Incoming::Other => {}
+        }
+    }
+
+    fn finish(&mut self, key: WorkerKey, id: WorkId, run_ns: u64, outcome: Outcome, now: Instant, effects: &mut Effects) {
+        if let (Some(peer), Some(entry)) = (self.peers.get_mut(&key), self.machine.body(id)) {
+            peer.release(entry.word);
+        }
+        self.done += 1;
+        self.failed += u64::from(!matches!(outcome, Outcome::Value(_)));
+        if let Some(entry) = self.machine.finished(key, id, run_ns, now) {
+            effects.replies.push((entry.work.reply, Told::Finish(outcome)));
+        }
+    }
+
+    fn tell(&self, id: WorkId, told: Told, effects: &mut Effects) {
+        if let Some(entry) = self.machine.body(id) {
+            effects.replies.push((entry.work.reply.clone(), told));
+        }
+    }
+
+    pub(super) fn begun(&self, board: &crate::link::Board, id: WorkId) -> bool {
+        self.machine.body(id).is_some_and(|entry| board.get(entry.word) == word::BEGUN)
+    }
+
+    /// Carries out actions, and those that follow from them, until there are none.
+    pub(super) fn run(&mut self, pool: &Pool, now: Instant, actions: &mut Vec<Action<Entry>>, effects: &mut Effects) {
+        loop {
+            self.machine.settle(now, actions);
+            if actions.is_empty() {
+                return;
+            }
+            let mut todo = std::mem::take(actions);
+            for action in todo.drain(..) {
+                self.act(pool, action, now, actions, effects);
+            }
+            if actions.is_empty() {
+                *actions = todo;
+            }
+            if self.machine.is_closed() && self.machine.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn act(
+        &mut self,
+        pool: &Pool,
+        action: Action<Entry>,
+        now: Instant,
+        actions: &mut Vec<Action<Entry>>,
+        effects: &mut Effects,
+    ) {
+        match action {
+            Action::Send { worker, id } => self.send(pool, worker, id, now, actions, effects),
+            Action::Take { worker, id } => {
+                let taken = self.take(worker, id);
+                if taken {
+                    pool.emit(|pool| telemetry::Event::WorkTakenBack { pool, id });
+                }
+                self.machine.on(Event::Taken { worker, id, taken }, now, actions);
+            }
+            Action::Answer { id, verdict, body } => {
+                let outcome = self.outcome(pool, id, verdict);
+                effects.replies.push((body.work.reply, Told::Finish(outcome)));
+            }
+            Action::Admitted { id } => self.admitted(id, effects),
+            Action::Overdue { worker, id } => self.overdue(pool, worker, id, now, actions, effects),
+            Action::Abandon { worker, id } => self.abandon(worker, id, now, actions, effects),
+            Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
+            Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),
+            Action::Empty => effects.notices.push(Notice::Empty),
+        }
+    }
+
+    fn admitted(&mut self, id: WorkId, effects: &mut Effects) {
+        self.tell(id, Told::Admitted, effects);
+    }
+
+    /// Puts a frame on a link. What cannot go there is answered here.
+    fn send(
+        &mut self,
+        pool: &Pool,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Entry>>,
+        effects: &mut Effects,
+    ) {
+        let foreign = self.foreign.as_ref().filter(|_| self.machine.body(id).is_some_and(|entry| entry.work.by_value));
+        if let Some(version) = foreign {
+            let failure = peer::foreign_failure(&pool.config.name, version);
+            self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
+            return;
+        }
+        let Core { machine, peers, functions, .. } = self;
+        let (Some(peer), Some(entry)) = (peers.get_mut(&worker), machine.body_mut(id)) else { return };
+        match peer.put_call(entry, id, functions, now) {
+            Ok(true) => {
+                if !peer.armed && !peer.leased {
+                    peer.arm(&pool.poller);
+                }
+                if !effects.flush.iter().any(|link| link.key == worker) {
+                    effects.flush.push(peer.link.clone());
+                }
+            }
+            Ok(false) => {
+                machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+                machine.on(Event::WorkerHeld { worker }, now, actions);
+            }
+            Err(error) => {
+                let failure = Failure::BadArguments { message: error.to_string(), detail: String::new() };
+                self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
+            }
+        }
+    }
+
+    /// Claims a word back from the worker.
+    fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
+        let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body(id)) else { return false };
+        peer.take(entry.word)
+    }
+
+    /// Carries out the attempts to take back among the actions, in place.
+    pub(super) fn claim_back(&mut self, actions: &mut Vec<Action<Entry>>, now: Instant) {
+        for action in std::mem::take(actions) {
+            match action {
+                Action::Take { worker, id } => {
+                    let taken = self.take(worker, id);
+                    self.machine.on(Event::Taken { worker, id, taken }, now, actions);
+                }
+                other => actions.push(other),
+            }
+        }
+    }
+
+    fn overdue(
+        &mut self,
+        pool: &Pool,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Entry>>,
+        effects: &mut Effects,
+    ) {
+        if self.take(worker, id) {
+            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+            self.machine.expire(id, actions);
+        } else if let Some(entry) = self.machine.answer_running(id) {
+            pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
+            if let Some(peer) = self.peers.get_mut(&worker) {
+                peer.abandon(entry.word);
+            }
+            let refusal = Refusal::Expired { at: Where::Running, stacks: String::new() };
+            effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(refusal))));
+            effects.notices.push(Notice::Overdue(worker));
+        }
+    }
+
+    fn abandon(
+        &mut self,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Entry>>,
+        effects: &mut Effects,
+    ) {
+        if self.take(worker, id) {
+            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+            self.machine.on(Event::Abandon { id }, now, actions);
+            return;
+        }
+        let Some(entry) = self.machine.answer_running(id) else { return };
+        if let Some(peer) = self.peers.get_mut(&worker) {
+            peer.abandon(entry.word);
+            peer.link.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Cancel, id, Codec::Empty, &[]));
+            effects.flush.push(peer.link.clone());
+        }
+        effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(Refusal::Cancelled))));
+    }
+
+    fn outcome(&mut self, pool: &Pool, id: WorkId, verdict: Verdict) -> Outcome {
+        let name = || pool.config.name.clone();
+        let refusal = match verdict {
+            Verdict::Overloaded => {
+                pool.emit(|pool| telemetry::Event::PoolFull { pool });
+                let limit = pool.config.queue_limit.unwrap_or(usize::MAX);
+                Refusal::Overloaded { pool: name(), queued: self.machine.counts().queued, limit }
+            }
+            Verdict::Closed => Refusal::Closed { pool: name() },
+            Verdict::Expired(at) => {
+                pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: at.as_str().to_owned() });
+                Refusal::Expired { at, stacks: String::new() }
+            }
+            Verdict::Cancelled => {
+                pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
+                Refusal::Cancelled
+            }
+            Verdict::Failing if self.failing.is_none() => Refusal::Closed { pool: name() },
+            Verdict::Failing | Verdict::Lost(_) => {
+                if matches!(verdict, Verdict::Lost(_)) {
+                    pool.emit(|pool| telemetry::Event::WorkLost { pool, id });
+                }
+                self.failed += 1;
+                let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
+                return Outcome::Failure(self.failing.clone().unwrap_or_else(|| Arc::new(unknown())));
+            }
+        };
+        Outcome::Refused(refusal)
+    }
+
+    /// The link to read for this work, when it went to an otherwise idle worker that nobody reads.
+    pub(super) fn lease(&mut self, id: WorkId, actions: &[Action<Entry>], poller: &Poller) -> Option<Arc<Link>> {
+        let worker = actions.iter().find_map(|action| match action {
+            Action::Send { worker, id: sent } if *sent == id => Some(*worker),
+            _ => None,
+        })?;
+        let alone = self.machine.worker(worker).is_some_and(|(sent, _)| sent == 1);
+        let peer = self.peers.get_mut(&worker)?;
+        if !alone || peer.leased {
+            return None;
+        }
+        peer.leased = true;
+        peer.disarm(poller);
+        Some(peer.link.clone())
+    }
+}

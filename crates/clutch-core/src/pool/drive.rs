@@ -1,0 +1,183 @@
+//! The pool as its driver uses it: links that are readable, workers that come and go, the clock.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::peer::{Link, Peer};
+use super::state::{Event, WorkerKey};
+use super::status::Status;
+use super::{Notice, Pool};
+use crate::link::{Filled, Flushed};
+use crate::sys;
+use crate::wire::{self, Kind};
+use crate::work::{Codec, Failure};
+
+impl Pool {
+    pub fn drain_notices(&self) -> Vec<Notice> {
+        sys::clear_event(self.wake.as_fd());
+        std::mem::take(&mut *self.notices.lock())
+    }
+
+    pub fn notify(&self, notice: Notice) {
+        self.notices.lock().push(notice);
+        self.wake_driver();
+    }
+
+    pub fn wake_driver(&self) {
+        sys::signal_event(self.wake.as_fd());
+    }
+
+    /// Wakes the driver when it would sleep beyond this deadline.
+    pub(super) fn wake_for(&self, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return };
+        let at = deadline.saturating_duration_since(self.epoch).as_micros() as u64;
+        if at < self.driver_wakes_us.load(Ordering::Acquire) {
+            self.driver_wakes_us.store(at, Ordering::Release);
+            self.wake_driver();
+        }
+    }
+
+    /// Runs the machine's clock. Returns when it wants to run again.
+    pub fn tick(&self, sleep_until: Option<Instant>) -> Option<Instant> {
+        self.driver_wakes_us.store(0, Ordering::Release);
+        self.transact(|core, now, actions| core.machine.tick(now, actions));
+        let next = self.core.lock().machine.next_deadline();
+        let wakes = [next, sleep_until].into_iter().flatten().min();
+        let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
+        self.driver_wakes_us.store(us, Ordering::Release);
+        wakes
+    }
+
+    /// A worker is being started: its link is read by the driver from now on.
+    pub fn attach(&self, link: Arc<Link>) {
+        let mut core = self.core.lock();
+        let mut peer = Peer::new(link.clone());
+        peer.arm(&self.poller);
+        core.peers.insert(link.key, peer);
+    }
+
+    pub fn worker_ready(&self, key: WorkerKey, slots: usize, calls_max: Option<u64>) {
+        self.transact(|core, now, actions| {
+            let Some(words) = core.peers.get(&key).map(|peer| peer.link.board.len() / 2) else { return };
+            core.failing = None;
+            core.machine.on(Event::WorkerReady { worker: key, slots, words, calls_max }, now, actions);
+        });
+    }
+
+    pub fn set_foreign(&self, version: Option<String>) {
+        self.core.lock().foreign = version;
+    }
+
+    pub fn worker_held(&self, worker: WorkerKey, held: bool) {
+        let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
+        self.transact(|core, now, actions| core.machine.on(event, now, actions));
+    }
+
+    pub fn worker_draining(&self, worker: WorkerKey) {
+        self.transact(|core, now, actions| core.machine.on(Event::WorkerDraining { worker }, now, actions));
+    }
+
+    /// Tells a worker to finish and end.
+    pub fn send_drain(&self, worker: WorkerKey) {
+        let link = self.core.lock().peers.get(&worker).map(|peer| peer.link.clone());
+        if let Some(link) = link {
+            link.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Drain, 0, Codec::Empty, &[]));
+            self.flush(&link);
+        }
+    }
+
+    /// The worker is dead: what it had begun fails with `failure`, the rest runs elsewhere.
+    pub fn worker_gone(&self, key: WorkerKey, failure: Failure) {
+        let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return };
+        self.read_rest(&link);
+        let failure = Arc::new(failure);
+        self.transact(|core, now, actions| {
+            let Some(peer) = core.peers.remove(&key) else { return };
+            self.poller.remove(peer.link.socket.as_fd());
+            let board = &peer.link.board;
+            let begun = core.machine.sent(key).filter(|id| core.begun(board, *id)).collect();
+            core.failing = Some(failure.clone());
+            core.machine.on(Event::WorkerGone { worker: key, begun }, now, actions);
+        });
+        self.regions.reader_gone(u64::from(key));
+    }
+
+    /// Takes in what a dead worker had still written.
+    fn read_rest(&self, link: &Arc<Link>) {
+        let Some(mut inbox) = link.inbox.try_lock() else { return };
+        while matches!(inbox.fill(link.socket.as_fd(), false), Ok(Filled::Bytes)) {
+            if self.absorb(link, &mut inbox).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Work that waits, and work to come, is answered with this until a worker is ready.
+    pub fn set_failing(&self, failure: Option<Failure>) {
+        let event = if failure.is_some() { Event::Failing } else { Event::Recovered };
+        self.transact(|core, now, actions| {
+            core.failing = failure.map(Arc::new);
+            core.machine.on(event, now, actions);
+        });
+    }
+
+    /// What waits is answered as closed.
+    pub fn refuse_waiting(&self) {
+        self.transact(|core, now, actions| {
+            core.failing = None;
+            core.machine.on(Event::Close, now, actions);
+            core.machine.on(Event::Failing, now, actions);
+        });
+    }
+
+    pub fn update_status(&self, update: impl FnOnce(&mut Status)) {
+        update(&mut self.status.lock());
+        self.changed.notify_all();
+    }
+
+    /// Links that nobody reads are read by the driver: their ends are not told by a zygote any more.
+    pub fn arm_all(&self) {
+        let mut core = self.core.lock();
+        for peer in core.peers.values_mut().filter(|peer| !peer.leased) {
+            peer.arm(&self.poller);
+        }
+    }
+
+    /// A link is readable or writable.
+    pub fn on_ready(&self, key: WorkerKey) {
+        let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return };
+        self.flush(&link);
+        let Some(mut inbox) = link.inbox.try_lock() else { return };
+        let ended = match inbox.fill(link.socket.as_fd(), false) {
+            Ok(Filled::Nothing) => return,
+            Ok(Filled::Bytes) => self.absorb(&link, &mut inbox).err(),
+            Ok(Filled::End) => Some("end of file".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = ended {
+            if let Some(peer) = self.core.lock().peers.get_mut(&key) {
+                peer.disarm(&self.poller);
+            }
+            self.notify(Notice::LinkEnded(key, reason));
+        }
+    }
+
+    /// Asks the poller to tell when a full socket has room, or no longer to.
+    pub fn want_write(&self, key: WorkerKey, wanted: bool) {
+        let mut core = self.core.lock();
+        if let Some(peer) = core.peers.get_mut(&key) {
+            peer.watch_writable(&self.poller, wanted);
+        }
+    }
+
+    pub fn flush(&self, link: &Arc<Link>) {
+        match link.outbox.flush(link.socket.as_fd(), false) {
+            Ok(Flushed::All) => {}
+            Ok(Flushed::Blocked) => self.notify(Notice::WantWrite(link.key)),
+            // The reading side learns of the end, with the reason.
+            Err(_) => {}
+        }
+    }
+}

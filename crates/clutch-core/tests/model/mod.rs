@@ -1,0 +1,460 @@
+//! A world around the pool's pure machine: model workers, a clock that is moved by hand, and the rules that always hold.
+//!
+//! The world does what the driver does with actions, and knows of each piece of work where it is and how often it was
+//! answered. Every rule is checked as the actions come, and again when the machine has settled.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use clutch_core::pool::state::{Action, Event, Limits, Machine, Request, Verdict, WorkerKey};
+use clutch_core::work::{Where, WorkId};
+
+/// Words on a model worker's board.
+const WORDS: usize = 1024;
+
+/// A word of the board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    Sent,
+    Begun,
+    /// Begun, and answered otherwise already.
+    Abandoned,
+}
+
+/// One worker as the machine cannot see it.
+#[derive(Debug, Default)]
+pub struct Worker {
+    pub slots: usize,
+    /// Frames in order, without those that were taken back or finished.
+    pub frames: Vec<(WorkId, Word)>,
+    pub held: bool,
+    pub draining: bool,
+    pub calls: u64,
+    pub calls_max: Option<u64>,
+    /// The machine has said that nothing is left.
+    pub drained: bool,
+}
+
+impl Worker {
+    pub fn takes(&self) -> bool {
+        !self.held && !self.draining && !self.is_spent()
+    }
+
+    fn is_spent(&self) -> bool {
+        self.calls_max.is_some_and(|most| self.calls >= most)
+    }
+
+    pub fn begun(&self) -> usize {
+        self.frames.iter().filter(|(_, word)| *word != Word::Sent).count()
+    }
+
+    fn free(&self) -> usize {
+        if self.takes() { self.slots.saturating_sub(self.frames.len()) } else { 0 }
+    }
+
+    /// Starts the oldest frame that has not begun, when a slot is there for it.
+    fn begin_next(&mut self) -> Option<WorkId> {
+        if self.held || self.begun() >= self.slots {
+            return None;
+        }
+        let frame = self.frames.iter_mut().find(|(_, word)| *word == Word::Sent)?;
+        frame.1 = Word::Begun;
+        Some(frame.0)
+    }
+
+    fn word(&mut self, id: WorkId) -> Option<&mut Word> {
+        self.frames.iter_mut().find(|(known, _)| *known == id).map(|(_, word)| word)
+    }
+
+    fn forget(&mut self, id: WorkId) {
+        self.frames.retain(|(known, _)| *known != id);
+    }
+}
+
+/// What the world knows of one piece of work.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub request: Request,
+    pub answers: u32,
+    pub sends: u32,
+}
+
+/// The machine, its workers, and all that happened.
+pub struct World {
+    pub machine: Machine<u64>,
+    pub now: Instant,
+    pub workers: BTreeMap<WorkerKey, Worker>,
+    pub works: BTreeMap<WorkId, Known>,
+    pub limits: Limits,
+    pub actions: usize,
+    pub closed: bool,
+    pub failing: bool,
+    /// Whether a worker starts what it can just before an attempt to take it back.
+    pub racy: bool,
+    /// By priority, what was admitted and never sent, in order.
+    lines: BTreeMap<i8, VecDeque<WorkId>>,
+    next_worker: WorkerKey,
+    next_body: u64,
+    bodies: HashMap<u64, WorkId>,
+}
+
+impl World {
+    pub fn new(limits: Limits) -> World {
+        World {
+            machine: Machine::new(limits),
+            now: Instant::now(),
+            workers: BTreeMap::new(),
+            works: BTreeMap::new(),
+            limits,
+            actions: 0,
+            closed: false,
+            failing: false,
+            racy: false,
+            lines: BTreeMap::new(),
+            next_worker: 0,
+            next_body: 0,
+            bodies: HashMap::new(),
+        }
+    }
+
+    // ---- what happens
+
+    pub fn submit(&mut self, request: Request) -> WorkId {
+        let body = self.next_body;
+        self.next_body += 1;
+        let mut out = Vec::new();
+        let crowded = self.free_slots() == 0 && self.limits.queue.is_some_and(|most| self.queued() >= most);
+        let id = self.machine.submit(request, body, self.now, &mut out);
+        self.bodies.insert(body, id);
+        assert!(self.works.insert(id, Known { request, answers: 0, sends: 0 }).is_none(), "an id was given twice");
+        let admitted = out.iter().any(|action| matches!(action, Action::Admitted { .. }));
+        assert!(!(crowded && admitted), "admitted to a queue that is full");
+        self.run(out);
+        id
+    }
+
+    pub fn worker(&mut self, slots: usize, calls_max: Option<u64>) -> WorkerKey {
+        let worker = self.next_worker;
+        self.next_worker += 1;
+        self.workers.insert(worker, Worker { slots, calls_max, ..Worker::default() });
+        self.failing = false;
+        self.on(Event::WorkerReady { worker, slots, words: WORDS, calls_max });
+        worker
+    }
+
+    /// The worker starts the oldest that waits in it.
+    pub fn begin(&mut self, worker: WorkerKey) -> Option<WorkId> {
+        self.workers.get_mut(&worker)?.begin_next()
+    }
+
+    /// The worker answers what it has begun.
+    pub fn finish(&mut self, worker: WorkerKey, id: WorkId, run: Duration) {
+        let known = self.workers.get_mut(&worker).expect("a worker");
+        let word = *known.word(id).expect("its work");
+        assert_ne!(word, Word::Sent, "only what has begun can finish");
+        known.forget(id);
+        let body = self.machine.finished(worker, id, run.as_nanos() as u64, self.now);
+        assert_eq!(body.is_some(), word == Word::Begun, "a late reply reaches nobody, any other its caller");
+        if let Some(body) = body {
+            self.answered(id, body);
+        }
+        if self.machine.drained(worker) {
+            self.report_drained(worker);
+        }
+        self.run(Vec::new());
+    }
+
+    pub fn late_reply(&mut self, worker: WorkerKey, id: WorkId) {
+        assert!(self.machine.finished(worker, id, 1000, self.now).is_none(), "answered twice");
+    }
+
+    /// As `Pool::cancel`.
+    pub fn cancel(&mut self, id: WorkId) {
+        let mut out = Vec::new();
+        self.machine.on(Event::Cancel { id }, self.now, &mut out);
+        self.claim_back(&mut out);
+        self.machine.on(Event::Cancel { id }, self.now, &mut out);
+        self.run(out);
+    }
+
+    /// As `Pool::cancel_waiting`.
+    pub fn cancel_waiting(&mut self) {
+        let sent: Vec<(WorkerKey, WorkId)> =
+            self.workers.keys().flat_map(|worker| self.machine.sent(*worker).map(|id| (*worker, id))).collect();
+        let mut out = sent.into_iter().map(|(worker, id)| Action::Take { worker, id }).collect();
+        self.claim_back(&mut out);
+        self.machine.on(Event::CancelWaiting, self.now, &mut out);
+        self.run(out);
+        assert_eq!(self.queued() + self.machine.counts().lobby, 0, "something still waits");
+    }
+
+    pub fn hold(&mut self, worker: WorkerKey, held: bool) {
+        self.workers.get_mut(&worker).expect("a worker").held = held;
+        self.on(if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } });
+    }
+
+    pub fn drain(&mut self, worker: WorkerKey) {
+        self.workers.get_mut(&worker).expect("a worker").draining = true;
+        self.on(Event::WorkerDraining { worker });
+    }
+
+    pub fn gone(&mut self, worker: WorkerKey) {
+        let known = self.workers.remove(&worker).expect("a worker");
+        let begun = known.frames.iter().filter(|(_, word)| *word == Word::Begun).map(|(id, _)| *id).collect();
+        self.on(Event::WorkerGone { worker, begun });
+    }
+
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.on(Event::Close);
+    }
+
+    pub fn fail(&mut self, failing: bool) {
+        self.failing = failing;
+        self.on(if failing { Event::Failing } else { Event::Recovered });
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.now += time;
+        let mut out = Vec::new();
+        self.machine.tick(self.now, &mut out);
+        self.run(out);
+    }
+
+    pub fn on(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.machine.on(event, self.now, &mut out);
+        self.run(out);
+    }
+
+    // ---- what the driver does
+
+    /// Settles until nothing more follows, then checks.
+    fn run(&mut self, mut out: Vec<Action<u64>>) {
+        for round in 0.. {
+            assert!(round < 10_000, "the machine never settles");
+            self.machine.settle(self.now, &mut out);
+            if out.is_empty() {
+                break;
+            }
+            for action in std::mem::take(&mut out) {
+                self.actions += 1;
+                self.act(action, &mut out);
+            }
+            if self.machine.is_closed() && self.machine.is_empty() {
+                break;
+            }
+        }
+        self.check();
+    }
+
+    fn act(&mut self, action: Action<u64>, out: &mut Vec<Action<u64>>) {
+        match action {
+            Action::Send { worker, id } => self.send(worker, id),
+            Action::Take { worker, id } => {
+                let taken = self.take(worker, id);
+                self.machine.on(Event::Taken { worker, id, taken }, self.now, out);
+            }
+            Action::Answer { id, verdict, body } => self.tell(id, verdict, body),
+            Action::Admitted { id } => {
+                let priority = self.works.get(&id).map_or_else(|| self.newest_priority(id), |known| known.request.priority);
+                self.lines.entry(priority).or_default().push_back(id);
+            }
+            Action::Overdue { worker, id } => self.overdue(worker, id, out),
+            Action::Abandon { worker, id } => self.abandoned(worker, id, out),
+            Action::Drained { worker } => self.report_drained(worker),
+            Action::Worn { .. } => {}
+            Action::Empty => assert!(self.closed && self.works.values().all(|known| known.answers == 1)),
+        }
+    }
+
+    fn newest_priority(&self, id: WorkId) -> i8 {
+        self.machine.request(id).expect("admitted work is known").priority
+    }
+
+    fn send(&mut self, worker: WorkerKey, id: WorkId) {
+        let known = self.works.get_mut(&id).expect("known work");
+        known.sends += 1;
+        let request = known.request;
+        let first = known.sends == 1;
+        assert_eq!(known.answers, 0, "answered work was sent");
+        assert!(request.deadline.is_none_or(|deadline| deadline > self.now), "sent past its deadline");
+        let to = self.workers.get_mut(&worker).expect("sent to a worker that is gone");
+        assert!(to.takes(), "sent to a worker that takes nothing: {to:?}");
+        to.calls += 1;
+        to.frames.push((id, Word::Sent));
+        assert!(to.frames.len() <= WORDS - to.slots, "more frames than the board has words");
+        if first {
+            self.leaves_line(id, request.priority);
+        }
+    }
+
+    /// First in, first out among equal priorities; larger priorities before.
+    fn leaves_line(&mut self, id: WorkId, priority: i8) {
+        for (above, line) in self.lines.range(priority + 1..) {
+            assert!(line.is_empty(), "priority {priority} went before {above}");
+        }
+        let line = self.lines.get_mut(&priority).expect("a line");
+        assert_eq!(line.pop_front(), Some(id), "not first in, first out");
+    }
+
+    /// An attempt to claim a word back.
+    fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
+        let racy = self.racy;
+        let Some(from) = self.workers.get_mut(&worker) else { return false };
+        if racy {
+            from.begin_next();
+        }
+        let taken = from.word(id).is_some_and(|word| *word == Word::Sent);
+        if taken {
+            from.forget(id);
+            from.calls -= 1;
+        }
+        taken
+    }
+
+    fn claim_back(&mut self, out: &mut Vec<Action<u64>>) {
+        for action in std::mem::take(out) {
+            match action {
+                Action::Take { worker, id } => {
+                    let taken = self.take(worker, id);
+                    self.machine.on(Event::Taken { worker, id, taken }, self.now, out);
+                }
+                other => out.push(other),
+            }
+        }
+    }
+
+    fn overdue(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<u64>>) {
+        assert!(self.works[&id].request.deadline.is_some_and(|deadline| deadline <= self.now), "not overdue");
+        if self.take(worker, id) {
+            self.machine.on(Event::Taken { worker, id, taken: true }, self.now, out);
+            self.machine.expire(id, out);
+        } else if let Some(body) = self.machine.answer_running(id) {
+            self.answered(id, body);
+            self.abandon_word(worker, id);
+        }
+    }
+
+    fn abandoned(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<u64>>) {
+        if self.take(worker, id) {
+            self.machine.on(Event::Taken { worker, id, taken: true }, self.now, out);
+            self.machine.on(Event::Abandon { id }, self.now, out);
+        } else if let Some(body) = self.machine.answer_running(id) {
+            self.answered(id, body);
+            self.abandon_word(worker, id);
+        }
+    }
+
+    fn abandon_word(&mut self, worker: WorkerKey, id: WorkId) {
+        if let Some(word) = self.workers.get_mut(&worker).and_then(|known| known.word(id)) {
+            *word = Word::Abandoned;
+        }
+    }
+
+    fn tell(&mut self, id: WorkId, verdict: Verdict, body: u64) {
+        if verdict == Verdict::Expired(Where::Queue) {
+            let request = self.works.get(&id).map(|known| known.request);
+            assert!(request.is_none_or(|request| request.deadline.is_some_and(|deadline| deadline <= self.now)), "too early");
+        }
+        let runs = self.workers.values_mut().filter_map(|worker| worker.word(id).copied()).next();
+        assert_eq!(runs, None, "{verdict:?} was said of work that is on a link");
+        self.answered(id, body);
+    }
+
+    fn answered(&mut self, id: WorkId, body: u64) {
+        assert_eq!(self.bodies.get(&body).copied().unwrap_or(id), id, "the answer of one went to another");
+        // What is refused at once is answered before the submitter has the id.
+        let known = self.works.get_mut(&id).expect("known work");
+        known.answers += 1;
+        assert_eq!(known.answers, 1, "answered twice");
+        let priority = known.request.priority;
+        if let Some(line) = self.lines.get_mut(&priority) {
+            line.retain(|waiting| *waiting != id);
+        }
+    }
+
+    fn report_drained(&mut self, worker: WorkerKey) {
+        let known = self.workers.get_mut(&worker).expect("a worker");
+        assert!(known.frames.is_empty(), "said to be drained with work left");
+        known.drained = true;
+    }
+
+    // ---- what always holds
+
+    pub fn queued(&self) -> usize {
+        self.machine.counts().queued
+    }
+
+    fn free_slots(&self) -> usize {
+        self.workers.values().map(Worker::free).sum()
+    }
+
+    fn check(&self) {
+        let counts = self.machine.counts();
+        let free = self.free_slots();
+        assert!(free == 0 || counts.queued + counts.lobby == 0, "{free} slots idle while work waits: {counts:?}");
+        self.check_queue(counts.queued);
+        for (key, worker) in &self.workers {
+            self.check_worker(*key, worker, free);
+        }
+        if self.failing {
+            assert_eq!(counts.queued + counts.lobby, 0, "work waits for workers that cannot start");
+        }
+        self.check_whereabouts(counts.queued + counts.lobby);
+    }
+
+    /// The queue keeps its bound, but for work that came back from workers.
+    fn check_queue(&self, queued: usize) {
+        let came_back = self.works.values().filter(|known| known.answers == 0 && known.sends > 0).count();
+        let most = self.limits.queue.map_or(usize::MAX, |most| most.max(1).saturating_add(came_back));
+        assert!(queued <= most, "{queued} queued, {most} allowed");
+    }
+
+    fn check_worker(&self, key: WorkerKey, worker: &Worker, free: usize) {
+        assert!(worker.begun() <= worker.slots, "more begun than slots");
+        assert_eq!(self.machine.sent(key).count(), worker.frames.len(), "the machine has lost track of {key}");
+        let idle_elsewhere = free > 0 && worker.frames.len() > worker.slots;
+        let takeable = worker.frames.iter().any(|(_, word)| *word == Word::Sent);
+        assert!(!(idle_elsewhere && takeable), "work waits behind a busy worker while a slot is idle");
+        if worker.held || worker.draining {
+            assert!(!takeable, "a worker that takes nothing holds work that has not begun");
+        }
+        if worker.draining && worker.frames.is_empty() {
+            assert!(worker.drained, "worker {key} has drained and nobody was told");
+        }
+    }
+
+    /// Nothing is lost: what is not answered waits or is on a link.
+    fn check_whereabouts(&self, waiting: usize) {
+        let open: BTreeSet<WorkId> =
+            self.works.iter().filter(|(_, known)| known.answers == 0).map(|(id, _)| *id).collect();
+        let on_links = self.workers.values().flat_map(|worker| &worker.frames);
+        let unanswered = on_links.filter(|(id, _)| open.contains(id)).count();
+        assert_eq!(unanswered + waiting, open.len(), "work is lost, or counted twice");
+    }
+
+    /// Lets everything end, and checks that each submission was answered once.
+    pub fn finish_all(&mut self) {
+        self.racy = false;
+        let held: Vec<WorkerKey> = self.workers.iter().filter(|(_, worker)| worker.held).map(|(key, _)| *key).collect();
+        held.into_iter().for_each(|worker| self.hold(worker, false));
+        if self.queued() + self.machine.counts().lobby > 0 {
+            self.worker(4, None);
+        }
+        while let Some(worker) = self.workers.iter().find(|(_, worker)| !worker.frames.is_empty()).map(|(key, _)| *key) {
+            while self.begin(worker).is_some() {}
+            let begun = self.workers[&worker].frames.iter().find(|(_, word)| *word != Word::Sent).map(|(id, _)| *id);
+            self.finish(worker, begun.expect("a slot that runs"), Duration::from_micros(50));
+        }
+        let open: Vec<&Known> = self.works.values().filter(|known| known.answers != 1).collect();
+        assert!(open.is_empty(), "never answered: {open:?}");
+        assert!(self.machine.is_empty(), "the machine keeps what is answered");
+    }
+}
+
+/// A request that nothing limits.
+pub fn request(function: u32) -> Request {
+    Request { function, priority: 0, deadline: None, block: false, retry: 0 }
+}
