@@ -14,7 +14,7 @@ from benches.harness import Contestant, Report, Scale, Skipped, interleave, more
 if TYPE_CHECKING:
     import clutch
 
-_CALLS = 16
+_CALLS = 40
 _LIMIT = 12_000
 _PRIMES_BELOW_LIMIT = 1_438
 _ENVIRONMENT = "CLUTCH_TEST_FT_PYTHON"
