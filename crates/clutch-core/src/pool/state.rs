@@ -182,6 +182,8 @@ pub struct Machine<T> {
     run_ns: Vec<u64>,
     closed: bool,
     failing: bool,
+    /// [`Action::Empty`] was given, once: after it nothing follows any more.
+    told_empty: bool,
 }
 
 /// Counts for stats and metrics.
@@ -209,6 +211,7 @@ impl<T> Machine<T> {
             run_ns: Vec::new(),
             closed: false,
             failing: false,
+            told_empty: false,
         }
     }
 
@@ -257,8 +260,9 @@ impl<T> Machine<T> {
         self.closed
     }
 
+    /// Nothing is left, and of a closed machine: it has said so, after all other actions.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.items.is_empty() && self.told_empty == self.closed
     }
 
     /// The earliest instant at which [`Machine::tick`] has something to do.
@@ -363,7 +367,8 @@ impl<T> Machine<T> {
         if self.ahead > 0 {
             self.take_back(now, out);
         }
-        if self.closed && self.items.is_empty() {
+        if self.closed && self.items.is_empty() && !self.told_empty {
+            self.told_empty = true;
             out.push(Action::Empty);
         }
     }
@@ -506,7 +511,7 @@ impl<T> Machine<T> {
             } else {
                 let ran = begun.contains(&id);
                 item.request.retry -= u32::from(ran && item.request.retry > 0);
-                self.requeue(id);
+                self.requeue(id, out);
             }
         }
     }
@@ -535,12 +540,16 @@ impl<T> Machine<T> {
             let progress = self.workers.get(&worker).map_or(now, |load| load.progress);
             self.unload(worker, id, progress);
             self.change(worker, |load| load.calls -= 1);
-            self.requeue(id);
+            self.requeue(id, out);
             self.tell_drained(worker, out);
         }
     }
 
-    fn requeue(&mut self, id: WorkId) {
+    /// Back into the line, where there is one: a pool that cannot start workers lets nothing wait.
+    fn requeue(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        if self.failing {
+            return self.answer(id, Verdict::Failing, out);
+        }
         let item = &mut self.items[index(id)];
         item.place = Place::Queued;
         item.begun = false;
