@@ -30,6 +30,11 @@ fn lane(priority: i8) -> usize {
     (PRIORITY_MAX - priority.clamp(-PRIORITY_MAX, PRIORITY_MAX)) as usize
 }
 
+/// The upper half of an id counts submissions, and wraps.
+fn is_older(one: WorkId, other: WorkId) -> bool {
+    (((one >> 32) as u32).wrapping_sub((other >> 32) as u32) as i32) < 0
+}
+
 impl Queue {
     pub fn len(&self) -> usize {
         self.live
@@ -45,9 +50,11 @@ impl Queue {
         self.entries += 1;
     }
 
-    /// Back to where it came from: before all that arrived after it.
-    pub fn push_front(&mut self, id: WorkId, priority: i8) {
-        self.lanes[lane(priority)].push_front(id);
+    /// Back to where it came from: behind what was submitted before it, before all that was submitted after.
+    pub fn put_back(&mut self, id: WorkId, priority: i8) {
+        let lane = &mut self.lanes[lane(priority)];
+        let at = lane.iter().take_while(|waiting| is_older(**waiting, id)).count();
+        lane.insert(at, id);
         self.live += 1;
         self.entries += 1;
     }
@@ -110,6 +117,24 @@ mod tests {
         }
         let order: Vec<WorkId> = std::iter::from_fn(|| queue.pop(|_| true)).collect();
         assert_eq!(order, [2, 5, 1, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_put_back_waits_where_it_did_before() {
+        let mut queue = Queue::default();
+        let ids = [u64::from(u32::MAX) << 32, 0, 1 << 32, 2 << 32];
+        for id in [ids[2], ids[3]] {
+            queue.push_back(id, 0);
+        }
+        for id in [ids[1], ids[0]] {
+            queue.put_back(id, 0);
+        }
+        assert_eq!(queue.pop(|_| true), Some(ids[0]), "the counter has wrapped after this one");
+        queue.put_back(ids[0], 0);
+        assert_eq!(queue.pop(|id| id != ids[0]), Some(ids[1]));
+        queue.put_back(ids[1], 0);
+        let order: Vec<WorkId> = std::iter::from_fn(|| queue.pop(|_| true)).collect();
+        assert_eq!(order, ids[1..]);
     }
 
     #[test]

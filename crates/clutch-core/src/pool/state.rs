@@ -554,7 +554,7 @@ impl<T> Machine<T> {
         item.place = Place::Queued;
         item.begun = false;
         let priority = item.request.priority;
-        self.queue.push_front(id, priority);
+        self.queue.put_back(id, priority);
     }
 
     // ---- slots
