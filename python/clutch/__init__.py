@@ -11,6 +11,7 @@ The whole public surface is named here. Linux only.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 if sys.platform != "linux":
     raise ImportError(f"clutch runs on Linux only (pidfd, memfd, subreapers); this is {sys.platform}")
@@ -32,6 +33,9 @@ from clutch.errors import (
     WorkerLost,
 )
 from clutch.tools import on_start, on_stop, tool
+
+if TYPE_CHECKING:
+    from clutch.pool import Future, Pool, Stream
 
 __version__ = "0.1.0"
 

@@ -11,10 +11,10 @@ import atexit
 import base64
 import concurrent.futures
 import functools
-import itertools
 import json
 import os
 import pickle
+import site
 import sys
 import threading
 import weakref
@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from clutch import _core, config
 from clutch._map import Batches
-from clutch.errors import ConfigError, WorkerLost
+from clutch.errors import ConfigError, PoolClosed
 
 os.register_at_fork(after_in_child=_core.after_fork_in_child)
 
@@ -75,7 +75,7 @@ class Future(_core.Completion, concurrent.futures.Future):
         return self.result()
 
     def _wait_for_room(self) -> None:
-        """A full pool that blocks: this thread waits, a running event loop does not (awaiting the future is the wait)."""
+        """A full pool that blocks: this thread waits. A running event loop does not: awaiting the future is its wait."""
         if asyncio._get_running_loop() is None:
             self._wait_admitted()
 
@@ -153,8 +153,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     """Runs functions in workers.
 
     `target` is `package.module` or `package.module:object` with tools that can be called by name; without one, any
-    picklable function runs. `Pool(4)` is a pool of 4 workers, as for `ProcessPoolExecutor`. The other options are those of
-    a pool in clutch.toml (docs/config.md), by keyword. Raises `ConfigError` naming every wrong option.
+    picklable function runs. `Pool(4)` is a pool of 4 workers, as for `ProcessPoolExecutor`. The other options are
+    those of a pool in clutch.toml (docs/config.md), by keyword. Raises `ConfigError` naming every wrong option.
     """
 
     def __init__(
@@ -174,7 +174,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         if isinstance(target, int):
             target, max_workers = None, target
         if max_tasks_per_child is not None:
-            options["recycle"] = {**options.get("recycle", {}), "calls": check_count("max_tasks_per_child", max_tasks_per_child)}
+            calls = check_count("max_tasks_per_child", max_tasks_per_child)
+            options["recycle"] = {**options.get("recycle", {}), "calls": calls}
         if max_workers is not None:
             workers = check_count("max_workers", max_workers)
         if initializer is not None and not callable(initializer):
@@ -189,7 +190,9 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         pool._start(spec, None, ())
         return pool
 
-    def _start(self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
+    def _start(
+        self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
+    ) -> None:
         refuse_in_main_import()
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
@@ -197,7 +200,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         core = dict(spec.core)
         main = main_of_caller() if spec.folder is None else None
         launch = dict(core["launch"])
-        launch["sys_path"] = launch.get("sys_path") or caller_path()
+        launch["sys_path"] = launch.get("sys_path") or caller_path(core["python"])
         launch["main"] = main
         launch["initializer"] = encode_initializer(initializer, initargs)
         core["launch"] = launch
@@ -234,7 +237,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         if self._shut:
             raise closed_error(self.name)
         spread = len(iterables) != 1
-        items = zip(*iterables) if spread else iter(iterables[0])
+        items = zip(*iterables, strict=False) if spread else iter(iterables[0])
         slots = max(1, self._slots())
         return Batches(self._submit_batch, fn, spread, items, slots, timeout, chunksize, buffersize).items()
 
@@ -257,8 +260,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     ) -> Calls:
         """Options for the calls made through what this returns; they never collide with a tool's own arguments.
 
-        `deadline`: seconds until nobody waits any more. `priority`: −9 to 9, larger first. `retry`: how often the work may
-        run again when its worker dies. `block`: wait for room in a full queue.
+        `deadline`: seconds until nobody waits any more. `priority`: -9 to 9, larger first. `retry`: how often the work
+        may run again when its worker dies. `block`: wait for room in a full queue.
         """
         if session is not None:
             raise ConfigError("options(session=…): sessions are not in this version of clutch")
@@ -337,8 +340,6 @@ def _end_pools() -> None:
 
 
 def closed_error(name: str) -> Exception:
-    from clutch.errors import PoolClosed
-
     return PoolClosed(f"pool {name!r} is closed")
 
 
@@ -363,9 +364,13 @@ def encode_initializer(initializer: Callable[..., object] | None, initargs: tupl
     return base64.b64encode(body).decode()
 
 
-def caller_path() -> list[str]:
-    """This interpreter's sys.path, with its empty entry spelt out."""
-    return [entry or os.getcwd() for entry in sys.path]
+def caller_path(python: str) -> list[str]:
+    """This interpreter's sys.path, with its empty entry spelt out; for another one only what is the user's own."""
+    entries = [entry or os.getcwd() for entry in sys.path]
+    if os.path.abspath(python) == os.path.abspath(sys.executable):
+        return entries
+    installed = tuple(os.path.join(prefix, "lib") for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix})
+    return [entry for entry in entries if not entry.startswith((*installed, site.getuserbase()))]
 
 
 def main_of_caller() -> dict[str, str] | None:

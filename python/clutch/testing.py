@@ -50,14 +50,12 @@ class Watch:
         """The first event of this name and with these fields that no earlier `wait` returned. Raises TimeoutError."""
         deadline = time.monotonic() + timeout
         at = 0
-        while True:
-            for at in range(at, len(self.seen)):
-                if at not in self._waited_for and _fits(self.seen[at], name, fields):
-                    self._waited_for.add(at)
-                    return self.seen[at]
-            at = len(self.seen)
-            if not self._read(deadline):
-                raise TimeoutError(f"no event {name} {fields} in {timeout} s; seen:\n{self._text()}")
+        while at < len(self.seen) or self._read(deadline):
+            if at not in self._waited_for and _fits(self.seen[at], name, fields):
+                self._waited_for.add(at)
+                return self.seen[at]
+            at += 1
+        raise TimeoutError(f"no event {name} {fields} in {timeout} s; seen:\n{self._text()}")
 
     def until(self, condition: Callable[[], object], *, timeout: float = WAIT_SECONDS) -> None:
         """Waits until the condition holds: it is looked at now and after each event. Raises TimeoutError."""

@@ -92,7 +92,7 @@ class Image:
             names = ", ".join(started or native)
             self.warnings.append(
                 f"importing the target started threads ({names}), which do not exist in forked workers: "
-                'start them in @clutch.on_start, or set preload = false'
+                "start them in @clutch.on_start, or set preload = false"
             )
         opened = open_sockets() - sockets
         if opened:
@@ -104,13 +104,13 @@ class Image:
     def _check_gil(self) -> None:
         """On a free-threaded build in the thread profile: an import that turned the GIL back on, by policy."""
         free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-        if not free_threaded or not sys._is_gil_enabled():  # type: ignore[attr-defined]
+        if not free_threaded or not gil_is_enabled():
             return
         policy = self.options.get("gil_policy", "warn")
         module = self.gil_module or "an extension module"
         text = f"importing {module!r} turned the GIL back on: threads of this pool do not run in parallel"
         if policy == "fail":
-            raise LoadError(f"{text}; do without it, or set gil to \"warn\" or \"processes\"")
+            raise LoadError(f'{text}; do without it, or set gil to "warn" or "processes"')
         if policy == "processes" and self.shape["profile"] == "thread":
             workers = self.shape["workers"] * self.shape["threads"]
             self.shape = {"profile": "process", "workers": workers, "threads": 1, "tasks": 1}
@@ -126,7 +126,7 @@ class Image:
             "shape": self.shape if self.shape != self.launch["shape"] else None,
             "tools": sorted(self.tools(self.found)) if self.options.get("target") and self.module else None,
             "python": sys.version.split()[0],
-            "gil": sys._is_gil_enabled() if hasattr(sys, "_is_gil_enabled") else True,
+            "gil": gil_is_enabled(),
         }
 
     # ---- in a worker
@@ -136,7 +136,8 @@ class Image:
         if self.module is None and self.options.get("target"):
             self.import_target()
         self.instance = self.found() if isinstance(self.found, type) else self.found
-        self.known = {name: Tool(name, function, options) for name, (function, options) in self.tools(self.instance).items()}
+        tools = self.tools(self.instance)
+        self.known = {name: Tool(name, function, options) for name, (function, options) in tools.items()}
         self.run_hooks("start")
 
     def run_hooks(self, when: str) -> None:
@@ -203,6 +204,11 @@ def load_main(main: dict[str, str] | None) -> None:
         content = runpy.run_path(main["path"], run_name="__mp_main__")
     module.__dict__.update(content)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+
+
+def gil_is_enabled() -> bool:
+    """Builds before 3.13 cannot tell, and have it."""
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def patch_for_greenlets() -> None:

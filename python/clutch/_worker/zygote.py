@@ -13,6 +13,7 @@ import resource
 import sys
 import traceback
 import warnings
+from typing import Any
 
 from clutch import _core
 from clutch._worker import spawn
@@ -67,13 +68,13 @@ def hello() -> dict[str, object]:
     }
 
 
-def load_failure(launch: dict[str, object], error: BaseException) -> str:
+def load_failure(launch: dict[str, Any], error: BaseException) -> str:
     """The reason that callers see: what could not be loaded, and the traceback from the user's own first line on."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__)):
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
-    target = launch["launch"].get("target")  # type: ignore[attr-defined]
+    target = launch["launch"].get("target")
     what = str(error) if isinstance(error, LoadError) else f"target {target!r} does not import: {error!r}"
     reason = f"pool {launch['pool']!r}: {what}"
     return reason if isinstance(error, LoadError) else f"{reason}\n{text}"[:MAX_REASON_CHARACTERS]

@@ -1,7 +1,7 @@
 """What a profile is, and what the slots of all profiles share.
 
-A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to end
-and nothing runs any more.
+A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
+end and nothing runs any more.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Slot:
 
 
 def send_all(call: _core.Call, values: Generator[Any, Any, Any]) -> None:
-    """Sends a generator's values, each produced only when there is credit for it. Nobody takes any more: it is closed."""
+    """Sends a generator's values, each produced only when there is credit for it. Nobody takes more: it is closed."""
     call.open_stream()
     with contextlib.closing(values):
         while call.wait_credit():
