@@ -250,7 +250,7 @@ fn run_batch(
 }
 
 /// Batch payload: run time (u64, ns), count of failures (u32), each failure as index (u32), length (u32) and body, then
-/// the pickled list of values.
+/// the pickled list of values. A large head, or a large pickle, lies in a region of its own.
 fn encode_batch(
     py: Python<'_>,
     link: &WorkerLink,
@@ -275,7 +275,9 @@ fn encode_batch(
         head.extend_from_slice(&body);
     }
     head.extend_from_slice(&pickled.inline);
-    Ok(Payload { codec: Codec::Batch, inline: head, leases: pickled.leases })
+    let mut payload = codec::raw(&link.regions, Codec::Batch, &head).map_err(PyErr::from)?;
+    payload.leases.extend(pickled.leases);
+    Ok(payload)
 }
 
 /// Replaces the values that cannot be encoded by their failures.
@@ -470,6 +472,7 @@ impl Call {
         let (py, link) = (value.py(), self.link.get());
         let payload =
             encode(py, link, self.codec, self.tool_of(py).as_ref(), value, true).map_err(raise)?;
+        let payload = link.check_size(payload).map_err(|failure| raise(Trouble::Failure(failure)))?;
         link.put_chunk(self.id, &payload)?;
         link.flush(py)
     }

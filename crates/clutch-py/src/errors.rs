@@ -82,6 +82,16 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
     }
 }
 
+/// An answer that arrived and cannot be read here.
+pub fn unreadable(py: Python<'_>, error: PyErr) -> PyErr {
+    let type_name = error.get_type(py).qualname().map_or_else(|_| String::new(), |name| name.to_string());
+    let message = format!("the result cannot be read here: {}", error.value(py));
+    let attributes = [attribute(py, "kind", "decode"), attribute(py, "type_name", type_name)];
+    let wrapped = clutch_error(py, "RemoteError", &message, &attributes);
+    wrapped.set_cause(py, Some(error));
+    wrapped
+}
+
 fn remote(py: Python<'_>, kind: &str, type_name: &str, message: &str, traceback: &str) -> PyErr {
     let attributes = [
         attribute(py, "kind", kind),

@@ -13,7 +13,7 @@ use pyo3::types::PyList;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::codec;
-use crate::errors::{failure_error, value_of};
+use crate::errors::{failure_error, unreadable, value_of};
 
 /// How often a waiting thread looks for signals.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
@@ -60,8 +60,8 @@ fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
             continue;
         };
         let result = value_of(py, outcome).and_then(|payload| match payload.codec {
-            Codec::Batch => batch(py, &payload),
-            _ => codec::decode(py, &payload),
+            Codec::Batch => batch(py, &payload).map_err(|error| unreadable(py, error)),
+            _ => codec::decode(py, &payload).map_err(|error| unreadable(py, error)),
         });
         let value = match result {
             Ok(value) => Decoded::Value(value.unbind()),
@@ -74,7 +74,10 @@ fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
 /// `(values, [(index, exception)], run time in ns)` of a mapped batch.
 fn batch<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
     let short = || PyValueError::new_err("a batch that ends too early");
-    let mut rest = payload.inline.as_slice();
+    let (mut rest, leases) = match payload.leases.split_first() {
+        Some((body, leases)) if payload.inline.is_empty() => (body.bytes(), leases),
+        _ => (payload.inline.as_slice(), &payload.leases[..]),
+    };
     let mut take = |count: usize| -> PyResult<&[u8]> {
         let (taken, left) = rest.split_at_checked(count).ok_or_else(short)?;
         rest = left;
@@ -90,7 +93,7 @@ fn batch<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>>
         let failure = clutch_core::wire::decode_failure(take(length)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
         failures.append((at, failure_error(py, &failure).into_value(py)))?;
     }
-    let body = Payload { codec: Codec::Pickle, inline: rest.to_vec(), leases: payload.leases.clone() };
+    let body = Payload { codec: Codec::Pickle, inline: rest.to_vec(), leases: leases.to_vec() };
     let values = codec::unpickle(py, &body)?;
     Ok((values, failures, run_ns).into_pyobject(py)?.into_any())
 }
@@ -329,7 +332,7 @@ impl StreamCore {
         match part {
             Part::Chunk(payload) => {
                 py.detach(|| self.give_credit(pool, answer.id()));
-                codec::decode(py, &payload).map(Some)
+                codec::decode(py, &payload).map(Some).map_err(|error| unreadable(py, error))
             }
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(crate::errors::clutch_error(
                 py,

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
 
 use crate::codec::{self, Encoded, Encoder};
-use crate::errors::{clutch_error, value_of};
+use crate::errors::{clutch_error, unreadable, value_of};
 use crate::future::{Completion, StreamCore};
 use crate::registry;
 
@@ -219,7 +219,7 @@ impl Open {
         }
         let outcome = answer.take_outcome().ok_or_else(|| PyRuntimeError::new_err("no outcome"))?;
         let payload = value_of(py, outcome)?;
-        codec::decode(py, &payload)
+        codec::decode(py, &payload).map_err(|error| unreadable(py, error))
     }
 
     fn submit<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {

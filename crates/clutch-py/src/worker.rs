@@ -87,6 +87,7 @@ pub struct WorkerLink {
     resolve: Py<PyAny>,
     /// An event loop reads; threads only wait.
     loop_reads: AtomicBool,
+    payload_bytes_max: u64,
     /// Since when the oldest result waits for company.
     waiting: Mutex<Option<Instant>>,
 }
@@ -96,7 +97,14 @@ impl WorkerLink {
     /// Takes over three descriptors: link, board, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
     /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads.
     #[new]
-    fn new(link: i32, board: i32, dispatcher: i32, resolve: Py<PyAny>, describe: Py<PyAny>) -> PyResult<WorkerLink> {
+    fn new(
+        link: i32,
+        board: i32,
+        dispatcher: i32,
+        resolve: Py<PyAny>,
+        describe: Py<PyAny>,
+        payload_bytes_max: u64,
+    ) -> PyResult<WorkerLink> {
         let inbox = Inbox::default();
         let writer = Arc::new(Writer::new(sys::adopt(link))?);
         watcher::start(writer.clone(), sys::adopt(dispatcher))?;
@@ -115,6 +123,7 @@ impl WorkerLink {
             credited: Condvar::new(),
             resolve,
             loop_reads: AtomicBool::new(false),
+            payload_bytes_max,
             waiting: Mutex::default(),
         })
     }
@@ -359,7 +368,7 @@ impl WorkerLink {
         end: Result<Payload, Failure>,
     ) -> io::Result<()> {
         let ended = Instant::now();
-        let (kind, payload) = match end {
+        let (kind, payload) = match end.and_then(|payload| self.check_size(payload)) {
             Ok(payload) => (Kind::Result, payload),
             Err(failure) => {
                 let body = wire::encode_failure(&failure);
@@ -372,6 +381,16 @@ impl WorkerLink {
         self.board.claim(word, word::ABANDONED, word::FREE);
         self.waiting.lock().get_or_insert(ended);
         Ok(())
+    }
+
+    /// What is too large for the pool is a failure of its own.
+    pub fn check_size(&self, payload: Payload) -> Result<Payload, Failure> {
+        let (given, allowed) = (payload.bytes_total(), self.payload_bytes_max);
+        if given <= allowed {
+            return Ok(payload);
+        }
+        let message = format!("a result of {given} bytes; payload_max allows {allowed}");
+        Err(Failure::Encode { type_name: "PayloadTooLarge".to_owned(), message, traceback: String::new() })
     }
 
     fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> io::Result<()> {

@@ -49,7 +49,9 @@ def run(image: Image, order: dict[str, Any], link_fd: int, board_fd: int, dispat
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
-    link = _core.WorkerLink(link_fd, board_fd, dispatcher_fd, resolver, failure.describe)
+    link = _core.WorkerLink(
+        link_fd, board_fd, dispatcher_fd, resolver, failure.describe, image.launch["payload_bytes_max"]
+    )
     code = 1
     try:
         profile = load_profile(image)
