@@ -38,6 +38,8 @@ class Hub:
         self.link = link
         self.tasks = tasks
         self.group = Group()
+        # The group itself lets go of a greenlet only some time after its end.
+        self.running = 0
         self.waiting: deque[_core.Call] = deque()
         self.locks: dict[Any, RLock] = {}
         self.flushing = False
@@ -56,9 +58,10 @@ class Hub:
         self.link.flush()
 
     def _start_waiting(self) -> None:
-        while self.waiting and len(self.group) < self.tasks:
+        while self.waiting and self.running < self.tasks:
             call = self.waiting.popleft()
             if call.begin():
+                self.running += 1
                 self.group.start(gevent.Greenlet(self._run, call))
 
     def _run(self, call: _core.Call) -> None:
@@ -72,6 +75,7 @@ class Hub:
         except BaseException as error:
             call.fail(error)
         finally:
+            self.running -= 1
             self._flush_soon()
 
     def _call(self, call: _core.Call) -> None:
