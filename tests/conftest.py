@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from rendezvous import Rendezvous
 
 from clutch import testing
+from rendezvous import Rendezvous
 
 
 @pytest.fixture

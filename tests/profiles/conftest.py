@@ -59,9 +59,10 @@ def shape(request: pytest.FixtureRequest) -> Shape:
 
 @pytest.fixture(scope="module")
 def pool(shape: Shape) -> Iterator[Pool]:
-    with Pool("target", name=shape.name, **shape.options) as pool:
-        pool.wait_ready(timeout=60)
-        yield pool
+    pool = Pool("target", name=shape.name, **shape.options)
+    pool.wait_ready(timeout=60)
+    yield pool
+    end(pool)
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from rendezvous import meet, meet_async
-
 from clutch import on_start, on_stop, tool
+from rendezvous import meet, meet_async
 
 visitor: contextvars.ContextVar[str] = contextvars.ContextVar("visitor", default="nobody")
 started: list[int] = []

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 import target
-from rendezvous import Rendezvous
 
 from clutch import BadArguments, NoSuchTool, Pool
+from rendezvous import Rendezvous
 
 BOTH_KINDS = pytest.mark.parametrize("name", ["add", "add_async"])
 
