@@ -31,10 +31,8 @@ fn calls_asked_for() -> usize {
 /// Median of `calls` round trips, in nanoseconds.
 fn measure(calls: usize) -> io::Result<u128> {
     let (mut ours, theirs) = UnixStream::pair()?;
-    let mut other_side = Command::new(std::env::current_exe()?)
-        .arg(OTHER_SIDE)
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .spawn()?;
+    let mut other_side =
+        Command::new(std::env::current_exe()?).arg(OTHER_SIDE).stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
     for _ in 0..WARM_UP_CALLS {
         round_trip(&mut ours)?;
     }

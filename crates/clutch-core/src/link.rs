@@ -110,11 +110,7 @@ impl Writing {
     fn step(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<()> {
         let next = self.taken.descriptors.front().map(|(at, _)| *at);
         let carries = next == Some(self.done);
-        let end = if carries {
-            self.taken.descriptors.get(1).map(|(at, _)| *at)
-        } else {
-            next
-        };
+        let end = if carries { self.taken.descriptors.get(1).map(|(at, _)| *at) } else { next };
         let end = end.unwrap_or(self.taken.bytes.len()).min(self.done + MESSAGE_BYTES_MAX);
         let bytes = &self.taken.bytes[self.done..end];
         let fds: Vec<BorrowedFd<'_>> = match self.taken.descriptors.front() {

@@ -93,8 +93,8 @@ impl Kind {
     pub fn from_u8(value: u8) -> Result<Kind, WireError> {
         use Kind::*;
         const ALL: [Kind; 20] = [
-            Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats, Launch,
-            Up, Failed, Fork, Forked, Fate, Kill,
+            Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats,
+            Launch, Up, Failed, Fork, Forked, Fate, Kill,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == value).ok_or(WireError::Kind(value))
     }

@@ -118,6 +118,8 @@ pub trait Reply: Send + Sync {
     fn chunk(&self, payload: Payload);
     /// The end, exactly once.
     fn finish(&self, outcome: Outcome);
+    /// The worker takes so many chunks more of the inbound stream.
+    fn credit(&self, _count: u32) {}
     /// User code has started on it; only called when the work asked to know.
     fn begun(&self) {}
     /// The work has left the lobby of a pool with `overflow = "block"`.
@@ -179,7 +181,9 @@ pub enum Failure {
 /// Why work was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    #[error("pool '{pool}' is full: {queued} wait, {limit} are allowed; retry later, or raise queue.limit, or set queue.overflow = \"block\"")]
+    #[error(
+        "pool '{pool}' is full: {queued} wait, {limit} are allowed; retry later, or raise queue.limit, or set queue.overflow = \"block\""
+    )]
     Overloaded { pool: String, queued: usize, limit: usize },
     #[error("pool '{pool}' is draining and takes no more work")]
     Draining { pool: String },

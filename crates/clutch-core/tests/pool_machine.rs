@@ -35,7 +35,13 @@ fn submit() -> impl Strategy<Value = Happening> {
     let deadline = prop_oneof![3 => Just(None), 1 => (0u64..20).prop_map(Some)];
     let retry = prop_oneof![4 => Just(0u32), 1 => 1u32..3];
     (0u32..3, -1i8..=1, deadline, prop::bool::weighted(0.1), retry).prop_map(
-        |(function, priority, deadline_ms, block, retry)| Happening::Submit { function, priority, deadline_ms, block, retry },
+        |(function, priority, deadline_ms, block, retry)| Happening::Submit {
+            function,
+            priority,
+            deadline_ms,
+            block,
+            retry,
+        },
     )
 }
 
@@ -86,9 +92,9 @@ fn happen(world: &mut World, happening: Happening) {
             world.submit(Request { function, priority, deadline, block, retry });
         }
         Happening::Cancel(pick) => pick_work(world, pick).into_iter().for_each(|id| world.cancel(id)),
-        Happening::Abandon(pick) => pick_work(world, pick)
-            .into_iter()
-            .for_each(|id| world.on(clutch_core::pool::state::Event::Abandon { id })),
+        Happening::Abandon(pick) => {
+            pick_work(world, pick).into_iter().for_each(|id| world.on(clutch_core::pool::state::Event::Abandon { id }))
+        }
         Happening::CancelWaiting => world.cancel_waiting(),
         Happening::Pass { us } => world.pass(Duration::from_micros(us)),
         Happening::Ready { slots, calls_max } if world.workers.len() < 6 => drop(world.worker(slots, calls_max)),
@@ -115,8 +121,12 @@ fn happen_to(world: &mut World, worker: WorkerKey, happening: &Happening) {
     match happening {
         Happening::Begin(_) => drop(world.begin(worker)),
         Happening::Finish { pick, run_us } => {
-            let begun: Vec<WorkId> =
-                world.workers[&worker].frames.iter().filter(|(_, word)| *word != Word::Sent).map(|(id, _)| *id).collect();
+            let begun: Vec<WorkId> = world.workers[&worker]
+                .frames
+                .iter()
+                .filter(|(_, word)| *word != Word::Sent)
+                .map(|(id, _)| *id)
+                .collect();
             if !begun.is_empty() {
                 world.finish(worker, begun[pick % begun.len()], Duration::from_micros(*run_us));
             }

@@ -106,9 +106,17 @@ fn prepare(
         (Codec::Json, Some(function)) => {
             let body = PyBytes::new(py, payload.body());
             let tool = tool.unwrap_or_else(|| py.None());
-            let keywords = tool.bind(py).call_method1("decode_json", (body,))?.cast_into::<PyDict>().map_err(PyErr::from)?;
+            let keywords =
+                tool.bind(py).call_method1("decode_json", (body,))?.cast_into::<PyDict>().map_err(PyErr::from)?;
             let arguments = PyTuple::empty(py).unbind();
-            Ok(Prepared { tool: Some(tool), function, by_name, arguments, keywords: Some(keywords.unbind()), spread: false })
+            Ok(Prepared {
+                tool: Some(tool),
+                function,
+                by_name,
+                arguments,
+                keywords: Some(keywords.unbind()),
+                spread: false,
+            })
         }
         (Codec::Batch, function) => batch(py, tool, function, &payload).map_err(unreadable),
         (_, Some(function)) => {
@@ -117,7 +125,8 @@ fn prepare(
             Ok(Prepared { tool, function, by_name, arguments: arguments.unbind(), keywords, spread: false })
         }
         (_, None) => {
-            let read = || -> PyResult<(Py<PyAny>, Py<PyTuple>, Py<PyDict>)> { codec::unpickle(py, &payload)?.extract() };
+            let read =
+                || -> PyResult<(Py<PyAny>, Py<PyTuple>, Py<PyDict>)> { codec::unpickle(py, &payload)?.extract() };
             let (function, arguments, keywords) = read().map_err(unreadable)?;
             Ok(Prepared { tool, function, by_name, arguments, keywords: Some(keywords), spread: false })
         }
@@ -136,9 +145,8 @@ fn batch(py: Python<'_>, tool: Option<Py<PyAny>>, known: Option<Py<PyAny>>, payl
 }
 
 fn unreadable(py: Python<'_>, error: PyErr) -> Failure {
-    let message = format!(
-        "the arguments cannot be read in the worker: {error}; what they refer to must be importable there"
-    );
+    let message =
+        format!("the arguments cannot be read in the worker: {error}; what they refer to must be importable there");
     let _ = py;
     Failure::BadArguments { message, detail: String::new() }
 }
@@ -199,7 +207,8 @@ fn describe(py: Python<'_>, link: &WorkerLink, trouble: Trouble) -> Failure {
         Trouble::Raised(error) => error,
     };
     type Described = (String, String, String, String, Vec<u8>);
-    let described = link.describe.bind(py).call1((error.into_value(py),)).and_then(|value| value.extract::<Described>());
+    let described =
+        link.describe.bind(py).call1((error.into_value(py),)).and_then(|value| value.extract::<Described>());
     match described {
         Ok((kind, type_name, message, traceback, pickled)) => match kind.as_str() {
             "bad_arguments" => Failure::BadArguments { message, detail: traceback },
@@ -440,9 +449,10 @@ impl Call {
     /// Ends the call with an exception.
     fn fail(&self, error: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = error.py();
-        let carried = error.getattr("args").and_then(|args| args.get_item(0)).and_then(|first| {
-            first.cast::<Carried>().map(|carried| (*carried.get().0).clone()).map_err(PyErr::from)
-        });
+        let carried = error
+            .getattr("args")
+            .and_then(|args| args.get_item(0))
+            .and_then(|first| first.cast::<Carried>().map(|carried| (*carried.get().0).clone()).map_err(PyErr::from));
         let trouble = match carried {
             Ok(failure) if error.is_instance_of::<CallFailed>() => Trouble::Failure(failure),
             _ => Trouble::Raised(PyErr::from_value(error.clone())),
@@ -470,8 +480,7 @@ impl Call {
     /// Sends one value of a stream, at once. Credit must have been taken for it.
     fn chunk(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, link) = (value.py(), self.link.get());
-        let payload =
-            encode(py, link, self.codec, self.tool_of(py).as_ref(), value, true).map_err(raise)?;
+        let payload = encode(py, link, self.codec, self.tool_of(py).as_ref(), value, true).map_err(raise)?;
         let payload = link.check_size(payload).map_err(|failure| raise(Trouble::Failure(failure)))?;
         link.put_chunk(self.id, &payload)?;
         link.flush(py)
@@ -520,7 +529,10 @@ impl Call {
             match link.with_stream(self.id, |stream| stream.input.pop_front()) {
                 None => return Ok(None),
                 Some(Some(payload)) if payload.codec == Codec::Empty => return Ok(None),
-                Some(Some(payload)) => return codec::decode(py, &payload).map(Some),
+                Some(Some(payload)) => {
+                    link.put_credit(self.id, 1);
+                    return codec::decode(py, &payload).map(Some);
+                }
                 Some(None) => link.wait_streams(py, self.id, |stream| !stream.input.is_empty() || stream.cancelled)?,
             }
         }

@@ -46,8 +46,12 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
             let attributes = [attribute(py, "where", at.as_str()), attribute(py, "stacks", stacks)];
             clutch_error(py, "DeadlineExceeded", &message, &attributes)
         }
-        Refusal::Cancelled => match py.import("concurrent.futures").and_then(|module| module.getattr("CancelledError")) {
-            Ok(class) => PyErr::from_type(class.cast_into().unwrap_or_else(|_| py.get_type::<pyo3::exceptions::PyRuntimeError>()), ()),
+        Refusal::Cancelled => match py.import("concurrent.futures").and_then(|module| module.getattr("CancelledError"))
+        {
+            Ok(class) => PyErr::from_type(
+                class.cast_into().unwrap_or_else(|_| py.get_type::<pyo3::exceptions::PyRuntimeError>()),
+                (),
+            ),
             Err(error) => error,
         },
         Refusal::Closed { .. } => clutch_error(py, "PoolClosed", &message, &[]),
@@ -57,12 +61,13 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
 
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
     match failure {
-        Failure::Raised { type_name, message, traceback, pickled } => raised(py, type_name, message, traceback, pickled),
+        Failure::Raised { type_name, message, traceback, pickled } => {
+            raised(py, type_name, message, traceback, pickled)
+        }
         Failure::Encode { type_name, message, traceback } => remote(py, "encode", type_name, message, traceback),
         Failure::BadArguments { message, detail } => {
             let problems = py.import("json").and_then(|json| json.call_method1("loads", (detail,)));
-            let attributes: Vec<_> =
-                problems.into_iter().map(|problems| ("problems", problems.unbind())).collect();
+            let attributes: Vec<_> = problems.into_iter().map(|problems| ("problems", problems.unbind())).collect();
             clutch_error(py, "BadArguments", message, &attributes)
         }
         Failure::NoSuchTool { message } => clutch_error(py, "NoSuchTool", message, &[]),

@@ -90,7 +90,8 @@ fn batch<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>>
     for _ in 0..count {
         let at = word(take(4)?)?;
         let length = word(take(4)?)? as usize;
-        let failure = clutch_core::wire::decode_failure(take(length)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let failure = clutch_core::wire::decode_failure(take(length)?)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
         failures.append((at, failure_error(py, &failure).into_value(py)))?;
     }
     let body = Payload { codec: Codec::Pickle, inline: rest.to_vec(), leases: leases.to_vec() };
@@ -102,7 +103,8 @@ fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     match timeout {
         None => Ok(None),
         Some(seconds) => {
-            let wait = Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|error| PyValueError::new_err(error.to_string()))?;
+            let wait = Duration::try_from_secs_f64(seconds.max(0.0))
+                .map_err(|error| PyValueError::new_err(error.to_string()))?;
             Ok(Instant::now().checked_add(wait))
         }
     }

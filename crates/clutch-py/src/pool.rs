@@ -157,7 +157,9 @@ impl Open {
         let regions = &self.pool.regions;
         match self.reference(asked.function)? {
             Reference::Number(number) => {
-                let encoded = Encoder::new(regions).arguments(asked.args, asked.kwargs).map_err(|error| unsendable(asked, error))?;
+                let encoded = Encoder::new(regions)
+                    .arguments(asked.args, asked.kwargs)
+                    .map_err(|error| unsendable(asked, error))?;
                 Ok((number, encoded))
             }
             Reference::ByValue(function) => {
@@ -175,7 +177,13 @@ impl Open {
         Encoder::new(regions).pickled(all, self.by_value)
     }
 
-    fn work(&self, function: FunctionId, encoded: Encoded, options: &CallOptions, answer: &Arc<Answer>) -> PyResult<Work> {
+    fn work(
+        &self,
+        function: FunctionId,
+        encoded: Encoded,
+        options: &CallOptions,
+        answer: &Arc<Answer>,
+    ) -> PyResult<Work> {
         let bytes = encoded.payload.bytes_total();
         if bytes > self.pool.config.payload_bytes_max {
             return Err(Python::attach(|py| {
@@ -282,7 +290,8 @@ impl PoolCore {
     ) -> PyResult<()> {
         let wrong = |error: serde_json::Error| PyValueError::new_err(format!("the pool's config: {error}"));
         let config: PoolConfig = serde_json::from_str(config).map_err(wrong)?;
-        let (blocks, deadline) = (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
+        let (blocks, deadline) =
+            (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
         let needed = u64::from(config.shape.workers) * DESCRIPTORS_FOR_EACH_WORKER + DESCRIPTORS_FOR_A_POOL;
         if let Err(hard) = clutch_core::sys::make_room_for_descriptors(needed) {
             let message = format!(

@@ -360,13 +360,7 @@ impl WorkerLink {
     }
 
     /// Puts the end of a call on the link; it is written with the next flush.
-    pub fn put_end(
-        &self,
-        id: u64,
-        word: u32,
-        started: Instant,
-        end: Result<Payload, Failure>,
-    ) -> io::Result<()> {
+    pub fn put_end(&self, id: u64, word: u32, started: Instant, end: Result<Payload, Failure>) -> io::Result<()> {
         let ended = Instant::now();
         let (kind, payload) = match end.and_then(|payload| self.check_size(payload)) {
             Ok(payload) => (Kind::Result, payload),
@@ -412,6 +406,11 @@ impl WorkerLink {
 
     pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
         self.put(Head { kind: Kind::Chunk, codec: payload.codec, regions: 0, flags: 0, id }, &[], payload)
+    }
+
+    /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.
+    pub fn put_credit(&self, id: u64, count: u32) {
+        self.writer.outbox.push(|out| wire::put_credit(&mut out.bytes, id, count));
     }
 
     pub fn with_stream<R>(&self, id: u64, look: impl FnOnce(&mut Stream) -> R) -> Option<R> {

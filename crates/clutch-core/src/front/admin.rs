@@ -10,20 +10,18 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::server::graceful::Watcher;
 use serde_json::{Value, json};
 
-use super::body::Body;
+use super::body::{Body, with_type};
 use super::door::Door;
-use super::http::with_type;
+
 use super::listen::{Address, HeadLimits, Stream, serve_http1};
+use super::metrics;
+use super::metrics;
 use super::problem::Problem;
 use super::{Front, Pools};
 use crate::config::AdminConfig;
 use crate::pool::{Health, Pool, Stats};
-use crate::telemetry::metrics;
 
-const HEAD: HeadLimits = HeadLimits {
-    bytes: 16 << 10,
-    time: Duration::from_secs(10),
-};
+const HEAD: HeadLimits = HeadLimits { bytes: 16 << 10, time: Duration::from_secs(10) };
 
 /// The admin front.
 pub(super) struct AdminFront {
@@ -35,11 +33,7 @@ pub(super) struct AdminFront {
 
 impl AdminFront {
     pub(super) fn new(pools: Pools, config: &AdminConfig, address: &Address, stopping: Arc<AtomicBool>) -> AdminFront {
-        AdminFront {
-            pools,
-            door: Door::new(&config.bind, address, config.token.as_deref()),
-            stopping,
-        }
+        AdminFront { pools, door: Door::new(&config.bind, address, config.token.as_deref()), stopping }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -55,9 +49,7 @@ impl AdminFront {
             "/metrics" => AdminFront::metrics,
             "/pools" => AdminFront::pools,
             _ => {
-                return Err(Problem::no_such_path(
-                    "there are /healthz, /readyz, /metrics and /pools",
-                ));
+                return Err(Problem::no_such_path("there are /healthz, /readyz, /metrics and /pools"));
             }
         };
         match head.method {
@@ -82,10 +74,7 @@ impl AdminFront {
     }
 
     fn metrics(&self) -> Response<Body> {
-        with_type(
-            metrics::CONTENT_TYPE,
-            Body::from(metrics::render(&self.stats()).into_bytes()),
-        )
+        with_type(metrics::CONTENT_TYPE, Body::from(metrics::render(&self.stats()).into_bytes()))
     }
 
     fn pools(&self) -> Response<Body> {

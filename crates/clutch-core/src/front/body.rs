@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use hyper::Response;
 use hyper::body::{Frame, SizeHint};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 
 use super::pending::Waiting;
 use super::problem::Problem;
@@ -31,6 +33,13 @@ impl From<Vec<u8>> for Body {
     }
 }
 
+/// A response of 200 with its media type.
+pub(super) fn with_type(media_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
 impl hyper::body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
@@ -38,9 +47,7 @@ impl hyper::body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Body::Document(document) => Poll::Ready(document.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Body::Lines(lines) => lines
-                .poll(context)
-                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Lines(lines) => lines.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
@@ -71,13 +78,7 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn new(first: Part, waiting: Waiting, local: bool) -> Lines {
-        Lines {
-            waiting,
-            first: Some(first),
-            taken: 0,
-            ended: false,
-            local,
-        }
+        Lines { waiting, first: Some(first), taken: 0, ended: false, local }
     }
 
     /// All lines that are ready; none after the last.

@@ -30,16 +30,8 @@ pub(super) struct Catalog(BTreeMap<String, Entry>);
 
 impl Catalog {
     pub(super) fn new(pools: &Pools) -> Catalog {
-        let entry = |pool: &Arc<Pool>| Entry {
-            pool: pool.clone(),
-            functions: RwLock::default(),
-        };
-        Catalog(
-            pools
-                .iter()
-                .map(|pool| (pool.config.name.clone(), entry(pool)))
-                .collect(),
-        )
+        let entry = |pool: &Arc<Pool>| Entry { pool: pool.clone(), functions: RwLock::default() };
+        Catalog(pools.iter().map(|pool| (pool.config.name.clone(), entry(pool))).collect())
     }
 
     pub(super) fn pool(&self, name: &str) -> Result<&Entry, Box<Problem>> {
@@ -77,15 +69,8 @@ impl Entry {
     }
 
     fn not_up(&self, status: &Status) -> Box<Problem> {
-        let state = if status.health == Health::Failing {
-            "failing"
-        } else {
-            "starting"
-        };
-        Problem::not_ready(format!(
-            "pool '{}' is {state}: its tools are not known yet",
-            self.pool.config.name
-        ))
+        let state = if status.health == Health::Failing { "failing" } else { "starting" };
+        Problem::not_ready(format!("pool '{}' is {state}: its tools are not known yet", self.pool.config.name))
     }
 }
 

@@ -44,11 +44,7 @@ impl Door {
             Address::Tcp(_) if token.is_some() => (Hosts::Any, false),
             Address::Tcp(_) => (Hosts::NumericOr(own_names(bind)), false),
         };
-        Door {
-            hosts,
-            token: token.map(|token| token.as_bytes().to_vec()),
-            local,
-        }
+        Door { hosts, token: token.map(|token| token.as_bytes().to_vec()), local }
     }
 
     /// Whether whoever comes in is on this machine.
@@ -59,16 +55,9 @@ impl Door {
     pub(super) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
         let host = host(head)?;
         if !self.hosts.allow(host) {
-            return Err(Problem::wrong_host(format!(
-                "'{host}' is not a name of this server{}",
-                self.hosts.hint()
-            )));
+            return Err(Problem::wrong_host(format!("'{host}' is not a name of this server{}", self.hosts.hint())));
         }
-        if head
-            .headers
-            .get(ORIGIN)
-            .is_some_and(|origin| !is_same_origin(origin, host))
-        {
+        if head.headers.get(ORIGIN).is_some_and(|origin| !is_same_origin(origin, host)) {
             return Err(Problem::foreign_origin());
         }
         match &self.token {
@@ -116,9 +105,7 @@ fn host(head: &Parts) -> Result<&str, Box<Problem>> {
 
 fn is_same_origin(origin: &HeaderValue, host: &str) -> bool {
     let Ok(origin) = origin.to_str() else { return false };
-    let authority = origin
-        .strip_prefix("http://")
-        .or_else(|| origin.strip_prefix("https://"));
+    let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     !host.is_empty() && authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
@@ -134,10 +121,7 @@ fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
 
 /// Compares in a time that depends on the lengths only.
 fn is_same(given: &[u8], token: &[u8]) -> bool {
-    let differing = given
-        .iter()
-        .zip(token)
-        .fold(0, |differing, (one, other)| differing | (one ^ other));
+    let differing = given.iter().zip(token).fold(0, |differing, (one, other)| differing | (one ^ other));
     std::hint::black_box(differing) == 0 && given.len() == token.len()
 }
 
@@ -150,10 +134,7 @@ fn host_of(authority: &str) -> &str {
 }
 
 fn is_numeric(host: &str) -> bool {
-    let bare = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     bare.parse::<IpAddr>().is_ok()
 }
 
@@ -166,10 +147,7 @@ fn own_names(bind: &str) -> Vec<String> {
 }
 
 fn with_port(names: &[&str], port: u16) -> Vec<String> {
-    let mut named: Vec<String> = names
-        .iter()
-        .map(|name| format!("{}:{port}", name.to_ascii_lowercase()))
-        .collect();
+    let mut named: Vec<String> = names.iter().map(|name| format!("{}:{port}", name.to_ascii_lowercase())).collect();
     if port == HTTP_PORT {
         named.extend(names.iter().map(|name| name.to_ascii_lowercase()));
     }
@@ -209,22 +187,14 @@ mod tests {
         for host in ["127.0.0.1:8080", "localhost:8080", "LOCALHOST:8080", "[::1]:8080"] {
             assert!(passes(&door, &[("host", host)]), "{host}");
         }
-        for host in [
-            "127.0.0.1",
-            "127.0.0.1:80",
-            "evil.example:8080",
-            "localhost.evil.example:8080",
-            "",
-            "a@localhost:8080",
-        ] {
+        for host in
+            ["127.0.0.1", "127.0.0.1:80", "evil.example:8080", "localhost.evil.example:8080", "", "a@localhost:8080"]
+        {
             assert!(!passes(&door, &[("host", host)]), "{host}");
         }
         assert!(!passes(&door, &[]));
         assert!(!passes(&door, &[("host", "localhost:8080"), ("host", "evil.example")]));
-        assert!(passes(
-            &Door::new("127.0.0.1:80", &loopback(80), None),
-            &[("host", "localhost")]
-        ));
+        assert!(passes(&Door::new("127.0.0.1:80", &loopback(80), None), &[("host", "localhost")]));
     }
 
     #[test]
@@ -232,21 +202,14 @@ mod tests {
         let here = Door::new("127.0.0.1:8080", &loopback(8080), None);
         let host = ("host", "localhost:8080");
         assert!(passes(&here, &[host, ("origin", "http://localhost:8080")]));
-        for origin in [
-            "null",
-            "http://localhost:3000",
-            "http://evil.example",
-            "file://",
-            "http://localhost:8080.evil.example",
-        ] {
+        for origin in
+            ["null", "http://localhost:3000", "http://evil.example", "file://", "http://localhost:8080.evil.example"]
+        {
             assert!(!passes(&here, &[host, ("origin", origin)]), "{origin}");
         }
         let unix = Door::new("unix:/run/clutch", &Address::Unix(PathBuf::from("/run/clutch")), None);
         assert!(passes(&unix, &[("host", "whatever")]));
-        assert!(!passes(
-            &unix,
-            &[("host", "whatever"), ("origin", "http://evil.example")]
-        ));
+        assert!(!passes(&unix, &[("host", "whatever"), ("origin", "http://evil.example")]));
     }
 
     #[test]
@@ -258,14 +221,7 @@ mod tests {
         let guarded = Door::new("0.0.0.0:8080", &anywhere(), Some("secret"));
         let host = ("host", "api.example");
         assert!(passes(&guarded, &[host, ("authorization", "bearer secret")]));
-        for given in [
-            "Bearer secre",
-            "Bearer secrets",
-            "Bearer ",
-            "Basic secret",
-            "secret",
-            "Bearer Secret",
-        ] {
+        for given in ["Bearer secre", "Bearer secrets", "Bearer ", "Basic secret", "secret", "Bearer Secret"] {
             assert!(!passes(&guarded, &[host, ("authorization", given)]), "{given}");
         }
         assert!(!passes(&guarded, &[host]));

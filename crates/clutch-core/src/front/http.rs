@@ -15,7 +15,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use hyper_util::server::graceful::Watcher;
 
-use super::body::{Body, Lines};
+use super::body::{Body, Lines, with_type};
 use super::catalog::{Catalog, Entry};
 use super::door::Door;
 use super::listen::{Address, HeadLimits, Stream, serve_http1};
@@ -55,10 +55,7 @@ impl HttpFront {
         HttpFront {
             catalog: Catalog::new(pools),
             door: Door::new(&config.bind, address, config.token.as_deref()),
-            head: HeadLimits {
-                bytes: config.head_bytes_max,
-                time: Duration::from_millis(config.head_timeout_ms),
-            },
+            head: HeadLimits { bytes: config.head_bytes_max, time: Duration::from_millis(config.head_timeout_ms) },
             body_bytes_max: config.body_bytes_max,
             body_time: Duration::from_millis(config.body_timeout_ms),
         }
@@ -129,10 +126,7 @@ impl HttpFront {
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
             Part::End(Outcome::Failure(failure)) => Err(Problem::of_failure(&failure, local)),
             Part::End(Outcome::Refused(refusal)) => Err(Problem::of_refusal(&refusal, local)),
-            part => Ok(with_type(
-                "application/x-ndjson",
-                Body::Lines(Box::new(Lines::new(part, waiting, local))),
-            )),
+            part => Ok(with_type("application/x-ndjson", Body::Lines(Box::new(Lines::new(part, waiting, local))))),
         }
     }
 }
@@ -153,9 +147,7 @@ struct Wishes {
 impl Wishes {
     fn of(headers: &HeaderMap, pool: &Pool) -> Result<Wishes, Box<Problem>> {
         let wished = headers.get("clutch-timeout").map(timeout).transpose()?;
-        let deadline = wished
-            .or(pool.config.deadline())
-            .and_then(|time| Instant::now().checked_add(time));
+        let deadline = wished.or(pool.config.deadline()).and_then(|time| Instant::now().checked_add(time));
         let priority = headers.get("clutch-priority").map_or(Ok(0), priority)?;
         Ok(Wishes { deadline, priority })
     }
@@ -169,15 +161,10 @@ fn timeout(value: &HeaderValue) -> Result<Duration, Box<Problem>> {
         None => (given.strip_suffix('s').unwrap_or(given), 1.0),
     };
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let seconds = is_number
-        .then(|| number.parse::<f64>().ok())
-        .flatten()
-        .map(|number| number * unit_s);
+    let seconds = is_number.then(|| number.parse::<f64>().ok()).flatten().map(|number| number * unit_s);
     match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
         Some(time) if !time.is_zero() && time <= TIMEOUT_MAX => Ok(time),
-        _ => Err(Problem::bad_request(
-            "Clutch-Timeout must be like 2.5s or 250ms: more than zero, a year at most",
-        )),
+        _ => Err(Problem::bad_request("Clutch-Timeout must be like 2.5s or 250ms: more than zero, a year at most")),
     }
 }
 
@@ -193,23 +180,19 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Box<Problem>> {
     let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
     if !given.is_some_and(is_json) {
         let given = given.unwrap_or("not given");
-        return Err(Problem::unsupported_media_type(format!(
-            "Content-Type must be application/json; it is {given}"
-        )));
+        return Err(Problem::unsupported_media_type(format!("Content-Type must be application/json; it is {given}")));
     }
     match headers.get(CONTENT_ENCODING) {
-        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => Err(
-            Problem::unsupported_media_type("a body with a Content-Encoding is not accepted"),
-        ),
+        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            Err(Problem::unsupported_media_type("a body with a Content-Encoding is not accepted"))
+        }
         _ => Ok(()),
     }
 }
 
 fn is_json(media_type: &str) -> bool {
     let mut parts = media_type.split(';').map(str::trim);
-    let named = parts
-        .next()
-        .is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
+    let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
     named && parts.all(is_utf8_or_no_charset)
 }
 
@@ -235,9 +218,8 @@ fn decode(name: &str) -> Option<String> {
     let mut bytes = parts.next()?.as_bytes().to_vec();
     for part in parts {
         let (digits, rest) = part.as_bytes().split_at_checked(2)?;
-        let digits = std::str::from_utf8(digits)
-            .ok()
-            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        let digits =
+            std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
         bytes.push(u8::from_str_radix(digits, 16).ok()?);
         bytes.extend_from_slice(rest);
     }
@@ -281,11 +263,7 @@ fn payload(body: Vec<u8>, pool: &Pool) -> Result<Payload, Box<Problem>> {
         return Ok(Payload::new(Codec::Json, body));
     }
     let lease = pool.regions.store(&body).map_err(Problem::no_room)?;
-    Ok(Payload {
-        codec: Codec::Json,
-        inline: Vec::new(),
-        leases: vec![Arc::new(lease)],
-    })
+    Ok(Payload { codec: Codec::Json, inline: Vec::new(), leases: vec![Arc::new(lease)] })
 }
 
 fn result(payload: &Payload) -> Response<Body> {
@@ -295,14 +273,6 @@ fn result(payload: &Payload) -> Response<Body> {
     document.extend_from_slice(value);
     document.push(b'}');
     with_type("application/json", Body::from(document))
-}
-
-pub(super) fn with_type(media_type: &'static str, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    response
 }
 
 #[cfg(test)]
@@ -315,22 +285,8 @@ mod tests {
         assert_eq!(read("2.5s"), Some(Duration::from_millis(2500)));
         assert_eq!(read("250ms"), Some(Duration::from_millis(250)));
         assert_eq!(read("3"), Some(Duration::from_secs(3)));
-        for wrong in [
-            "",
-            "s",
-            "ms",
-            "0",
-            "-1s",
-            "+1s",
-            "1e3",
-            "inf",
-            "nan",
-            "1m",
-            "1 h",
-            "..",
-            "99999999999s",
-            "2.5 s",
-        ] {
+        for wrong in ["", "s", "ms", "0", "-1s", "+1s", "1e3", "inf", "nan", "1m", "1 h", "..", "99999999999s", "2.5 s"]
+        {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }
@@ -339,28 +295,15 @@ mod tests {
     fn priorities_run_from_minus_nine_to_nine() {
         let read = |text: &'static str| priority(&HeaderValue::from_static(text)).ok();
         assert_eq!((read("-9"), read("9"), read("0")), (Some(-9), Some(9), Some(0)));
-        assert_eq!(
-            (read("10"), read("-10"), read("x"), read("1.5")),
-            (None, None, None, None)
-        );
+        assert_eq!((read("10"), read("-10"), read("x"), read("1.5")), (None, None, None, None));
     }
 
     #[test]
     fn only_json_in_utf8_is_json() {
-        for right in [
-            "application/json",
-            "Application/JSON; charset=utf-8",
-            "application/json;charset=\"UTF-8\"",
-        ] {
+        for right in ["application/json", "Application/JSON; charset=utf-8", "application/json;charset=\"UTF-8\""] {
             assert!(is_json(right), "{right}");
         }
-        for wrong in [
-            "text/plain",
-            "application/jsonx",
-            "application/json; charset=latin1",
-            "",
-            "json",
-        ] {
+        for wrong in ["text/plain", "application/jsonx", "application/json; charset=latin1", "", "json"] {
             assert!(!is_json(wrong), "{wrong}");
         }
     }

@@ -86,10 +86,7 @@ impl Listener {
         let socket = std::net::TcpListener::bind(bind)?;
         socket.set_nonblocking(true)?;
         let address = Address::Tcp(socket.local_addr()?);
-        Ok(Listener {
-            socket: Socket::Tcp(TcpListener::from_std(socket)?),
-            address,
-        })
+        Ok(Listener { socket: Socket::Tcp(TcpListener::from_std(socket)?), address })
     }
 
     /// The file is made under another name and moved into place, so that nobody ever finds it open to others.
@@ -101,10 +98,7 @@ impl Listener {
             .and_then(|()| std::fs::rename(&staged, path))
             .and_then(|()| Inode::of(path));
         let inode = placed.inspect_err(|_| drop(std::fs::remove_file(&staged)))?;
-        Ok(Listener {
-            socket: Socket::Unix(socket, inode),
-            address: Address::Unix(path.to_owned()),
-        })
+        Ok(Listener { socket: Socket::Unix(socket, inode), address: Address::Unix(path.to_owned()) })
     }
 
     async fn accept(&self) -> io::Result<Stream> {
@@ -141,10 +135,7 @@ struct Inode {
 impl Inode {
     fn of(path: &Path) -> io::Result<Inode> {
         let found = std::fs::symlink_metadata(path)?;
-        Ok(Inode {
-            device: found.dev(),
-            number: found.ino(),
-        })
+        Ok(Inode { device: found.dev(), number: found.ino() })
     }
 }
 
@@ -154,10 +145,7 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
         return Ok(());
     };
     if !found.file_type().is_socket() {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "a file that is no socket is there",
-        ));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),

@@ -10,6 +10,7 @@ mod catalog;
 mod door;
 mod http;
 mod listen;
+mod metrics;
 mod pending;
 mod problem;
 
@@ -63,9 +64,7 @@ impl Pools {
 
 impl FromIterator<Arc<Pool>> for Pools {
     fn from_iter<I: IntoIterator<Item = Arc<Pool>>>(pools: I) -> Pools {
-        Pools(Arc::new(
-            pools.into_iter().map(|pool| (pool.config.name.clone(), pool)).collect(),
-        ))
+        Pools(Arc::new(pools.into_iter().map(|pool| (pool.config.name.clone(), pool)).collect()))
     }
 }
 
@@ -96,12 +95,7 @@ impl Fronts {
     /// Binds and serves what is configured. Listening has begun when this returns; it fails when an address cannot be had.
     pub fn start(pools: Pools, http: Option<HttpConfig>, admin: Option<AdminConfig>) -> io::Result<Fronts> {
         let stopping = Arc::new(AtomicBool::new(false));
-        let mut fronts = Fronts {
-            http_address: None,
-            admin_address: None,
-            stopping,
-            running: Mutex::new(None),
-        };
+        let mut fronts = Fronts { http_address: None, admin_address: None, stopping, running: Mutex::new(None) };
         if http.is_none() && admin.is_none() {
             return Ok(fronts);
         }

@@ -59,12 +59,7 @@ impl Waiting {
     pub(super) fn submit(pool: Arc<Pool>, work: impl FnOnce(Arc<dyn Reply>) -> Work) -> Waiting {
         let pending = Arc::new(Pending::default());
         let id = pool.submit(work(pending.clone()), false);
-        Waiting {
-            pool,
-            pending,
-            id,
-            ended: false,
-        }
+        Waiting { pool, pending, id, ended: false }
     }
 
     /// The next chunk, or the end.
@@ -77,11 +72,7 @@ impl Waiting {
             self.ended = true;
             return Poll::Ready(Part::End(outcome));
         }
-        if !inner
-            .waker
-            .as_ref()
-            .is_some_and(|waker| waker.will_wake(context.waker()))
-        {
+        if !inner.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             inner.waker = Some(context.waker().clone());
         }
         Poll::Pending

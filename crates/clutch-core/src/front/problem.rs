@@ -52,11 +52,7 @@ impl Problem {
 
     /// A member that is left out where it is empty, or where callers are not of this machine.
     fn with_local(self: Box<Self>, local: bool, name: &str, text: &str) -> Box<Self> {
-        if local && !text.is_empty() {
-            self.with(name, text)
-        } else {
-            self
-        }
+        if local && !text.is_empty() { self.with(name, text) } else { self }
     }
 
     fn and_header(mut self: Box<Self>, name: HeaderName, value: &'static str) -> Box<Self> {
@@ -71,12 +67,7 @@ impl Problem {
     // ---- the request
 
     pub(super) fn bad_request(detail: impl Display) -> Box<Problem> {
-        Problem::new(
-            StatusCode::BAD_REQUEST,
-            "bad-request",
-            "The request cannot be read",
-            detail,
-        )
+        Problem::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be read", detail)
     }
 
     pub(super) fn unauthorized() -> Box<Problem> {
@@ -91,12 +82,7 @@ impl Problem {
     }
 
     pub(super) fn wrong_host(detail: impl Display) -> Box<Problem> {
-        Problem::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "wrong-host",
-            "The Host is not this server's",
-            detail,
-        )
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", "The Host is not this server's", detail)
     }
 
     pub(super) fn no_such_path(detail: impl Display) -> Box<Problem> {
@@ -113,13 +99,8 @@ impl Problem {
 
     pub(super) fn method_not_allowed(allowed: &'static str) -> Box<Problem> {
         let detail = format!("this path takes {allowed}");
-        Problem::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "method-not-allowed",
-            "Method not allowed",
-            detail,
-        )
-        .and_header(ALLOW, allowed)
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed", detail)
+            .and_header(ALLOW, allowed)
     }
 
     pub(super) fn unsupported_media_type(detail: impl Display) -> Box<Problem> {
@@ -129,124 +110,67 @@ impl Problem {
 
     pub(super) fn body_too_large(bytes_max: u64) -> Box<Problem> {
         let detail = format!("the body is longer than {bytes_max} bytes");
-        Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body-too-large",
-            "The body is too large",
-            detail,
-        )
-        .with("bytes_max", bytes_max)
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large", detail)
+            .with("bytes_max", bytes_max)
     }
 
     pub(super) fn body_too_slow(seconds: f64) -> Box<Problem> {
         let detail = format!("the body was not there after {seconds} s");
-        Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "body-too-slow",
-            "The body took too long",
-            detail,
-        )
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "The body took too long", detail)
     }
 
     pub(super) fn too_many_connections() -> Box<Problem> {
         let detail = "the server has as many connections as it may (connections_max)";
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too-many-connections",
-            "Too many connections",
-            detail,
-        )
-        .and_retry()
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections", detail)
+            .and_retry()
     }
 
     // ---- the pool
 
     pub(super) fn not_ready(detail: impl Display) -> Box<Problem> {
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not-ready",
-            "The pool is not ready",
-            detail,
-        )
-        .and_retry()
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The pool is not ready", detail).and_retry()
     }
 
     pub(super) fn no_room(detail: impl Display) -> Box<Problem> {
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "no-memory",
-            "No shared memory for the body",
-            detail,
-        )
-        .and_retry()
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-memory", "No shared memory for the body", detail).and_retry()
     }
 
     /// A worker's answer that a network front cannot pass on: a bug of this software.
     pub(super) fn not_json() -> Box<Problem> {
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "encode",
-            "The result cannot be encoded",
-            "it is not JSON",
-        )
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "encode", "The result cannot be encoded", "it is not JSON")
     }
 
     /// What a failure of the work is to its caller.
     pub(super) fn of_failure(failure: &Failure, local: bool) -> Box<Problem> {
         use StatusCode as Status;
         match failure {
-            Failure::Raised {
-                type_name,
-                message,
-                traceback,
-                ..
-            } => Problem::new(
-                Status::INTERNAL_SERVER_ERROR,
-                "raised",
-                "The tool raised an exception",
-                failure,
-            )
-            .with("type_name", type_name.as_str())
-            .with("message", message.as_str())
-            .with_local(local, "traceback", traceback),
-            Failure::Encode {
-                type_name,
-                message,
-                traceback,
-            } => Problem::new(
-                Status::INTERNAL_SERVER_ERROR,
-                "encode",
-                "The result cannot be encoded",
-                failure,
-            )
-            .with("type_name", type_name.as_str())
-            .with("message", message.as_str())
-            .with_local(local, "traceback", traceback),
-            Failure::BadArguments { message, detail } => Problem::new(
-                Status::UNPROCESSABLE_ENTITY,
-                "bad-arguments",
-                "The arguments do not fit",
-                message,
-            )
-            .with("problems", problems(detail)),
+            Failure::Raised { type_name, message, traceback, .. } => {
+                Problem::new(Status::INTERNAL_SERVER_ERROR, "raised", "The tool raised an exception", failure)
+                    .with("type_name", type_name.as_str())
+                    .with("message", message.as_str())
+                    .with_local(local, "traceback", traceback)
+            }
+            Failure::Encode { type_name, message, traceback } => {
+                Problem::new(Status::INTERNAL_SERVER_ERROR, "encode", "The result cannot be encoded", failure)
+                    .with("type_name", type_name.as_str())
+                    .with("message", message.as_str())
+                    .with_local(local, "traceback", traceback)
+            }
+            Failure::BadArguments { message, detail } => {
+                Problem::new(Status::UNPROCESSABLE_ENTITY, "bad-arguments", "The arguments do not fit", message)
+                    .with("problems", problems(detail))
+            }
             Failure::NoSuchTool { message } => Problem::no_such_tool(message),
-            Failure::WorkerLost {
-                message,
-                worker_pid,
-                signal,
-                exit_code,
-                output,
-            } => Problem::new(Status::BAD_GATEWAY, "worker-lost", "The worker died", message)
-                .with("pid", *worker_pid)
-                .with("signal", *signal)
-                .with("exit_code", *exit_code)
-                .with_local(local, "output", output),
-            Failure::Poisoned { message } => Problem::new(
-                Status::INTERNAL_SERVER_ERROR,
-                "poisoned",
-                "The work kills its workers",
-                message,
-            ),
+            Failure::WorkerLost { message, worker_pid, signal, exit_code, output } => {
+                Problem::new(Status::BAD_GATEWAY, "worker-lost", "The worker died", message)
+                    .with("pid", *worker_pid)
+                    .with("signal", *signal)
+                    .with("exit_code", *exit_code)
+                    .with_local(local, "output", output)
+            }
+            Failure::Poisoned { message } => {
+                Problem::new(Status::INTERNAL_SERVER_ERROR, "poisoned", "The work kills its workers", message)
+            }
             Failure::Config { message } => Problem::failing(message),
         }
     }
@@ -272,22 +196,12 @@ impl Problem {
             Where::Queue => "the deadline passed before the tool was started",
             Where::Running => "the deadline passed while the tool was running",
         };
-        Problem::new(
-            StatusCode::GATEWAY_TIMEOUT,
-            "deadline-exceeded",
-            "The deadline passed",
-            detail,
-        )
-        .with("where", at.as_str())
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline-exceeded", "The deadline passed", detail)
+            .with("where", at.as_str())
     }
 
     fn failing(reason: &str) -> Box<Problem> {
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "config-error",
-            "The pool cannot start its workers",
-            reason,
-        )
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "config-error", "The pool cannot start its workers", reason)
     }
 
     // ---- out
@@ -311,9 +225,7 @@ impl Problem {
     /// The whole response, for a connection that HTTP is not spoken on any further.
     pub(super) fn last_words(&self) -> Vec<u8> {
         let document = self.document();
-        let title = StatusCode::from_u16(self.status)
-            .ok()
-            .and_then(|status| status.canonical_reason());
+        let title = StatusCode::from_u16(self.status).ok().and_then(|status| status.canonical_reason());
         let mut head = format!("HTTP/1.1 {} {}\r\n", self.status, title.unwrap_or("Error"));
         if let Some((name, value)) = &self.header {
             head += &format!("{name}: {value}\r\n");
@@ -356,10 +268,7 @@ mod tests {
     #[test]
     fn problems_of_arguments_are_passed_on_as_json() {
         let detail = r#"[{"loc": ["size"], "msg": "missing"}]"#.to_owned();
-        let failure = Failure::BadArguments {
-            message: "size is missing".to_owned(),
-            detail,
-        };
+        let failure = Failure::BadArguments { message: "size is missing".to_owned(), detail };
         let document = parsed(&Problem::of_failure(&failure, true));
         assert_eq!(document["status"], 422);
         assert_eq!(document["problems"][0]["loc"][0], "size");
@@ -369,10 +278,7 @@ mod tests {
     fn last_words_are_a_whole_response() {
         let words = String::from_utf8(Problem::too_many_connections().last_words()).expect("text");
         let (head, body) = words.split_once("\r\n\r\n").expect("head and body");
-        assert!(
-            head.starts_with("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n"),
-            "{head}"
-        );
+        assert!(head.starts_with("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n"), "{head}");
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
     }
 }

@@ -54,6 +54,7 @@ pub(super) struct Effects {
 
 pub(super) enum Told {
     Chunk(Payload),
+    Credit(u32),
     Finish(Outcome),
     Begun,
     Admitted,
@@ -63,7 +64,7 @@ pub(super) enum Told {
 pub(super) enum Incoming {
     Finished { id: WorkId, run_ns: u64, outcome: Outcome },
     Chunk { id: WorkId, payload: Payload },
-    Credit,
+    Credit { id: WorkId, count: u32 },
     Begun { id: WorkId },
     Ready(String),
     StartFailed(String),
@@ -87,7 +88,7 @@ impl Incoming {
             },
             Kind::Chunk => Incoming::Chunk { id: frame.head.id, payload: received.payload()? },
             Kind::Begun => Incoming::Begun { id: frame.head.id },
-            Kind::Credit => Incoming::Credit,
+            Kind::Credit => Incoming::Credit { id: frame.head.id, count: frame.credit() },
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
             _ => Incoming::Other,
@@ -103,11 +104,20 @@ impl Core {
             Incoming::Begun { id } => self.tell(id, Told::Begun, effects),
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
-            Incoming::Credit | Incoming::Other => {}
+            Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
+            Incoming::Other => {}
         }
     }
 
-    fn finish(&mut self, key: WorkerKey, id: WorkId, run_ns: u64, outcome: Outcome, now: Instant, effects: &mut Effects) {
+    fn finish(
+        &mut self,
+        key: WorkerKey,
+        id: WorkId,
+        run_ns: u64,
+        outcome: Outcome,
+        now: Instant,
+        effects: &mut Effects,
+    ) {
         if let (Some(peer), Some(entry)) = (self.peers.get_mut(&key), self.machine.body(id)) {
             peer.release(entry.word);
         }

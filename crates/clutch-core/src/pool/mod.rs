@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -26,8 +26,8 @@ use smallvec::SmallVec;
 pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Incoming, Told};
 pub use self::peer::Link;
-pub use self::status::{Health, Stats, Status, WorkerView};
 use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
+pub use self::status::{Health, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::forked;
 use crate::link::{Filled, Inbox, word};
@@ -143,9 +143,8 @@ impl Pool {
     /// Hands in work; its reply is told the answer, exactly once, possibly before this returns.
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
         let request = request_of(&work, block);
-        let id = self.transact(|core, now, actions| {
-            core.machine.submit(request, Entry { work, word: 0 }, now, actions)
-        });
+        let id =
+            self.transact(|core, now, actions| core.machine.submit(request, Entry { work, word: 0 }, now, actions));
         self.wake_for(request.deadline);
         id
     }
@@ -367,6 +366,7 @@ impl Pool {
             match told {
                 Told::Chunk(payload) => reply.chunk(payload),
                 Told::Finish(outcome) => reply.finish(outcome),
+                Told::Credit(count) => reply.credit(count),
                 Told::Begun => reply.begun(),
                 Told::Admitted => reply.admitted(),
             }

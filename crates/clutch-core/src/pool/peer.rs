@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::state::WorkerKey;
 use super::core::{Entry, Function};
+use super::state::WorkerKey;
 use crate::forked;
 use crate::link::{Announced, Board, Inbox, Outbox, word};
 use crate::sys::Poller;
@@ -100,8 +100,7 @@ impl Peer {
         entry.word = word;
         self.link.board.set(word, word::SENT);
         let work = &entry.work;
-        let timeout_us =
-            work.deadline.map_or(NO_TIMEOUT, |at| at.saturating_duration_since(now).as_micros() as u64);
+        let timeout_us = work.deadline.map_or(NO_TIMEOUT, |at| at.saturating_duration_since(now).as_micros() as u64);
         let fields = CallFields { word, function: work.function, timeout_us };
         let input = if work.has_input { flag::HAS_INPUT } else { 0 };
         let single = if work.one_value { flag::ONE_VALUE } else { 0 };

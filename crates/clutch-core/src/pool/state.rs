@@ -4,8 +4,8 @@
 //! once; a worker never has more begun than it has slots; nothing past its deadline is sent; the queue keeps its bound;
 //! no slot stays idle while work waits. `T` is what the driver keeps with each piece of work.
 
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -101,20 +101,42 @@ pub enum Action<T> {
 
 #[derive(Debug)]
 pub enum Event {
-    Taken { worker: WorkerKey, id: WorkId, taken: bool },
-    Cancel { id: WorkId },
+    Taken {
+        worker: WorkerKey,
+        id: WorkId,
+        taken: bool,
+    },
+    Cancel {
+        id: WorkId,
+    },
     /// Everything that has not begun.
     CancelWaiting,
     /// Nobody waits for it any more, wherever it is.
-    Abandon { id: WorkId },
-    WorkerReady { worker: WorkerKey, slots: usize, words: usize, calls_max: Option<u64> },
+    Abandon {
+        id: WorkId,
+    },
+    WorkerReady {
+        worker: WorkerKey,
+        slots: usize,
+        words: usize,
+        calls_max: Option<u64>,
+    },
     /// Stopped by a signal: gets nothing, gives back what has not begun.
-    WorkerHeld { worker: WorkerKey },
-    WorkerResumed { worker: WorkerKey },
+    WorkerHeld {
+        worker: WorkerKey,
+    },
+    WorkerResumed {
+        worker: WorkerKey,
+    },
     /// Gets nothing any more.
-    WorkerDraining { worker: WorkerKey },
+    WorkerDraining {
+        worker: WorkerKey,
+    },
     /// `begun`: what had started in it.
-    WorkerGone { worker: WorkerKey, begun: Vec<WorkId> },
+    WorkerGone {
+        worker: WorkerKey,
+        begun: Vec<WorkId>,
+    },
     /// No more submissions.
     Close,
     /// No worker can start: what waits is answered.

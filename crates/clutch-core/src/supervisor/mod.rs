@@ -199,7 +199,12 @@ impl Driver {
             Action::Fork { worker, nr } => return self.fork(worker, nr).err(),
             Action::Admit { worker, calls } => {
                 self.pool.worker_ready(worker, self.tool_slots, calls);
-                self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady { pool, nr, generation, pid });
+                self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady {
+                    pool,
+                    nr,
+                    generation,
+                    pid,
+                });
             }
             Action::Hold { worker, held } => self.hold(worker, held),
             Action::Drain { worker, reason } => {
@@ -227,7 +232,10 @@ impl Driver {
             old.end();
         }
         let failed = |error: io::Error| {
-            Event::ZygoteFailed(format!("cannot start {} for pool '{}': {error}", self.pool.config.python, self.pool.config.name))
+            Event::ZygoteFailed(format!(
+                "cannot start {} for pool '{}': {error}",
+                self.pool.config.python, self.pool.config.name
+            ))
         };
         let zygote = Zygote::start(&self.pool.config, generation).map_err(failed)?;
         let pid = zygote.pid;
@@ -315,7 +323,9 @@ impl Driver {
         self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
         let message = reason.clone();
         let failure = match loaded {
-            true => Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output: String::new() },
+            true => {
+                Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output: String::new() }
+            }
             false => Failure::Config { message },
         };
         self.pool.set_failing(Some(failure));
@@ -374,6 +384,7 @@ fn view(worker: &Worker) -> WorkerView {
 /// What a worker that could not start says.
 fn reason_of(json: &str) -> String {
     let parsed: Result<serde_json::Value, _> = serde_json::from_str(json);
-    let reason = parsed.ok().and_then(|value| value.get("reason").and_then(|reason| reason.as_str().map(str::to_owned)));
+    let reason =
+        parsed.ok().and_then(|value| value.get("reason").and_then(|reason| reason.as_str().map(str::to_owned)));
     reason.unwrap_or_else(|| json.to_owned())
 }

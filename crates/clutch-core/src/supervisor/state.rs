@@ -59,7 +59,9 @@ pub struct Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Zygote {
     Absent,
-    Loading { since: Instant },
+    Loading {
+        since: Instant,
+    },
     Up,
     /// Told to end.
     Ending,
@@ -71,16 +73,40 @@ pub enum Event {
     /// Loading failed; the reason is the user's to mend.
     ZygoteFailed(String),
     ZygoteGone(String),
-    Forked { worker: WorkerKey, pid: i32 },
-    ForkFailed { worker: WorkerKey, reason: String },
-    WorkerReady { worker: WorkerKey },
-    StartFailed { worker: WorkerKey, reason: String },
-    Fate { worker: WorkerKey, fate: Fate },
-    LinkEnded { worker: WorkerKey },
-    Worn { worker: WorkerKey },
-    Drained { worker: WorkerKey },
-    Overdue { worker: WorkerKey },
-    Stop { grace: Duration },
+    Forked {
+        worker: WorkerKey,
+        pid: i32,
+    },
+    ForkFailed {
+        worker: WorkerKey,
+        reason: String,
+    },
+    WorkerReady {
+        worker: WorkerKey,
+    },
+    StartFailed {
+        worker: WorkerKey,
+        reason: String,
+    },
+    Fate {
+        worker: WorkerKey,
+        fate: Fate,
+    },
+    LinkEnded {
+        worker: WorkerKey,
+    },
+    Worn {
+        worker: WorkerKey,
+    },
+    Drained {
+        worker: WorkerKey,
+    },
+    Overdue {
+        worker: WorkerKey,
+    },
+    Stop {
+        grace: Duration,
+    },
     /// The closed pool has no work left.
     Empty,
     Tick,
@@ -88,21 +114,46 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    StartZygote { generation: u32 },
+    StartZygote {
+        generation: u32,
+    },
     KillZygote,
-    Fork { worker: WorkerKey, nr: u32 },
+    Fork {
+        worker: WorkerKey,
+        nr: u32,
+    },
     /// Its slots take work from now on.
-    Admit { worker: WorkerKey, calls: Option<u64> },
-    Hold { worker: WorkerKey, held: bool },
+    Admit {
+        worker: WorkerKey,
+        calls: Option<u64>,
+    },
+    Hold {
+        worker: WorkerKey,
+        held: bool,
+    },
     /// Gets no more work.
-    Drain { worker: WorkerKey, reason: &'static str },
+    Drain {
+        worker: WorkerKey,
+        reason: &'static str,
+    },
     /// Has nothing left: told to end.
-    End { worker: WorkerKey },
-    Kill { worker: WorkerKey },
+    End {
+        worker: WorkerKey,
+    },
+    Kill {
+        worker: WorkerKey,
+    },
     /// Its work is answered; `fate` none: nobody could tell.
-    Gone { worker: WorkerKey, fate: Option<Fate>, record: Box<WorkerRecord> },
+    Gone {
+        worker: WorkerKey,
+        fate: Option<Fate>,
+        record: Box<WorkerRecord>,
+    },
     /// No worker can be had; `loaded`: the image is there, it is the workers that do not start.
-    Failing { reason: String, loaded: bool },
+    Failing {
+        reason: String,
+        loaded: bool,
+    },
     RefuseWaiting,
     Closed,
 }

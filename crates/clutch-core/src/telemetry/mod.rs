@@ -2,8 +2,6 @@
 //!
 //! Test signals, logs and metrics derive from it. Emitting without subscribers costs one atomic load.
 
-pub mod metrics;
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -258,7 +258,8 @@ impl World {
             }
             Action::Answer { id, verdict, body } => self.tell(id, verdict, body),
             Action::Admitted { id } => {
-                let priority = self.works.get(&id).map_or_else(|| self.newest_priority(id), |known| known.request.priority);
+                let priority =
+                    self.works.get(&id).map_or_else(|| self.newest_priority(id), |known| known.request.priority);
                 self.lines.entry(priority).or_default().push_back(id);
             }
             Action::Overdue { worker, id } => self.overdue(worker, id, out),
@@ -356,7 +357,10 @@ impl World {
     fn tell(&mut self, id: WorkId, verdict: Verdict, body: u64) {
         if verdict == Verdict::Expired(Where::Queue) {
             let request = self.works.get(&id).map(|known| known.request);
-            assert!(request.is_none_or(|request| request.deadline.is_some_and(|deadline| deadline <= self.now)), "too early");
+            assert!(
+                request.is_none_or(|request| request.deadline.is_some_and(|deadline| deadline <= self.now)),
+                "too early"
+            );
         }
         let runs = self.workers.values_mut().filter_map(|worker| worker.word(id).copied()).next();
         assert_eq!(runs, None, "{verdict:?} was said of work that is on a link");
@@ -443,7 +447,8 @@ impl World {
         if self.queued() + self.machine.counts().lobby > 0 {
             self.worker(4, None);
         }
-        while let Some(worker) = self.workers.iter().find(|(_, worker)| !worker.frames.is_empty()).map(|(key, _)| *key) {
+        while let Some(worker) = self.workers.iter().find(|(_, worker)| !worker.frames.is_empty()).map(|(key, _)| *key)
+        {
             while self.begin(worker).is_some() {}
             let begun = self.workers[&worker].frames.iter().find(|(_, word)| *word != Word::Sent).map(|(id, _)| *id);
             self.finish(worker, begun.expect("a slot that runs"), Duration::from_micros(50));

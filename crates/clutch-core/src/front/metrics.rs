@@ -21,48 +21,22 @@ type Reading = fn(&Stats) -> u64;
 
 const GAUGES: [(&str, &str, Reading); 6] = [
     ("queued", "Work that waits in the queue", |stats| stats.queued as u64),
-    ("lobby", "Submissions that wait for room in the queue", |stats| {
-        stats.lobby as u64
-    }),
-    ("sent", "Work on the links of workers, begun or sent ahead", |stats| {
-        stats.sent as u64
-    }),
+    ("lobby", "Submissions that wait for room in the queue", |stats| stats.lobby as u64),
+    ("sent", "Work on the links of workers, begun or sent ahead", |stats| stats.sent as u64),
     ("slots", "Slots of workers that take work", |stats| stats.slots as u64),
-    ("workers_target", "Workers that there should be", |stats| {
-        stats.target as u64
-    }),
-    (
-        "generation",
-        "Number of the zygote image that new workers come from",
-        |stats| u64::from(stats.generation),
-    ),
+    ("workers_target", "Workers that there should be", |stats| stats.target as u64),
+    ("generation", "Number of the zygote image that new workers come from", |stats| u64::from(stats.generation)),
 ];
 
 const COUNTERS: [(&str, &str, Reading); 3] = [
-    ("done", "Work that a worker answered, failures included", |stats| {
-        stats.done
-    }),
-    (
-        "failed",
-        "Work that failed: raised, not encoded, bad arguments, worker lost",
-        |stats| stats.failed,
-    ),
-    (
-        "restarts",
-        "Workers that were started in the place of another",
-        |stats| stats.restarts,
-    ),
+    ("done", "Work that a worker answered, failures included", |stats| stats.done),
+    ("failed", "Work that failed: raised, not encoded, bad arguments, worker lost", |stats| stats.failed),
+    ("restarts", "Workers that were started in the place of another", |stats| stats.restarts),
 ];
 
 const WORKER_STATES: [&str; 3] = ["starting", "ready", "draining"];
 
-const HEALTHS: [Health; 5] = [
-    Health::Starting,
-    Health::Ready,
-    Health::Failing,
-    Health::Draining,
-    Health::Closed,
-];
+const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, Health::Draining, Health::Closed];
 
 /// All figures of all pools.
 pub fn render(pools: &[Stats]) -> String {
@@ -102,11 +76,7 @@ fn render_workers(registry: &mut Registry, pools: &[Stats]) {
 }
 
 fn render_states(registry: &mut Registry, pools: &[Stats]) {
-    let family = gauges(
-        registry,
-        "state",
-        "1 for the state that the pool is in, 0 for the others",
-    );
+    let family = gauges(registry, "state", "1 for the state that the pool is in, 0 for the others");
     for stats in pools {
         for health in &HEALTHS {
             let labels = with(stats, "state", state_name(health));
@@ -132,9 +102,7 @@ fn gauges(registry: &mut Registry, name: &str, help: &str) -> Family<Labels, Gau
 }
 
 fn set(family: &Family<Labels, Gauge>, labels: Labels, value: u64) {
-    family
-        .get_or_create(&labels)
-        .set(i64::try_from(value).unwrap_or(i64::MAX));
+    family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
 }
 
 fn of(stats: &Stats) -> Labels {
