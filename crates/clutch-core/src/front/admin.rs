@@ -15,7 +15,6 @@ use super::door::Door;
 
 use super::listen::{Address, HeadLimits, Stream, serve_http1};
 use super::metrics;
-use super::metrics;
 use super::problem::Problem;
 use super::{Front, Pools};
 use crate::config::AdminConfig;
