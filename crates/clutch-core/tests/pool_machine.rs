@@ -4,7 +4,7 @@ mod model;
 
 use std::time::{Duration, Instant};
 
-use clutch_core::pool::state::{Limits, Machine, Request, WorkerKey};
+use clutch_core::pool::state::{AHEAD_MAX, Action, Event, Limits, Machine, Request, WorkerKey};
 use clutch_core::work::WorkId;
 use model::{Word, World, request};
 use proptest::prelude::*;
@@ -20,6 +20,8 @@ enum Happening {
     Abandon(usize),
     CancelWaiting,
     Pass { us: u64 },
+    /// Time passes and the machine is not told.
+    Slip { us: u64 },
     Ready { slots: usize, calls_max: Option<u64> },
     Hold(usize),
     Resume(usize),
@@ -57,6 +59,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         5 => (0usize..64).prop_map(Happening::Abandon),
         1 => Just(Happening::CancelWaiting),
         10 => prop_oneof![1u64..500, 1000u64..5000].prop_map(|us| Happening::Pass { us }),
+        5 => prop_oneof![1u64..500, 1000u64..5000].prop_map(|us| Happening::Slip { us }),
         6 => (1usize..4, prop_oneof![3 => Just(None), 1 => (1u64..8).prop_map(Some)])
             .prop_map(|(slots, calls_max)| Happening::Ready { slots, calls_max }),
         3 => pick.clone().prop_map(Happening::Hold),
@@ -92,12 +95,13 @@ fn happen(world: &mut World, happening: Happening) {
             world.submit(Request { function, priority, deadline, block, retry });
         }
         Happening::Cancel(pick) => pick_work(world, pick).into_iter().for_each(|id| world.cancel(id)),
-        Happening::Abandon(pick) => {
-            pick_work(world, pick).into_iter().for_each(|id| world.on(clutch_core::pool::state::Event::Abandon { id }))
-        }
+        Happening::Abandon(pick) => pick_work(world, pick).into_iter().for_each(|id| world.on(Event::Abandon { id })),
         Happening::CancelWaiting => world.cancel_waiting(),
         Happening::Pass { us } => world.pass(Duration::from_micros(us)),
-        Happening::Ready { slots, calls_max } if world.workers.len() < 6 => drop(world.worker(slots, calls_max)),
+        Happening::Slip { us } => world.now += Duration::from_micros(us),
+        Happening::Ready { slots, calls_max } if world.workers.len() < 6 => {
+            world.worker(slots, calls_max);
+        }
         Happening::Ready { .. } => {}
         Happening::Racy(racy) => world.racy = racy,
         Happening::Close => world.close(),
@@ -119,7 +123,9 @@ fn happen(world: &mut World, happening: Happening) {
 
 fn happen_to(world: &mut World, worker: WorkerKey, happening: &Happening) {
     match happening {
-        Happening::Begin(_) => drop(world.begin(worker)),
+        Happening::Begin(_) => {
+            world.begin(worker);
+        }
         Happening::Finish { pick, run_us } => {
             let begun: Vec<WorkId> = world.workers[&worker]
                 .frames
@@ -162,4 +168,264 @@ proptest! {
         }
         world.finish_all();
     }
+}
+
+// ---- single rules, one scene each
+
+/// Teaches the machine that function 0 is short.
+fn with_short_function(world: &mut World, worker: WorkerKey) {
+    for _ in 0..20 {
+        world.submit(request(0));
+        let id = world.begin(worker).expect("sent at once");
+        world.finish(worker, id, Duration::from_micros(2));
+    }
+}
+
+#[test]
+fn failure_20_first_in_first_out_and_never_more_begun_than_slots() {
+    let mut world = World::new(Limits::default());
+    let ids: Vec<WorkId> = (0..10).map(|_| world.submit(request(1))).collect();
+    let worker = world.worker(3, None);
+    let sent: Vec<WorkId> = world.machine.sent(worker).collect();
+    assert_eq!(sent, ids[..3], "long or unknown work is never sent ahead");
+    for id in &ids {
+        assert_eq!(world.begin(worker), Some(*id));
+        world.finish(worker, *id, Duration::from_millis(5));
+    }
+    world.finish_all();
+}
+
+#[test]
+fn failure_24_work_sent_ahead_of_a_stuck_call_runs_elsewhere() {
+    let mut world = World::new(Limits::default());
+    let stuck = world.worker(1, None);
+    with_short_function(&mut world, stuck);
+    let ids: Vec<WorkId> = (0..30).map(|_| world.submit(request(0))).collect();
+    assert_eq!(world.begin(stuck), Some(ids[0]));
+    assert!(world.workers[&stuck].frames.len() > 10, "short work is sent ahead of a busy slot");
+    let other = world.worker(1, None);
+    assert_eq!(world.begin(other), Some(ids[1]), "the oldest first, at once");
+    for (at, id) in ids[1..].iter().enumerate() {
+        world.finish(other, *id, Duration::from_micros(2));
+        world.pass(Duration::from_micros(100));
+        let next = ids.get(at + 2).copied();
+        assert_eq!(world.begin(other), next, "everything but the stuck call runs elsewhere");
+    }
+    assert_eq!(world.workers[&stuck].frames.len(), 1);
+    world.finish_all();
+}
+
+#[test]
+fn failure_24_a_worker_that_makes_no_progress_gives_back_what_it_has_not_begun() {
+    let mut world = World::new(Limits::default());
+    let stuck = world.worker(1, None);
+    with_short_function(&mut world, stuck);
+    let ids: Vec<WorkId> = (0..10).map(|_| world.submit(request(0))).collect();
+    assert_eq!(world.begin(stuck), Some(ids[0]));
+    world.pass(Duration::from_millis(5));
+    assert_eq!(world.workers[&stuck].frames.len(), 1);
+    assert_eq!(world.queued(), 9);
+    world.submit(request(0));
+    assert_eq!(world.workers[&stuck].frames.len(), 1, "nothing more is sent to it");
+    world.finish_all();
+}
+
+#[test]
+fn what_is_sent_ahead_is_bounded() {
+    let mut world = World::new(Limits::default());
+    let worker = world.worker(2, None);
+    with_short_function(&mut world, worker);
+    for _ in 0..1000 {
+        world.submit(request(0));
+    }
+    assert!(world.workers[&worker].frames.len() <= 2 + 2 * AHEAD_MAX);
+    world.finish_all();
+}
+
+#[test]
+fn failure_26_a_worker_that_dies_fails_what_it_had_begun_and_nothing_else() {
+    let mut world = World::new(Limits::default());
+    let dying = world.worker(4, None);
+    with_short_function(&mut world, dying);
+    let ids: Vec<WorkId> = (0..20).map(|_| world.submit(request(0))).collect();
+    let begun: Vec<WorkId> = (0..4).filter_map(|_| world.begin(dying)).collect();
+    assert_eq!(begun, ids[..4]);
+    world.gone(dying);
+    let failed: Vec<WorkId> = ids.iter().copied().filter(|id| world.works[id].answers == 1).collect();
+    assert_eq!(failed, begun);
+    world.finish_all();
+}
+
+// ---- counted
+
+/// Small numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// One worker with one slot, and one piece of work whose deadline is now or never.
+struct Race {
+    machine: Machine<()>,
+    out: Vec<Action<()>>,
+    now: Instant,
+    answers: u64,
+    /// Whether the work is on the link, and whether the worker has begun it.
+    sent: Option<bool>,
+}
+
+impl Race {
+    fn new() -> Race {
+        let (mut machine, mut out, now) = (Machine::new(Limits::default()), Vec::new(), Instant::now());
+        machine.on(Event::WorkerReady { worker: 0, slots: 1, words: 64, calls_max: None }, now, &mut out);
+        Race { machine, out, now, answers: 0, sent: None }
+    }
+
+    fn submit(&mut self) -> WorkId {
+        let deadline = Some(self.now + Duration::from_micros(10));
+        let request = Request { deadline, ..request(0) };
+        self.machine.submit(request, (), self.now, &mut self.out)
+    }
+
+    fn happen(&mut self, id: WorkId, what: u64) {
+        match what {
+            0 => self.now += Duration::from_micros(4),
+            1 => self.machine.tick(self.now, &mut self.out),
+            2 if self.sent == Some(false) => self.sent = Some(true),
+            3 if self.sent == Some(true) => self.finish(id),
+            4 => self.machine.on(Event::Cancel { id }, self.now, &mut self.out),
+            _ => {}
+        }
+        self.settle();
+    }
+
+    fn finish(&mut self, id: WorkId) {
+        self.sent = None;
+        self.answers += u64::from(self.machine.finished(0, id, 1_000_000, self.now).is_some());
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..100 {
+            self.machine.settle(self.now, &mut self.out);
+            if self.out.is_empty() {
+                return;
+            }
+            for action in std::mem::take(&mut self.out) {
+                self.act(action);
+            }
+        }
+        panic!("the machine never settles");
+    }
+
+    fn act(&mut self, action: Action<()>) {
+        match action {
+            Action::Send { id, .. } => {
+                let deadline = self.machine.request(id).and_then(|request| request.deadline);
+                assert!(deadline.is_some_and(|at| at > self.now), "started past its deadline");
+                self.sent = Some(false);
+            }
+            Action::Take { id, .. } => {
+                let taken = self.take();
+                self.machine.on(Event::Taken { worker: 0, id, taken }, self.now, &mut self.out);
+                self.machine.on(Event::Cancel { id }, self.now, &mut self.out);
+            }
+            Action::Overdue { id, .. } if self.take() => {
+                self.machine.on(Event::Taken { worker: 0, id, taken: true }, self.now, &mut self.out);
+                self.machine.expire(id, &mut self.out);
+            }
+            Action::Overdue { id, .. } => self.answers += u64::from(self.machine.answer_running(id).is_some()),
+            Action::Answer { .. } => self.answers += 1,
+            _ => {}
+        }
+    }
+
+    /// The dispatcher's half of the compare-and-swap.
+    fn take(&mut self) -> bool {
+        let taken = self.sent == Some(false);
+        if taken {
+            self.sent = None;
+        }
+        taken
+    }
+}
+
+#[test]
+fn failure_18_a_million_races_between_deadline_and_dispatch_have_one_answer_each() {
+    let (mut race, mut dice) = (Race::new(), Dice(0x9e37_79b9_7f4a_7c15));
+    for round in 1..=1_000_000 {
+        let id = race.submit();
+        for _ in 0..6 {
+            race.happen(id, dice.roll(5));
+        }
+        race.now += Duration::from_micros(20);
+        race.happen(id, 1);
+        race.happen(id, 3);
+        assert_eq!(race.answers, round, "each submission has exactly one answer");
+    }
+    assert!(race.machine.is_empty());
+}
+
+/// How much the machine holds, as the length of its description.
+fn held(machine: &Machine<()>) -> usize {
+    format!("{machine:?}").len()
+}
+
+/// Submits and cancels, with some that stay.
+fn churn(machine: &mut Machine<()>, rounds: usize, now: Instant) {
+    let mut out = Vec::new();
+    for round in 0..rounds {
+        let deadline = Some(now + Duration::from_secs(round as u64 % 100));
+        let id = machine.submit(Request { deadline, ..request(0) }, (), now - Duration::from_secs(1), &mut out);
+        machine.on(Event::Cancel { id }, now, &mut out);
+        out.clear();
+    }
+}
+
+#[test]
+fn failure_21_memory_is_flat_after_a_million_cancels() {
+    let now = Instant::now() + Duration::from_secs(10);
+    let waiting = Limits { queue: Some(20), block: true };
+    for (limits, kept) in [(Limits::default(), 10), (waiting, 30)] {
+        let (mut machine, mut out) = (Machine::new(limits), Vec::new());
+        for _ in 0..kept {
+            machine.submit(request(0), (), now, &mut out);
+        }
+        churn(&mut machine, 10_000, now);
+        let before = held(&machine);
+        churn(&mut machine, 1_000_000, now);
+        let after = held(&machine);
+        assert!(after < before + 8000, "{before} before, {after} after");
+        let counts = machine.counts();
+        assert_eq!(counts.queued + counts.lobby, kept, "what was not cancelled still waits");
+    }
+}
+
+#[test]
+fn failure_21_a_submit_takes_the_same_steps_with_10_or_10_000_queued() {
+    let steps = |queued: usize| {
+        let mut world = World::new(Limits::default());
+        world.worker(1, None);
+        for _ in 0..queued {
+            world.machine.submit(request(0), 0, world.now, &mut Vec::new());
+        }
+        let (now, mut out) = (world.now, Vec::new());
+        world.machine.settle(now, &mut out);
+        let before = held_entries(&world.machine);
+        let settled = out.len();
+        world.machine.submit(request(0), 0, now, &mut out);
+        world.machine.settle(now, &mut out);
+        (out.len() - settled, held_entries(&world.machine) - before)
+    };
+    assert_eq!(steps(10), steps(10_000));
+}
+
+fn held_entries(machine: &Machine<u64>) -> usize {
+    let counts = machine.counts();
+    counts.queued + counts.lobby + counts.sent
 }

@@ -78,6 +78,8 @@ pub struct Known {
     pub request: Request,
     pub answers: u32,
     pub sends: u32,
+    /// Workers that died while they ran it.
+    pub deaths: u32,
 }
 
 /// The machine, its workers, and all that happened.
@@ -92,7 +94,7 @@ pub struct World {
     pub failing: bool,
     /// Whether a worker starts what it can just before an attempt to take it back.
     pub racy: bool,
-    /// By priority, what was admitted and never sent, in order.
+    /// By priority, what waits to be sent, in order.
     lines: BTreeMap<i8, VecDeque<WorkId>>,
     next_worker: WorkerKey,
     next_body: u64,
@@ -127,7 +129,10 @@ impl World {
         let crowded = self.free_slots() == 0 && self.limits.queue.is_some_and(|most| self.queued() >= most);
         let id = self.machine.submit(request, body, self.now, &mut out);
         self.bodies.insert(body, id);
-        assert!(self.works.insert(id, Known { request, answers: 0, sends: 0 }).is_none(), "an id was given twice");
+        assert!(
+            self.works.insert(id, Known { request, answers: 0, sends: 0, deaths: 0 }).is_none(),
+            "an id was given twice"
+        );
         let admitted = out.iter().any(|action| matches!(action, Action::Admitted { .. }));
         assert!(!(crowded && admitted), "admitted to a queue that is full");
         self.run(out);
@@ -201,7 +206,15 @@ impl World {
 
     pub fn gone(&mut self, worker: WorkerKey) {
         let known = self.workers.remove(&worker).expect("a worker");
-        let begun = known.frames.iter().filter(|(_, word)| *word == Word::Begun).map(|(id, _)| *id).collect();
+        let begun: Vec<WorkId> =
+            known.frames.iter().filter(|(_, word)| *word == Word::Begun).map(|(id, _)| *id).collect();
+        for (id, word) in known.frames {
+            let retried = word == Word::Begun && self.works[&id].deaths < self.works[&id].request.retry;
+            if word == Word::Sent || retried {
+                self.comes_back(id);
+            }
+            self.works.get_mut(&id).expect("known work").deaths += u32::from(word == Word::Begun);
+        }
         self.on(Event::WorkerGone { worker, begun });
     }
 
@@ -278,7 +291,6 @@ impl World {
         let known = self.works.get_mut(&id).expect("known work");
         known.sends += 1;
         let request = known.request;
-        let first = known.sends == 1;
         assert_eq!(known.answers, 0, "answered work was sent");
         assert!(request.deadline.is_none_or(|deadline| deadline > self.now), "sent past its deadline");
         let to = self.workers.get_mut(&worker).expect("sent to a worker that is gone");
@@ -286,18 +298,24 @@ impl World {
         to.calls += 1;
         to.frames.push((id, Word::Sent));
         assert!(to.frames.len() <= WORDS - to.slots, "more frames than the board has words");
-        if first {
-            self.leaves_line(id, request.priority);
-        }
+        self.leaves_line(id, request.priority);
     }
 
-    /// First in, first out among equal priorities; larger priorities before.
+    /// First in, first out among equal priorities, also for what came back; larger priorities before.
     fn leaves_line(&mut self, id: WorkId, priority: i8) {
         for (above, line) in self.lines.range(priority + 1..) {
             assert!(line.is_empty(), "priority {priority} went before {above}");
         }
         let line = self.lines.get_mut(&priority).expect("a line");
         assert_eq!(line.pop_front(), Some(id), "not first in, first out");
+    }
+
+    /// Work that came back from a worker waits where it did before.
+    fn comes_back(&mut self, id: WorkId) {
+        let priority = self.works[&id].request.priority;
+        let line = self.lines.entry(priority).or_default();
+        let at = line.iter().take_while(|waiting| **waiting < id).count();
+        line.insert(at, id);
     }
 
     /// An attempt to claim a word back.
@@ -311,6 +329,7 @@ impl World {
         if taken {
             from.forget(id);
             from.calls -= 1;
+            self.comes_back(id);
         }
         taken
     }
