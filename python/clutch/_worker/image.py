@@ -36,6 +36,7 @@ class Image:
         self.launch = launch
         self.options: dict[str, Any] = launch["launch"]
         self.shape: dict[str, Any] = launch["shape"]
+        self.imported = False
         self.module: types.ModuleType | None = None
         self.found: Any = None
         self.instance: Any = None
@@ -63,6 +64,7 @@ class Image:
 
     def import_target(self) -> None:
         """Imports `__main__`'s script and the target, and notes what that did to the process."""
+        self.imported = True
         threads, sockets = native_threads(), open_sockets()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
@@ -133,7 +135,7 @@ class Image:
 
     def start(self) -> None:
         """Makes the instance of a class target and runs the hooks."""
-        if self.module is None and self.options.get("target"):
+        if not self.imported:
             self.import_target()
         self.instance = self.found() if isinstance(self.found, type) else self.found
         tools = self.tools(self.instance)

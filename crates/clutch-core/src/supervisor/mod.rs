@@ -302,6 +302,8 @@ impl Driver {
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
         let failure = self.lost(fate, record, output);
         let cause = failure.to_string();
+        // Whoever learns of the death finds it in the stats too.
+        self.publish();
         self.pool.worker_gone(worker, failure);
         let (nr, pid) = (record.nr, record.pid);
         self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause });
