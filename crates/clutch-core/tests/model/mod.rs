@@ -349,6 +349,7 @@ impl World {
     fn overdue(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<u64>>) {
         assert!(self.works[&id].request.deadline.is_some_and(|deadline| deadline <= self.now), "not overdue");
         if self.take(worker, id) {
+            self.never_sent_again(id);
             self.machine.on(Event::Taken { worker, id, taken: true }, self.now, out);
             self.machine.expire(id, out);
         } else if let Some(body) = self.machine.answer_running(id) {
@@ -359,6 +360,7 @@ impl World {
 
     fn abandoned(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<u64>>) {
         if self.take(worker, id) {
+            self.never_sent_again(id);
             self.machine.on(Event::Taken { worker, id, taken: true }, self.now, out);
             self.machine.on(Event::Abandon { id }, self.now, out);
         } else if let Some(body) = self.machine.answer_running(id) {
@@ -392,7 +394,11 @@ impl World {
         let known = self.works.get_mut(&id).expect("known work");
         known.answers += 1;
         assert_eq!(known.answers, 1, "answered twice");
-        let priority = known.request.priority;
+        self.never_sent_again(id);
+    }
+
+    fn never_sent_again(&mut self, id: WorkId) {
+        let priority = self.works[&id].request.priority;
         if let Some(line) = self.lines.get_mut(&priority) {
             line.retain(|waiting| *waiting != id);
         }
