@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import pickle
 import traceback
+import types
 
 from clutch.errors import BadArguments, NoSuchTool
 
 MESSAGE_CHARACTERS_MAX = 64_000
 TRACEBACK_CHARACTERS_MAX = 256_000
 PICKLE_BYTES_MAX = 1_000_000
+
+CARRIERS = ("/clutch/_worker/", "/asyncio/", "/concurrent/futures/")
+"""Files of the frames between a worker's loop and the user's code."""
 
 Description = tuple[str, str, str, str, bytes]
 """Kind, type name, message, traceback (of `bad_arguments`: the problems as JSON), pickled exception or nothing."""
@@ -44,18 +48,18 @@ def message_of(error: BaseException) -> str:
 
 def traceback_of(error: BaseException) -> str:
     try:
-        lines = traceback.format_exception(type(error), error, outer_frame(error))
+        lines = traceback.format_exception(type(error), error, users_frames(error))
         return "".join(lines)[-TRACEBACK_CHARACTERS_MAX:]
     except Exception as second:
         return f"<its traceback cannot be printed: {type(second).__name__}>\n"
 
 
-def outer_frame(error: BaseException):
-    """The traceback without Clutch's own frames at its top."""
+def users_frames(error: BaseException) -> types.TracebackType | None:
+    """The traceback from the user's own first line on, without what led there."""
     frames = error.__traceback__
-    while frames is not None and "/clutch/_worker/" in frames.tb_frame.f_code.co_filename:
+    while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in CARRIERS):
         frames = frames.tb_next
-    return frames
+    return frames or error.__traceback__
 
 
 def pickled(error: BaseException) -> bytes:
