@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
@@ -57,13 +57,18 @@ struct Writing {
 #[derive(Debug, Default)]
 pub struct Outbox {
     pending: Mutex<Pending>,
+    /// Whether there may be something in `pending`: saves its lock where there is nothing.
+    waiting: AtomicBool,
     writing: Mutex<Writing>,
 }
 
 impl Outbox {
     /// Adds frames; a later [`Outbox::flush`] writes them.
     pub fn push<R>(&self, add: impl FnOnce(&mut Pending) -> R) -> R {
-        add(&mut self.pending.lock())
+        let mut pending = self.pending.lock();
+        let result = add(&mut pending);
+        self.waiting.store(true, Ordering::SeqCst);
+        result
     }
 
     pub fn is_empty(&self) -> bool {
@@ -75,6 +80,7 @@ impl Outbox {
         loop {
             let Some(mut writing) = self.writing.try_lock() else { return Ok(Flushed::All) };
             if writing.is_done() {
+                self.waiting.store(false, Ordering::SeqCst);
                 writing.refill(&self.pending);
             }
             while !writing.is_done() {
@@ -87,7 +93,7 @@ impl Outbox {
             }
             drop(writing);
             // A push after the refill found the socket taken: it is ours to write.
-            if self.pending.lock().bytes.is_empty() {
+            if !self.waiting.load(Ordering::SeqCst) {
                 return Ok(Flushed::All);
             }
         }

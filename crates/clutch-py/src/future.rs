@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clutch_core::pool::{Answer, Part, Pool};
 use clutch_core::sys;
-use clutch_core::work::{Codec, Outcome, Payload, WorkId};
+use clutch_core::work::{Codec, Outcome, Payload, Refusal, WorkId};
 use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
@@ -336,6 +336,8 @@ impl StreamCore {
                 py.detach(|| self.give_credit(pool, answer.id()));
                 codec::decode(py, &payload).map(Some).map_err(|error| unreadable(py, error))
             }
+            // Closed by us: the end of the values, as of a closed generator.
+            Part::End(Outcome::Refused(Refusal::Cancelled)) => Ok(None),
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(crate::errors::clutch_error(
                 py,
                 "BadArguments",

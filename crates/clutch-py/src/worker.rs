@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clutch_core::link::{Announced, Board, Filled, Inbox, word};
@@ -89,7 +89,9 @@ pub struct WorkerLink {
     loop_reads: AtomicBool,
     payload_bytes_max: u64,
     /// Since when the oldest result waits for company.
-    waiting: Mutex<Option<Instant>>,
+    /// In nanoseconds since `born`; 0: none waits.
+    waiting_ns: AtomicU64,
+    born: Instant,
 }
 
 #[pymethods]
@@ -124,7 +126,8 @@ impl WorkerLink {
             resolve,
             loop_reads: AtomicBool::new(false),
             payload_bytes_max,
-            waiting: Mutex::default(),
+            waiting_ns: AtomicU64::new(0),
+            born: Instant::now(),
         })
     }
 
@@ -177,7 +180,7 @@ impl WorkerLink {
 
     /// Writes what waits.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        *self.waiting.lock() = None;
+        self.waiting_ns.store(0, Ordering::Relaxed);
         py.detach(|| self.writer.flush()).map_err(PyErr::from)
     }
 
@@ -215,20 +218,19 @@ impl WorkerLink {
 
     /// Results may wait for those of the calls at hand, but not for long.
     fn keep_company(&self, py: Python<'_>) -> PyResult<()> {
-        let waiting = *self.waiting.lock();
-        match waiting {
-            Some(since) if since.elapsed() > COMPANY => self.flush(py),
-            Some(_) => {
+        match self.waiting_ns.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            since if self.born.elapsed() > COMPANY + Duration::from_nanos(since) => self.flush(py),
+            _ => {
                 self.writer.write_soon();
                 Ok(())
             }
-            None => Ok(()),
         }
     }
 
     /// Reads, or waits for the slot that reads.
     fn wait_for_frames(&self, py: Python<'_>) -> PyResult<()> {
-        *self.waiting.lock() = None;
+        self.waiting_ns.store(0, Ordering::Relaxed);
         let Some(mut inbox) = self.inbox.try_lock() else {
             py.detach(|| self.wait_for_reader());
             return Ok(());
@@ -373,7 +375,9 @@ impl WorkerLink {
         self.put(Head { kind, codec: payload.codec, regions: 0, flags: 0, id }, &fixed, &payload)?;
         // Nobody waits for an abandoned call, so nobody else frees its word.
         self.board.claim(word, word::ABANDONED, word::FREE);
-        self.waiting.lock().get_or_insert(ended);
+        if self.waiting_ns.load(Ordering::Relaxed) == 0 {
+            self.waiting_ns.store((ended - self.born).as_nanos().max(1) as u64, Ordering::Relaxed);
+        }
         Ok(())
     }
 

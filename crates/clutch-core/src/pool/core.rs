@@ -31,7 +31,7 @@ pub(super) struct Entry {
 }
 
 pub(super) struct Core {
-    pub(super) machine: Machine<Entry>,
+    pub(super) machine: Machine<Box<Entry>>,
     pub(super) peers: BTreeMap<WorkerKey, Peer>,
     pub(super) functions: Vec<Function>,
     pub(super) names: HashMap<Vec<u8>, FunctionId>,
@@ -41,7 +41,7 @@ pub(super) struct Core {
     pub(super) done: u64,
     pub(super) failed: u64,
     /// Room for the actions of a transaction, kept from one to the next.
-    pub(super) spare: Vec<Action<Entry>>,
+    pub(super) spare: Vec<Action<Box<Entry>>>,
 }
 
 /// What is done after the core's lock is released.
@@ -139,7 +139,7 @@ impl Core {
     }
 
     /// Carries out actions, and those that follow from them, until there are none.
-    pub(super) fn run(&mut self, pool: &Pool, now: Instant, actions: &mut Vec<Action<Entry>>, effects: &mut Effects) {
+    pub(super) fn run(&mut self, pool: &Pool, now: Instant, actions: &mut Vec<Action<Box<Entry>>>, effects: &mut Effects) {
         loop {
             self.machine.settle(now, actions);
             if actions.is_empty() {
@@ -161,9 +161,9 @@ impl Core {
     fn act(
         &mut self,
         pool: &Pool,
-        action: Action<Entry>,
+        action: Action<Box<Entry>>,
         now: Instant,
-        actions: &mut Vec<Action<Entry>>,
+        actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
         match action {
@@ -199,7 +199,7 @@ impl Core {
         worker: WorkerKey,
         id: WorkId,
         now: Instant,
-        actions: &mut Vec<Action<Entry>>,
+        actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
         let foreign = self.foreign.as_ref().filter(|_| self.machine.body(id).is_some_and(|entry| entry.work.by_value));
@@ -237,7 +237,7 @@ impl Core {
     }
 
     /// Carries out the attempts to take back among the actions, in place.
-    pub(super) fn claim_back(&mut self, actions: &mut Vec<Action<Entry>>, now: Instant) {
+    pub(super) fn claim_back(&mut self, actions: &mut Vec<Action<Box<Entry>>>, now: Instant) {
         for action in std::mem::take(actions) {
             match action {
                 Action::Take { worker, id } => {
@@ -255,7 +255,7 @@ impl Core {
         worker: WorkerKey,
         id: WorkId,
         now: Instant,
-        actions: &mut Vec<Action<Entry>>,
+        actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
         if self.take(worker, id) {
@@ -277,7 +277,7 @@ impl Core {
         worker: WorkerKey,
         id: WorkId,
         now: Instant,
-        actions: &mut Vec<Action<Entry>>,
+        actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
         if self.take(worker, id) {
@@ -325,7 +325,7 @@ impl Core {
     }
 
     /// The link to read for this work, when it went to an otherwise idle worker that nobody reads.
-    pub(super) fn lease(&mut self, id: WorkId, actions: &[Action<Entry>], poller: &Poller) -> Option<Arc<Link>> {
+    pub(super) fn lease(&mut self, id: WorkId, actions: &[Action<Box<Entry>>], poller: &Poller) -> Option<Arc<Link>> {
         let worker = actions.iter().find_map(|action| match action {
             Action::Send { worker, id: sent } if *sent == id => Some(*worker),
             _ => None,

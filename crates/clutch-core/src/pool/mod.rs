@@ -144,7 +144,7 @@ impl Pool {
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
         let request = request_of(&work, block);
         let id =
-            self.transact(|core, now, actions| core.machine.submit(request, Entry { work, word: 0 }, now, actions));
+            self.transact(|core, now, actions| core.machine.submit(request, Box::new(Entry { work, word: 0 }), now, actions));
         self.wake_for(request.deadline);
         id
     }
@@ -276,7 +276,7 @@ impl Pool {
         let request = request_of(&work, block);
         let mut leased = None;
         let id = self.transact(|core, now, actions| {
-            let id = core.machine.submit(request, Entry { work, word: 0 }, now, actions);
+            let id = core.machine.submit(request, Box::new(Entry { work, word: 0 }), now, actions);
             core.machine.settle(now, actions);
             leased = core.lease(id, actions, &self.poller);
             id
@@ -343,7 +343,7 @@ impl Pool {
     // ---- inside
 
     /// One transaction: an event under the lock, then all that follows from it.
-    fn transact<R>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Entry>>) -> R) -> R {
+    fn transact<R>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R) -> R {
         let mut effects = Effects::default();
         let now = Instant::now();
         let result = {

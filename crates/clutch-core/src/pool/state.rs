@@ -328,7 +328,9 @@ impl<T> Machine<T> {
             self.lobby.push_back(id, 0);
         } else {
             self.queue.push_back(id, request.priority);
-            out.push(Action::Admitted { id });
+            if self.limits.block || request.block {
+                out.push(Action::Admitted { id });
+            }
         }
     }
 
@@ -376,6 +378,9 @@ impl<T> Machine<T> {
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        if self.queue.is_empty() && self.lobby.is_empty() && self.ahead == 0 && !self.closed {
+            return;
+        }
         self.leave_lobby(out);
         while self.free_slots > 0 {
             let Some(id) = self.next_queued(now, out) else { break };
