@@ -14,9 +14,9 @@ from benches.harness import Contestant, Report, Scale, Skipped, interleave, more
 if TYPE_CHECKING:
     import clutch
 
-_CALLS = 40
-_LIMIT = 12_000
-_PRIMES_BELOW_LIMIT = 1_438
+_CALLS = 8
+_LIMIT = 40_000
+_PRIMES_BELOW_LIMIT = 4_203
 _ENVIRONMENT = "CLUTCH_TEST_FT_PYTHON"
 _USUAL = Path(__file__).resolve().parents[2] / ".venv-ft"
 
