@@ -1,5 +1,6 @@
 //! The answer of one piece of work as Python holds it: decoded in the thread that asks, told to event loops in batches.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -308,6 +309,8 @@ fn completer() -> PyResult<&'static Completer> {
 pub struct StreamCore {
     held: OnceLock<(Arc<Pool>, Arc<Answer>)>,
     taken: Mutex<u32>,
+    /// The end was told: as of any generator, an error is raised once.
+    ended: AtomicBool,
 }
 
 impl StreamCore {
@@ -336,6 +339,7 @@ impl StreamCore {
                 py.detach(|| self.give_credit(pool, answer.id()));
                 codec::decode(py, &payload).map(Some).map_err(|error| unreadable(py, error))
             }
+            Part::End(_) if self.ended.swap(true, Ordering::AcqRel) => Ok(None),
             // Closed by us: the end of the values, as of a closed generator.
             Part::End(Outcome::Refused(Refusal::Cancelled)) => Ok(None),
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(crate::errors::clutch_error(
@@ -354,7 +358,7 @@ impl StreamCore {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> StreamCore {
-        StreamCore { held: OnceLock::new(), taken: Mutex::new(0) }
+        StreamCore { held: OnceLock::new(), taken: Mutex::new(0), ended: AtomicBool::new(false) }
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
