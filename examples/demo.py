@@ -97,7 +97,9 @@ def _from_python(
     step = progress.add_task("from Python", total=_ROUNDS * len(work) * len(pools))
     cells: dict[tuple[str, str], Cell] = {}
     with ExitStack() as stack:
-        started = {profile: stack.enter_context(Pool("tools", name=profile.pool_name, **profile.options)) for profile in pools}
+        started = {
+            profile: stack.enter_context(Pool("tools", name=profile.pool_name, **profile.options)) for profile in pools
+        }
         for case, _, (profile, pool) in product(work, range(_ROUNDS), started.items()):
             progress.update(step, description=f"from Python: {profile.label}, {case.tool}")
             key = (case.tool, profile.label)
