@@ -112,7 +112,7 @@ class Image:
         module = self.gil_module or "an extension module"
         text = f"importing {module!r} turned the GIL back on: threads of this pool do not run in parallel"
         if policy == "fail":
-            raise LoadError(f'{text}; do without it, or set gil to "warn" or "processes"')
+            raise LoadError(f'{text}; do without it, or set gil_policy to "warn" or "processes"')
         if policy == "processes" and self.shape["profile"] == "thread":
             workers = self.shape["workers"] * self.shape["threads"]
             self.shape = {"profile": "process", "workers": workers, "threads": 1, "tasks": 1}

@@ -7,9 +7,11 @@ loading is told with its traceback. The waiting, reaping and killing is native (
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import resource
+import runpy
 import sys
 import traceback
 import warnings
@@ -21,11 +23,24 @@ from clutch._worker.image import Image, LoadError
 from clutch._worker.main import run_forked
 
 MAX_REASON_CHARACTERS = 20_000
+NOT_THE_USERS = (os.path.dirname(__file__), os.path.dirname(importlib.__file__), runpy.__file__, "<frozen ")
+"""Files of the frames that lead to the user's first line."""
 
 
 def main() -> None:
     """Entry of the process: `python -P -c "from clutch._worker.zygote import main; main()"`, control socket as fd 0."""
     control = _core.ZygoteControl(_take_control_socket())
+    try:
+        image = load(control)
+        control.disarm()
+        control.say("up", json.dumps(image.report()))
+    except OSError:  # the pool was closed meanwhile, and nobody wants to know
+        os._exit(1)
+    serve(control, image)
+
+
+def load(control: _core.ZygoteControl) -> Image:
+    """The image, ready to be forked. When it cannot be loaded, says why and exits."""
     control.say("hello", json.dumps(hello()))
     launch = json.loads(control.launch())
     restore_descriptor_limit(launch.get("descriptors"))
@@ -37,9 +52,7 @@ def main() -> None:
         os._exit(1)
     gc.collect()
     gc.freeze()
-    control.disarm()
-    control.say("up", json.dumps(image.report()))
-    serve(control, image)
+    return image
 
 
 def _take_control_socket() -> int:
@@ -71,9 +84,9 @@ def hello() -> dict[str, object]:
 def load_failure(launch: dict[str, Any], error: BaseException) -> str:
     """The reason that callers see: what could not be loaded, and the traceback from the user's own first line on."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(os.path.dirname(__file__)):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(NOT_THE_USERS):
         frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip("\n")
     target = launch["launch"].get("target")
     what = str(error) if isinstance(error, LoadError) else f"target {target!r} does not import: {error!r}"
     reason = f"pool {launch['pool']!r}: {what}"

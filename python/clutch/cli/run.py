@@ -89,6 +89,7 @@ class Server:
         self.inbox = Inbox()
         self.pools: dict[str, Any] = {}
         self.fronts: Any = None
+        self.announcers: list[threading.Thread] = []
         self.exit_code = 0
         self.is_stopping = False
 
@@ -102,8 +103,10 @@ class Server:
             self.exit_code = 1
         finally:
             self.is_stopping = True
-            threading.Thread(target=self._stop, name="clutch-stop", daemon=True).start()
+            stopper = threading.Thread(target=self._stop, name="clutch-stop", daemon=True)
+            stopper.start()
             self._wait_for_stop()
+            stopper.join()
         return self.exit_code
 
     def _wait_for_reason(self) -> None:
@@ -135,21 +138,25 @@ class Server:
                     front=front,
                     address=address,
                 )
-        threading.Thread(target=self._announce, name="clutch-ready", daemon=True).start()
+        self.announcers = [
+            threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
+            for spec in self.config.pools
+        ]
+        for announcer in self.announcers:
+            announcer.start()
 
-    def _announce(self) -> None:
-        """Says when each pool is ready. A pool that can never be ends the run: better now than at the first call."""
-        for spec in self.config.pools:
-            try:
-                self.pools[spec.name].wait_ready(spec.core["shape"]["workers"])
-            except ClutchError as error:
-                self._not_ready(spec.name, error)
-            else:
-                logs.info(f"pool {spec.name}: ready", pool=spec.name, ready=True)
+    def _announce(self, spec: PoolSpec) -> None:
+        """Says when a pool is ready. One that can never be ends the run: better now than at the first call."""
+        try:
+            self.pools[spec.name].wait_ready(spec.core["shape"]["workers"])
+        except ClutchError as error:
+            self._not_ready(error)
+        else:
+            logs.info(f"pool {spec.name}: ready", pool=spec.name, ready=True)
 
-    def _not_ready(self, name: str, error: ClutchError) -> None:
+    def _not_ready(self, error: ClutchError) -> None:
         if not self.is_stopping:
-            logs.log.error("pool %s: %s", name, error)
+            logs.log.error("%s", str(error).rstrip())  # it names the pool
             if isinstance(error, ConfigError):
                 self.exit_code = 2
                 self.inbox.say(NEVER_READY)
@@ -160,6 +167,8 @@ class Server:
                 self.fronts.stop(max(spec.values["grace"] for spec in self.config.pools))
             with ThreadPoolExecutor(max(1, len(self.pools))) as together:
                 list(together.map(self._stop_pool, self.config.pools))
+            for announcer in self.announcers:
+                announcer.join()  # a closed pool lets it go; no thread may be in the core when the interpreter ends
             logs.info("stopped")
         except Exception:
             logs.log.exception("the stop failed")
