@@ -107,7 +107,10 @@ fn calls() -> Vec<Golden> {
     let job = (WorkKind::Job as u8) << flag::KIND_SHIFT;
     let plain = head(Kind::Call, Codec::Plain, 0x0001_0000_0002);
     let json = head(Kind::Call, Codec::Json, 3);
-    let pickle = Head { flags: flag::WANT_BEGUN | flag::HAS_INPUT | job, ..head(Kind::Call, Codec::Pickle, 4) };
+    let pickle = Head {
+        flags: flag::WANT_BEGUN | flag::HAS_INPUT | flag::ONE_VALUE | job,
+        ..head(Kind::Call, Codec::Pickle, 4)
+    };
     let first = CallFields { word: 7, function: 2, timeout_us: 1_500_000 };
     let endless = CallFields { word: 1023, function: 3, timeout_us: NO_TIMEOUT };
     let regions = [RegionRef { id: 3, len: 1 << 20 }, RegionRef { id: 4, len: 5_000_000_000 }];
