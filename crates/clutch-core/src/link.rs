@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::region::{Lease, RegionTable};
 use crate::sys::{self, Mapping};
 use crate::wire::{self, Frame, HEAD_BYTES, Head, INLINE_BYTES_MAX, Kind, RegionRef, WireError};
-use crate::work::Payload;
+use crate::work::{Codec, Payload};
 
 /// Longest message on a socket; a frame may span several.
 const MESSAGE_BYTES_MAX: usize = 32 << 10;
@@ -51,6 +51,8 @@ impl Pending {
 struct Writing {
     taken: Pending,
     done: usize,
+    /// The other end was told that the next message carries descriptors.
+    told: bool,
 }
 
 /// Frames that wait to be written.
@@ -112,10 +114,17 @@ impl Writing {
         std::mem::swap(&mut self.taken, &mut *pending.lock());
     }
 
-    /// One write: up to the next descriptors, or with them.
+    /// One message: up to the next descriptors; the word that they come; or with them.
     fn step(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<()> {
         let next = self.taken.descriptors.front().map(|(at, _)| *at);
         let carries = next == Some(self.done);
+        if carries && !self.told {
+            let mut notice = Vec::with_capacity(HEAD_BYTES);
+            wire::put_simple(&mut notice, Kind::Carrying, 0, Codec::Empty, &[]);
+            sys::send(socket, &notice, &[], wait)?;
+            self.told = true;
+            return Ok(());
+        }
         let end = if carries { self.taken.descriptors.get(1).map(|(at, _)| *at) } else { next };
         let end = end.unwrap_or(self.taken.bytes.len()).min(self.done + MESSAGE_BYTES_MAX);
         let bytes = &self.taken.bytes[self.done..end];
@@ -126,6 +135,7 @@ impl Writing {
         let sent = sys::send(socket, bytes, &fds, wait)?;
         if carries && sent > 0 {
             self.taken.descriptors.pop_front();
+            self.told = false;
         }
         self.done += sent;
         Ok(())
@@ -147,6 +157,8 @@ pub struct Inbox {
     start: usize,
     end: usize,
     descriptors: VecDeque<OwnedFd>,
+    /// The next message carries descriptors. Others are received without room for any, which costs less.
+    carrying: bool,
     pub regions: Arc<Mutex<RegionTable>>,
 }
 
@@ -154,10 +166,15 @@ impl Inbox {
     /// Reads once. With `wait` it blocks until there is something.
     pub fn fill(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<Filled> {
         self.make_room();
-        match sys::receive(socket, &mut self.buffer[self.end..], &mut self.descriptors, wait) {
+        let received = match self.carrying {
+            true => sys::receive_with_descriptors(socket, &mut self.buffer[self.end..], &mut self.descriptors, wait),
+            false => sys::receive(socket, &mut self.buffer[self.end..], wait),
+        };
+        match received {
             Ok(0) => Ok(Filled::End),
             Ok(count) => {
-                self.end += count;
+                self.carrying = self.start == self.end && is_notice(&self.buffer[self.end..self.end + count]);
+                self.end += if self.carrying { 0 } else { count };
                 Ok(Filled::Bytes)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Filled::Nothing),
@@ -216,6 +233,12 @@ impl Inbox {
             return Ok(Some(Received { frame, regions: &self.regions, descriptors }));
         }
     }
+}
+
+/// Whether a message is the word that the next one carries descriptors. (Only between frames: inside one, bytes are
+/// anything.)
+fn is_notice(message: &[u8]) -> bool {
+    message.len() == HEAD_BYTES && message[..4] == [0; 4] && message[4] == Kind::Carrying as u8
 }
 
 /// A frame with what came beside it.

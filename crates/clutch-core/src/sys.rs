@@ -59,8 +59,15 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>], wait: 
     Ok(rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?)
 }
 
-/// Receives bytes, and descriptors into `fds`. 0 is the end of the stream.
-pub fn receive(
+/// Receives one message. 0 is the end.
+pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], wait: bool) -> io::Result<usize> {
+    let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let (count, _) = rustix::net::recv(socket, bytes, flags)?;
+    Ok(count)
+}
+
+/// Receives one message, and its descriptors into `fds`. 0 is the end.
+pub fn receive_with_descriptors(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
     fds: &mut impl Extend<OwnedFd>,

@@ -73,6 +73,8 @@ pub enum Kind {
     Drain = 12,
     /// Figures, as JSON, in either direction.
     Stats = 13,
+    /// A message of its own: the next message carries descriptors.
+    Carrying = 14,
     /// To the zygote: what to load; JSON.
     Launch = 32,
     /// From the zygote: loaded; JSON.
@@ -92,9 +94,9 @@ pub enum Kind {
 impl Kind {
     pub fn from_u8(value: u8) -> Result<Kind, WireError> {
         use Kind::*;
-        const ALL: [Kind; 20] = [
+        const ALL: [Kind; 21] = [
             Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats,
-            Launch, Up, Failed, Fork, Forked, Fate, Kill,
+            Carrying, Launch, Up, Failed, Fork, Forked, Fate, Kill,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == value).ok_or(WireError::Kind(value))
     }

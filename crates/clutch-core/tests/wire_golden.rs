@@ -185,6 +185,7 @@ fn of_workers() -> Vec<Golden> {
         descriptor("descriptor: forget the region", 0),
         simple("drain", Kind::Drain, 0, Codec::Empty, &[]),
         told("stats", Kind::Stats, 0, &json!({ "calls": 7 })),
+        simple("carrying", Kind::Carrying, 0, Codec::Empty, &[]),
     ]
 }
 

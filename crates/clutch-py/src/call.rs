@@ -63,7 +63,7 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
     }
     let py = link.py();
     let started = Instant::now();
-    let (id, word, codec) = (frame.id, frame.word, frame.codec);
+    let (id, codec) = (frame.id, frame.codec);
     let entry = this.entry(frame.function);
     if entry.as_ref().is_some_and(|entry| !entry.simple) {
         let call = Call::new(link.clone().unbind(), frame);
@@ -83,7 +83,7 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
         Err(trouble) => Err(trouble),
     };
     let end = made.map_err(|trouble| describe(py, this, trouble));
-    this.put_end(id, word, started, end).map_err(PyErr::from)
+    this.put_end(id, started, end).map_err(PyErr::from)
 }
 
 fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
@@ -350,7 +350,7 @@ impl Call {
         link.close_stream(self.id);
         let end = end.map_err(|trouble| describe(py, link, trouble));
         let started = *self.started.lock();
-        link.put_end(self.id, self.word, started, end).map_err(PyErr::from)
+        link.put_end(self.id, started, end).map_err(PyErr::from)
     }
 
     fn tool_of(&self, py: Python<'_>) -> Option<Py<PyAny>> {

@@ -362,7 +362,7 @@ impl WorkerLink {
     }
 
     /// Puts the end of a call on the link; it is written with the next flush.
-    pub fn put_end(&self, id: u64, word: u32, started: Instant, end: Result<Payload, Failure>) -> io::Result<()> {
+    pub fn put_end(&self, id: u64, started: Instant, end: Result<Payload, Failure>) -> io::Result<()> {
         let ended = Instant::now();
         let (kind, payload) = match end.and_then(|payload| self.check_size(payload)) {
             Ok(payload) => (Kind::Result, payload),
@@ -373,8 +373,6 @@ impl WorkerLink {
         };
         let fixed = ((ended - started).as_nanos() as u64).to_le_bytes();
         self.put(Head { kind, codec: payload.codec, regions: 0, flags: 0, id }, &fixed, &payload)?;
-        // Nobody waits for an abandoned call, so nobody else frees its word.
-        self.board.claim(word, word::ABANDONED, word::FREE);
         if self.waiting_ns.load(Ordering::Relaxed) == 0 {
             self.waiting_ns.store((ended - self.born).as_nanos().max(1) as u64, Ordering::Relaxed);
         }

@@ -27,7 +27,8 @@ pub(super) struct Function {
 /// What the machine keeps with each piece of work.
 pub(super) struct Entry {
     pub(super) work: Work,
-    pub(super) word: u32,
+    /// On the board of the worker that it was sent to.
+    pub(super) word: Option<u32>,
 }
 
 pub(super) struct Core {
@@ -118,8 +119,14 @@ impl Core {
         now: Instant,
         effects: &mut Effects,
     ) {
-        if let (Some(peer), Some(entry)) = (self.peers.get_mut(&key), self.machine.body(id)) {
-            peer.release(entry.word);
+        if let Some(peer) = self.peers.get_mut(&key) {
+            match self.machine.body(id) {
+                Some(entry) => entry.word.into_iter().for_each(|word| peer.release(word)),
+                None => peer.release_abandoned(id),
+            }
+            if peer.is_fed() {
+                self.machine.on(Event::WorkerResumed { worker: key }, now, &mut Vec::new());
+            }
         }
         self.done += 1;
         self.failed += u64::from(!matches!(outcome, Outcome::Value(_)));
@@ -135,7 +142,7 @@ impl Core {
     }
 
     pub(super) fn begun(&self, board: &crate::link::Board, id: WorkId) -> bool {
-        self.machine.body(id).is_some_and(|entry| board.get(entry.word) == word::BEGUN)
+        self.machine.body(id).is_some_and(|entry| entry.word.is_some_and(|word| board.get(word) == word::BEGUN))
     }
 
     /// Carries out actions, and those that follow from them, until there are none.
@@ -233,7 +240,7 @@ impl Core {
     /// Claims a word back from the worker.
     fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
         let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body(id)) else { return false };
-        peer.take(entry.word)
+        entry.word.is_some_and(|word| peer.take(word))
     }
 
     /// Carries out the attempts to take back among the actions, in place.
@@ -264,7 +271,7 @@ impl Core {
         } else if let Some(entry) = self.machine.answer_running(id) {
             pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
             if let Some(peer) = self.peers.get_mut(&worker) {
-                peer.abandon(entry.word);
+                peer.abandon(id, entry.word);
             }
             let refusal = Refusal::Expired { at: Where::Running, stacks: String::new() };
             effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(refusal))));
@@ -287,7 +294,7 @@ impl Core {
         }
         let Some(entry) = self.machine.answer_running(id) else { return };
         if let Some(peer) = self.peers.get_mut(&worker) {
-            peer.abandon(entry.word);
+            peer.abandon(id, entry.word);
             peer.link.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Cancel, id, Codec::Empty, &[]));
             effects.flush.push(peer.link.clone());
         }

@@ -144,7 +144,7 @@ impl Pool {
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
         let request = request_of(&work, block);
         let id =
-            self.transact(|core, now, actions| core.machine.submit(request, Box::new(Entry { work, word: 0 }), now, actions));
+            self.transact(|core, now, actions| core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions));
         self.wake_for(request.deadline);
         id
     }
@@ -193,7 +193,7 @@ impl Pool {
         let core = self.core.lock();
         let Some(entry) = core.machine.body(id) else { return false };
         let peer = core.machine.worker_of(id).and_then(|worker| core.peers.get(&worker));
-        peer.is_some_and(|peer| peer.link.board.get(entry.word) == word::BEGUN)
+        peer.is_some_and(|peer| entry.word.is_some_and(|at| peer.link.board.get(at) == word::BEGUN))
     }
 
     /// No more submissions; what is in goes on.
@@ -276,7 +276,7 @@ impl Pool {
         let request = request_of(&work, block);
         let mut leased = None;
         let id = self.transact(|core, now, actions| {
-            let id = core.machine.submit(request, Box::new(Entry { work, word: 0 }), now, actions);
+            let id = core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions);
             core.machine.settle(now, actions);
             leased = core.lease(id, actions, &self.poller);
             id

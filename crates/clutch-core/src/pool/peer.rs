@@ -1,5 +1,6 @@
 //! The dispatcher's end of one worker's link: its words on the board, what the worker has been told already.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -49,8 +50,12 @@ pub(super) struct Peer {
     defined: Vec<bool>,
     announced: Announced,
     free: Vec<u32>,
-    /// Taken back or abandoned: free once the worker has come by.
+    /// Taken back: free once the worker has come by.
     pending: Vec<u32>,
+    /// Words of work that nobody waits for: free when its end has come.
+    abandoned: HashMap<WorkId, u32>,
+    /// A call found no word: the worker gets nothing until one is free.
+    starved: bool,
 }
 
 impl Peer {
@@ -64,6 +69,8 @@ impl Peer {
             announced: Announced::default(),
             free,
             pending: Vec::new(),
+            abandoned: HashMap::new(),
+            starved: false,
         }
     }
 
@@ -96,8 +103,11 @@ impl Peer {
         functions: &[Function],
         now: Instant,
     ) -> io::Result<bool> {
-        let Some(word) = self.free_word() else { return Ok(false) };
-        entry.word = word;
+        let Some(word) = self.free_word() else {
+            self.starved = true;
+            return Ok(false);
+        };
+        entry.word = Some(word);
         self.link.board.set(word, word::SENT);
         let work = &entry.work;
         let timeout_us = work.deadline.map_or(NO_TIMEOUT, |at| at.saturating_duration_since(now).as_micros() as u64);
@@ -139,10 +149,25 @@ impl Peer {
         taken
     }
 
-    /// Tells the worker, by the word, that nobody waits for this any more; the worker frees it.
-    pub(super) fn abandon(&mut self, word: u32) {
+    /// Tells the worker, by the word, that nobody waits for this any more.
+    pub(super) fn abandon(&mut self, id: WorkId, word: Option<u32>) {
+        let Some(word) = word else { return };
         self.link.board.claim(word, word::BEGUN, word::ABANDONED);
-        self.pending.push(word);
+        self.abandoned.insert(id, word);
+    }
+
+    /// The end of abandoned work has come.
+    pub(super) fn release_abandoned(&mut self, id: WorkId) {
+        if let Some(word) = self.abandoned.remove(&id) {
+            self.release(word);
+        }
+    }
+
+    /// Whether a worker that had no word left has one again; true once.
+    pub(super) fn is_fed(&mut self) -> bool {
+        let fed = self.starved && !self.free.is_empty();
+        self.starved &= !fed;
+        fed
     }
 }
 
