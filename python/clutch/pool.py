@@ -72,6 +72,8 @@ class Future(_core.Completion, concurrent.futures.Future):
             except asyncio.CancelledError:
                 self.cancel()
                 raise
+        if self.cancelled():
+            raise asyncio.CancelledError
         return self.result()
 
     def _wait_for_room(self) -> None:
