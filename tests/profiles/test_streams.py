@@ -130,7 +130,7 @@ def test_failure_39_closing_runs_the_generators_finally(pool: Pool, rendezvous: 
 
 @BOTH_KINDS
 def test_failure_39_closing_while_the_producer_waits_for_room(pool: Pool, rendezvous: Rendezvous, suffix: str) -> None:
-    with pool.stream(named("visits", suffix), rendezvous.port, 1_000_000) as stream:
+    with pool.stream(named("visits", suffix), rendezvous.port, 1_000_000):
         for _ in range(16):
             rendezvous.guest().let_go()
         # Its window is full now, and nothing was taken: it waits for credit, in no rendezvous.
@@ -189,7 +189,7 @@ def test_async_for_sees_the_error(pool: Pool, suffix: str) -> None:
         taken = []
         with pytest.raises(LookupError, match="3"):
             async for value in pool.stream(named("count", suffix), 5, fail_after=3):
-                taken.append(value)
+                taken += [value]
         return taken
 
     assert asyncio.run(take()) == [0, 1, 2]

@@ -1,0 +1,158 @@
+"""`Pool.map`: order, batches, failures of single items, bounded look-ahead."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+import target
+
+from clutch import BadArguments, NoSuchTool, Pool, RemoteError, WorkerLost
+from rendezvous import Rendezvous
+
+
+@pytest.mark.parametrize("function", [target.add, target.add_async, lambda value: value, "add", "add_async"])
+@pytest.mark.parametrize("chunksize", [None, 1, 7])
+def test_in_order(pool: Pool, function: object, chunksize: int | None) -> None:
+    assert list(pool.map(function, range(200), chunksize=chunksize)) == list(range(200))  # type: ignore[arg-type]
+
+
+def test_nothing(pool: Pool) -> None:
+    assert list(pool.map(target.add, [])) == []
+    assert list(pool.map(target.add, [], [1])) == []
+
+
+@pytest.mark.parametrize("function", [target.add, target.add_async])
+def test_several_iterables(pool: Pool, function: Callable[..., int]) -> None:
+    assert list(pool.map(function, range(5), [10, 20, 30])) == [10, 21, 32]
+    assert list(pool.map(function, range(3), itertools.repeat(1))) == [1, 2, 3]
+
+
+def test_tuples_are_items(pool: Pool) -> None:
+    assert list(pool.map(target.echo, [(1, 2), (), (3,)])) == [(1, 2), (), (3,)]
+
+
+def test_many_items(pool: Pool) -> None:
+    assert sum(pool.map(target.echo, range(50_000))) == sum(range(50_000))
+
+
+def test_large_items(pool: Pool) -> None:
+    items = [bytes([number]) * 200_000 for number in range(20)]
+    assert list(pool.map(target.echo, items)) == items
+
+
+@pytest.mark.parametrize("chunksize", [1, 4, 100])
+def test_an_item_that_fails_fails_alone(pool: Pool, chunksize: int) -> None:
+    results = pool.map(target.fail_on, range(10), itertools.repeat(5), chunksize=chunksize)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ArithmeticError) as caught:
+        next(results)
+    assert caught.value.args == (5,)
+    assert "in fail_on" in str(caught.value.__cause__)
+    assert list(results) == [6, 7, 8, 9], "iteration goes on after the error"
+
+
+def test_base_exceptions_of_items(pool: Pool) -> None:
+    results = pool.map(target.exit_with, [1, 2], chunksize=2)
+    for code in (1, 2):
+        with pytest.raises(SystemExit) as caught:
+            next(results)
+        assert caught.value.code == code
+    assert list(results) == []
+
+
+def test_results_that_cannot_be_encoded_fail_alone(pool: Pool) -> None:
+    def odd(number: int) -> object:
+        return target.make_lock() if number == 1 else number
+
+    results = pool.map(odd, range(3), chunksize=3)
+    assert next(results) == 0
+    with pytest.raises(RemoteError) as caught:
+        next(results)
+    assert caught.value.kind == "encode"
+    assert list(results) == [2]
+
+
+def test_a_tool_that_does_not_exist(pool: Pool) -> None:
+    with pytest.raises(NoSuchTool):
+        list(pool.map("nope", range(3)))
+
+
+def test_items_that_cannot_be_sent(pool: Pool) -> None:
+    with pytest.raises(BadArguments, match=r"[lL]ock"):
+        list(pool.map(target.echo, [1, target.make_lock()]))
+
+
+def test_a_lost_chunk_fails_its_items_only(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
+    pool = make_pool(workers=1)
+
+    def step(number: int, port: int) -> int:
+        if number == 4:
+            target.meet(port)
+        return number
+
+    results = pool.map(step, range(12), itertools.repeat(rendezvous.port), chunksize=3, buffersize=1)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    os.kill(rendezvous.guest().pid, signal.SIGKILL)
+    for _ in range(3):
+        with pytest.raises(WorkerLost) as caught:
+            next(results)
+        assert caught.value.signal == signal.SIGKILL
+    assert list(results) == list(range(6, 12))
+
+
+def test_timeout(pool: Pool, rendezvous: Rendezvous) -> None:
+    results = pool.map(target.visit, [rendezvous.port], timeout=0.01)
+    guest = rendezvous.guest()
+    with pytest.raises(TimeoutError):
+        next(results)
+    guest.let_go()
+    assert list(pool.map(target.add, range(10), timeout=60)) == list(range(10))
+
+
+def test_look_ahead_is_bounded(pool: Pool) -> None:
+    taken: list[int] = []
+
+    def endless() -> Iterator[int]:
+        for number in itertools.count():
+            taken.append(number)
+            yield number
+
+    results = pool.map(target.add, endless(), chunksize=2, buffersize=3)
+    assert [next(results) for _ in range(100)] == list(range(100))
+    assert len(taken) <= 100 + 2 * (3 + 1)
+    del results
+
+    taken.clear()
+    unsized = pool.map(target.add, endless())
+    assert [next(unsized) for _ in range(100)] == list(range(100))
+    assert len(taken) < 1_000_000
+
+
+def test_work_starts_before_the_first_result_is_asked_for(pool: Pool, rendezvous: Rendezvous) -> None:
+    results = pool.map(target.visit, [rendezvous.port])
+    rendezvous.guest().let_go("early")
+    assert list(results) == ["early"]
+
+
+def test_an_error_of_the_iterable_is_the_callers(pool: Pool) -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        list(pool.map(target.add, broken()))
+
+
+@pytest.mark.parametrize("options", [{"chunksize": 0}, {"chunksize": -1}, {"buffersize": 0}])
+def test_wrong_sizes(pool: Pool, options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        pool.map(target.add, [1], **options)
+
+
+def test_two_maps_at_once(pool: Pool) -> None:
+    first, second = pool.map(target.add, range(100), chunksize=3), pool.map(target.add_async, range(100))
+    assert list(zip(first, second, strict=True)) == [(number, number) for number in range(100)]
