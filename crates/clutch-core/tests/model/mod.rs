@@ -133,10 +133,22 @@ impl World {
             self.works.insert(id, Known { request, answers: 0, sends: 0, deaths: 0 }).is_none(),
             "an id was given twice"
         );
-        let admitted = out.iter().any(|action| matches!(action, Action::Admitted { .. }));
+        let admitted = self.admitted_at_once(id, request, &out);
         assert!(!(crowded && admitted), "admitted to a queue that is full");
         self.run(out);
         id
+    }
+
+    /// Only those who would wait for room are told that there was some.
+    fn admitted_at_once(&mut self, id: WorkId, request: Request, out: &[Action<u64>]) -> bool {
+        if self.limits.block || request.block {
+            return out.iter().any(|action| matches!(action, Action::Admitted { .. }));
+        }
+        let admitted = self.machine.request(id).is_some();
+        if admitted {
+            self.lines.entry(request.priority).or_default().push_back(id);
+        }
+        admitted
     }
 
     pub fn worker(&mut self, slots: usize, calls_max: Option<u64>) -> WorkerKey {
