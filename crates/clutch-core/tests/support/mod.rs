@@ -61,15 +61,18 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(config: PoolConfig) -> Stage {
+        let mut stage = Stage::undriven(config);
+        let (pool, stop) = (stage.pool.clone(), stage.stop.clone());
+        stage.driver = Some(std::thread::spawn(move || drive(&pool, &stop)));
+        stage
+    }
+
+    /// Without the driver: the test itself calls `pool.on_ready` and `pool.tick`, when it wants them.
+    pub fn undriven(config: PoolConfig) -> Stage {
         let telemetry = Arc::new(Telemetry::default());
         let events = telemetry.subscribe();
         let pool = Pool::new(config, telemetry).expect("a pool");
-        let stop = Arc::new(AtomicBool::new(false));
-        let driver = {
-            let (pool, stop) = (pool.clone(), stop.clone());
-            std::thread::spawn(move || drive(&pool, &stop))
-        };
-        Stage { pool, events, stop, driver: Some(driver), next_key: AtomicU32::new(0) }
+        Stage { pool, events, stop: Arc::default(), driver: None, next_key: AtomicU32::new(0) }
     }
 
     /// A worker that has said that it is ready.
@@ -111,6 +114,14 @@ impl Stage {
 
     /// Submits a call by name and returns where its answer will be.
     pub fn submit(&self, tool: &str, arguments: &str) -> Arc<Answer> {
+        self.submit_work(tool, arguments, false)
+    }
+
+    pub fn submit_by_value(&self, tool: &str, arguments: &str) -> Arc<Answer> {
+        self.submit_work(tool, arguments, true)
+    }
+
+    fn submit_work(&self, tool: &str, arguments: &str, by_value: bool) -> Arc<Answer> {
         let answer = Arc::new(Answer::default());
         let work = Work {
             kind: WorkKind::Call,
@@ -118,7 +129,7 @@ impl Stage {
             payload: Payload::new(Codec::Json, arguments.as_bytes().to_vec()),
             deadline: None,
             priority: 0,
-            by_value: false,
+            by_value,
             retry: 0,
             has_input: false,
             one_value: false,
@@ -135,7 +146,7 @@ impl Drop for Stage {
         self.pool.wake_driver();
         let ended = self.driver.take().map(JoinHandle::join);
         if !std::thread::panicking() {
-            assert!(matches!(ended, Some(Ok(()))), "the driver panicked");
+            assert!(ended.is_none_or(|ended| ended.is_ok()), "the driver panicked");
         }
     }
 }
@@ -253,6 +264,17 @@ impl Worker {
                 Heard::Define => {}
                 Heard::Call { call, .. } => return call,
                 other => panic!("a call was expected, not {other:?}"),
+            }
+        }
+    }
+
+    /// Comes by all that was taken back, and nothing else is there.
+    pub fn pass_over(&mut self, count: usize) {
+        for _ in 0..count {
+            match self.hear(true) {
+                Heard::Call { call, begun: false } => self.board.set(call.word, word::FREE),
+                Heard::Define => {}
+                other => panic!("only calls that were taken back were expected, not {other:?}"),
             }
         }
     }
@@ -398,7 +420,6 @@ impl Worker {
     }
 
     fn answer(&mut self, call: &Call, kind: Kind, payload: &Payload) {
-        self.board.claim(call.word, word::ABANDONED, word::FREE);
         self.put(kind, call.id, &1000u64.to_le_bytes(), payload);
     }
 
