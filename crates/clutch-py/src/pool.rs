@@ -8,14 +8,14 @@ use clutch_core::config::{Overflow, PoolConfig};
 use clutch_core::pool::{Answer, Health, Pool};
 use clutch_core::region::RegionPool;
 use clutch_core::supervisor::{self, Identity};
-use clutch_core::work::{Codec, FunctionId, Work, WorkKind};
+use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
 
 use crate::codec::{self, Encoded, Encoder};
-use crate::errors::{clutch_error, unreadable, value_of};
+use crate::errors::{clutch_error, refusal_error, unreadable, value_of};
 use crate::future::{Completion, StreamCore};
 use crate::registry;
 
@@ -249,11 +249,20 @@ impl Open {
         // Not detached: it never blocks, and giving up the GIL costs more than it takes.
         let id = self.pool.submit(work, options.block);
         answer.set_id(id);
+        raise_if_closed(py, &answer)?;
         completion.get().hold(self.pool.clone(), answer);
         if self.blocks || options.block {
             future.call_method0("_wait_for_room")?;
         }
         Ok(future)
+    }
+}
+
+/// A closed pool is the submitter's mistake and raises at once, as by the standard library's executors.
+fn raise_if_closed(py: Python<'_>, answer: &Answer) -> PyResult<()> {
+    match answer.refusal() {
+        Some(refusal @ Refusal::Closed { .. }) => Err(refusal_error(py, &refusal)),
+        _ => Ok(()),
     }
 }
 
@@ -368,6 +377,7 @@ impl PoolCore {
         let work = Work { one_value: false, ..open.work(number, encoded, options, &answer)? };
         let id = py.detach(|| open.pool.submit(work, options.block));
         answer.set_id(id);
+        raise_if_closed(py, &answer)?;
         stream.cast::<StreamCore>()?.get().hold(open.pool.clone(), answer);
         Ok(stream)
     }
@@ -405,11 +415,14 @@ impl PoolCore {
     /// Waits until so many workers are ready; `(ready, reason)`: the reason why none can start.
     #[pyo3(signature = (count, timeout = None))]
     fn _wait_ready(&self, py: Python<'_>, count: usize, timeout: Option<f64>) -> PyResult<(bool, Option<String>)> {
-        let open = self.open(py)?;
-        let over = |health: &Health| matches!(health, Health::Failing | Health::Closed);
-        self.wait(py, timeout, |status| status.ready >= count || over(&status.health))?;
-        let status = open.pool.status();
-        Ok((status.ready >= count, status.reason))
+        let seen = Mutex::new((false, None));
+        self.wait(py, timeout, |status| {
+            let over = matches!(status.health, Health::Failing | Health::Closed);
+            let ready = status.ready >= count;
+            *seen.lock() = (ready, status.reason.clone());
+            ready || over
+        })?;
+        Ok(seen.into_inner())
     }
 
     /// Waits until the last process of the pool is gone.

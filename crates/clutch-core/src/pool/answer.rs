@@ -56,6 +56,17 @@ impl Answer {
         self.cancelled.load(Ordering::Acquire)
     }
 
+    /// Why it was not taken, when that is known already.
+    pub fn refusal(&self) -> Option<Refusal> {
+        if !self.is_done() {
+            return None;
+        }
+        match &self.inner.lock().outcome {
+            Some(Outcome::Refused(refusal)) => Some(refusal.clone()),
+            _ => None,
+        }
+    }
+
     /// Waits for the end, at most so long; returns whether it is there.
     pub fn wait_done(&self, at_most: Duration) -> bool {
         self.is_done() || self.wait(at_most, |inner| inner.outcome.is_some())

@@ -41,7 +41,7 @@ pub struct Driver {
     outputs: HashMap<WorkerKey, Output>,
     tool_slots: usize,
     image: serde_json::Value,
-    reason: Option<String>,
+    was_failing: bool,
 }
 
 /// Starts the driver of a pool on a thread of its own.
@@ -51,7 +51,7 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
     let name = format!("clutch-{}", pool.config.name);
     let outputs = HashMap::new();
     let image = serde_json::Value::Null;
-    let driver = Driver { pool, identity, machine, zygote: None, outputs, tool_slots, image, reason: None };
+    let driver = Driver { pool, identity, machine, zygote: None, outputs, tool_slots, image, was_failing: false };
     std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
     Ok(())
 }
@@ -331,7 +331,7 @@ impl Driver {
             false => Failure::Config { message },
         };
         self.pool.set_failing(Some(failure));
-        self.reason = Some(reason);
+        self.was_failing = true;
     }
 
     fn about(&self, worker: WorkerKey, make: impl FnOnce(String, u32, u32, i32) -> telemetry::Event) {
@@ -350,17 +350,17 @@ impl Driver {
         let health = match &self.machine {
             machine if machine.is_closed() => Health::Closed,
             machine if machine.is_stopping() => Health::Draining,
-            machine if machine.is_failing() => Health::Failing,
+            machine if machine.failing().is_some() => Health::Failing,
             machine if machine.ready() > 0 => Health::Ready,
             _ => Health::Starting,
         };
-        let recovered = health == Health::Ready && self.reason.take().is_some();
+        let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
         let workers = self.machine.workers.iter().map(|(key, worker)| (*key, view(worker))).collect();
         let zygote_pid = self.zygote.as_ref().map(|zygote| zygote.pid);
-        let (machine, reason, image) = (&self.machine, &self.reason, &self.image);
+        let (machine, image) = (&self.machine, &self.image);
         self.pool.update_status(|status| {
             status.health = health;
-            status.reason = reason.clone();
+            status.reason = machine.failing().map(str::to_owned);
             status.ready = machine.ready();
             status.target = machine.target;
             status.workers = workers;

@@ -178,7 +178,8 @@ pub struct Supervisor {
     next_key: WorkerKey,
     failures: u32,
     retry_at: Option<Instant>,
-    failing: bool,
+    /// Why no worker can be had, until one is ready.
+    failing: Option<String>,
     stopping: Option<Instant>,
     ended_all: bool,
     closed: bool,
@@ -197,7 +198,7 @@ impl Supervisor {
             next_key: 0,
             failures: 0,
             retry_at: None,
-            failing: false,
+            failing: None,
             stopping: None,
             ended_all: false,
             closed: false,
@@ -210,8 +211,9 @@ impl Supervisor {
         self.closed
     }
 
-    pub fn is_failing(&self) -> bool {
-        self.failing
+    /// Why no worker can be had.
+    pub fn failing(&self) -> Option<&str> {
+        self.failing.as_deref()
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -288,7 +290,7 @@ impl Supervisor {
     fn fail(&mut self, reason: String, now: Instant, out: &mut Vec<Action>) {
         self.back_off(now);
         if self.ready() == 0 && self.stopping.is_none() {
-            self.failing = true;
+            self.failing = Some(reason.clone());
             let loaded = self.zygote == Zygote::Up;
             out.push(Action::Failing { reason, loaded });
         }
@@ -318,7 +320,7 @@ impl Supervisor {
         worker.state = State::Ready;
         worker.since = now;
         let (calls, replaced) = (worker.recycling.calls, worker.replaces.take());
-        (self.failures, self.retry_at, self.failing) = (0, None, false);
+        (self.failures, self.retry_at, self.failing) = (0, None, None);
         out.push(Action::Admit { worker: key, calls });
         if let Some(old) = replaced {
             self.drain(old, "recycled", out);
