@@ -212,12 +212,13 @@ def test_an_address_that_is_taken(tmp_path: Path, rendezvous: Rendezvous) -> Non
         assert "in use" in server.err.text
 
 
-def test_a_target_that_cannot_be_served_over_the_network(tmp_path: Path) -> None:
-    """Its tool cannot be called by names, which is told at the start and not at the first call."""
-    (tmp_path / "target.py").write_text("from clutch import tool\n@tool\ndef f(a, /): ...\n")
+def test_a_tool_that_cannot_be_called_by_names_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "target.py").write_text("from clutch import tool\n@tool\ndef f(a, /): ...\n@tool\ndef g(): ...\n")
     with Server(tmp_path, f'[pools.api]\ntarget = "target"\nworkers = 1\n{FRONTS}') as server:
-        assert server.wait() == 2
-        assert "positional-only" in server.err.text
+        server.err.wait("warning: tool 'f': parameter 'a' is positional-only")
+        server.wait_ready("api")
+        assert server.call("g").result is None
+        assert "positional-only" in server.call("f", {"a": 1}).json["detail"]
 
 
 # The first five minutes

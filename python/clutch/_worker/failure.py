@@ -17,8 +17,8 @@ MESSAGE_CHARACTERS_MAX = 64_000
 TRACEBACK_CHARACTERS_MAX = 256_000
 PICKLE_BYTES_MAX = 1_000_000
 
-CARRIERS = ("/clutch/_worker/", "/asyncio/", "/concurrent/futures/")
-"""Files of the frames between a worker's loop and the user's code."""
+CARRIERS = ("/clutch/_worker/", "/asyncio/", "/concurrent/futures/", "/importlib/__init__.py", "/runpy.py", "<frozen ")
+"""Files of the frames between a worker's loop, or an import, and the user's code."""
 
 Description = tuple[str, str, str, str, bytes]
 """Kind, type name, message, traceback (of `bad_arguments`: the problems as JSON), pickled exception or nothing."""
@@ -59,7 +59,8 @@ def users_frames(error: BaseException) -> types.TracebackType | None:
     frames = error.__traceback__
     while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in CARRIERS):
         frames = frames.tb_next
-    return frames or error.__traceback__
+    # A SyntaxError of a file says itself where it is.
+    return frames if frames or isinstance(error, SyntaxError) else error.__traceback__
 
 
 def pickled(error: BaseException) -> bytes:

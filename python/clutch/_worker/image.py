@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clutch._worker.handlers.call import Tool
-from clutch.errors import NoSuchTool
+from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, TOOL_MARK
 
 # Its own at-fork handler makes these threads again in each child.
@@ -72,11 +72,21 @@ class Image:
             if self.options.get("target"):
                 self.module, self.found = find_target(self.options["target"])
             if self.options.get("validate"):
-                importlib.import_module("clutch._worker.handlers.json")
+                self._check_tools()
         for warning in caught:
             self._note(warning)
         self._note_process(threads, sockets)
         self._check_gil()
+
+    def _check_tools(self) -> None:
+        """What callers over the network could not call is told now, not at the first call."""
+        from clutch._worker.handlers.json import JsonFace
+
+        for name, (function, _) in self.tools(self.found).items():
+            try:
+                JsonFace(name, function)
+            except ConfigError as error:
+                self.warnings.append(f"{error}: it cannot be called over the network")
 
     def _note(self, warning: warnings.WarningMessage) -> None:
         text = str(warning.message)
@@ -183,7 +193,12 @@ def members(holder: Any) -> dict[str, Any]:
 def find_target(target: str) -> tuple[types.ModuleType, Any]:
     """`package.module` or `package.module:object`: (module, what has the tools)."""
     name, _, path = target.partition(":")
-    module = importlib.import_module(name)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise LoadError(f"target {target!r} does not import: {error}") from error
+        raise
     found: Any = module
     for part in filter(None, path.split(".")):
         if not hasattr(found, part):

@@ -14,7 +14,6 @@ import pickle
 import random
 import signal
 import sys
-import traceback
 from typing import Any
 
 from clutch import _core
@@ -62,7 +61,7 @@ def run(image: Image, order: dict[str, Any], link_fd: int, board_fd: int, dispat
         code = 0
     except BaseException as error:
         link.failed(json.dumps({"reason": start_failure(image, error)}))
-        traceback.print_exc()
+        print(failure.traceback_of(error), file=sys.stderr, end="")
     finally:
         flush()
         os._exit(code)
@@ -77,7 +76,7 @@ def start(image: Image) -> None:
 
 
 def start_failure(image: Image, error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error))
+    text = failure.traceback_of(error).rstrip("\n")
     return f"a worker of pool {image.launch['pool']!r} could not start: {error!r}\n{text}"
 
 

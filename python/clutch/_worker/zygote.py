@@ -7,24 +7,20 @@ loading is told with its traceback. The waiting, reaping and killing is native (
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import resource
-import runpy
 import sys
-import traceback
 import warnings
 from typing import Any
 
 from clutch import _core
 from clutch._worker import spawn
+from clutch._worker.failure import traceback_of
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import run_forked
 
 MAX_REASON_CHARACTERS = 20_000
-NOT_THE_USERS = (os.path.dirname(__file__), os.path.dirname(importlib.__file__), runpy.__file__, "<frozen ")
-"""Files of the frames that lead to the user's first line."""
 
 
 def main() -> None:
@@ -83,10 +79,7 @@ def hello() -> dict[str, object]:
 
 def load_failure(launch: dict[str, Any], error: BaseException) -> str:
     """The reason that callers see: what could not be loaded, and the traceback from the user's own first line on."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(NOT_THE_USERS):
-        frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip("\n")
+    text = traceback_of(error).rstrip("\n")
     target = launch["launch"].get("target")
     what = str(error) if isinstance(error, LoadError) else f"target {target!r} does not import: {error!r}"
     reason = f"pool {launch['pool']!r}: {what}"

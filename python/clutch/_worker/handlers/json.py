@@ -235,9 +235,9 @@ class Encoder:
     def encode(self, value: Any) -> bytes:
         try:
             return self._text(value).encode()
-        except Exception:
-            plain = Plain(self._simpler).of(value)
-        return self._text(plain).encode()
+        except Exception: # what stopped it, the walk finds again and names
+            pass
+        return self._text(Plain(self._simpler).of(value)).encode()
 
     def _simpler(self, value: Any) -> Any:
         """What JSON has no word for, one step nearer to it. Raises `Unencodable`."""
@@ -280,7 +280,7 @@ class Plain:
         try:
             return self._plain(value)
         except Unencodable as error:
-            raise EncodeError(self._place(), str(error)) from error.__cause__
+            raise EncodeError(self._place(), str(error)) from None
         except RecursionError:
             raise EncodeError(self._place(), "nested too deep") from None
         except Exception as error:
