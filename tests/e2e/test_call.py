@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from running import FRONTS, HERE, Server, clutch
 
 from rendezvous import Rendezvous
-from running import FRONTS, HERE, Server, clutch
 
 
 @pytest.fixture(scope="module")

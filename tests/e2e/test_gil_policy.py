@@ -53,7 +53,7 @@ def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pool_of(policy: str) -> Pool:
-    return Pool("gil_target", profile="thread", workers=1, threads=3, python=PYTHON, gil=policy)
+    return Pool("gil_target", profile="thread", workers=1, threads=3, python=PYTHON, gil_policy=policy)
 
 
 def test_warn_names_the_module_and_runs() -> None:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running import FRONTS, WAIT_SECONDS, Server, answer, clutch, with_http_option
 
 from rendezvous import Rendezvous
-from running import FRONTS, WAIT_SECONDS, Server, answer, clutch, with_http_option
 
 BODY_BYTES_MAX = 1 << 20
 
-CONFIG = (
-    """
+CONFIG = """
 [pools.api]
 target = "served"
 workers = 2
@@ -30,9 +29,7 @@ workers = 2
 target = "served"
 workers = 1
 queue = { limit = 1, overflow = "reject" }
-"""
-    + with_http_option(f"body_max = {BODY_BYTES_MAX}")
-)
+""" + with_http_option(f"body_max = {BODY_BYTES_MAX}")
 ONE_POOL = '[pools.api]\ntarget = "served"\nworkers = 1\n'
 
 

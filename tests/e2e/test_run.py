@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from running import FRONTS, Server, answer, clutch
 
 from clutch.testing import Processes
 from rendezvous import Rendezvous
-from running import FRONTS, Server, answer, clutch
 
 ONE_POOL = f'[pools.api]\ntarget = "served"\nworkers = 2\n{FRONTS}'
 IMPORT_ERROR_SECONDS_MAX = 2.0
