@@ -77,7 +77,7 @@ class Future(_core.Completion, concurrent.futures.Future):
         return self.result()
 
     def _wait_for_room(self) -> None:
-        """A full pool that blocks: this thread waits. A running event loop does not: awaiting the future is its wait."""
+        """A full pool that blocks: this thread waits. A running event loop does not: awaiting the future is its wait"""
         if asyncio._get_running_loop() is None:
             self._wait_admitted()
 
