@@ -12,17 +12,33 @@ use proptest::prelude::*;
 /// One thing that happens. Numbers pick among what is there.
 #[derive(Clone, Debug)]
 enum Happening {
-    Submit { function: u32, priority: i8, deadline_ms: Option<u64>, block: bool, retry: u32 },
+    Submit {
+        function: u32,
+        priority: i8,
+        deadline_ms: Option<u64>,
+        block: bool,
+        retry: u32,
+    },
     Begin(usize),
-    Finish { pick: usize, run_us: u64 },
+    Finish {
+        pick: usize,
+        run_us: u64,
+    },
     LateReply(usize),
     Cancel(usize),
     Abandon(usize),
     CancelWaiting,
-    Pass { us: u64 },
+    Pass {
+        us: u64,
+    },
     /// Time passes and the machine is not told.
-    Slip { us: u64 },
-    Ready { slots: usize, calls_max: Option<u64> },
+    Slip {
+        us: u64,
+    },
+    Ready {
+        slots: usize,
+        calls_max: Option<u64>,
+    },
     Hold(usize),
     Resume(usize),
     Drain(usize),

@@ -235,7 +235,7 @@ class Encoder:
     def encode(self, value: Any) -> bytes:
         try:
             return self._text(value).encode()
-        except Exception: # what stopped it, the walk finds again and names
+        except Exception:  # what stopped it, the walk finds again and names
             pass
         return self._text(Plain(self._simpler).of(value)).encode()
 
