@@ -201,6 +201,9 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         self._shut = False
         core = dict(spec.core)
         main = main_of_caller() if spec.folder is None else None
+        if main is not None:
+            # What workers know as __mp_main__ comes back by that name.
+            sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
         launch = dict(core["launch"])
         launch["sys_path"] = launch.get("sys_path") or caller_path(core["python"])
         launch["main"] = main
@@ -389,8 +392,8 @@ def main_of_caller() -> dict[str, str] | None:
 
 def refuse_in_main_import() -> None:
     """A script without a guard would make pools in its own workers, without end."""
-    main = sys.modules.get("__mp_main__")
-    if main is not None and main is sys.modules.get("__main__") and getattr(main, "__clutch_loading__", False):
+    image = sys.modules.get("clutch._worker.image")
+    if image is not None and image.main_is_loading:
         raise RuntimeError(GUARD)
 
 

@@ -24,6 +24,9 @@ from clutch.tools import HOOK_MARK, TOOL_MARK
 # Its own at-fork handler makes these threads again in each child.
 FORK_SAFE_THREADS = ("openblas",)
 
+main_is_loading = False
+"""While the caller's script is loaded: a pool made now means that its guard is missing."""
+
 
 class LoadError(Exception):
     """Loading worked but the image cannot be used; the text says why and what to do."""
@@ -213,12 +216,14 @@ def load_main(main: dict[str, str] | None) -> None:
     """Loads the caller's script once as `__mp_main__`, as multiprocessing does, so that its functions are found."""
     if not main:
         return
+    global main_is_loading
     module = types.ModuleType("__mp_main__")
-    module.__dict__["__clutch_loading__"] = True
+    main_is_loading = True
     if "module" in main:
         content = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
     else:
         content = runpy.run_path(main["path"], run_name="__mp_main__")
+    main_is_loading = False
     module.__dict__.update(content)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import spawn
-from clutch._worker.failure import traceback_of
+from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import run_forked
 
@@ -81,7 +81,8 @@ def load_failure(launch: dict[str, Any], error: BaseException) -> str:
     """The reason that callers see: what could not be loaded, and the traceback from the user's own first line on."""
     text = traceback_of(error).rstrip("\n")
     target = launch["launch"].get("target")
-    what = str(error) if isinstance(error, LoadError) else f"target {target!r} does not import: {error!r}"
+    subject = "the script" if target is None else f"target {target!r}"
+    what = str(error) if isinstance(error, LoadError) else f"{subject} does not import: {type_name(error)}: {error}"
     reason = f"pool {launch['pool']!r}: {what}"
     return reason if isinstance(error, LoadError) else f"{reason}\n{text}"[:MAX_REASON_CHARACTERS]
 

@@ -1,0 +1,60 @@
+"""A script of a user's own: what is defined in it works in workers and comes back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from running import WAIT_SECONDS, environment
+
+SCRIPT = """
+from dataclasses import dataclass
+from clutch import Pool
+
+@dataclass
+class Point:
+    x: int
+
+class Wrong(Exception):
+    pass
+
+def moved(point):
+    return Point(point.x + 1)
+
+def fail():
+    raise Wrong("no")
+
+if __name__ == "__main__":
+    with Pool(workers=1) as pool:
+        point = pool.call(moved, Point(1))
+        print(point, type(point) is Point)
+        try:
+            pool.call(fail)
+        except Wrong as error:
+            print("caught", error)
+"""
+
+NO_GUARD = """
+from clutch import Pool
+
+with Pool(workers=1) as pool:
+    print(pool.call(abs, -1))
+"""
+
+
+def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(text)
+    command = [sys.executable, "script.py"]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
+
+
+def test_classes_and_exceptions_of_the_script_come_back_as_they_are(tmp_path: Path) -> None:
+    done = run(tmp_path, SCRIPT)
+    assert done.stdout == "Point(x=2) True\ncaught no\n", done.stderr
+
+
+def test_a_missing_guard_is_one_clear_error(tmp_path: Path) -> None:
+    done = run(tmp_path, NO_GUARD)
+    assert done.returncode == 1
+    assert 'if __name__ == "__main__":' in done.stderr
