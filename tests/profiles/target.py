@@ -90,14 +90,19 @@ async def visit_alone_async(port: int, word: str = "") -> str:
     return await meet_async(port, word)
 
 
+def native_main_thread() -> bool:
+    """Whatever gevent's patched `threading` says."""
+    return threading.get_native_id() == os.getpid()
+
+
 @tool(main_thread=True)
 def in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+    return native_main_thread()
 
 
 @tool(main_thread=True)
 def visit_main(port: int) -> tuple[bool, str]:
-    return threading.current_thread() is threading.main_thread(), meet(port)
+    return native_main_thread(), meet(port)
 
 
 # Streams.
