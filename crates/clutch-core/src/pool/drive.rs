@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::peer::{Link, Peer};
 use super::state::{Event, WorkerKey};
@@ -13,6 +13,9 @@ use crate::link::{Filled, Flushed};
 use crate::sys;
 use crate::wire::{self, Kind};
 use crate::work::{Codec, Failure};
+
+/// How long a dead worker's last words may take to be taken in by the caller that reads its link.
+const LAST_WORDS: Duration = Duration::from_millis(20);
 
 impl Pool {
     pub fn drain_notices(&self) -> Vec<Notice> {
@@ -106,7 +109,8 @@ impl Pool {
 
     /// Takes in what a dead worker had still written.
     fn read_rest(&self, link: &Arc<Link>) {
-        let Some(mut inbox) = link.inbox.try_lock() else { return };
+        // A caller that reads it sees the end at once and lets go.
+        let Some(mut inbox) = link.inbox.try_lock_for(LAST_WORDS) else { return };
         while matches!(inbox.fill(link.socket.as_fd(), false), Ok(Filled::Bytes)) {
             if self.absorb(link, &mut inbox).is_err() {
                 return;

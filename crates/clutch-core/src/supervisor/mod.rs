@@ -116,7 +116,9 @@ impl Driver {
                     self.machine.target = shape.workers as usize;
                     self.tool_slots = shape.slots() as usize;
                 }
-                self.image = serde_json::Value::Object(up.rest);
+                let mut image = up.rest;
+                image.insert("warnings".to_owned(), up.warnings.clone().into());
+                self.image = serde_json::Value::Object(image);
                 let generation = self.machine.generation;
                 let warnings = up.warnings;
                 self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
