@@ -2,8 +2,11 @@
 
 mod support;
 
-use clutch_core::work::{Outcome, Refusal};
-use support::{Stage, config, value};
+use std::time::Instant;
+
+use clutch_core::pool::Notice;
+use clutch_core::work::{Failure, Outcome, Refusal};
+use support::{Stage, config, lost, value};
 
 #[test]
 fn a_call_given_up_while_its_answer_is_on_the_way_loses_no_word() {
@@ -21,6 +24,53 @@ fn a_call_given_up_while_its_answer_is_on_the_way_loses_no_word() {
 }
 
 #[test]
+fn calls_taken_back_from_a_worker_that_sleeps_lose_no_word() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.worker(1);
+    for _ in 0..worker.board.len() + 10 {
+        let answer = stage.submit("echo", "1");
+        assert!(stage.pool.cancel(answer.id()));
+    }
+    let answer = stage.submit("echo", "1");
+    assert!(stage.pool.tick(None).is_some(), "the driver looks again");
+    for _ in 0..=worker.board.len() {
+        stage.pool.on_ready(worker.key);
+        worker.pass_over(1);
+    }
+    assert!(stage.pool.tick(None).is_none());
+    let call = worker.next_call();
+    worker.result(&call, "1");
+    stage.pool.on_ready(worker.key);
+    assert_eq!(value(&answer), "1");
+}
+
+#[test]
+fn a_link_that_was_full_is_watched_for_room_only_as_long_as_it_is() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.worker(1000);
+    let body = format!("\"{}\"", "x".repeat(60_000));
+    let answers: Vec<_> = (0..50).map(|_| stage.submit("echo", &body)).collect();
+    let notices = stage.pool.drain_notices();
+    assert!(notices.iter().any(|notice| matches!(notice, Notice::WantWrite(0))), "the socket is full: {notices:?}");
+    stage.pool.want_write(worker.key, true);
+    for _ in &answers {
+        let call = worker.next_call();
+        worker.result(&call, "1");
+        stage.pool.on_ready(worker.key);
+    }
+    answers.iter().for_each(|answer| assert_eq!(value(answer), "1"));
+    assert_eq!(ready(&stage), Vec::<u64>::new(), "nothing is to be read or written, and the driver may sleep");
+}
+
+/// What the driver would be woken for now.
+fn ready(stage: &Stage) -> Vec<u64> {
+    let mut tokens = Vec::new();
+    stage.pool.drain_notices();
+    stage.pool.poller.wait(&mut tokens, Some(Instant::now())).expect("epoll");
+    tokens
+}
+
+#[test]
 fn code_by_value_that_cannot_go_there_takes_nobodys_word() {
     let stage = Stage::undriven(config("api"));
     let mut worker = stage.worker(2);
@@ -35,4 +85,15 @@ fn code_by_value_that_cannot_go_there_takes_nobodys_word() {
     worker.result(&call, "1");
     stage.pool.on_ready(worker.key);
     assert_eq!(value(&running), "1");
+}
+
+#[test]
+fn a_pool_that_fails_says_why_also_after_a_worker_died() {
+    let stage = Stage::undriven(config("api"));
+    let worker = stage.worker(1);
+    let reason = Failure::Config { message: "no module named shop".to_owned() };
+    stage.pool.set_failing(Some(reason.clone()));
+    stage.pool.worker_gone(worker.key, lost());
+    let refused = stage.submit("echo", "1");
+    assert!(matches!(refused.outcome(), Some(Outcome::Failure(failure)) if *failure == reason));
 }

@@ -37,6 +37,8 @@ pub(super) struct Core {
     pub(super) functions: Vec<Function>,
     pub(super) names: HashMap<Vec<u8>, FunctionId>,
     pub(super) failing: Option<Arc<Failure>>,
+    /// Of the worker that died last: what its begun work is answered with.
+    pub(super) lost: Option<Arc<Failure>>,
     /// Workers run another Python version: code by value cannot go there.
     pub(super) foreign: Option<String>,
     pub(super) done: u64,
@@ -135,6 +137,16 @@ impl Core {
         }
     }
 
+    /// Lets workers have work again whose board has words again. Returns whether some still have none.
+    pub(super) fn feed_starved(&mut self, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
+        for (key, peer) in &mut self.peers {
+            if peer.is_fed() {
+                self.machine.on(Event::WorkerResumed { worker: *key }, now, actions);
+            }
+        }
+        self.peers.values().any(|peer| peer.starved)
+    }
+
     fn tell(&self, id: WorkId, told: Told, effects: &mut Effects) {
         if let Some(entry) = self.machine.body(id) {
             effects.replies.push((entry.work.reply.clone(), told));
@@ -146,7 +158,13 @@ impl Core {
     }
 
     /// Carries out actions, and those that follow from them, until there are none.
-    pub(super) fn run(&mut self, pool: &Pool, now: Instant, actions: &mut Vec<Action<Box<Entry>>>, effects: &mut Effects) {
+    pub(super) fn run(
+        &mut self,
+        pool: &Pool,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
         loop {
             self.machine.settle(now, actions);
             if actions.is_empty() {
@@ -227,6 +245,7 @@ impl Core {
                 }
             }
             Ok(false) => {
+                pool.wake_driver();
                 machine.on(Event::Taken { worker, id, taken: true }, now, actions);
                 machine.on(Event::WorkerHeld { worker }, now, actions);
             }
@@ -325,7 +344,8 @@ impl Core {
                 }
                 self.failed += 1;
                 let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
-                return Outcome::Failure(self.failing.clone().unwrap_or_else(|| Arc::new(unknown())));
+                let known = if verdict == Verdict::Failing { &self.failing } else { &self.lost };
+                return Outcome::Failure(known.clone().unwrap_or_else(|| Arc::new(unknown())));
             }
         };
         Outcome::Refused(refusal)

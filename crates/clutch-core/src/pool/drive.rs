@@ -17,6 +17,9 @@ use crate::work::{Codec, Failure};
 /// How long a dead worker's last words may take to be taken in by the caller that reads its link.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
+/// How often a worker whose board has no free word is looked at again.
+const STARVED_LOOK: Duration = Duration::from_millis(5);
+
 impl Pool {
     pub fn drain_notices(&self) -> Vec<Notice> {
         sys::clear_event(self.wake.as_fd());
@@ -45,9 +48,15 @@ impl Pool {
     /// Runs the machine's clock. Returns when it wants to run again.
     pub fn tick(&self, sleep_until: Option<Instant>) -> Option<Instant> {
         self.driver_wakes_us.store(0, Ordering::Release);
-        self.transact(|core, now, actions| core.machine.tick(now, actions));
-        let next = self.core.lock().machine.next_deadline();
-        let wakes = [next, sleep_until].into_iter().flatten().min();
+        let starved = self.transact(|core, now, actions| {
+            core.machine.tick(now, actions);
+            core.feed_starved(now, actions)
+        });
+        let look_again = starved.then(|| Instant::now() + STARVED_LOOK);
+        // Under the lock: a submission is either seen here, or sees when this wakes.
+        let mut core = self.core.lock();
+        let next = core.machine.next_deadline();
+        let wakes = [next, look_again, sleep_until].into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);
         wakes
@@ -74,8 +83,13 @@ impl Pool {
     }
 
     pub fn worker_held(&self, worker: WorkerKey, held: bool) {
-        let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
-        self.transact(|core, now, actions| core.machine.on(event, now, actions));
+        self.transact(|core, now, actions| {
+            let Some(peer) = core.peers.get_mut(&worker) else { return };
+            peer.stopped = held;
+            let held = held || peer.starved;
+            let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
+            core.machine.on(event, now, actions);
+        });
     }
 
     pub fn worker_draining(&self, worker: WorkerKey) {
@@ -101,7 +115,7 @@ impl Pool {
             self.poller.remove(peer.link.socket.as_fd());
             let board = &peer.link.board;
             let begun = core.machine.sent(key).filter(|id| core.begun(board, *id)).collect();
-            core.failing = Some(failure.clone());
+            core.lost = Some(failure);
             core.machine.on(Event::WorkerGone { worker: key, begun }, now, actions);
         });
         self.regions.reader_gone(u64::from(key));
@@ -151,8 +165,12 @@ impl Pool {
 
     /// A link is readable or writable.
     pub fn on_ready(&self, key: WorkerKey) {
-        let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return };
+        let found = self.core.lock().peers.get(&key).map(|peer| (peer.link.clone(), peer.writable_wanted));
+        let Some((link, writable_wanted)) = found else { return };
         self.flush(&link);
+        if writable_wanted && link.outbox.is_empty() {
+            self.want_write(key, false);
+        }
         let Some(mut inbox) = link.inbox.try_lock() else { return };
         let ended = match inbox.fill(link.socket.as_fd(), false) {
             Ok(Filled::Nothing) => return,

@@ -89,6 +89,7 @@ impl Pool {
             functions: Vec::new(),
             names: HashMap::new(),
             failing: None,
+            lost: None,
             foreign: None,
             done: 0,
             failed: 0,

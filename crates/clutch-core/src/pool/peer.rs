@@ -47,6 +47,10 @@ pub(super) struct Peer {
     pub(super) armed: bool,
     /// A blocking caller reads it.
     pub(super) leased: bool,
+    /// The poller also tells when its socket has room.
+    pub(super) writable_wanted: bool,
+    /// Its process is stopped by a signal.
+    pub(super) stopped: bool,
     defined: Vec<bool>,
     announced: Announced,
     free: Vec<u32>,
@@ -55,7 +59,7 @@ pub(super) struct Peer {
     /// Words of work that nobody waits for: free when its end has come.
     abandoned: HashMap<WorkId, u32>,
     /// A call found no word: the worker gets nothing until one is free.
-    starved: bool,
+    pub(super) starved: bool,
 }
 
 impl Peer {
@@ -65,6 +69,8 @@ impl Peer {
             link,
             armed: false,
             leased: false,
+            writable_wanted: false,
+            stopped: false,
             defined: Vec::new(),
             announced: Announced::default(),
             free,
@@ -83,14 +89,16 @@ impl Peer {
     pub(super) fn disarm(&mut self, poller: &Poller) {
         if self.armed {
             poller.remove(self.link.socket.as_fd());
-            self.armed = false;
+            (self.armed, self.writable_wanted) = (false, false);
         }
     }
 
     pub(super) fn watch_writable(&mut self, poller: &Poller, wanted: bool) {
-        if !self.armed {
-            self.arm(poller);
+        if self.writable_wanted == wanted {
+            return;
         }
+        self.arm(poller);
+        self.writable_wanted = wanted;
         // A link that is gone from the poller ends by end-of-file.
         let _ = poller.modify(self.link.socket.as_fd(), u64::from(self.link.key), wanted);
     }
@@ -126,12 +134,17 @@ impl Peer {
     }
 
     fn free_word(&mut self) -> Option<u32> {
+        self.collect_words();
+        self.free.pop()
+    }
+
+    /// Takes in the words that the worker has freed, when no other is left.
+    fn collect_words(&mut self) {
         if self.free.is_empty() {
             let board = &self.link.board;
             let (free, pending) = self.pending.iter().partition(|word| board.get(**word) == word::FREE);
             (self.free, self.pending) = (free, pending);
         }
-        self.free.pop()
     }
 
     /// The answer is here: the word may be used again.
@@ -165,9 +178,12 @@ impl Peer {
 
     /// Whether a worker that had no word left has one again; true once.
     pub(super) fn is_fed(&mut self) -> bool {
-        let fed = self.starved && !self.free.is_empty();
-        self.starved &= !fed;
-        fed
+        if !self.starved {
+            return false;
+        }
+        self.collect_words();
+        self.starved = self.free.is_empty();
+        !self.starved && !self.stopped
     }
 }
 
