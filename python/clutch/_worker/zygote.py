@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import sys
+import traceback
 import warnings
 from typing import Any
 
@@ -109,5 +110,7 @@ def fork(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> 
         return pid
     try:
         run_forked(control, order, image)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(1)

@@ -174,6 +174,8 @@ pub struct Supervisor {
     pub target: usize,
     pub generation: u32,
     zygote: Zygote,
+    /// A worker of this zygote was ready.
+    proven: bool,
     pub workers: BTreeMap<WorkerKey, Worker>,
     next_key: WorkerKey,
     failures: u32,
@@ -194,6 +196,7 @@ impl Supervisor {
             config,
             generation: 0,
             zygote: Zygote::Absent,
+            proven: false,
             workers: BTreeMap::new(),
             next_key: 0,
             failures: 0,
@@ -279,10 +282,14 @@ impl Supervisor {
 
     fn zygote_gone(&mut self, reason: String, now: Instant, out: &mut Vec<Action>) {
         let was = std::mem::replace(&mut self.zygote, Zygote::Absent);
-        self.workers.retain(|_, worker| worker.pid.is_some());
+        let unborn = self.workers.iter().filter(|(_, worker)| worker.pid.is_none()).map(|(key, _)| *key);
+        for key in unborn.collect::<Vec<_>>() {
+            self.gone(key, None, now, out);
+        }
         match was {
-            Zygote::Loading { .. } => self.fail(reason, now, out),
-            Zygote::Up => self.restarts += 1,
+            // One that dies before any worker was ready would do so again and again.
+            Zygote::Up if self.proven => self.restarts += 1,
+            Zygote::Loading { .. } | Zygote::Up => self.fail(reason, now, out),
             _ => {}
         }
     }
@@ -319,6 +326,7 @@ impl Supervisor {
         let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Starting) else { return };
         worker.state = State::Ready;
         worker.since = now;
+        self.proven |= worker.generation == self.generation;
         let (calls, replaced) = (worker.recycling.calls, worker.replaces.take());
         (self.failures, self.retry_at, self.failing) = (0, None, None);
         out.push(Action::Admit { worker: key, calls });
@@ -407,11 +415,15 @@ impl Supervisor {
 
     fn drained(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        if matches!(worker.state, State::Ready | State::Draining) {
-            worker.state = State::Draining;
-            worker.retiring = true;
-            worker.since = now;
-            out.push(Action::End { worker: key });
+        worker.retiring = true;
+        match worker.state {
+            // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
+            State::Ready => self.drain(key, "recycled", out),
+            State::Draining => {
+                worker.since = now;
+                out.push(Action::End { worker: key });
+            }
+            State::Starting | State::Killed => {}
         }
     }
 
@@ -481,6 +493,7 @@ impl Supervisor {
             Zygote::Absent => {
                 self.retry_at = None;
                 self.generation += 1;
+                self.proven = false;
                 self.zygote = Zygote::Loading { since: now };
                 out.push(Action::StartZygote { generation: self.generation });
             }
