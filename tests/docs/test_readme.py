@@ -38,7 +38,7 @@ def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
     command = [sys.executable, "main.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["36.0", "[3, 2, 1]", "[0, 1, 4, 9, 16]", "144", "1.0"]
+    assert done.stdout.splitlines() == ["36.0", "[3, 2, 1]", "[0, 1, 4, 9, 16]", "144", "1.5"]
 
 
 def test_toml_blocks_are_configs(tmp_path: Path) -> None:
