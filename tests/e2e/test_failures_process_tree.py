@@ -1,0 +1,320 @@
+"""Failures 1 to 5, 51 and 53: whatever dies, nothing is left over and nobody else is harmed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from pathlib import Path
+
+import pytest
+from script import Script
+
+from clutch import Pool, WorkerLost
+from clutch.testing import Processes, Watch, children, watch
+from rendezvous import Rendezvous
+
+pytestmark = pytest.mark.timeout(120)
+ORPHAN_SECONDS_MAX = 2.0
+FORKS = int(os.environ.get("CLUTCH_TEST_FORKS", "300"))
+
+DISPATCHER = """
+import sys
+from clutch import Pool
+
+if __name__ == "__main__":
+    profile, start, *calls = sys.argv[1:]
+    with Pool("harmful", profile=profile, workers=3, start=start) as pool:
+        pool.wait_ready(timeout=60)
+        futures = [pool.submit(name, int(port)) for name, port in zip(calls[::2], calls[1::2])]
+        print("ready")
+        for line in sys.stdin:
+            print("answer", pool.call("pid"))
+"""
+
+
+def below_with(mark: str) -> list[int]:
+    """Every process of this machine that has the mark in its environment, whoever its parent is."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def wait_none_with(mark: str) -> None:
+    """All that have the mark end in time, also those that the first look missed."""
+    while found := below_with(mark):
+        with Processes(found) as processes:
+            processes.wait_ended(ORPHAN_SECONDS_MAX)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("profile", ["process", "thread", "async"])
+def test_failure_01_dispatcher_killed_while_idle(tmp_path: Path, profile: str, start: str) -> None:
+    with Script(tmp_path, DISPATCHER, profile, start) as script:
+        script.hear("ready")
+        with script.below() as processes:
+            assert len(processes.pids) >= 4
+            script.kill()
+            assert processes.alive(ORPHAN_SECONDS_MAX) == []
+
+
+@pytest.mark.parametrize("profile", ["process", "thread"])
+@pytest.mark.parametrize("busy", ["hold_the_gil", "sleep_long", "spin_long"])
+def test_failure_01_dispatcher_killed_while_workers_are_busy(
+    tmp_path: Path, rendezvous: Rendezvous, profile: str, busy: str
+) -> None:
+    calls = [busy, str(rendezvous.port)] * 3
+    with Script(tmp_path, DISPATCHER, profile, "fork", *calls) as script:
+        script.hear("ready")
+        guests = rendezvous.guests(3)
+        with script.below() as processes:
+            assert {guest.pid for guest in guests} <= set(processes.pids)
+            script.kill()
+            assert processes.alive(ORPHAN_SECONDS_MAX) == []
+
+
+def test_failure_01_dispatcher_killed_while_workers_are_stopped(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with Script(tmp_path, DISPATCHER, "process", "fork", "visit", str(rendezvous.port)) as script:
+        script.hear("ready")
+        os.kill(rendezvous.guest().pid, signal.SIGSTOP)
+        with script.below() as processes:
+            script.kill()
+            assert processes.alive(ORPHAN_SECONDS_MAX) == []
+
+
+def test_failure_01_with_its_grandchildren(tmp_path: Path) -> None:
+    text = DISPATCHER.replace('print("ready")', 'print("children", *pool.call("have_children", True))')
+    with Script(tmp_path, text, "process", "fork") as script:
+        grandchildren = [int(pid) for pid in script.hear("children (.*)").split()]
+        with script.below() as processes, Processes(grandchildren) as theirs:
+            assert len(theirs.pids) == 4
+            script.kill()
+            assert processes.alive(ORPHAN_SECONDS_MAX) == []
+            assert theirs.alive(ORPHAN_SECONDS_MAX) == []
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_failure_02_the_group_is_known_before_the_first_work(start: str) -> None:
+    with Pool("harmful", workers=2, start=start) as pool:
+        assert pool.call("is_group_leader")
+
+
+@pytest.mark.parametrize("end", ["killed", "recycled", "stopped"])
+def test_failure_02_grandchildren_go_with_their_worker(events: Watch, end: str) -> None:
+    recycle = {"calls": 2, "jitter": 0} if end == "recycled" else {}
+    with Pool("harmful", workers=1, recycle=recycle) as pool:
+        worker = pool.call("pid")
+        with Processes(pool.call("have_children")) as grandchildren:
+            assert len(grandchildren.pids) == 3
+            if end == "killed":
+                os.kill(worker, signal.SIGKILL)
+            elif end == "stopped":
+                pool.shutdown()
+            events.wait("worker_gone", pid=worker)
+            assert grandchildren.alive(ORPHAN_SECONDS_MAX) == []
+
+
+def test_failure_03_two_instances_never_touch_each_other(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        Script(folders[0], DISPATCHER, "process", "fork") as one,
+        Script(folders[1], DISPATCHER, "process", "fork") as two,
+    ):
+        one.hear("ready"), two.hear("ready")
+        with one.below() as ones, two.below() as twos:
+            one.kill()
+            assert ones.alive(ORPHAN_SECONDS_MAX) == []
+            assert twos.alive() == twos.pids
+            two.tell()
+            assert int(two.hear("answer (.*)")) in twos.pids
+        # A new instance in the place of the first leaves the second alone, too.
+        with Script(folders[0], DISPATCHER, "process", "fork") as again:
+            again.hear("ready")
+            two.tell()
+            two.hear("answer")
+
+
+STARTING = """
+import sys
+from clutch import Pool
+from clutch.testing import watch
+
+if __name__ == "__main__":
+    mark, name, count = sys.argv[1:]
+    with watch() as events, Pool("harmful", workers=20, env={"CLUTCH_TEST_MARK": mark}) as pool:
+        for _ in range(int(count)):
+            event = events.wait(name)
+        print("now", event["pid"])
+        sys.stdin.readline()
+"""
+MOMENTS = [("zygote_started", 1), *(("worker_starting", count) for count in (1, 2, 7, 19)), ("worker_ready", 3)]
+
+
+@pytest.mark.parametrize(("moment", "count"), MOMENTS)
+def test_failure_04_dispatcher_killed_between_fork_and_registration(tmp_path: Path, moment: str, count: int) -> None:
+    mark = uuid.uuid4().hex
+    with Script(tmp_path, STARTING, mark, moment, str(count)) as script:
+        script.hear("now")
+        script.kill()
+        wait_none_with(mark)
+
+
+@pytest.mark.parametrize(("moment", "count"), MOMENTS)
+def test_failure_04_zygote_killed_between_fork_and_registration(moment: str, count: int) -> None:
+    mark = uuid.uuid4().hex
+    with watch() as events, Pool("harmful", workers=20, env={"CLUTCH_TEST_MARK": mark}) as pool:
+        zygote = events.wait("zygote_started")["pid"]
+        for _ in range(count if moment != "zygote_started" else 0):
+            events.wait(moment)
+        os.kill(zygote, signal.SIGKILL)
+        pool.wait_ready(timeout=60)
+        stats = pool.stats()
+        known = {stats["zygote_pid"], *(worker["pid"] for worker in stats["workers"])}
+        # Whatever the old zygote had forked and not told of must end by itself.
+        with Processes(set(below_with(mark)) - known) as untracked:
+            untracked.wait_ended(ORPHAN_SECONDS_MAX)
+        assert set(below_with(mark)) == known
+    wait_none_with(mark)
+
+
+def resident_bytes(pid: int | str) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors(pid: int | str) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_failure_05_many_forks_and_exits(events: Watch) -> None:
+    with Pool("harmful", workers=2, max_tasks_per_child=1) as pool:
+        figures = []
+        for forks in range(FORKS):
+            if forks % (FORKS // 2) == FORKS // 10:
+                zygote = pool.stats()["zygote_pid"]
+                figures.append([(descriptors(pid), resident_bytes(pid)) for pid in ("self", zygote)])
+            pool.call("echo", forks)
+        zygote = pool.stats()["zygote_pid"]
+        states = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] for pid in children(zygote)]
+        assert "Z" not in states
+        last = [(descriptors(pid), resident_bytes(pid)) for pid in ("self", zygote)]
+        for (fds, memory), (fds_last, memory_last) in zip(figures[0], last, strict=True):
+            assert fds_last <= fds + 40, "a few workers come and go at any time"
+            assert memory_last <= memory + (4 << 20)
+        assert pool.stats()["zygote_pid"] == zygote
+    gone = events.all("worker_gone", pool="pool")
+    assert len(gone) >= FORKS
+    assert all("exited with code 0" in event["cause"] for event in gone), "each exit code is known"
+
+
+def test_failure_51_zygote_killed_while_its_workers_run(rendezvous: Rendezvous, events: Watch) -> None:
+    with Pool("harmful", workers=3) as pool:
+        pool.wait_ready(timeout=60)
+        futures = [pool.submit("visit", rendezvous.port) for _ in range(3)]
+        guests = rendezvous.guests(3)
+        queued = [pool.submit("echo", number) for number in range(50)]
+        first = pool.stats()["zygote_pid"]
+        os.kill(first, signal.SIGKILL)
+        events.wait("zygote_lost", pool="pool")
+        second = events.wait("zygote_ready", pool="pool", generation=2)
+        assert pool.stats()["zygote_pid"] != first, second
+        # The next worker comes from the new zygote; the death of an old one is still seen, and fails its own work only.
+        os.kill(guests[0].pid, signal.SIGKILL)
+        ready = events.wait("worker_ready", pool="pool", generation=2)
+        assert ready["pid"] != guests[0].pid
+        for guest in guests[1:]:
+            guest.let_go("done")
+        outcomes = [future.exception(30) for future in futures]
+        assert sorted(type(outcome) for outcome in outcomes if outcome) == [WorkerLost]
+        assert [future.result(30) for future in queued] == list(range(50))
+
+
+def test_failure_51_dispatcher_killed_right_after_its_zygote(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    calls = ["hold_the_gil", str(rendezvous.port)] * 2
+    with Script(tmp_path, DISPATCHER, "process", "fork", *calls) as script:
+        script.hear("ready")
+        rendezvous.guests(2)
+        with script.below() as processes:
+            (zygote,) = children(script.process.pid)
+            os.kill(zygote, signal.SIGKILL)
+            script.kill()
+            assert processes.alive(ORPHAN_SECONDS_MAX) == []
+
+
+FORKING = """
+import os, sys
+from clutch import Pool, PoolClosed
+from clutch.testing import Processes
+
+if __name__ == "__main__":
+    pool = Pool("harmful", workers=2)
+    pool.wait_ready(timeout=60)
+    workers = Processes([worker["pid"] for worker in pool.stats()["workers"]])
+    inner, outer = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        for use in (
+            lambda: pool.call("echo", 1),
+            lambda: pool.submit("echo", 1),
+            lambda: pool.stream("echo", 1),
+            lambda: list(pool.map("echo", [1])),
+            lambda: pool.stats(),
+            lambda: pool.wait_ready(),
+        ):
+            try:
+                use()
+                print("no PoolClosed")
+            except PoolClosed as error:
+                print("in the child:", error)
+        own = Pool("harmful", workers=1)
+        print("own pool:", own.call("echo", "works"))
+        own.shutdown()
+        os.write(outer[1], b"x")
+        os.read(inner[0], 1)  # lives on while the parent ends its pool
+        os._exit(0)
+    os.read(outer[0], 1)
+    print("parent:", pool.call("echo", "still works"))
+    pool.shutdown()
+    print("workers left:", workers.alive(2.0))
+    os.write(inner[1], b"x")
+    print("child:", os.waitpid(child, 0)[1])
+"""
+
+
+def test_failure_53_a_fork_of_the_dispatcher_does_not_hold_the_pool(tmp_path: Path) -> None:
+    with Script(tmp_path, FORKING) as script:
+        assert script.process.wait(60) == 0, script.err.text
+        text = script.out.wait_end()
+    assert text.count("in the child:") == 6 and "no PoolClosed" not in text
+    assert "own pool: works" in text and "parent: still works" in text
+    assert "workers left: []" in text and "child: 0" in text
+    assert script.err.wait_end() == ""
+
+
+ENDING_IN_A_CHILD = """
+import os, sys
+from clutch import Pool
+
+if __name__ == "__main__":
+    pool = Pool("harmful", workers=1)
+    print(pool.call("echo", 1))
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)  # runs atexit and the pool's own end, in the child
+    print("child", os.waitpid(child, 0)[1])
+    print(pool.call("echo", 2))
+    pool.shutdown()
+"""
+
+
+def test_failure_53_a_forked_child_may_end_in_the_ordinary_way(tmp_path: Path) -> None:
+    with Script(tmp_path, ENDING_IN_A_CHILD) as script:
+        assert script.process.wait(60) == 0, script.err.text
+        assert script.out.wait_end().splitlines() == ["1", "child 0", "2"]
+        assert script.err.wait_end() == ""
