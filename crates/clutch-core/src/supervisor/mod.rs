@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use self::output::Output;
 use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord, fate_text};
-use self::zygote::{CONTROL, Said, Zygote};
+use self::zygote::{CONTROL, Ended, Said, Zygote};
 use crate::link::Board;
 use crate::pool::state::WorkerKey;
 use crate::pool::{Health, Link, Notice, Pool, WAKE, WorkerView};
@@ -160,11 +160,10 @@ impl Driver {
     }
 
     fn lose_zygote(&mut self) {
-        let Some(mut zygote) = self.zygote.take() else { return };
+        let Some(zygote) = self.zygote.take() else { return };
         self.pool.poller.remove(zygote.control().as_fd());
         let greeted = zygote.hello.is_some();
-        zygote.kill();
-        let end = zygote.end();
+        let Ended { text: end, signaled } = zygote.end();
         let python = &self.pool.config.python;
         let reason = if greeted {
             format!("the zygote of pool '{}' ended: {end}", self.pool.config.name)
@@ -174,7 +173,7 @@ impl Driver {
         let generation = self.machine.generation;
         self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
         self.pool.arm_all();
-        self.tell(Event::ZygoteGone(reason));
+        self.tell(Event::ZygoteGone { reason, signaled });
     }
 
     // ---- actions out
@@ -253,7 +252,8 @@ impl Driver {
         if zygote.hello.is_none() || !self.machine.is_stopping() {
             zygote.kill();
         }
-        Some(Event::ZygoteGone(zygote.end()))
+        let Ended { text: reason, signaled } = zygote.end();
+        Some(Event::ZygoteGone { reason, signaled })
     }
 
     fn fork(&mut self, worker: WorkerKey, nr: u32) -> Result<(), Event> {

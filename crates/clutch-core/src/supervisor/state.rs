@@ -14,7 +14,7 @@ use crate::sys::Fate;
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// Longest wait between attempts to start.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// Workers that die before they are ready, without saying why, before the pool is called failing.
+/// Workers (or zygotes) that die before they are ready, without saying why, before the pool is called failing.
 const SILENT_DEATHS: u32 = 3;
 /// How long the exit status of a worker whose link has ended may take to arrive.
 const STATUS_WAIT: Duration = Duration::from_millis(500);
@@ -72,7 +72,8 @@ pub enum Event {
     ZygoteUp,
     /// Loading failed; the reason is the user's to mend.
     ZygoteFailed(String),
-    ZygoteGone(String),
+    /// `signaled`: it could not say why.
+    ZygoteGone { reason: String, signaled: bool },
     Forked {
         worker: WorkerKey,
         pid: i32,
@@ -239,7 +240,7 @@ impl Supervisor {
                 self.zygote = Zygote::Absent;
                 self.fail(reason, now, out);
             }
-            Event::ZygoteGone(reason) => self.zygote_gone(reason, now, out),
+            Event::ZygoteGone { reason, signaled } => self.zygote_gone(reason, signaled, now, out),
             Event::Forked { worker, pid } => self.forked(worker, pid),
             Event::ForkFailed { worker, reason } => self.fork_failed(worker, reason, now, out),
             Event::WorkerReady { worker } => self.worker_ready(worker, now, out),
@@ -280,7 +281,7 @@ impl Supervisor {
 
     // ---- zygote
 
-    fn zygote_gone(&mut self, reason: String, now: Instant, out: &mut Vec<Action>) {
+    fn zygote_gone(&mut self, reason: String, signaled: bool, now: Instant, out: &mut Vec<Action>) {
         let was = std::mem::replace(&mut self.zygote, Zygote::Absent);
         let unborn = self.workers.iter().filter(|(_, worker)| worker.pid.is_none()).map(|(key, _)| *key);
         for key in unborn.collect::<Vec<_>>() {
@@ -289,6 +290,7 @@ impl Supervisor {
         match was {
             // One that dies before any worker was ready would do so again and again.
             Zygote::Up if self.proven => self.restarts += 1,
+            Zygote::Loading { .. } | Zygote::Up if signaled && self.failures + 1 < SILENT_DEATHS => self.back_off(now),
             Zygote::Loading { .. } | Zygote::Up => self.fail(reason, now, out),
             _ => {}
         }

@@ -4,7 +4,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +98,18 @@ pub enum Said {
     Fate { worker: WorkerKey, fate: Fate },
 }
 
+/// How a zygote ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its status, and the last it wrote.
+    pub text: String,
+    /// By a signal: it could not say why.
+    pub signaled: bool,
+}
+
+/// How long a zygote that was told to end may take for it.
+const END_WAIT: Duration = Duration::from_millis(500);
+
 /// The dispatcher's hold on one zygote.
 pub struct Zygote {
     pub generation: u32,
@@ -176,18 +190,22 @@ impl Zygote {
         }
     }
 
-    /// Ends it and what it started, and reaps it. Returns how it ended.
-    pub fn end(mut self) -> String {
+    /// Ends it and what it started, and reaps it.
+    pub fn end(mut self) -> Ended {
         // The end of the control socket tells it to kill its workers' groups and exit; loading, it is killed.
         if self.hello.is_none() {
             let _ = self.child.kill();
         }
         forked::untrack(self.control.as_raw_fd());
-        drop(std::mem::replace(&mut self.control, sys::event_fd().unwrap_or_else(|_| sys::adopt(-1))));
+        // One that is gone already needs no telling.
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         let status = wait_briefly(&mut self.child);
+        let signaled = status.as_ref().is_ok_and(|status| status.signal().is_some());
+        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         let last = self.output.last();
         let last = last.trim_end();
-        if last.is_empty() { status } else { format!("{status}; its last output:\n{last}") }
+        let text = if last.is_empty() { status } else { format!("{status}; its last output:\n{last}") };
+        Ended { text, signaled }
     }
 
     /// Kills it at once.
@@ -197,17 +215,14 @@ impl Zygote {
 }
 
 /// A zygote that was told to end does so within milliseconds; one that does not is killed.
-fn wait_briefly(child: &mut Child) -> String {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_millis(1000);
+fn wait_briefly(child: &mut Child) -> io::Result<ExitStatus> {
+    let deadline = Instant::now() + END_WAIT;
     if let Ok(pidfd) = sys::pidfd(child.id() as i32)
         && !matches!(sys::wait_readable(pidfd.as_fd(), Some(deadline)), Ok(true))
     {
         let _ = child.kill();
     }
-    match child.wait() {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
-    }
+    child.wait()
 }
 
 fn launch(config: &PoolConfig, generation: u32) -> serde_json::Value {
