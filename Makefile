@@ -28,10 +28,8 @@ free-threaded: .venv/.built ## .venv-ft: the same on a free-threaded CPython, wh
 	else echo "no free-threaded Python here: the tests that need one are skipped"; fi
 
 test: build free-threaded ## every test: the Rust core, the stub file, free-threaded, the Python suite
-	@$(MAKE) --no-print-directory test-core
-	@$(MAKE) --no-print-directory test-stubs
-	@$(MAKE) --no-print-directory test-free-threaded
-	@$(MAKE) --no-print-directory test-python
+	@status=0; for part in test-core test-stubs test-free-threaded test-python; \
+		do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
 test-core: ## the Rust core alone
 	cargo test --quiet --package clutch-core
