@@ -1,4 +1,4 @@
-//! Python's buffer protocol over shared memory: the only file of this crate with `unsafe`.
+//! Python's buffer protocol over shared memory.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

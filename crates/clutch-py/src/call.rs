@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::codec::{self, Encoder};
+use crate::context::in_copy;
 use crate::types::{is_async_generator, is_coroutine, is_generator};
 use crate::worker::{CallFrame, Entry, WorkerLink};
 
@@ -155,10 +156,10 @@ fn unreadable(py: Python<'_>, error: PyErr) -> Failure {
 fn invoke<'py>(py: Python<'py>, prepared: &Prepared) -> Result<Bound<'py, PyAny>, Trouble> {
     let arguments = prepared.arguments.bind(py);
     let function = prepared.function.bind(py);
-    let made = match &prepared.keywords {
+    let made = in_copy(py, || match &prepared.keywords {
         Some(keywords) => function.call(arguments, Some(keywords.bind(py))),
         None => function.call1(arguments),
-    };
+    });
     made.map_err(|error| {
         // Raised by the call itself, before any line of the function ran: the arguments do not fit.
         let misfit = prepared.by_name && error.is_instance_of::<PyTypeError>(py) && error.traceback(py).is_none();
@@ -239,10 +240,10 @@ fn run_batch(
     let values = PyList::empty(py);
     let mut failures: Vec<(usize, Failure)> = Vec::new();
     for (at, item) in prepared.arguments.bind(py).iter().enumerate() {
-        let made = match prepared.spread {
-            true => function.call1(item.cast::<PyTuple>().map_err(PyErr::from)?),
+        let made = in_copy(py, || match prepared.spread {
+            true => function.call1(item.cast::<PyTuple>()?),
             false => function.call1((&item,)),
-        };
+        });
         let made = match (made, slot) {
             (Ok(made), Some(slot)) if is_coroutine(&made) => slot.call_method1("wait", (made,)),
             (made, _) => made,

@@ -1,10 +1,11 @@
 //! `clutch._core`: the bridge between Python and clutch-core. This file is the whole surface.
 //!
-//! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs only.
+//! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs and context.rs only.
 
 mod buffer;
 mod call;
 mod codec;
+mod context;
 mod errors;
 mod fronts;
 mod future;

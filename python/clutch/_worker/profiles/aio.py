@@ -6,10 +6,11 @@ With several threads there is one loop in each; every loop takes calls off the l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,16 +24,17 @@ class AsyncProfile:
         self.tasks = tasks
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        others = [threading.Thread(target=self._loop, args=(link, None), daemon=True) for _ in range(self.threads - 1)]
+        first = Loop(link, self.tasks)
+        first.others = [Loop(link, self.tasks, first) for _ in range(self.threads - 1)]
+        others = [threading.Thread(target=run_loop, args=(loop.serve(),), daemon=True) for loop in first.others]
         for other in others:
             other.start()
-        self._loop(link, ready)
-        for other in others:
-            other.join()
+        run_loop(first.serve(ready, others))
 
-    def _loop(self, link: _core.WorkerLink, ready: Callable[[], None] | None) -> None:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(Loop(link, self.tasks).serve(ready))
+
+def run_loop(serving: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serving)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -44,27 +46,39 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class Loop:
-    """One event loop and the calls on it."""
+    """One event loop and the calls on it.
 
-    def __init__(self, link: _core.WorkerLink, tasks: int) -> None:
+    Loops of a worker share one waiting line. Tools that are serial or bound to the main thread run on the first loop.
+    """
+
+    def __init__(self, link: _core.WorkerLink, tasks: int, first: Loop | None = None) -> None:
         self.link = link
+        self.first = first or self
+        self.others: list[Loop] = []
         self.tasks = tasks
         self.running: set[asyncio.Task[None]] = set()
-        self.waiting: deque[_core.Call] = deque()
+        self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
+        self.loop: asyncio.AbstractEventLoop
+        self.is_serving = False
         self.executor = ThreadPoolExecutor(tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
 
-    async def serve(self, ready: Callable[[], None] | None) -> None:
+    async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
+        """Until the worker is told to end; the first loop outlives the others."""
         self.loop = asyncio.get_running_loop()
+        self.is_serving = True
         self.ended = asyncio.Event()
         self.loop.add_reader(self.link.fileno(), self._on_readable)
         if ready is not None:
             ready()
         await self.ended.wait()
         self.loop.remove_reader(self.link.fileno())
+        for other in others:
+            await asyncio.to_thread(other.join)
         while self.running:
             await asyncio.wait(self.running)
+        self.is_serving = False
         self.executor.shutdown()
         self.link.flush()
 
@@ -77,12 +91,24 @@ class Loop:
             return
         self.waiting.extend(calls)
         self._start_waiting()
+        if self.waiting:
+            for loop in (self.first, *self.first.others):
+                loop._offer()
+
+    def _offer(self) -> None:
+        """Another loop has read more than it has room for."""
+        if self.is_serving and len(self.running) < self.tasks:
+            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                self.loop.call_soon_threadsafe(self._start_waiting)
 
     def _start_waiting(self) -> None:
-        while self.waiting and len(self.running) < self.tasks:
-            call = self.waiting.popleft()
+        while len(self.running) < self.tasks and self.is_serving:
+            try:
+                call = self.waiting.popleft()
+            except IndexError:
+                return
             if call.begin():
-                task = self.loop.create_task(self._run(call))
+                task = asyncio.create_task(self._run(call))
                 self.running.add(task)
                 task.add_done_callback(self._ended)
 
@@ -106,15 +132,24 @@ class Loop:
     async def _run(self, call: _core.Call) -> None:
         try:
             tool = call.tool
-            if tool is not None and tool.options.serial:
-                async with self.locks.setdefault(tool, asyncio.Lock()):
-                    await self._call(call, tool)
-            else:
+            if tool is None or tool.simple:
                 await self._call(call, tool)
+            elif self is self.first:
+                await self._special(call, tool)
+            else:
+                there = asyncio.run_coroutine_threadsafe(self.first._special(call, tool), self.first.loop)
+                await asyncio.wrap_future(there)
         except BaseException as error:
             call.fail(error)
             if isinstance(error, asyncio.CancelledError) and self.ended.is_set():
                 raise
+
+    async def _special(self, call: _core.Call, tool: Any) -> None:
+        if tool.options.serial:
+            async with self.locks.setdefault(tool, asyncio.Lock()):
+                await self._call(call, tool)
+        else:
+            await self._call(call, tool)
 
     async def _call(self, call: _core.Call, tool: Any) -> None:
         function = call.function

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Protocol
@@ -77,7 +78,7 @@ class Slot:
         """Runs a coroutine on this thread's own loop."""
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(coroutine)
+        return self._runner.run(coroutine, context=contextvars.copy_context())
 
     def close(self) -> None:
         if self._runner is not None:
@@ -87,10 +88,11 @@ class Slot:
 def send_all(call: _core.Call, values: Generator[Any, Any, Any]) -> None:
     """Sends a generator's values, each produced only when there is credit for it. Nobody takes more: it is closed."""
     call.open_stream()
+    context = contextvars.copy_context()
     with contextlib.closing(values):
         while call.wait_credit():
             try:
-                value = next(values)
+                value = context.run(next, values)
             except StopIteration:
                 break
             call.chunk(value)
