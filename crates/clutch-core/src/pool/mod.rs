@@ -144,8 +144,9 @@ impl Pool {
     /// Hands in work; its reply is told the answer, exactly once, possibly before this returns.
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
         let request = request_of(&work, block);
-        let id =
-            self.transact(|core, now, actions| core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions));
+        let id = self.transact(|core, now, actions| {
+            core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions)
+        });
         self.wake_for(request.deadline);
         id
     }

@@ -73,7 +73,10 @@ pub enum Event {
     /// Loading failed; the reason is the user's to mend.
     ZygoteFailed(String),
     /// `signaled`: it could not say why.
-    ZygoteGone { reason: String, signaled: bool },
+    ZygoteGone {
+        reason: String,
+        signaled: bool,
+    },
     Forked {
         worker: WorkerKey,
         pid: i32,

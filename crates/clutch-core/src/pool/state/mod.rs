@@ -6,24 +6,20 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use slab::Slab;
 
+mod ahead;
+mod load;
+
+use self::load::Load;
+pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
 
 /// Names a worker within its pool; never reused.
 pub type WorkerKey = u32;
-
-/// Work is sent ahead of a busy slot up to this much of measured run time.
-pub const AHEAD: Duration = Duration::from_micros(200);
-
-/// Most pieces of work sent ahead for one slot.
-pub const AHEAD_MAX: usize = 64;
-
-/// A worker that has finished nothing for so long has what was sent ahead taken back.
-pub const STALLED: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
@@ -142,50 +138,6 @@ pub enum Event {
     /// No worker can start: what waits is answered.
     Failing,
     Recovered,
-}
-
-#[derive(Debug)]
-struct Load {
-    slots: usize,
-    words: usize,
-    /// In the order of sending; the first `slots` of them are taken for begun.
-    sent: VecDeque<WorkId>,
-    load_ns: u64,
-    progress: Instant,
-    accepting: bool,
-    held: bool,
-    draining: bool,
-    calls: u64,
-    calls_max: Option<u64>,
-}
-
-impl Load {
-    fn free(&self) -> usize {
-        if self.takes() { self.slots.saturating_sub(self.sent.len()) } else { 0 }
-    }
-
-    fn takes(&self) -> bool {
-        self.accepting && !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
-    }
-
-    fn ahead(&self) -> usize {
-        self.sent.len().saturating_sub(self.slots)
-    }
-
-    fn has_room_ahead(&self) -> bool {
-        self.takes()
-            && self.load_ns <= AHEAD.as_nanos() as u64 * self.slots as u64
-            && self.ahead() < AHEAD_MAX * self.slots
-            && self.sent.len() + self.slots < self.words
-    }
-
-    /// Less than half of what may be sent ahead is left, and it makes progress.
-    fn is_low(&self, now: Instant) -> bool {
-        self.has_room_ahead()
-            && self.load_ns * 2 <= AHEAD.as_nanos() as u64 * self.slots as u64
-            && self.ahead() * 2 < AHEAD_MAX * self.slots
-            && now.saturating_duration_since(self.progress) <= STALLED
-    }
 }
 
 /// The pure machine. See the file's head.
@@ -650,69 +602,6 @@ impl<T> Machine<T> {
             let spent = load.calls_max.is_some_and(|most| load.calls >= most);
             (load.draining || spent) && load.sent.is_empty()
         })
-    }
-
-    // ---- sending ahead
-
-    fn expected_ns(&self, function: FunctionId) -> Option<u64> {
-        self.run_ns.get(function as usize).copied().filter(|ns| *ns > 0)
-    }
-
-    /// A longer run at most doubles the estimate, a shorter one takes off an eighth: one run that was preempted tells
-    /// nothing, several long ones do soon. What is sent behind a long one meanwhile is taken back.
-    fn learn(&mut self, function: FunctionId, run_ns: u64) {
-        let at = function as usize;
-        if self.run_ns.len() <= at {
-            self.run_ns.resize(at + 1, 0);
-        }
-        let (known, run_ns) = (self.run_ns[at], run_ns.max(1));
-        self.run_ns[at] = match known {
-            0 => run_ns,
-            _ if run_ns >= known => known + (run_ns - known).min(known),
-            _ => known - (known - run_ns) / 8,
-        };
-    }
-
-    /// Fills up the workers that have run low, so that many frames share one write.
-    fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(worker) = self.lowest(now) {
-            loop {
-                let items = &self.items;
-                let Some(head) = self.queue.peek(|id| is_queued(items, id)) else { return };
-                let expected = self.expected_ns(self.items[index(head)].request.function);
-                if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
-                    return;
-                }
-                if !self.workers.get(&worker).is_some_and(Load::has_room_ahead) {
-                    break;
-                }
-                let Some(id) = self.next_queued(now, out) else { return };
-                self.send(worker, id, now, out);
-            }
-        }
-    }
-
-    fn lowest(&self, now: Instant) -> Option<WorkerKey> {
-        let low = self.workers.iter().filter(|(_, load)| load.is_low(now));
-        low.min_by_key(|(_, load)| load.load_ns / load.slots as u64).map(|(worker, _)| *worker)
-    }
-
-    /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
-    fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        let idle = if self.queue.is_empty() { self.free_slots } else { 0 };
-        let mut wanted = idle;
-        for (worker, load) in &self.workers {
-            let ahead = load.ahead();
-            if ahead == 0 {
-                continue;
-            }
-            let stalled = now.saturating_duration_since(load.progress) > STALLED;
-            let share = if stalled { load.sent.len() } else { wanted.min(ahead.div_ceil(2)) };
-            let candidates = load.sent.iter().filter(|id| self.may_take(**id));
-            let oldest: Vec<WorkId> = candidates.take(share).copied().collect();
-            out.extend(oldest.iter().rev().map(|id| Action::Take { worker: *worker, id: *id }));
-            wanted = wanted.saturating_sub(oldest.len());
-        }
     }
 
     // ---- items

@@ -1,0 +1,70 @@
+//! Sending ahead of busy slots, and taking back: how short work is spared a wake-up each.
+
+use std::time::Instant;
+
+use super::load::{AHEAD, Load, STALLED};
+use super::{Action, Machine, WorkerKey, index, is_queued};
+use crate::work::{FunctionId, WorkId};
+
+impl<T> Machine<T> {
+    pub(super) fn expected_ns(&self, function: FunctionId) -> Option<u64> {
+        self.run_ns.get(function as usize).copied().filter(|ns| *ns > 0)
+    }
+
+    /// A longer run at most doubles the estimate, a shorter one takes off an eighth: one run that was preempted tells
+    /// nothing, several long ones do soon. What is sent behind a long one meanwhile is taken back.
+    pub(super) fn learn(&mut self, function: FunctionId, run_ns: u64) {
+        let at = function as usize;
+        if self.run_ns.len() <= at {
+            self.run_ns.resize(at + 1, 0);
+        }
+        let (known, run_ns) = (self.run_ns[at], run_ns.max(1));
+        self.run_ns[at] = match known {
+            0 => run_ns,
+            _ if run_ns >= known => known + (run_ns - known).min(known),
+            _ => known - (known - run_ns) / 8,
+        };
+    }
+
+    /// Fills up the workers that have run low, so that many frames share one write.
+    pub(super) fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        while let Some(worker) = self.lowest(now) {
+            loop {
+                let items = &self.items;
+                let Some(head) = self.queue.peek(|id| is_queued(items, id)) else { return };
+                let expected = self.expected_ns(self.items[index(head)].request.function);
+                if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
+                    return;
+                }
+                if !self.workers.get(&worker).is_some_and(Load::has_room_ahead) {
+                    break;
+                }
+                let Some(id) = self.next_queued(now, out) else { return };
+                self.send(worker, id, now, out);
+            }
+        }
+    }
+
+    fn lowest(&self, now: Instant) -> Option<WorkerKey> {
+        let low = self.workers.iter().filter(|(_, load)| load.is_low(now));
+        low.min_by_key(|(_, load)| load.load_ns / load.slots as u64).map(|(worker, _)| *worker)
+    }
+
+    /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
+    pub(super) fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        let idle = if self.queue.is_empty() { self.free_slots } else { 0 };
+        let mut wanted = idle;
+        for (worker, load) in &self.workers {
+            let ahead = load.ahead();
+            if ahead == 0 {
+                continue;
+            }
+            let stalled = now.saturating_duration_since(load.progress) > STALLED;
+            let share = if stalled { load.sent.len() } else { wanted.min(ahead.div_ceil(2)) };
+            let candidates = load.sent.iter().filter(|id| self.may_take(**id));
+            let oldest: Vec<WorkId> = candidates.take(share).copied().collect();
+            out.extend(oldest.iter().rev().map(|id| Action::Take { worker: *worker, id: *id }));
+            wanted = wanted.saturating_sub(oldest.len());
+        }
+    }
+}

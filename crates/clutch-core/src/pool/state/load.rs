@@ -1,0 +1,59 @@
+//! What the machine knows of one worker: its slots, what was sent to it, and how much more it may get.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::work::WorkId;
+
+/// Work is sent ahead of a busy slot up to this much of measured run time.
+pub const AHEAD: Duration = Duration::from_micros(200);
+
+/// Most pieces of work sent ahead for one slot.
+pub const AHEAD_MAX: usize = 64;
+
+/// A worker that has finished nothing for so long has what was sent ahead taken back.
+pub const STALLED: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) slots: usize,
+    pub(super) words: usize,
+    /// In the order of sending; the first `slots` of them are taken for begun.
+    pub(super) sent: VecDeque<WorkId>,
+    pub(super) load_ns: u64,
+    pub(super) progress: Instant,
+    pub(super) accepting: bool,
+    pub(super) held: bool,
+    pub(super) draining: bool,
+    pub(super) calls: u64,
+    pub(super) calls_max: Option<u64>,
+}
+
+impl Load {
+    pub(super) fn free(&self) -> usize {
+        if self.takes() { self.slots.saturating_sub(self.sent.len()) } else { 0 }
+    }
+
+    pub(super) fn takes(&self) -> bool {
+        self.accepting && !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
+    }
+
+    pub(super) fn ahead(&self) -> usize {
+        self.sent.len().saturating_sub(self.slots)
+    }
+
+    pub(super) fn has_room_ahead(&self) -> bool {
+        self.takes()
+            && self.load_ns <= AHEAD.as_nanos() as u64 * self.slots as u64
+            && self.ahead() < AHEAD_MAX * self.slots
+            && self.sent.len() + self.slots < self.words
+    }
+
+    /// Less than half of what may be sent ahead is left, and it makes progress.
+    pub(super) fn is_low(&self, now: Instant) -> bool {
+        self.has_room_ahead()
+            && self.load_ns * 2 <= AHEAD.as_nanos() as u64 * self.slots as u64
+            && self.ahead() * 2 < AHEAD_MAX * self.slots
+            && now.saturating_duration_since(self.progress) <= STALLED
+    }
+}
