@@ -17,6 +17,7 @@ import pickle
 import site
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
@@ -24,8 +25,6 @@ from typing import Any, Self
 from clutch import _core, config
 from clutch._map import Batches
 from clutch.errors import ConfigError, PoolClosed
-
-os.register_at_fork(after_in_child=_core.after_fork_in_child)
 
 
 class Future(_core.Completion, concurrent.futures.Future):
@@ -183,6 +182,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         spec = config.resolve(name, target=target, workers=workers, **options)
+        for warning in spec.warnings:
+            warnings.warn(f"pool {name!r}: {warning}", stacklevel=2)
         self._start(spec, initializer, initargs)
 
     @classmethod
@@ -198,7 +199,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         refuse_in_main_import()
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
-        self._shut = False
+        self._shut = self._is_copy = False
         core = dict(spec.core)
         main = main_of_caller() if spec.folder is None else None
         if main is not None:
@@ -293,6 +294,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more work. What was submitted is still done, unless `cancel_futures`; `wait` waits for that."""
+        if self._is_copy:
+            return
         self._shut = True
         self._close()
         if cancel_futures:
@@ -331,6 +334,17 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
 
 _NO_OPTIONS = _core.CallOptions()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked child: the pools are the parent's, and ending their copies here does nothing."""
+    _core.after_fork_in_child()
+    for pool in list(_pools):
+        pool._shut = pool._is_copy = True
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 @atexit.register

@@ -128,3 +128,25 @@ def kill_yourself(port: int) -> None:
 
 def no_tool() -> str:
     return "not for callers from outside"
+
+
+@tool(main_thread=True)
+def in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+@tool(main_thread=True)
+async def in_main_thread_async() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+inside: list[int] = []
+
+
+@tool(serial=True)
+def meet_alone(port: int) -> int:
+    inside.append(1)
+    come(port)
+    count = len(inside)
+    inside.pop()
+    return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import uuid
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_failure_03_two_instances_never_touch_each_other(tmp_path: Path) -> None
             two.tell()
             assert int(two.hear("answer (.*)")) in twos.pids
         # A new instance in the place of the first leaves the second alone, too.
-        with Script(folders[0], DISPATCHER, "process", "fork") as again:
+        with Script(folders[0], DISPATCHER, *alike) as again:
             again.hear("ready")
             two.tell()
             two.hear("answer")
@@ -174,13 +175,14 @@ def test_failure_04_zygote_killed_between_fork_and_registration(moment: str, cou
         for _ in range(count if moment != "zygote_started" else 0):
             events.wait(moment)
         os.kill(zygote, signal.SIGKILL)
-        pool.wait_ready(timeout=60)
+        events.wait("zygote_ready", generation=2)
+        events.until(lambda: pool.stats()["ready"] == 20)
         stats = pool.stats()
         known = {stats["zygote_pid"], *(worker["pid"] for worker in stats["workers"])}
         # Whatever the old zygote had forked and not told of must end by itself.
         with Processes(set(below_with(mark)) - known) as untracked:
             untracked.wait_ended(ORPHAN_SECONDS_MAX)
-        assert set(below_with(mark)) == known
+        assert set(below_with(mark)) <= known
     wait_none_with(mark)
 
 
@@ -210,7 +212,10 @@ def test_failure_05_many_forks_and_exits(events: Watch) -> None:
         assert pool.stats()["zygote_pid"] == zygote
     gone = events.all("worker_gone", pool="pool")
     assert len(gone) >= FORKS
-    assert all("exited with code 0" in event["cause"] for event in gone), "each exit code is known"
+    # A worker that is starting when the pool ends is killed.
+    ends = [re.search("exited with code 0|signal 9", event["cause"]) for event in gone]
+    assert all(ends), "each exit is known"
+    assert sum("code 0" in end[0] for end in ends if end) >= FORKS
 
 
 def test_failure_51_zygote_killed_while_its_workers_run(rendezvous: Rendezvous, events: Watch) -> None:
@@ -315,6 +320,18 @@ if __name__ == "__main__":
 
 def test_failure_53_a_forked_child_may_end_in_the_ordinary_way(tmp_path: Path) -> None:
     with Script(tmp_path, ENDING_IN_A_CHILD) as script:
+        assert script.process.wait(60) == 0, script.err.text
+        assert script.out.wait_end().splitlines() == ["1", "child 0", "2"]
+        assert script.err.wait_end() == ""
+
+
+ENDING_INSIDE_WITH = ENDING_IN_A_CHILD.replace("pool = Pool", "with Pool").replace("workers=1)", "workers=1) as pool:")
+
+
+def test_failure_53_a_forked_child_may_leave_the_with_block(tmp_path: Path) -> None:
+    head, with_line, body = ENDING_INSIDE_WITH.partition("as pool:\n")
+    text = head + with_line + "".join(f"    {line}\n" for line in body.splitlines())
+    with Script(tmp_path, text) as script:
         assert script.process.wait(60) == 0, script.err.text
         assert script.out.wait_end().splitlines() == ["1", "child 0", "2"]
         assert script.err.wait_end() == ""
