@@ -56,6 +56,13 @@ pub struct Worker {
     pub reason: Option<String>,
 }
 
+impl Worker {
+    /// Whether it counts towards the pool's size.
+    pub fn is_live(&self) -> bool {
+        matches!(self.state, State::Starting | State::Ready) && !self.retiring
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Zygote {
     Absent,
@@ -512,8 +519,7 @@ impl Supervisor {
 
     fn fork_missing(&mut self, now: Instant, out: &mut Vec<Action>) {
         loop {
-            let counted = |worker: &&Worker| matches!(worker.state, State::Starting | State::Ready) && !worker.retiring;
-            let live: Vec<&Worker> = self.workers.values().filter(counted).collect();
+            let live: Vec<&Worker> = self.workers.values().filter(|worker| worker.is_live()).collect();
             if live.len() >= self.target {
                 return;
             }

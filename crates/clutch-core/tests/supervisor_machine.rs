@@ -1,0 +1,232 @@
+//! Properties of the supervisor's machine, under a world that answers its actions in any order and at any time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use clutch_core::config::{Overflow, PoolConfig, Profile, Shape, Start};
+use clutch_core::pool::state::WorkerKey;
+use clutch_core::supervisor::state::{Action, Event, Supervisor};
+use clutch_core::sys::Fate;
+use proptest::prelude::*;
+
+const TARGET: u32 = 3;
+
+fn config(recycle_age_ms: Option<u64>) -> PoolConfig {
+    PoolConfig {
+        name: "model".to_owned(),
+        shape: Shape { profile: Profile::Process, workers: TARGET, threads: 1, tasks: 1 },
+        python: "python3".to_owned(),
+        env: BTreeMap::new(),
+        start: Start::Fork,
+        start_timeout_ms: 5_000,
+        deadline_ms: None,
+        queue_limit: None,
+        overflow: Overflow::Reject,
+        recycle_calls: None,
+        recycle_age_ms,
+        recycle_jitter: 0.1,
+        grace_ms: 1_000,
+        stopped_limit_ms: 2_000,
+        payload_bytes_max: 1 << 20,
+        output_kept_bytes: 8 << 10,
+        required: true,
+        launch: serde_json::Value::Null,
+    }
+}
+
+/// What the outside of the machine is like.
+#[derive(Debug, Default)]
+struct World {
+    zygote_loading: bool,
+    zygote_up: bool,
+    /// Asked for, not forked yet.
+    wanted: BTreeSet<WorkerKey>,
+    /// Alive, and whether ready.
+    alive: BTreeMap<WorkerKey, bool>,
+    draining: BTreeSet<WorkerKey>,
+    gone: BTreeSet<WorkerKey>,
+    zygotes_started: u32,
+    closed: u32,
+}
+
+struct Play {
+    machine: Supervisor,
+    world: World,
+    start: Instant,
+    now: Duration,
+}
+
+impl Play {
+    fn new(recycle_age_ms: Option<u64>) -> Play {
+        let machine = Supervisor::new(config(recycle_age_ms));
+        let mut play = Play { machine, world: World::default(), start: Instant::now(), now: Duration::ZERO };
+        play.tell(Event::Tick);
+        play
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.machine.on(event, self.start + self.now, &mut actions);
+        for action in actions {
+            self.see(action);
+        }
+        self.check();
+    }
+
+    fn see(&mut self, action: Action) {
+        let world = &mut self.world;
+        match action {
+            Action::StartZygote { .. } => {
+                assert!(!world.zygote_loading && !world.zygote_up, "a second zygote");
+                world.zygote_loading = true;
+                world.zygotes_started += 1;
+            }
+            Action::KillZygote => (world.zygote_loading, world.zygote_up) = (false, false),
+            Action::Fork { worker, nr } => {
+                assert!(world.zygote_up, "a fork without a zygote");
+                assert!(nr < TARGET, "worker {nr} of {TARGET}");
+                assert!(world.wanted.insert(worker), "forked twice");
+            }
+            Action::Admit { worker, .. } => assert_eq!(world.alive.get(&worker), Some(&true), "admitted before ready"),
+            Action::Drain { worker, .. } => assert!(world.draining.insert(worker), "drained twice"),
+            Action::End { worker } => assert!(world.draining.contains(&worker), "ended before it was drained"),
+            Action::Gone { worker, .. } => {
+                assert!(world.gone.insert(worker), "gone twice");
+                world.wanted.remove(&worker);
+                world.alive.remove(&worker);
+            }
+            Action::Closed => world.closed += 1,
+            Action::Hold { .. } | Action::Kill { .. } | Action::Failing { .. } | Action::RefuseWaiting => {}
+        }
+    }
+
+    fn check(&self) {
+        let live = self.machine.workers.values().filter(|worker| worker.is_live()).count();
+        assert!(live <= TARGET as usize, "{live} live workers");
+        assert!(self.world.closed <= 1, "closed twice");
+        assert!(self.world.closed == 0 || self.world.alive.is_empty(), "closed over living workers");
+    }
+
+    /// One thing that may happen next; `pick` chooses among the workers that it may happen to.
+    fn happen(&mut self, what: u8, pick: usize) {
+        let nth = |keys: Vec<WorkerKey>| keys.get(pick % keys.len().max(1)).copied();
+        let wanted = nth(self.world.wanted.iter().copied().collect());
+        let alive = nth(self.world.alive.keys().copied().collect());
+        let gone = |signaled| Event::ZygoteGone { reason: "gone".to_owned(), signaled };
+        match what {
+            0 if self.world.zygote_loading => {
+                (self.world.zygote_loading, self.world.zygote_up) = (false, true);
+                self.tell(Event::ZygoteUp);
+            }
+            1 if self.world.zygote_loading => {
+                self.world.zygote_loading = false;
+                self.tell(Event::ZygoteFailed("no module named shop".to_owned()));
+            }
+            2 if self.world.zygote_loading || self.world.zygote_up => {
+                (self.world.zygote_loading, self.world.zygote_up) = (false, false);
+                self.tell(gone(pick % 2 == 0));
+            }
+            3 | 4 | 5 => {
+                if let Some(worker) = wanted.filter(|_| self.world.zygote_up) {
+                    self.world.wanted.remove(&worker);
+                    self.world.alive.insert(worker, false);
+                    self.tell(Event::Forked { worker, pid: 1000 + worker as i32 });
+                }
+            }
+            6 | 7 | 8 => {
+                if let Some(worker) = alive {
+                    self.world.alive.insert(worker, true);
+                    self.tell(Event::WorkerReady { worker });
+                }
+            }
+            9 => alive.into_iter().for_each(|worker| self.tell(Event::Fate { worker, fate: Fate::Signaled(9) })),
+            10 => alive.into_iter().for_each(|worker| self.tell(Event::Fate { worker, fate: Fate::Stopped })),
+            11 => alive.into_iter().for_each(|worker| self.tell(Event::Worn { worker })),
+            12 => alive.into_iter().for_each(|worker| self.tell(Event::Drained { worker })),
+            13 => alive.into_iter().for_each(|worker| self.tell(Event::Overdue { worker })),
+            14 => alive.into_iter().for_each(|worker| self.tell(Event::LinkEnded { worker })),
+            15 => self.pass(Duration::from_millis(10 << (pick % 10))),
+            _ => {}
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.tell(Event::Tick);
+    }
+
+    /// From here on nothing goes wrong: every zygote loads, every worker is ready, what drains ends.
+    fn mend(&mut self) {
+        for _ in 0..200 {
+            self.happen(0, 0);
+            for key in self.world.wanted.clone() {
+                self.world.wanted.remove(&key);
+                self.world.alive.insert(key, false);
+                self.tell(Event::Forked { worker: key, pid: 1000 + key as i32 });
+            }
+            for (key, ready) in self.world.alive.clone() {
+                if self.world.draining.contains(&key) {
+                    self.tell(Event::Fate { worker: key, fate: Fate::Exited(0) });
+                } else if !ready && self.world.alive.contains_key(&key) {
+                    self.world.alive.insert(key, true);
+                    self.tell(Event::WorkerReady { worker: key });
+                } else {
+                    self.tell(Event::Fate { worker: key, fate: Fate::Continued });
+                }
+            }
+            self.pass(Duration::from_millis(500));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_keeps_the_promises_and_recovers(
+        history in prop::collection::vec((0u8..16, any::<usize>()), 0..120),
+        aging in any::<bool>(),
+    ) {
+        let mut play = Play::new(aging.then_some(60_000));
+        for (what, pick) in history {
+            play.happen(what, pick);
+        }
+        // Workers that were killed answer at last.
+        for key in play.world.alive.keys().copied().collect::<Vec<_>>() {
+            play.tell(Event::Fate { worker: key, fate: Fate::Signaled(9) });
+        }
+        play.mend();
+        prop_assert_eq!(play.machine.ready(), TARGET as usize);
+        prop_assert!(play.machine.failing().is_none());
+    }
+
+    #[test]
+    fn any_history_ends_when_told_to(history in prop::collection::vec((0u8..16, any::<usize>()), 0..120)) {
+        let mut play = Play::new(None);
+        for (what, pick) in history {
+            play.happen(what, pick);
+        }
+        play.tell(Event::Stop { grace: Duration::from_secs(1) });
+        play.pass(Duration::from_secs(2));
+        for key in play.world.alive.keys().copied().collect::<Vec<_>>() {
+            play.tell(Event::Fate { worker: key, fate: Fate::Signaled(9) });
+        }
+        if !play.machine.is_closed() {
+            play.tell(Event::ZygoteGone { reason: "told to".to_owned(), signaled: false });
+        }
+        prop_assert!(play.machine.is_closed());
+        prop_assert_eq!(play.world.closed, 1);
+    }
+}
+
+#[test]
+fn failure_12_every_start_fails_at_a_bounded_rate() {
+    let mut play = Play::new(None);
+    for _ in 0..600_000 {
+        play.happen(1, 0);
+        play.pass(Duration::from_millis(1));
+    }
+    // Ten minutes: 0.1, 0.2, 0.4 … 6.4 s, then one try each 10 s.
+    assert!(play.world.zygotes_started <= 70, "{} starts", play.world.zygotes_started);
+    assert!(play.machine.failing().is_some());
+}
