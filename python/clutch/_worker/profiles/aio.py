@@ -59,6 +59,8 @@ class Loop:
         self.running: set[asyncio.Task[None]] = set()
         self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
         self.loop: asyncio.AbstractEventLoop
+        self.ended = asyncio.Event()
+        self.started = threading.Event()
         self.is_serving = False
         self.executor = ThreadPoolExecutor(tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
@@ -68,9 +70,11 @@ class Loop:
         """Until the worker is told to end; the first loop outlives the others."""
         self.loop = asyncio.get_running_loop()
         self.is_serving = True
-        self.ended = asyncio.Event()
+        self.started.set()
         self.loop.add_reader(self.link.fileno(), self._on_readable)
         if ready is not None:
+            for loop in self.others:
+                loop.started.wait()
             ready()
         await self.ended.wait()
         self.loop.remove_reader(self.link.fileno())
@@ -87,19 +91,20 @@ class Loop:
     def _on_readable(self) -> None:
         calls = self.link.poll()
         if calls is None:
-            self.ended.set()
+            for loop in (self.first, *self.first.others):
+                loop._tell(loop.ended.set)
             return
         self.waiting.extend(calls)
         self._start_waiting()
         if self.waiting:
             for loop in (self.first, *self.first.others):
-                loop._offer()
+                loop._tell(loop._start_waiting)
 
-    def _offer(self) -> None:
-        """Another loop has read more than it has room for."""
-        if self.is_serving and len(self.running) < self.tasks:
+    def _tell(self, what: Callable[[], object]) -> None:
+        """From any loop to this one: what was read there is for it, too."""
+        if self.is_serving:
             with contextlib.suppress(RuntimeError):  # it has ended meanwhile
-                self.loop.call_soon_threadsafe(self._start_waiting)
+                self.loop.call_soon_threadsafe(what)
 
     def _start_waiting(self) -> None:
         while len(self.running) < self.tasks and self.is_serving:
