@@ -26,7 +26,7 @@ use crate::watcher::{self, Writer};
 /// Results wait for company at most this long while further calls are at hand.
 const COMPANY: Duration = Duration::from_micros(200);
 
-/// How often a slot that waits looks whether somebody reads.
+/// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A call as it came.
@@ -65,8 +65,12 @@ pub struct Stream {
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<CallFrame>,
+    /// Slots that wait for the one that reads.
     idle: usize,
+    reading: bool,
     draining: bool,
+    /// The link has ended.
+    ended: bool,
 }
 
 /// The worker's link. All slots of a worker share it.
@@ -166,7 +170,7 @@ impl WorkerLink {
             match inbox.fill(link.writer.socket(), false)? {
                 Filled::Bytes => link.absorb(slf.py(), &mut inbox)?,
                 Filled::Nothing => {}
-                Filled::End => link.queue.lock().draining = true,
+                Filled::End => link.end(),
             }
         }
         let mut queue = link.queue.lock();
@@ -207,12 +211,16 @@ impl WorkerLink {
                 return Ok(Some(frame));
             }
             if queue.draining {
-                drop(queue);
                 self.changed.notify_all();
                 return Ok(None);
             }
+            let reads = !std::mem::replace(&mut queue.reading, true);
             drop(queue);
-            self.wait_for_frames(py)?;
+            self.waiting_ns.store(0, Ordering::Relaxed);
+            match reads {
+                true => self.read(py)?,
+                false => py.detach(|| self.wait_for_reader()),
+            }
         }
     }
 
@@ -228,28 +236,24 @@ impl WorkerLink {
         }
     }
 
-    /// Reads, or waits for the slot that reads.
-    fn wait_for_frames(&self, py: Python<'_>) -> PyResult<()> {
-        self.waiting_ns.store(0, Ordering::Relaxed);
-        let Some(mut inbox) = self.inbox.try_lock() else {
-            py.detach(|| self.wait_for_reader());
-            return Ok(());
-        };
+    /// Reads once, as the one that `queue.reading` stands for.
+    fn read(&self, py: Python<'_>) -> PyResult<()> {
+        let mut inbox = self.inbox.lock();
         let filled = py.detach(|| {
             self.writer.flush()?;
             inbox.fill(self.writer.socket(), true)
         });
-        self.take_filled(py, filled, &mut inbox)?;
+        let taken = self.take_filled(py, filled, &mut inbox);
         drop(inbox);
-        self.wake_others();
-        Ok(())
+        self.let_others_read();
+        taken
     }
 
     fn take_filled(&self, py: Python<'_>, filled: io::Result<Filled>, inbox: &mut Inbox) -> PyResult<()> {
         match filled {
             Ok(Filled::Bytes) => self.absorb(py, inbox)?,
             Ok(Filled::Nothing) => {}
-            Ok(Filled::End) => self.queue.lock().draining = true,
+            Ok(Filled::End) => self.end(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => py.check_signals()?,
             Err(error) => return Err(error.into()),
         }
@@ -260,16 +264,17 @@ impl WorkerLink {
         // A link that broke is seen by the reader.
         let _ = self.writer.flush();
         let mut queue = self.queue.lock();
-        if queue.calls.is_empty() && !queue.draining {
+        while queue.calls.is_empty() && !queue.draining && queue.reading {
             queue.idle += 1;
-            self.changed.wait_for(&mut queue, LOOK_AGAIN);
+            self.changed.wait(&mut queue);
             queue.idle -= 1;
         }
     }
 
     /// Somebody else reads now, or runs what came beyond the first call.
-    fn wake_others(&self) {
-        let queue = self.queue.lock();
+    fn let_others_read(&self) {
+        let mut queue = self.queue.lock();
+        queue.reading = false;
         let wanted = queue.calls.len().max(1).min(queue.idle);
         drop(queue);
         for _ in 0..wanted {
@@ -296,6 +301,11 @@ impl WorkerLink {
             }
         }
         Ok(())
+    }
+
+    fn end(&self) {
+        let mut queue = self.queue.lock();
+        (queue.draining, queue.ended) = (true, true);
     }
 
     fn queue_call(&self, frame: &wire::Frame<'_>) {
@@ -425,9 +435,10 @@ impl WorkerLink {
 
     /// Waits until something happens to streams: reads the link when nobody else does.
     pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
-        let inbox = if self.loop_reads.load(Ordering::Relaxed) { None } else { self.inbox.try_lock() };
-        let Some(mut inbox) = inbox else {
+        let reads = !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
+        if !reads {
             py.detach(|| {
+                // A link that broke is seen by the reader.
                 let _ = self.writer.flush();
                 let mut streams = self.streams.lock();
                 if !streams.get(&id).is_none_or(&there) {
@@ -435,21 +446,15 @@ impl WorkerLink {
                 }
             });
             return Ok(());
-        };
+        }
         if self.with_stream(id, |stream| there(stream)).unwrap_or(true) {
+            self.let_others_read();
             return Ok(());
         }
-        let filled = py.detach(|| {
-            self.writer.flush()?;
-            inbox.fill(self.writer.socket(), true)
-        });
-        let ended = matches!(filled, Ok(Filled::End));
-        self.take_filled(py, filled, &mut inbox)?;
-        if ended {
+        self.read(py)?;
+        if self.queue.lock().ended {
             self.streams.lock().values_mut().for_each(|stream| stream.cancelled = true);
         }
-        drop(inbox);
-        self.wake_others();
         Ok(())
     }
 
