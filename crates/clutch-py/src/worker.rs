@@ -435,7 +435,8 @@ impl WorkerLink {
 
     /// Waits until something happens to streams: reads the link when nobody else does.
     pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
-        let reads = !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
+        let reads =
+            !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
         if !reads {
             py.detach(|| {
                 // A link that broke is seen by the reader.

@@ -56,7 +56,7 @@ def run(image: Image, order: dict[str, Any], link_fd: int, board_fd: int, dispat
         profile = load_profile(image)
         start(image)
         resolver.profile = profile
-        profile.run(link, lambda: link.ready(json.dumps(order)))
+        profile.run(link, lambda: link.ready(json.dumps({**order, "pid": os.getpid()})))
         image.run_hooks("stop")
         code = 0
     except BaseException as error:

@@ -88,7 +88,7 @@ impl Driver {
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
                 Notice::Overdue(worker) => self.tell(Event::Overdue { worker }),
                 Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
-                Notice::Ready(worker, _) => self.tell(Event::WorkerReady { worker }),
+                Notice::Ready(worker, json) => self.greet_worker(worker, &json),
                 Notice::StartFailed(worker, json) => {
                     let reason = reason_of(&json);
                     self.tell(Event::StartFailed { worker, reason });
@@ -157,6 +157,16 @@ impl Driver {
         if let Some(zygote) = self.zygote.as_mut() {
             zygote.hello = Some(hello);
         }
+    }
+
+    /// A worker's ready may overtake the zygote's word that it was forked: it brings its pid, so that nobody sees it
+    /// ready without one.
+    fn greet_worker(&mut self, worker: WorkerKey, json: &str) {
+        let ready: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+        if let Some(pid) = ready.get("pid").and_then(serde_json::Value::as_i64) {
+            self.tell(Event::Forked { worker, pid: pid as i32 });
+        }
+        self.tell(Event::WorkerReady { worker });
     }
 
     fn lose_zygote(&mut self) {
@@ -324,8 +334,10 @@ impl Driver {
     }
 
     fn failing(&mut self, reason: String, loaded: bool) {
-        self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
-        let message = reason.clone();
+        if !self.was_failing {
+            self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
+        }
+        let message = reason;
         let failure = match loaded {
             true => {
                 Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output: String::new() }

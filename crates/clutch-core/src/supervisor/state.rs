@@ -295,7 +295,7 @@ impl Supervisor {
         let was = std::mem::replace(&mut self.zygote, Zygote::Absent);
         let unborn = self.workers.iter().filter(|(_, worker)| worker.pid.is_none()).map(|(key, _)| *key);
         for key in unborn.collect::<Vec<_>>() {
-            self.gone(key, None, now, out);
+            self.remove(key, None, out);
         }
         match was {
             // One that dies before any worker was ready would do so again and again.
@@ -391,7 +391,17 @@ impl Supervisor {
     }
 
     fn gone(&mut self, key: WorkerKey, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.remove(&key) else { return };
+        let Some(worker) = self.remove(key, fate, out) else { return };
+        if worker.state == State::Ready || (worker.state == State::Killed && !worker.retiring) {
+            self.restarts += 1;
+        }
+        if worker.state == State::Starting && self.stopping.is_none() {
+            self.died_starting(worker, fate, now, out);
+        }
+    }
+
+    fn remove(&mut self, key: WorkerKey, fate: Option<Fate>, out: &mut Vec<Action>) -> Option<Worker> {
+        let worker = self.workers.remove(&key)?;
         let was_ready = worker.state != State::Starting;
         let record = WorkerRecord {
             nr: worker.nr,
@@ -401,12 +411,7 @@ impl Supervisor {
             was_ready,
         };
         out.push(Action::Gone { worker: key, fate, record: Box::new(record) });
-        if worker.state == State::Ready || (worker.state == State::Killed && !worker.retiring) {
-            self.restarts += 1;
-        }
-        if worker.state == State::Starting && self.stopping.is_none() {
-            self.died_starting(worker, fate, now, out);
-        }
+        Some(worker)
     }
 
     fn died_starting(&mut self, worker: Worker, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
