@@ -126,14 +126,14 @@ impl Play {
                 (self.world.zygote_loading, self.world.zygote_up) = (false, false);
                 self.tell(gone(pick % 2 == 0));
             }
-            3 | 4 | 5 => {
+            3..=5 => {
                 if let Some(worker) = wanted.filter(|_| self.world.zygote_up) {
                     self.world.wanted.remove(&worker);
                     self.world.alive.insert(worker, false);
                     self.tell(Event::Forked { worker, pid: 1000 + worker as i32 });
                 }
             }
-            6 | 7 | 8 => {
+            6..=8 => {
                 if let Some(worker) = alive {
                     self.world.alive.insert(worker, true);
                     self.tell(Event::WorkerReady { worker });
