@@ -46,13 +46,13 @@ test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
 	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(ARGS)
 
 test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 3.13
-	@for series in 3.12 3.13; do \
+	@status=0; for series in 3.12 3.13; do \
 		name=$$(echo $$series | tr -d .); \
 		if python=$$(tools/find-python.sh $$series); then \
 			$(MAKE) --no-print-directory .venv-$$name/.built VENV_PYTHON=$$python && \
-			.venv-$$name/bin/python -m pytest tests/unit tests/profiles --quiet || exit 1; \
+			.venv-$$name/bin/python -m pytest tests/unit tests/profiles --quiet || status=1; \
 		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
-	done
+	done; exit $$status
 
 demo: build free-threaded ## the main job on real work: four profiles, HTTP, a killed worker, a table
 	@$(WITH_FREE_THREADED) $(BIN)/python examples/demo.py $(ARGS)
