@@ -199,7 +199,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         refuse_in_main_import()
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
-        self._shut = self._is_copy = False
+        self._shut, self._is_copy = True, False
         core = dict(spec.core)
         main = main_of_caller() if spec.folder is None else None
         if main is not None:
@@ -215,6 +215,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         new_future = functools.partial(Future.__new__, Future)
         new_stream = functools.partial(Stream.__new__, Stream)
         self._open(json.dumps(core), tag, new_future, new_stream, by_value)
+        self._shut = False
         _pools.add(self)
 
     @property
