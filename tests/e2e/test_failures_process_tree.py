@@ -124,10 +124,8 @@ def test_failure_03_two_instances_never_touch_each_other(tmp_path: Path) -> None
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    with (
-        Script(folders[0], DISPATCHER, "process", "fork") as one,
-        Script(folders[1], DISPATCHER, "process", "fork") as two,
-    ):
+    alike = "process", "fork"
+    with Script(folders[0], DISPATCHER, *alike) as one, Script(folders[1], DISPATCHER, *alike) as two:
         one.hear("ready"), two.hear("ready")
         with one.below() as ones, two.below() as twos:
             one.kill()

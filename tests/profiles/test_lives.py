@@ -244,6 +244,29 @@ def test_a_worker_that_dies_idle_is_replaced(make_pool: Callable[..., Pool], eve
     assert pool.submit("add", 1).result(30) == 1
 
 
+def blocked_signals() -> set[int]:
+    return set(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+
+def child_after_terminate() -> int:
+    import subprocess
+
+    child = subprocess.Popen(["sleep", "3600"])
+    child.terminate()
+    return child.wait(20)
+
+
+def test_signals_reach_workers_and_their_children(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
+    pool = make_pool(workers=1)
+    assert pool.call(blocked_signals) == set()
+    assert pool.call(child_after_terminate) == -signal.SIGTERM
+    future = pool.submit("visit", rendezvous.port)
+    os.kill(rendezvous.guest().pid, signal.SIGTERM)
+    with pytest.raises(WorkerLost) as caught:
+        future.result(30)
+    assert caught.value.signal == signal.SIGTERM
+
+
 def test_two_pools_do_not_meet(make_pool: Callable[..., Pool]) -> None:
     first, second = make_pool(name="first"), make_pool(name="second")
     assert first.call("pid") != second.call("pid")
