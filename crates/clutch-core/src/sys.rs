@@ -217,12 +217,13 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Blocks SIGCHLD in this thread and returns a descriptor that becomes readable when one is pending.
+/// Blocks SIGCHLD in this thread, and nothing else (the thread that started this process blocks everything); returns a
+/// descriptor that becomes readable when one is pending.
 pub fn child_signals() -> io::Result<OwnedFd> {
     let mask = signal_set(&[libc::SIGCHLD]);
     // SAFETY: both calls only read the mask.
     let fd = unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, &mask, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
         libc::signalfd(-1, &mask, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     };
     if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(adopt(fd)) }
@@ -234,11 +235,11 @@ pub fn clear_child_signals(fd: BorrowedFd<'_>) {
     while rustix::io::read(fd, &mut bytes).is_ok_and(|n| n > 0) {}
 }
 
-/// Lets SIGCHLD through again, in a forked child.
-pub fn unblock_child_signals() {
-    let mask = signal_set(&[libc::SIGCHLD]);
+/// Lets every signal through, in a forked child.
+pub fn unblock_signals() {
+    let mask = signal_set(&[]);
     // SAFETY: only reads the mask.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &mask, std::ptr::null_mut()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
 }
 
 /// Blocks every signal in this thread: signals belong to Python's main thread.

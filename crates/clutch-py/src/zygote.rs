@@ -141,7 +141,7 @@ impl ZygoteControl {
         let _ = rustix::process::setpgid(None, None);
         sys::blank(self.socket.as_raw_fd());
         sys::blank(self.children.as_raw_fd());
-        sys::unblock_child_signals();
+        sys::unblock_signals();
         let copy = self.dispatcher.try_clone()?;
         Ok(copy.into_raw_fd())
     }
