@@ -173,8 +173,8 @@ def test_failure_04_zygote_killed_between_fork_and_registration(moment: str, cou
         for _ in range(count if moment != "zygote_started" else 0):
             events.wait(moment)
         os.kill(zygote, signal.SIGKILL)
-        events.wait("zygote_ready", generation=2)
-        events.until(lambda: pool.stats()["ready"] == 20)
+        events.wait("worker_ready", generation=2)
+        pool.wait_ready(20, timeout=60)
         stats = pool.stats()
         known = {stats["zygote_pid"], *(worker["pid"] for worker in stats["workers"])}
         # Whatever the old zygote had forked and not told of must end by itself.

@@ -1,0 +1,79 @@
+"""A dispatcher on one Python, pools on another: functions by name only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import harmful
+import pytest
+
+from clutch import BadArguments, NoSuchTool, Pool
+from rendezvous import Rendezvous
+
+ROOT = Path(__file__).parents[2]
+PYTHON = os.environ.get("CLUTCH_TEST_FT_PYTHON") or str(ROOT / ".venv-ft/bin/python")
+pytestmark = [
+    pytest.mark.skipif(not os.path.exists(PYTHON), reason="no free-threaded interpreter: make free-threaded"),
+    pytest.mark.timeout(120),
+]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool("harmful", name="other", profile="thread", threads=3, python=PYTHON) as pool:
+        pool.wait_ready(timeout=60)
+        yield pool
+
+
+def test_it_runs_there_without_the_gil(pool: Pool) -> None:
+    image = pool.stats()["image"]
+    found = subprocess.run([PYTHON, "-c", "import sys; print(sys.version.split()[0])"], capture_output=True, text=True)
+    assert image["python"] == found.stdout.strip() != sys.version.split()[0]
+    assert image["gil"] is False
+    assert pool.stats()["target"] == 1, "one worker is the default where threads run in parallel"
+
+
+def test_by_name(pool: Pool, rendezvous: Rendezvous) -> None:
+    for value in (1, 2**53 + 1, 2**100, None, "ü", b"\0", (1, "a"), [1], {"a": {"b": 2.5}}, bytes(1 << 20)):
+        assert pool.call("echo", value) == value
+    futures = [pool.submit("visit", rendezvous.port) for _ in range(3)]
+    for guest in rendezvous.guests(3):
+        guest.let_go("w")
+    assert [future.result(30) for future in futures] == ["w"] * 3
+    assert list(pool.map("echo", range(100))) == list(range(100))
+    with pytest.raises(NoSuchTool):
+        pool.call("nope")
+
+
+def test_exceptions_come_back(pool: Pool, rendezvous: Rendezvous) -> None:
+    with pytest.raises(OSError) as caught:
+        pool.call("visit", 1)
+    assert "in visit" in str(caught.value.__cause__)
+
+
+def test_an_importable_function_goes_by_its_name(pool: Pool) -> None:
+    assert pool.call(harmful.echo, 1) == 1
+    assert pool.call(len, [1, 2]) == 2
+
+
+def test_code_by_value_is_refused(pool: Pool) -> None:
+    for attempt in (
+        lambda: pool.call(lambda: 1),
+        lambda: pool.submit(lambda: 1).result(30),
+        lambda: pool.call("echo", lambda: 1),
+        lambda: list(pool.stream(lambda: iter([1]))),
+        lambda: list(pool.map(lambda value: value, [1])),
+    ):
+        with pytest.raises(BadArguments, match=r"Python 3\.\d+") as caught:
+            attempt()
+        assert "by value" in str(caught.value)
+    assert pool.call("echo", 1) == 1
+
+
+def test_code_by_value_of_a_pool_that_is_not_up_yet() -> None:
+    with Pool("harmful", profile="thread", python=PYTHON) as pool, pytest.raises(BadArguments, match="by value"):
+        pool.call(lambda: 1)
