@@ -119,14 +119,15 @@ def visit_then_die(port: int, how: Callable[[], None]) -> None:
 
 
 @tool
-def talk_and_die(bytes_out: int) -> None:
-    """Many numbered lines, then the end."""
+def talk_and_die(bytes_out: int, name: str) -> None:
+    """Many numbered lines on one stream, then the end."""
+    stream = getattr(sys, name)
     line, number = "", 0
     while bytes_out > 0:
         line = f"line {number} {'x' * 80}"
-        print(line, file=(sys.stdout, sys.stderr)[number % 2])
+        print(line, file=stream)
         number, bytes_out = number + 1, bytes_out - len(line) - 1
-    print("the last line")
+    print("the last line", file=stream)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
