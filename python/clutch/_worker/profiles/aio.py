@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -72,6 +73,8 @@ class Loop:
         self.is_serving = True
         self.started.set()
         self.loop.add_reader(self.link.fileno(), self._on_readable)
+        # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
+        os.set_blocking(self.link.fileno(), True)
         if ready is not None:
             for loop in self.others:
                 loop.started.wait()
