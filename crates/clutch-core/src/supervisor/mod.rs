@@ -8,6 +8,7 @@ pub mod recycle;
 pub mod state;
 pub mod zygote;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -42,6 +43,8 @@ pub struct Driver {
     tool_slots: usize,
     image: serde_json::Value,
     was_failing: bool,
+    /// Events of the step under way: told once the status says the same.
+    untold: Option<RefCell<Vec<telemetry::Event>>>,
 }
 
 /// Starts the driver of a pool on a thread of its own.
@@ -51,7 +54,8 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
     let name = format!("clutch-{}", pool.config.name);
     let outputs = HashMap::new();
     let image = serde_json::Value::Null;
-    let driver = Driver { pool, identity, machine, zygote: None, outputs, tool_slots, image, was_failing: false };
+    let driver =
+        Driver { pool, identity, machine, zygote: None, outputs, tool_slots, image, was_failing: false, untold: None };
     std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
     Ok(())
 }
@@ -190,6 +194,7 @@ impl Driver {
 
     fn tell(&mut self, event: Event) {
         let mut actions = Vec::new();
+        self.untold = Some(RefCell::default());
         self.machine.on(event, Instant::now(), &mut actions);
         let mut queue = std::collections::VecDeque::from(actions);
         while let Some(action) = queue.pop_front() {
@@ -200,6 +205,9 @@ impl Driver {
             queue.extend(follow);
         }
         self.publish();
+        for event in self.untold.take().into_iter().flat_map(RefCell::into_inner) {
+            self.pool.telemetry.emit(|| event);
+        }
     }
 
     /// Carries out one action; what came of it at once, if anything.
@@ -356,7 +364,13 @@ impl Driver {
     }
 
     fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
-        self.pool.telemetry.emit(|| make(self.pool.config.name.clone()));
+        match &self.untold {
+            Some(untold) if self.pool.telemetry.is_watched() => {
+                untold.borrow_mut().push(make(self.pool.config.name.clone()));
+            }
+            Some(_) => {}
+            None => self.pool.telemetry.emit(|| make(self.pool.config.name.clone())),
+        }
     }
 
     /// Brings the public status up to date.

@@ -50,8 +50,13 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
+    /// Whether anybody listens.
+    pub fn is_watched(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
     pub fn emit(&self, make: impl FnOnce() -> Event) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if !self.is_watched() {
             return;
         }
         let event = make();
