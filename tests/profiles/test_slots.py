@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import target
+from shapes import Shape
 
 from clutch import Pool
-from conftest import Shape
 from rendezvous import Guest, Rendezvous
 
 BOTH_KINDS = pytest.mark.parametrize("suffix", ["", "_async"])
@@ -68,8 +68,6 @@ def test_never_more_run_than_there_are_slots(pool: Pool, shape: Shape, rendezvou
 def test_a_call_that_waits_does_not_hold_the_others(
     make_pool: Callable[..., Pool], shape: Shape, rendezvous: Rendezvous
 ) -> None:
-    if shape.slots < 2:
-        pytest.skip("one slot")
     pool = make_pool()
     pool.wait_ready(timeout=60)
     held = pool.submit("visit", rendezvous.port)
@@ -121,9 +119,8 @@ def test_main_thread_tools(pool: Pool, rendezvous: Rendezvous) -> None:
 
 
 def test_user_code_of_the_process_profile_runs_in_the_main_thread(pool: Pool, shape: Shape) -> None:
-    if shape.options["profile"] != "process":
-        pytest.skip("another profile")
-    assert pool.call(target.native_main_thread)
+    is_main = pool.call(target.native_main_thread)
+    assert is_main or shape.options["profile"] != "process"
 
 
 def test_context_variables_do_not_leak(pool: Pool) -> None:

@@ -6,7 +6,6 @@ import datetime
 import decimal
 import enum
 import fractions
-import hashlib
 import ipaddress
 import math
 import pathlib
@@ -262,14 +261,11 @@ def test_failure_41_hundred_megabytes(pool: Pool, kind: str) -> None:
         array = np.arange(count // 8)
         assert np.array_equal(pool.call("echo", array), array)
         return
-    value = pattern(count) if kind == "bytes" else pattern(count).decode("latin-1").replace("\xff", "?")
+    value = pattern(count) if kind == "bytes" else "0123456789" * (count // 10)
     back = pool.call("echo", value)
-    assert type(back) is type(value) and len(back) == len(value)
-    assert digest(back) == digest(value)
-
-
-def digest(value: bytes | str) -> str:
-    return hashlib.blake2b(value if isinstance(value, bytes) else value.encode()).hexdigest()
+    # Not left to assert itself, which would print both.
+    is_same = type(back) is type(value) and back == value
+    assert is_same
 
 
 def test_failure_41_deep_nesting(pool: Pool) -> None:
