@@ -35,8 +35,12 @@ impl Writer {
         self.socket.as_fd()
     }
 
+    /// Writes all that waits, also on a link that somebody has made non-blocking (event loops do).
     pub fn flush(&self) -> io::Result<()> {
-        self.outbox.flush(self.socket(), true).map(drop)
+        while self.outbox.flush(self.socket(), true)? == Flushed::Blocked {
+            poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], None)?;
+        }
+        Ok(())
     }
 
     /// Lets the watcher write what waits if nobody else has done so soon.
