@@ -315,13 +315,17 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         """The same: workers that are ended at once are killed."""
         self.terminate_workers()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and not self._is_copy:
+            self.terminate_workers()  # workers take no notice of Ctrl-C themselves
         self.shutdown(wait=True)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self.terminate_workers()  # asyncio's form of Ctrl-C
         await asyncio.to_thread(self.shutdown)
 
     def __del__(self) -> None:
@@ -350,13 +354,21 @@ os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 @atexit.register
 def _end_pools() -> None:
-    """At the interpreter's end: what was submitted is done, as by the standard library's executors."""
+    """At the interpreter's end: what was submitted is done, as by the standard library's executors; not after Ctrl-C."""
     pools = list(_pools)
     for pool in pools:
         pool._shut = True
         pool._close()
-    for pool in pools:
-        pool._wait_closed()
+    try:
+        if getattr(sys, "last_type", None) is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        for pool in pools:
+            pool._wait_closed()
+    except KeyboardInterrupt:
+        for pool in pools:
+            pool._stop(0.0)
+        for pool in pools:
+            pool._wait_closed()
 
 
 def closed_error(name: str) -> Exception:
