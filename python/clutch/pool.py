@@ -208,6 +208,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         launch = dict(core["launch"])
         launch["sys_path"] = launch.get("sys_path") or caller_path(core["python"])
         launch["main"] = main
+        if spec.folder is None:
+            launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
         launch["initializer"] = encode_initializer(initializer, initargs)
         core["launch"] = launch
         by_value = spec.folder is None and main is None
@@ -354,7 +356,7 @@ os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 @atexit.register
 def _end_pools() -> None:
-    """At the interpreter's end: what was submitted is done, as by the standard library's executors; not after Ctrl-C."""
+    """At the interpreter's end: what was submitted is done, as by the standard library. Not after Ctrl-C."""
     pools = list(_pools)
     for pool in pools:
         pool._shut = True
@@ -409,7 +411,7 @@ def main_of_caller() -> dict[str, str] | None:
     """How a worker loads this process's `__main__`; None where there is no file to load (a notebook, a prompt)."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name:
+    if spec is not None and spec.name not in ("", "__main__"):  # "__main__": of a folder or an archive
         return {"module": spec.name}
     path = getattr(main, "__file__", None)
     if path is None or not os.path.isfile(path):

@@ -56,7 +56,8 @@ class Image:
         return image
 
     def prepare(self) -> None:
-        """The caller's sys.path and folder; patches of the greenlet profile come before anything is imported."""
+        """The caller's arguments, sys.path and folder; the greenlet profile patches before anything is imported."""
+        sys.argv[:] = self.options.get("argv") or sys.argv
         if self.options.get("cwd"):
             os.chdir(self.options["cwd"])
         if self.options.get("sys_path"):
