@@ -196,7 +196,7 @@ def test_failure_27_many_kills_under_load(rendezvous: Rendezvous, victims: int) 
 
 
 def test_a_worker_killed_while_idle_costs_nobody_anything(events: Watch) -> None:
-    with Pool("harmful", workers=2) as pool:
+    with Pool("harmful", name="idle", workers=2) as pool:
         pool.wait_ready(timeout=60)
         for _ in range(20):
             pids = [worker["pid"] for worker in pool.stats()["workers"]]
@@ -206,7 +206,7 @@ def test_a_worker_killed_while_idle_costs_nobody_anything(events: Watch) -> None
             for pid in pids:
                 events.wait("worker_gone", pid=pid)
             pool.wait_ready(timeout=30)
-        assert events.all("work_lost") == []
+        assert events.all("work_lost", pool="idle") == []
 
 
 def test_large_payloads_of_a_killed_worker_are_free_again(rendezvous: Rendezvous) -> None:

@@ -133,7 +133,7 @@ def test_failure_21_memory_is_flat_after_many_cancels(rendezvous: Rendezvous) ->
 
 
 def test_failure_24_what_was_sent_ahead_to_a_stuck_worker_runs_elsewhere(rendezvous: Rendezvous, events: Watch) -> None:
-    with Pool("harmful", workers=2) as pool:
+    with Pool("harmful", name="ahead", workers=2) as pool:
         pool.wait_ready(timeout=60)
         for future in [pool.submit("visit_or_not", None) for _ in range(2000)]:
             future.result(30)
@@ -145,7 +145,7 @@ def test_failure_24_what_was_sent_ahead_to_a_stuck_worker_runs_elsewhere(rendezv
         others = [future for number, future in enumerate(futures) if number != 50]
         assert not wait(others, 30).not_done
         assert not futures[50].done()
-        assert events.all("work_lost") == []
+        assert events.all("work_lost", pool="ahead") == []
         stuck.let_go()
         assert futures[50].result(30) == stuck.pid
 

@@ -212,16 +212,16 @@ def zombies(zygote: int) -> list[int]:
 
 
 def test_failure_05_many_forks_and_exits(events: Watch) -> None:
-    with Pool("harmful", workers=2, max_tasks_per_child=1) as pool:
+    with Pool("harmful", name="forks", workers=2, max_tasks_per_child=1) as pool:
         pool.wait_ready(timeout=60)
         zygote = pool.stats()["zygote_pid"]
         sizes = []
         for forks in range(FORKS):
             pool.call("echo", forks)
             if forks % (FORKS // 10) == 0:
-                events.until(lambda: len(events.all("worker_gone")) >= forks)  # noqa: B023
+                events.until(lambda: len(events.all("worker_gone", pool="forks")) >= forks)  # noqa: B023
                 sizes.append([(descriptors(pid), resident_bytes(pid)) for pid in ("self", zygote)])
-        events.until(lambda: len(events.all("worker_gone")) >= FORKS)
+        events.until(lambda: len(events.all("worker_gone", pool="forks")) >= FORKS)
         pool.wait_ready(timeout=60)
         # One that has just ended is reaped, and then told of.
         events.until(lambda: not zombies(zygote))
@@ -230,7 +230,9 @@ def test_failure_05_many_forks_and_exits(events: Watch) -> None:
         assert fds_last <= fds + 40, "a few workers come and go at any time"
         assert memory_last <= memory + (4 << 20)
     # A worker that is starting when the pool ends is killed.
-    ends = [re.search("exited with code 0|signal 9", event["cause"]) for event in events.all("worker_gone")]
+    ends = [
+        re.search("exited with code 0|signal 9", event["cause"]) for event in events.all("worker_gone", pool="forks")
+    ]
     assert all(ends), "each exit is known"
     assert sum("code 0" in end[0] for end in ends if end) >= FORKS
 

@@ -160,7 +160,7 @@ def test_a_closed_pool_takes_nothing(make_pool: Callable[..., Pool]) -> None:
 
 
 def test_shutdown_without_waiting(make_pool: Callable[..., Pool], rendezvous: Rendezvous, events: Watch) -> None:
-    pool = make_pool()
+    pool = make_pool(name="unwaited")
     futures = [pool.submit("visit", rendezvous.port, str(number)) for number in range(10)]
     first = rendezvous.guest()
     pool.shutdown(wait=False)
@@ -170,7 +170,7 @@ def test_shutdown_without_waiting(make_pool: Callable[..., Pool], rendezvous: Re
         rendezvous.guest().let_go()
     for future in futures:
         future.result(30)
-    events.wait("pool_closed", pool="made")
+    events.wait("pool_closed", pool="unwaited")
 
 
 def test_shutdown_with_cancel_futures(make_pool: Callable[..., Pool], shape: Shape, rendezvous: Rendezvous) -> None:
