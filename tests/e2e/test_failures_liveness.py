@@ -14,7 +14,7 @@ from clutch.testing import Watch
 from rendezvous import Rendezvous
 
 pytestmark = pytest.mark.timeout(120)
-DEADLINE_SECONDS = 0.3
+DEADLINE_SECONDS = 0.5
 TOLERANCE_SECONDS = 0.05
 ATTEMPTS = 4
 STUCK_CALLS = 100
@@ -122,7 +122,8 @@ def test_failure_52_a_worker_that_stays_stopped_is_replaced(rendezvous: Rendezvo
 
 def test_failure_52_a_stopped_worker_past_a_deadline_is_replaced(rendezvous: Rendezvous) -> None:
     with Pool("harmful", workers=1, grace=0.1) as pool:
-        future = pool.options(deadline=0.3).submit("visit", rendezvous.port)
+        pool.wait_ready(timeout=60)
+        future = pool.options(deadline=0.6).submit("visit", rendezvous.port)
         guest = rendezvous.guest()
         os.kill(guest.pid, signal.SIGSTOP)
         with pytest.raises(DeadlineExceeded):

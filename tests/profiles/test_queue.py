@@ -111,7 +111,7 @@ def test_deadline_of_the_pool(make_pool: Callable[..., Pool], rendezvous: Rendez
 def test_deadline_while_running(make_pool: Callable[..., Pool], rendezvous: Rendezvous, events: Watch) -> None:
     pool = make_pool(workers=1, grace=0.1)
     pool.wait_ready(timeout=60)
-    future = pool.options(deadline=0.3).submit("visit", rendezvous.port)
+    future = pool.options(deadline=0.6).submit("visit", rendezvous.port)
     guest = rendezvous.guest()
     with pytest.raises(DeadlineExceeded) as caught:
         future.result(30)
@@ -127,7 +127,7 @@ def test_a_blocking_call_past_its_deadline(make_pool: Callable[..., Pool], rende
     pool = make_pool(workers=1, grace=0.1)
     pool.wait_ready(timeout=60)
     with pytest.raises(DeadlineExceeded) as caught:
-        pool.options(deadline=0.3).call("visit", rendezvous.port)
+        pool.options(deadline=0.6).call("visit", rendezvous.port)
     assert caught.value.where == "running"
     assert pool.submit("add", 1).result(30) == 1
 
@@ -135,7 +135,7 @@ def test_a_blocking_call_past_its_deadline(make_pool: Callable[..., Pool], rende
 def test_a_stream_past_its_deadline(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1, grace=0.1)
     pool.wait_ready(timeout=60)
-    stream = pool.options(deadline=0.5).stream("visits", rendezvous.port, 3)
+    stream = pool.options(deadline=0.8).stream("visits", rendezvous.port, 3)
     rendezvous.guest().let_go()
     assert next(stream) == 0
     with pytest.raises(DeadlineExceeded):
