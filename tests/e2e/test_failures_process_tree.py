@@ -184,9 +184,11 @@ def test_failure_04_zygote_killed_between_fork_and_registration(moment: str, cou
         for _ in range(count if moment != "zygote_started" else 0):
             events.wait(moment)
         os.kill(zygote, signal.SIGKILL)
+        # All workers may be ready before the dispatcher has seen that the zygote is gone.
+        events.wait("zygote_lost")
+        successor = events.wait("zygote_started")["pid"]
         wait_all_ready(pool, events)
-        stats = pool.stats()
-        known = {stats["zygote_pid"], *(worker["pid"] for worker in stats["workers"])}
+        known = {successor, *(worker["pid"] for worker in pool.stats()["workers"])}
         # Whatever the old zygote had forked and not told of must end by itself.
         with Processes(set(below_with(mark)) - known) as untracked:
             untracked.wait_ended(ORPHAN_SECONDS_MAX)
