@@ -18,6 +18,13 @@ pub enum Profile {
     Greenlet,
 }
 
+impl Profile {
+    /// Whether its slots are tasks or greenlets, which take turns in one thread.
+    pub fn has_tasks(self) -> bool {
+        matches!(self, Profile::Async | Profile::Greenlet)
+    }
+}
+
 /// A profile in full: workers × threads × tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +85,8 @@ pub struct PoolConfig {
     pub recycle_jitter: f64,
     /// How long a stop or a drain waits for running work.
     pub grace_ms: u64,
+    /// How long code that was told to stop has for it, before its worker is ended.
+    pub interrupt_grace_ms: u64,
     /// A worker that stays stopped (SIGSTOP) for longer is killed and replaced.
     pub stopped_limit_ms: u64,
     /// Largest payload of one frame, in bytes, large regions included.
@@ -93,6 +102,10 @@ pub struct PoolConfig {
 impl PoolConfig {
     pub fn deadline(&self) -> Option<Duration> {
         self.deadline_ms.map(Duration::from_millis)
+    }
+
+    pub fn interrupt_grace(&self) -> Duration {
+        Duration::from_millis(self.interrupt_grace_ms)
     }
 
     pub fn grace(&self) -> Duration {

@@ -4,9 +4,9 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -233,6 +233,64 @@ pub fn child_signals() -> io::Result<OwnedFd> {
 pub fn clear_child_signals(fd: BorrowedFd<'_>) {
     let mut bytes = [0u8; 128 * 4];
     while rustix::io::read(fd, &mut bytes).is_ok_and(|n| n > 0) {}
+}
+
+/// The kernel's number of this thread.
+pub fn thread_id() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Sends a signal to one thread of this process.
+pub fn signal_thread(thread: i32, signal: i32) {
+    // SAFETY: sends a signal; a thread that is gone makes it fail, which is what nobody minds.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+}
+
+/// Where [`tell_of_signal`]'s handler writes to.
+static TOLD: AtomicI32 = AtomicI32::new(-1);
+
+/// Makes `signal` do nothing but signal an eventfd, of which a copy is returned. One signal of a process only.
+pub fn tell_of_signal(signal: i32) -> io::Result<OwnedFd> {
+    extern "C" fn tell(_signal: libc::c_int) {
+        let one = 1u64;
+        // SAFETY: write(2) may be called in a handler; the descriptor stays open for as long as the process lives.
+        unsafe { libc::write(TOLD.load(Ordering::Relaxed), (&raw const one).cast(), 8) };
+    }
+    let event = event_fd()?;
+    TOLD.store(event.try_clone()?.into_raw_fd(), Ordering::Relaxed);
+    // SAFETY: zeroed is a valid sigaction; the handler above only writes to a descriptor.
+    let failed = unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        action.sa_sigaction = tell as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &action, std::ptr::null_mut()) != 0
+    };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(event) }
+}
+
+/// The real-time signal with this offset: free for programs, and used by hardly any.
+pub fn real_time_signal(offset: i32) -> i32 {
+    libc::SIGRTMIN() + offset
+}
+
+/// Anonymous memory as a file of this process, empty.
+pub fn memory_file(name: &str) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?)
+}
+
+/// At most `len` bytes from the start of a file, which is empty afterwards.
+pub fn take_file(file: BorrowedFd<'_>, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let count = rustix::io::pread(file, &mut bytes, 0)?;
+    bytes.truncate(count);
+    rustix::fs::ftruncate(file, 0)?;
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Start(0))?;
+    Ok(bytes)
+}
+
+/// Lets blocking reads of a socket return empty-handed after so long.
+pub fn limit_reads(socket: BorrowedFd<'_>, longest: Duration) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(longest))?)
 }
 
 /// Lets every signal through, in a forked child.

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::work::{Codec, Failure};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 16;
@@ -75,13 +75,15 @@ pub enum Kind {
     Stats = 13,
     /// A message of its own: the next message carries descriptors.
     Carrying = 14,
+    /// On the alarm: show the Python stacks now; and the answer, as text. The id says for which work, or which question.
+    Stacks = 15,
     /// To the zygote: what to load; JSON.
     Launch = 32,
     /// From the zygote: loaded; JSON.
     Up = 33,
     /// From the zygote: loading failed; JSON.
     Failed = 34,
-    /// To the zygote: fork one worker; JSON, with four descriptors.
+    /// To the zygote: fork one worker; JSON, with five descriptors.
     Fork = 35,
     /// From the zygote: id is the worker's key; JSON.
     Forked = 36,
@@ -94,9 +96,9 @@ pub enum Kind {
 impl Kind {
     pub fn from_u8(value: u8) -> Result<Kind, WireError> {
         use Kind::*;
-        const ALL: [Kind; 21] = [
+        const ALL: [Kind; 22] = [
             Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats,
-            Carrying, Launch, Up, Failed, Fork, Forked, Fate, Kill,
+            Carrying, Stacks, Launch, Up, Failed, Fork, Forked, Fate, Kill,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == value).ok_or(WireError::Kind(value))
     }
@@ -121,14 +123,18 @@ impl Kind {
     }
 }
 
-/// Link, board, standard output, standard error: what a new worker gets.
-pub const FORK_DESCRIPTORS: usize = 4;
+/// Link, board, alarm, standard output, standard error: what a new worker gets.
+pub const FORK_DESCRIPTORS: usize = 5;
 
 /// Bits of the head's flags. The upper four bits of a call's flags are its `WorkKind`.
 pub mod flag {
     pub const WANT_BEGUN: u8 = 1;
     pub const HAS_INPUT: u8 = 2;
     pub const ONE_VALUE: u8 = 4;
+    /// Of a `Stacks` frame: a question (and its answer) that is not about one piece of work.
+    pub const ASKED: u8 = 1;
+    /// Of a `Cancel` frame: the deadline has passed and the caller waits for the stacks of what runs, where they are known.
+    pub const WANT_STACKS: u8 = 1;
     pub const KIND_SHIFT: u8 = 4;
 }
 

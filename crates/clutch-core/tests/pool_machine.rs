@@ -4,9 +4,9 @@ mod model;
 
 use std::time::{Duration, Instant};
 
-use clutch_core::pool::state::{AHEAD_MAX, Action, Event, Limits, Machine, Request, WorkerKey};
+use clutch_core::pool::state::{AHEAD_MAX, Action, Event, Limits, Machine, Request, StopCause, WorkerKey};
 use clutch_core::work::WorkId;
-use model::{Word, World, request};
+use model::{STOPS_IN, Word, World, request};
 use proptest::prelude::*;
 
 /// One thing that happens. Numbers pick among what is there.
@@ -355,7 +355,10 @@ impl Race {
                 self.machine.on(Event::Taken { worker: 0, id, taken: true }, self.now, &mut self.out);
                 self.machine.expire(id, &mut self.out);
             }
-            Action::Overdue { id, .. } => self.answers += u64::from(self.machine.answer_running(id).is_some()),
+            Action::Overdue { id, .. } => {
+                let answered = self.machine.answer_running(id, StopCause::Deadline, self.now + STOPS_IN);
+                self.answers += u64::from(answered.is_some());
+            }
             Action::Answer { .. } => self.answers += 1,
             _ => {}
         }

@@ -18,7 +18,7 @@ fn a_call_given_up_while_its_answer_is_on_the_way_loses_no_word() {
         worker.result(&call, "1");
         stage.pool.abandon(answer.id());
         worker.expect_cancel(&call);
-        stage.pool.on_ready(worker.key);
+        stage.pool.on_ready(u64::from(worker.key));
         assert!(matches!(answer.outcome(), Some(Outcome::Refused(Refusal::Cancelled))));
     }
 }
@@ -34,13 +34,13 @@ fn calls_taken_back_from_a_worker_that_sleeps_lose_no_word() {
     let answer = stage.submit("echo", "1");
     assert!(stage.pool.tick(None).is_some(), "the driver looks again");
     for _ in 0..=worker.board.len() {
-        stage.pool.on_ready(worker.key);
+        stage.pool.on_ready(u64::from(worker.key));
         worker.pass_over(1);
     }
     assert!(stage.pool.tick(None).is_none());
     let call = worker.next_call();
     worker.result(&call, "1");
-    stage.pool.on_ready(worker.key);
+    stage.pool.on_ready(u64::from(worker.key));
     assert_eq!(value(&answer), "1");
 }
 
@@ -56,7 +56,7 @@ fn a_link_that_was_full_is_watched_for_room_only_as_long_as_it_is() {
     for _ in &answers {
         let call = worker.next_call();
         worker.result(&call, "1");
-        stage.pool.on_ready(worker.key);
+        stage.pool.on_ready(u64::from(worker.key));
     }
     answers.iter().for_each(|answer| assert_eq!(value(answer), "1"));
     assert_eq!(ready(&stage), Vec::<u64>::new(), "nothing is to be read or written, and the driver may sleep");
@@ -83,7 +83,7 @@ fn code_by_value_that_cannot_go_there_takes_nobodys_word() {
     let second = worker.next_call();
     assert_ne!(second.word, call.word, "a word for two calls");
     worker.result(&call, "1");
-    stage.pool.on_ready(worker.key);
+    stage.pool.on_ready(u64::from(worker.key));
     assert_eq!(value(&running), "1");
 }
 

@@ -186,6 +186,8 @@ fn of_workers() -> Vec<Golden> {
         simple("drain", Kind::Drain, 0, Codec::Empty, &[]),
         told("stats", Kind::Stats, 0, &json!({ "calls": 7 })),
         simple("carrying", Kind::Carrying, 0, Codec::Empty, &[]),
+        simple("stacks: the question", Kind::Stacks, 9, Codec::Empty, &[]),
+        simple("stacks: the answer", Kind::Stacks, 9, Codec::Empty, b"Thread 0x1 (most recent call first):\n"),
     ]
 }
 

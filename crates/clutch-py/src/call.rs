@@ -1,6 +1,7 @@
 //! One call in a worker: its arguments, the user's code, and what becomes of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clutch_core::link::word;
@@ -13,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::codec::{self, Encoder};
 use crate::context::in_copy;
+use crate::errors::clutch_error;
 use crate::types::{is_async_generator, is_coroutine, is_generator};
 use crate::worker::{CallFrame, Entry, WorkerLink};
 
@@ -28,6 +30,7 @@ pub struct Call {
     word: u32,
     codec: Codec,
     started: Mutex<Instant>,
+    ended: AtomicBool,
     /// Read from the frame on first use.
     prepared: Mutex<Option<Prepared>>,
 }
@@ -65,26 +68,56 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
     let py = link.py();
     let started = Instant::now();
     let (id, codec) = (frame.id, frame.codec);
+    if !this.slots.enter(py, &this.board, frame.word) {
+        this.slots.leave(py);
+        let end = Err(describe(py, this, Trouble::Raised(interrupted(py))));
+        return this.put_end(id, started, end).map_err(PyErr::from);
+    }
     let entry = this.entry(frame.function);
     if entry.as_ref().is_some_and(|entry| !entry.simple) {
         let call = Call::new(link.clone().unbind(), frame);
-        return slot.call_method1("special", (call,)).map(drop);
+        return in_python(slot, "special", call, |call| (call,));
     }
     let prepared = prepare(py, this, entry.as_deref(), &mut frame);
     let made = match prepared {
-        Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, started),
+        Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, frame.word, started),
         Ok(prepared) => match invoke(py, &prepared) {
             Ok(made) if needs_finish(&made) => {
                 let call = Call::begun(link.clone().unbind(), frame, started, prepared);
-                return slot.call_method1("finish", (call, made)).map(drop);
+                return in_python(slot, "finish", call, |call| (call, made));
             }
             Ok(made) => encode(py, this, codec, prepared.tool.as_ref(), &made, false),
             Err(trouble) => Err(trouble),
         },
         Err(trouble) => Err(trouble),
     };
+    this.slots.leave(py);
     let end = made.map_err(|trouble| describe(py, this, trouble));
     this.put_end(id, started, end).map_err(PyErr::from)
+}
+
+/// Lets a method of the slot finish a call. What escapes it ends the call too: an interrupt can come at any line there.
+fn in_python<'py, A>(
+    slot: &Bound<'py, PyAny>,
+    method: &str,
+    call: Call,
+    arguments: impl FnOnce(Bound<'py, Call>) -> A,
+) -> PyResult<()>
+where
+    A: pyo3::call::PyCallArgs<'py>,
+{
+    let py = slot.py();
+    let call = Bound::new(py, call)?;
+    let escaped = slot.call_method1(method, arguments(call.clone()));
+    call.get().link.get().slots.leave(py);
+    match escaped {
+        Err(error) if !call.get().ended.load(Ordering::Relaxed) => call.get().end_with(py, Err(Trouble::Raised(error))),
+        _ => Ok(()),
+    }
+}
+
+fn interrupted(py: Python<'_>) -> PyErr {
+    clutch_error(py, "Interrupted", "", &[])
 }
 
 fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
@@ -234,8 +267,10 @@ fn run_batch(
     link: &WorkerLink,
     slot: Option<&Bound<'_, PyAny>>,
     prepared: &Prepared,
+    at: u32,
     started: Instant,
 ) -> Result<Payload, Trouble> {
+    let is_abandoned = || link.board.get(at) == word::ABANDONED;
     let function = prepared.function.bind(py);
     let values = PyList::empty(py);
     let mut failures: Vec<(usize, Failure)> = Vec::new();
@@ -250,6 +285,7 @@ fn run_batch(
         };
         match made {
             Ok(value) => values.append(value)?,
+            Err(error) if is_abandoned() => return Err(Trouble::Raised(error)),
             Err(error) => {
                 values.append(py.None())?;
                 failures.push((at, describe(py, link, Trouble::Raised(error))));
@@ -312,7 +348,7 @@ impl Call {
     pub fn new(link: Py<WorkerLink>, frame: CallFrame) -> Call {
         let (id, word, codec) = (frame.id, frame.word, frame.codec);
         let (started, prepared) = (Mutex::new(Instant::now()), Mutex::new(None));
-        Call { link, id, word, codec, frame: Mutex::new(frame), started, prepared }
+        Call { link, id, word, codec, frame: Mutex::new(frame), started, ended: AtomicBool::new(false), prepared }
     }
 
     fn begun(link: Py<WorkerLink>, frame: CallFrame, started: Instant, prepared: Prepared) -> Call {
@@ -348,6 +384,10 @@ impl Call {
 
     fn end_with(&self, py: Python<'_>, end: Result<Payload, Trouble>) -> PyResult<()> {
         let link = self.link.get();
+        link.slots.leave(py);
+        if self.ended.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         link.close_stream(self.id);
         let end = end.map_err(|trouble| describe(py, link, trouble));
         let started = *self.started.lock();
@@ -406,6 +446,18 @@ impl Call {
         begun
     }
 
+    /// From here until its end the call may be interrupted in this thread. Raises Interrupted when it is to stop already.
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        let link = self.link.get();
+        if link.slots.enter(py, &link.board, self.word) { Ok(()) } else { Err(interrupted(py)) }
+    }
+
+    /// Whether nobody waits for it any more.
+    #[getter]
+    fn is_abandoned(&self) -> bool {
+        self.link.get().board.get(self.word) == word::ABANDONED
+    }
+
     /// Calls the function with its arguments; raises what it raises.
     fn invoke<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py))).map_err(raise)?;
@@ -426,7 +478,7 @@ impl Call {
     fn run_batch(&self, py: Python<'_>) -> PyResult<()> {
         let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py)));
         let started = *self.started.lock();
-        let end = prepared.and_then(|prepared| run_batch(py, self.link.get(), None, &prepared, started));
+        let end = prepared.and_then(|prepared| run_batch(py, self.link.get(), None, &prepared, self.word, started));
         self.end_with(py, end)
     }
 

@@ -1,6 +1,7 @@
 //! `clutch._core`: the bridge between Python and clutch-core. This file is the whole surface.
 //!
-//! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs and context.rs only.
+//! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs, context.rs and
+//! interrupt.rs only.
 
 mod buffer;
 mod call;
@@ -9,8 +10,10 @@ mod context;
 mod errors;
 mod fronts;
 mod future;
+mod interrupt;
 mod pool;
 mod registry;
+mod stacks;
 mod types;
 mod watcher;
 mod worker;

@@ -1,17 +1,22 @@
-//! The native thread of a worker: net (a) against orphans, and the end of waiting for results that wait for company.
+//! The native thread of a worker: net (a) against orphans, the alarm, and the end of waiting for results that wait for
+//! company.
 //!
 //! It needs neither Python nor the GIL. When the link or the dispatcher ends, it kills the worker's own process group.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clutch_core::link::{Flushed, Outbox};
+use clutch_core::link::{Filled, Flushed, Inbox, Outbox};
 use clutch_core::sys;
+use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use crate::interrupt::Slots;
+use crate::stacks::Stacks;
 
 /// Results never wait longer than this behind a call that turns out to be long.
 const BEHIND: Duration = Duration::from_millis(1);
@@ -62,30 +67,70 @@ impl Writer {
     }
 }
 
+/// What the dispatcher asks of this worker beside its link: code is to be interrupted, stacks are to be shown.
+pub struct Alarm {
+    pub socket: OwnedFd,
+    pub slots: Arc<Slots>,
+    pub stacks: Arc<OnceLock<Stacks>>,
+    pub interrupt_signal: i32,
+}
+
+impl Alarm {
+    fn hear(&self, inbox: &mut Inbox) {
+        while matches!(inbox.fill(self.socket.as_fd(), false), Ok(Filled::Bytes)) {
+            while let Ok(Some(received)) = inbox.next_frame() {
+                match received.frame.head.kind {
+                    Kind::Stacks => self.show_stacks(received.frame.head),
+                    // The handler runs in the main thread, and finds out what is to stop.
+                    Kind::Cancel => sys::signal_thread(main_thread(), self.interrupt_signal),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn show_stacks(&self, question: Head) {
+        let text = self.stacks.get().map(|stacks| stacks.take(&self.slots.busy_threads())).unwrap_or_default();
+        let mut answer = Vec::with_capacity(text.len() + HEAD_BYTES);
+        wire::put(&mut answer, question, &[], &[], &text);
+        // A dispatcher that does not listen has other worries.
+        let _ = sys::send(self.socket.as_fd(), &answer, &[], false);
+    }
+}
+
+fn main_thread() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
 /// Starts the thread. `dispatcher` is a pidfd of the dispatcher's process.
-pub fn start(writer: Arc<Writer>, dispatcher: OwnedFd) -> io::Result<()> {
-    let body = move || watch(&writer, &dispatcher);
-    std::thread::Builder::new().name("clutch-watcher".to_owned()).stack_size(64 << 10).spawn(body)?;
+pub fn start(writer: Arc<Writer>, dispatcher: OwnedFd, alarm: Alarm) -> io::Result<()> {
+    let body = move || watch(&writer, &dispatcher, &alarm);
+    std::thread::Builder::new().name("clutch-watcher".to_owned()).stack_size(128 << 10).spawn(body)?;
     Ok(())
 }
 
-fn watch(writer: &Writer, dispatcher: &OwnedFd) {
+fn watch(writer: &Writer, dispatcher: &OwnedFd, alarm: &Alarm) {
     sys::block_signals();
+    let mut inbox = Inbox::default();
     loop {
         let mut fds = [
             PollFd::new(&writer.socket, PollFlags::empty()),
             PollFd::new(dispatcher, PollFlags::IN),
             PollFd::new(&writer.timer, PollFlags::IN),
+            PollFd::new(&alarm.socket, PollFlags::IN),
         ];
         if poll(&mut fds, None).is_err() {
             continue;
         }
-        let [link, dispatcher, timer] = fds.map(|fd| fd.revents());
+        let [link, dispatcher, timer, alarmed] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {
             sys::kill_group(rustix::process::getpid().as_raw_nonzero().get());
         }
         if !timer.is_empty() {
             writer.on_timer();
+        }
+        if !alarmed.is_empty() {
+            alarm.hear(&mut inbox);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::call::Call;
+use crate::interrupt::Slots;
+use crate::stacks::Stacks;
 use crate::watcher::{self, Writer};
 
 /// Results wait for company at most this long while further calls are at hand.
@@ -28,6 +30,14 @@ const COMPANY: Duration = Duration::from_micros(200);
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Among the real-time signals: the one that interrupts, the one that shows stacks.
+const INTERRUPT_SIGNAL: i32 = 10;
+const STACKS_SIGNAL: i32 = 11;
+
+fn interrupt_signal() -> i32 {
+    sys::real_time_signal(INTERRUPT_SIGNAL)
+}
 
 /// A call as it came.
 #[derive(Debug)]
@@ -92,6 +102,10 @@ pub struct WorkerLink {
     /// An event loop reads; threads only wait.
     loop_reads: AtomicBool,
     payload_bytes_max: u64,
+    pub slots: Arc<Slots>,
+    stacks: Arc<OnceLock<Stacks>>,
+    /// Called with the id of work that is to stop, by the thread that reads.
+    on_cancel: Mutex<Option<Py<PyAny>>>,
     /// Since when the oldest result waits for company.
     /// In nanoseconds since `born`; 0: none waits.
     waiting_ns: AtomicU64,
@@ -100,12 +114,13 @@ pub struct WorkerLink {
 
 #[pymethods]
 impl WorkerLink {
-    /// Takes over three descriptors: link, board, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
+    /// Takes over four descriptors: link, board, alarm, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
     /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads.
     #[new]
     fn new(
         link: i32,
         board: i32,
+        alarm: i32,
         dispatcher: i32,
         resolve: Py<PyAny>,
         describe: Py<PyAny>,
@@ -113,7 +128,14 @@ impl WorkerLink {
     ) -> PyResult<WorkerLink> {
         let inbox = Inbox::default();
         let writer = Arc::new(Writer::new(sys::adopt(link))?);
-        watcher::start(writer.clone(), sys::adopt(dispatcher))?;
+        let (slots, stacks) = (Arc::<Slots>::default(), Arc::<OnceLock<Stacks>>::default());
+        let alarm = watcher::Alarm {
+            socket: sys::adopt(alarm),
+            slots: slots.clone(),
+            stacks: stacks.clone(),
+            interrupt_signal: interrupt_signal(),
+        };
+        watcher::start(writer.clone(), sys::adopt(dispatcher), alarm)?;
         Ok(WorkerLink {
             writer,
             board: Board::open(sys::adopt(board))?,
@@ -130,6 +152,9 @@ impl WorkerLink {
             resolve,
             loop_reads: AtomicBool::new(false),
             payload_bytes_max,
+            slots,
+            stacks,
+            on_cancel: Mutex::default(),
             waiting_ns: AtomicU64::new(0),
             born: Instant::now(),
         })
@@ -186,6 +211,41 @@ impl WorkerLink {
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.waiting_ns.store(0, Ordering::Relaxed);
         py.detach(|| self.writer.flush()).map_err(PyErr::from)
+    }
+
+    /// The signal whose handler has to call [`WorkerLink::interrupt`] in the main thread.
+    #[staticmethod]
+    fn interrupt_signal() -> i32 {
+        interrupt_signal()
+    }
+
+    /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, chain=True)`.
+    fn show_stacks(&self, shows_all: bool) -> PyResult<(i32, i32)> {
+        let signal = sys::real_time_signal(STACKS_SIGNAL);
+        let stacks = Stacks::new(signal, shows_all)?;
+        let file = stacks.file();
+        let _ = self.stacks.set(stacks);
+        Ok((signal, file))
+    }
+
+    /// Raises `exception` (a class) in the threads whose work is to stop. True: this thread is one of them.
+    fn interrupt(&self, exception: &Bound<'_, PyAny>) -> bool {
+        self.slots.interrupt(exception.py(), &self.board, exception)
+    }
+
+    /// Has `waker()` called when this thread's work is interrupted; None: no more.
+    fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) {
+        self.slots.set_waker(py, waker);
+    }
+
+    /// Calls `listener(id, wants_stacks)` for work that is to stop, in the thread that reads the link.
+    fn on_cancel(&self, listener: Py<PyAny>) {
+        *self.on_cancel.lock() = Some(listener);
+    }
+
+    /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
+    fn tell_stacks(&self, id: u64, text: &str) {
+        self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Stacks, id, Codec::Plain, text.as_bytes()));
     }
 
     fn is_draining(&self) -> bool {
@@ -291,7 +351,7 @@ impl WorkerLink {
                 Kind::Call => self.queue_call(frame),
                 Kind::Define => self.define(py, id as usize, frame.head.codec, frame.payload)?,
                 Kind::Credit => self.stream_event(py, id, |stream| stream.credit += frame.credit()),
-                Kind::Cancel => self.stream_event(py, id, |stream| stream.cancelled = true),
+                Kind::Cancel => self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0),
                 Kind::Chunk => {
                     let payload = received.payload().map_err(broken)?;
                     self.stream_event(py, id, |stream| stream.input.push_back(payload));
@@ -301,6 +361,16 @@ impl WorkerLink {
             }
         }
         Ok(())
+    }
+
+    fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) {
+        self.stream_event(py, id, |stream| stream.cancelled = true);
+        let listener = self.on_cancel.lock().as_ref().map(|listener| listener.clone_ref(py));
+        if let Some(listener) = listener
+            && let Err(error) = listener.call1(py, (id, wants_stacks))
+        {
+            error.write_unraisable(py, None);
+        }
     }
 
     fn end(&self) {

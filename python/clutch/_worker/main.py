@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from clutch import _core
-from clutch._worker import failure
+from clutch._worker import failure, interrupt
 from clutch._worker.handlers.call import Tool
 from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
@@ -29,7 +29,7 @@ CODEC_NAME = 4
 def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> None:
     """In the child of a fork: becomes a worker and never returns."""
     dispatcher = control.in_child()
-    link, board, out, err = order.take()
+    link, board, alarm, out, err = order.take()
     for fd, number in ((out, 1), (err, 2)):
         os.dup2(fd, number)
         os.close(fd)
@@ -38,22 +38,21 @@ def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Imag
         from gevent import reinit
 
         reinit()
-    run(image, json.loads(order.info), link, board, dispatcher)
+    run(image, json.loads(order.info), (link, board, alarm, dispatcher))
 
 
-def run(image: Image, order: dict[str, Any], link_fd: int, board_fd: int, dispatcher_fd: int) -> None:
-    """Starts, serves and ends one worker."""
+def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, int]) -> None:
+    """Starts, serves and ends one worker. `descriptors`: link, board, alarm, a pidfd of the dispatcher."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
-    link = _core.WorkerLink(
-        link_fd, board_fd, dispatcher_fd, resolver, failure.describe, image.launch["payload_bytes_max"]
-    )
+    link = _core.WorkerLink(*descriptors, resolver, failure.describe, image.launch["payload_bytes_max"])
     code = 1
     try:
         profile = load_profile(image)
+        interrupt.listen(link, profile.interrupt)
         start(image)
         resolver.profile = profile
         profile.run(link, lambda: link.ready(json.dumps({**order, "pid": os.getpid()})))

@@ -15,18 +15,18 @@ from clutch._worker.image import Image
 
 ENTRY = "from clutch._worker.spawn import main; main()"
 # Where the new process finds what it was given.
-LINK, BOARD, DISPATCHER, LAUNCH = 3, 4, 5, 6
+LINK, BOARD, ALARM, DISPATCHER, LAUNCH = 3, 4, 5, 6, 7
 
 
 def start(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> int:
     """Starts one worker; returns its pid."""
-    link, board, out, err = given = order.take()
+    link, board, alarm, out, err = given = order.take()
     dispatcher = control.dispatcher_fd()
     text = json.dumps({"launch": image.launch, "order": json.loads(order.info)})
     launch = os.memfd_create("clutch-launch")
     os.write(launch, text.encode())
     os.lseek(launch, 0, os.SEEK_SET)
-    wanted = {1: out, 2: err, LINK: link, BOARD: board, DISPATCHER: dispatcher, LAUNCH: launch}
+    wanted = {1: out, 2: err, LINK: link, BOARD: board, ALARM: alarm, DISPATCHER: dispatcher, LAUNCH: launch}
     # Through numbers above all that are wanted, so that none is overwritten before it is copied.
     high = {number: os.dup2(fd, 100 + number) for number, fd in wanted.items()}
     actions: list[Any] = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in high.items()]
@@ -52,4 +52,4 @@ def main() -> None:
     with os.fdopen(LAUNCH) as file:
         given = json.load(file)
     image = Image.load(given["launch"])
-    run(image, given["order"], LINK, BOARD, DISPATCHER)
+    run(image, given["order"], (LINK, BOARD, ALARM, DISPATCHER))

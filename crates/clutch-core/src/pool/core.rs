@@ -10,12 +10,13 @@ use smallvec::SmallVec;
 
 use super::peer::{self, Link, Peer};
 use super::state::{Action, Event, Machine, Verdict, WorkerKey};
+use super::stop::{self, Expiring};
 use super::{Notice, Pool};
 use crate::link::word;
 use crate::sys::Poller;
 use crate::telemetry;
 use crate::wire::{self, Kind};
-use crate::work::{Codec, Failure, FunctionId, Outcome, Payload, Refusal, Reply, Where, Work, WorkId};
+use crate::work::{Codec, Failure, FunctionId, Outcome, Payload, Refusal, Reply, Work, WorkId};
 
 /// A function that workers know by number.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Core {
     pub(super) foreign: Option<String>,
     pub(super) done: u64,
     pub(super) failed: u64,
+    /// Past their deadlines, their callers wait for the stacks.
+    pub(super) expiring: Vec<Expiring>,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
 }
@@ -53,6 +56,8 @@ pub(super) struct Effects {
     pub(super) flush: SmallVec<[Arc<Link>; 2]>,
     pub(super) replies: SmallVec<[(Arc<dyn Reply>, Told); 1]>,
     pub(super) notices: Vec<Notice>,
+    /// Work that is to be interrupted, and whether the stacks are wanted first.
+    pub(super) interrupts: SmallVec<[(Arc<Link>, WorkId, bool); 1]>,
 }
 
 pub(super) enum Told {
@@ -69,6 +74,7 @@ pub(super) enum Incoming {
     Chunk { id: WorkId, payload: Payload },
     Credit { id: WorkId, count: u32 },
     Begun { id: WorkId },
+    Stacks { id: WorkId, text: String },
     Ready(String),
     StartFailed(String),
     Other,
@@ -92,6 +98,7 @@ impl Incoming {
             Kind::Chunk => Incoming::Chunk { id: frame.head.id, payload: received.payload()? },
             Kind::Begun => Incoming::Begun { id: frame.head.id },
             Kind::Credit => Incoming::Credit { id: frame.head.id, count: frame.credit() },
+            Kind::Stacks => Incoming::Stacks { id: frame.head.id, text: text() },
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
             _ => Incoming::Other,
@@ -105,6 +112,7 @@ impl Core {
             Incoming::Finished { id, run_ns, outcome } => self.finish(key, id, run_ns, outcome, now, effects),
             Incoming::Chunk { id, payload } => self.tell(id, Told::Chunk(payload), effects),
             Incoming::Begun { id } => self.tell(id, Told::Begun, effects),
+            Incoming::Stacks { id, text } => self.take_stacks(id, text, false, effects),
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
@@ -206,7 +214,8 @@ impl Core {
             }
             Action::Admitted { id } => self.admitted(id, effects),
             Action::Overdue { worker, id } => self.overdue(pool, worker, id, now, actions, effects),
-            Action::Abandon { worker, id } => self.abandon(worker, id, now, actions, effects),
+            Action::Abandon { worker, id } => self.abandon(pool, worker, id, now, actions, effects),
+            Action::Stuck { worker, cause, .. } => effects.notices.push(stop::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
             Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),
             Action::Empty => effects.notices.push(Notice::Empty),
@@ -257,7 +266,7 @@ impl Core {
     }
 
     /// Claims a word back from the worker.
-    fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
+    pub(super) fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
         let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body(id)) else { return false };
         entry.word.is_some_and(|word| peer.take(word))
     }
@@ -273,53 +282,6 @@ impl Core {
                 other => actions.push(other),
             }
         }
-    }
-
-    fn overdue(
-        &mut self,
-        pool: &Pool,
-        worker: WorkerKey,
-        id: WorkId,
-        now: Instant,
-        actions: &mut Vec<Action<Box<Entry>>>,
-        effects: &mut Effects,
-    ) {
-        if self.take(worker, id) {
-            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
-            self.machine.expire(id, actions);
-        } else if let Some(entry) = self.machine.answer_running(id) {
-            pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
-            if let Some(peer) = self.peers.get_mut(&worker) {
-                peer.abandon(id, entry.word);
-            }
-            let refusal = Refusal::Expired { at: Where::Running, stacks: String::new() };
-            effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(refusal))));
-            effects.notices.push(Notice::Overdue(worker));
-            // It is about to be killed: nothing more goes there, whoever hears of the deadline first.
-            self.machine.on(Event::WorkerHeld { worker }, now, actions);
-        }
-    }
-
-    fn abandon(
-        &mut self,
-        worker: WorkerKey,
-        id: WorkId,
-        now: Instant,
-        actions: &mut Vec<Action<Box<Entry>>>,
-        effects: &mut Effects,
-    ) {
-        if self.take(worker, id) {
-            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
-            self.machine.on(Event::Abandon { id }, now, actions);
-            return;
-        }
-        let Some(entry) = self.machine.answer_running(id) else { return };
-        if let Some(peer) = self.peers.get_mut(&worker) {
-            peer.abandon(id, entry.word);
-            peer.link.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Cancel, id, Codec::Empty, &[]));
-            effects.flush.push(peer.link.clone());
-        }
-        effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(Refusal::Cancelled))));
     }
 
     fn outcome(&mut self, pool: &Pool, id: WorkId, verdict: Verdict) -> Outcome {

@@ -14,6 +14,9 @@ use crate::sys;
 use crate::wire::{self, Kind};
 use crate::work::{Codec, Failure};
 
+/// Marks the tokens of alarms in the poller.
+const ALARM: u64 = 1 << 32;
+
 /// How long a dead worker's last words may take to be taken in by the caller that reads its link.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
@@ -48,15 +51,16 @@ impl Pool {
     /// Runs the machine's clock. Returns when it wants to run again.
     pub fn tick(&self, sleep_until: Option<Instant>) -> Option<Instant> {
         self.driver_wakes_us.store(0, Ordering::Release);
-        let starved = self.transact(|core, now, actions| {
+        let starved = self.transact_with(|core, now, actions, effects| {
             core.machine.tick(now, actions);
+            core.answer_expiring(now, effects);
             core.feed_starved(now, actions)
         });
         let look_again = starved.then(|| Instant::now() + STARVED_LOOK);
         // Under the lock: a submission is either seen here, or sees when this wakes.
         let mut core = self.core.lock();
         let next = core.machine.next_deadline();
-        let wakes = [next, look_again, sleep_until].into_iter().flatten().min();
+        let wakes = [next, core.next_expiring(), look_again, sleep_until].into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);
         wakes
@@ -67,6 +71,8 @@ impl Pool {
         let mut core = self.core.lock();
         let mut peer = Peer::new(link.clone());
         peer.arm(&self.poller);
+        // An alarm that cannot be heard answers no questions; code is stopped all the same.
+        let _ = self.poller.add(link.alarm.socket(), ALARM | u64::from(link.key), false);
         core.peers.insert(link.key, peer);
     }
 
@@ -110,9 +116,11 @@ impl Pool {
         let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return };
         self.read_rest(&link);
         let failure = Arc::new(failure);
-        self.transact(|core, now, actions| {
+        self.transact_with(|core, now, actions, effects| {
             let Some(peer) = core.peers.remove(&key) else { return };
             self.poller.remove(peer.link.socket.as_fd());
+            self.poller.remove(peer.link.alarm.socket());
+            core.answer_expiring_of(key, effects);
             let board = &peer.link.board;
             let begun = core.machine.sent(key).filter(|id| core.begun(board, *id)).collect();
             core.lost = Some(failure);
@@ -163,8 +171,29 @@ impl Pool {
         }
     }
 
-    /// A link is readable or writable.
-    pub fn on_ready(&self, key: WorkerKey) {
+    /// What the poller has told of: a link that is readable or writable, or an alarm.
+    pub fn on_ready(&self, token: u64) {
+        match token & ALARM {
+            0 => self.on_link(token as WorkerKey),
+            _ => self.on_alarm(token as WorkerKey),
+        }
+    }
+
+    fn on_alarm(&self, key: WorkerKey) {
+        let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return };
+        let (answers, ended) = link.alarm.answers();
+        if ended {
+            self.poller.remove(link.alarm.socket());
+        }
+        for stacks in answers {
+            match stacks.asked {
+                true => self.questions.answer(stacks.id, stacks.text),
+                false => self.transact_with(|core, _, _, effects| core.take_stacks(stacks.id, stacks.text, true, effects)),
+            }
+        }
+    }
+
+    fn on_link(&self, key: WorkerKey) {
         let found = self.core.lock().peers.get(&key).map(|peer| (peer.link.clone(), peer.writable_wanted));
         let Some((link, writable_wanted)) = found else { return };
         self.flush(&link);

@@ -5,6 +5,7 @@
 //! answer has come: no thread in between. Locks are taken in this order: inbox, core, outbox; replies are told without
 //! the core's.
 
+mod alarm;
 mod answer;
 mod core;
 mod drive;
@@ -12,6 +13,7 @@ mod peer;
 pub mod queue;
 pub mod state;
 mod status;
+mod stop;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
+use self::alarm::Questions;
 pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Incoming, Told};
 pub use self::peer::Link;
@@ -47,8 +50,8 @@ pub enum Notice {
     Worn(WorkerKey),
     /// Told to take no more, and nothing is left.
     Drained(WorkerKey),
-    /// Its running work is past the deadline.
-    Overdue(WorkerKey),
+    /// Work in it was told to stop, and has not.
+    Stuck { worker: WorkerKey, cause: String },
     /// The link ended or broke.
     LinkEnded(WorkerKey, String),
     /// The worker said that it is ready (its JSON).
@@ -73,6 +76,7 @@ pub struct Pool {
     notices: Mutex<Vec<Notice>>,
     status: Mutex<Status>,
     changed: Condvar,
+    questions: Questions,
     epoch: Instant,
     /// When the driver wakes up by itself, in microseconds since `epoch`.
     driver_wakes_us: AtomicU64,
@@ -93,6 +97,7 @@ impl Pool {
             foreign: None,
             done: 0,
             failed: 0,
+            expiring: Vec::new(),
             spare: Vec::new(),
         };
         let status = Status {
@@ -119,6 +124,7 @@ impl Pool {
             notices: Mutex::new(Vec::new()),
             status: Mutex::new(status),
             changed: Condvar::new(),
+            questions: Questions::default(),
             epoch: Instant::now(),
             driver_wakes_us: AtomicU64::new(0),
             forks: forked::forks(),
@@ -151,14 +157,12 @@ impl Pool {
         id
     }
 
-    /// Takes back work that has not begun. False when it has begun or is answered.
+    /// Removes work that waits, stops work that runs. Returns whether it was not answered before.
     pub fn cancel(&self, id: WorkId) -> bool {
         self.transact(|core, now, actions| {
-            let before = core.machine.request(id).is_some();
-            core.machine.on(Event::Cancel { id }, now, actions);
-            core.claim_back(actions, now);
-            core.machine.on(Event::Cancel { id }, now, actions);
-            before && core.machine.request(id).is_none()
+            let waits = core.machine.body(id).is_some();
+            core.machine.on(Event::Abandon { id }, now, actions);
+            waits
         })
     }
 
@@ -175,9 +179,9 @@ impl Pool {
         });
     }
 
-    /// Nobody waits for it any more: it is removed where it has not begun; a stream that runs is told to end.
+    /// Nobody waits for it any more: as [`Pool::cancel`].
     pub fn abandon(&self, id: WorkId) {
-        self.transact(|core, now, actions| core.machine.on(Event::Abandon { id }, now, actions));
+        self.cancel(id);
     }
 
     /// Lets the producer of a stream send so many chunks more.
@@ -244,6 +248,17 @@ impl Pool {
         status
     }
 
+    /// The Python stacks of one worker, without stopping it; none: it did not answer until the deadline.
+    pub fn stacks(&self, worker: WorkerKey, deadline: Instant) -> Option<String> {
+        let link = self.core.lock().peers.get(&worker)?.link.clone();
+        self.questions.ask(&link.alarm, deadline)
+    }
+
+    /// The worker that has begun this work, or was sent it.
+    pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
+        self.core.lock().machine.worker_of(id)
+    }
+
     pub fn status(&self) -> Status {
         self.status.lock().clone()
     }
@@ -285,7 +300,10 @@ impl Pool {
         });
         answer.set_id(id);
         match leased {
-            Some(link) => self.read_for(&link, answer, request.deadline, interrupted),
+            Some(link) => {
+                self.wake_for(request.deadline);
+                self.read_for(&link, answer, request.deadline.is_some(), interrupted);
+            }
             None => self.wake_for(request.deadline),
         }
         while !answer.wait_done(Duration::from_millis(100)) {
@@ -296,14 +314,15 @@ impl Pool {
         }
     }
 
-    /// Reads a link in the caller's thread until its answer is there.
-    fn read_for(&self, link: &Arc<Link>, answer: &Answer, deadline: Option<Instant>, stop: &mut dyn FnMut() -> bool) {
+    /// Reads a link in the caller's thread until its answer is there. With a deadline the answer may come from elsewhere:
+    /// the driver gives it, and the reads end now and then to look.
+    fn read_for(&self, link: &Arc<Link>, answer: &Answer, with_deadline: bool, stop: &mut dyn FnMut() -> bool) {
+        if with_deadline {
+            link.limit_reads();
+        }
         let mut inbox = link.inbox.lock();
         let ended = loop {
             if answer.is_done() {
-                break None;
-            }
-            if deadline.is_some() && !matches!(sys::wait_readable(link.socket.as_fd(), deadline), Ok(true)) {
                 break None;
             }
             match inbox.fill(link.socket.as_fd(), true) {
@@ -326,8 +345,6 @@ impl Pool {
         drop(inbox);
         if let Some(reason) = ended {
             self.notify(Notice::LinkEnded(link.key, reason));
-        } else if deadline.is_some() && !answer.is_done() {
-            self.wake_driver();
         }
     }
 
@@ -346,12 +363,20 @@ impl Pool {
 
     /// One transaction: an event under the lock, then all that follows from it.
     fn transact<R>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R) -> R {
+        self.transact_with(|core, now, actions, _| event(core, now, actions))
+    }
+
+    /// The same for an event that has effects of its own.
+    fn transact_with<R>(
+        &self,
+        event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>, &mut Effects) -> R,
+    ) -> R {
         let mut effects = Effects::default();
         let now = Instant::now();
         let result = {
             let mut core = self.core.lock();
             let mut actions = std::mem::take(&mut core.spare);
-            let result = event(&mut core, now, &mut actions);
+            let result = event(&mut core, now, &mut actions, &mut effects);
             core.run(self, now, &mut actions, &mut effects);
             core.spare = actions;
             result
@@ -363,6 +388,9 @@ impl Pool {
     fn carry_out(&self, effects: Effects) {
         for link in &effects.flush {
             self.flush(link);
+        }
+        for (link, id, stacks) in effects.interrupts {
+            link.alarm.interrupt(id, stacks);
         }
         for (reply, told) in effects.replies {
             match told {
@@ -400,21 +428,14 @@ impl Pool {
         if incoming.is_empty() {
             return Ok(());
         }
-        let mut effects = Effects::default();
-        let now = Instant::now();
-        {
-            let mut core = self.core.lock();
-            let mut actions = std::mem::take(&mut core.spare);
+        self.transact_with(|core, now, _, effects| {
             for one in incoming {
-                core.take_in(link.key, one, now, &mut effects);
+                core.take_in(link.key, one, now, effects);
             }
             if core.machine.drained(link.key) {
                 effects.notices.push(Notice::Drained(link.key));
             }
-            core.run(self, now, &mut actions, &mut effects);
-            core.spare = actions;
-        }
-        self.carry_out(effects);
+        });
         Ok(())
     }
 

@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::alarm::Alarm;
 use super::core::{Entry, Function};
 use super::state::WorkerKey;
 use crate::forked;
 use crate::link::{Announced, Board, Inbox, Outbox, word};
-use crate::sys::Poller;
+use crate::sys::{self, Poller};
 use crate::wire::{self, CallFields, Head, Kind, NO_TIMEOUT, flag};
 use crate::work::{Codec, Failure, WorkId};
 
@@ -24,18 +26,35 @@ pub struct Link {
     pub board: Board,
     pub outbox: Outbox,
     pub inbox: Mutex<Inbox>,
+    pub alarm: Alarm,
+    /// Its reads end now and then, see [`Link::limit_reads`].
+    limited: AtomicBool,
 }
 
 impl Link {
-    pub fn new(key: WorkerKey, socket: OwnedFd, board: Board) -> Arc<Link> {
+    pub fn new(key: WorkerKey, socket: OwnedFd, board: Board, alarm: OwnedFd) -> Arc<Link> {
         forked::track(socket.as_raw_fd());
-        Arc::new(Link { key, socket, board, outbox: Outbox::default(), inbox: Mutex::new(Inbox::default()) })
+        forked::track(alarm.as_raw_fd());
+        let (outbox, inbox, limited) = (Outbox::default(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(Link { key, socket, board, outbox, inbox, alarm: Alarm::new(alarm), limited })
+    }
+
+    /// Lets blocking reads end now and then, from now on. Where no deadline is ever used none pays for it.
+    pub(super) fn limit_reads(&self) {
+        if !self.limited.swap(true, Ordering::Relaxed) {
+            // Without it a caller is told of its deadline when the worker next says something.
+            let _ = sys::limit_reads(self.socket.as_fd(), READ_LIMIT);
+        }
     }
 }
+
+/// Longest blocking read of a caller with a deadline: how late it may be told.
+const READ_LIMIT: Duration = Duration::from_millis(20);
 
 impl Drop for Link {
     fn drop(&mut self) {
         forked::untrack(self.socket.as_raw_fd());
+        forked::untrack(self.alarm.socket().as_raw_fd());
     }
 }
 

@@ -74,7 +74,7 @@ impl Driver {
                 match token {
                     WAKE => self.take_notices(),
                     CONTROL => self.read_zygote(),
-                    worker => self.pool.on_ready(worker as WorkerKey),
+                    other => self.pool.on_ready(other),
                 }
             }
             if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
@@ -90,7 +90,7 @@ impl Driver {
             match notice {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
-                Notice::Overdue(worker) => self.tell(Event::Overdue { worker }),
+                Notice::Stuck { worker, .. } => self.tell(Event::Overdue { worker }),
                 Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
                 Notice::Ready(worker, json) => self.greet_worker(worker, &json),
                 Notice::StartFailed(worker, json) => {
@@ -287,12 +287,13 @@ impl Driver {
         let Some(zygote) = self.zygote.as_ref() else { return Ok(()) };
         let slots = self.tool_slots as u32;
         let (ours, theirs) = sys::socket_pair().map_err(failed)?;
+        let (alarm, their_alarm) = sys::socket_pair().map_err(failed)?;
         let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
         let prefix = format!("{}/{nr}", self.pool.config.name);
         let (output, out, err) = Output::open(&prefix, self.pool.config.output_kept_bytes).map_err(failed)?;
         self.outputs.insert(worker, output);
-        self.pool.attach(Link::new(worker, ours, board));
-        zygote.fork(worker, nr, vec![theirs, board_fd, out, err]);
+        self.pool.attach(Link::new(worker, ours, board, alarm));
+        zygote.fork(worker, nr, vec![theirs, board_fd, their_alarm, out, err]);
         Ok(())
     }
 

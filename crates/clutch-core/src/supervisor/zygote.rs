@@ -158,7 +158,7 @@ impl Zygote {
         let _ = self.outbox.flush(self.control.as_fd(), true);
     }
 
-    /// Tells it to fork; the descriptors are the worker's link, board, stdout and stderr.
+    /// Tells it to fork; the descriptors are the worker's link, board, alarm, stdout and stderr.
     pub fn fork(&self, worker: WorkerKey, nr: u32, descriptors: Vec<OwnedFd>) {
         let json = serde_json::json!({"nr": nr, "generation": self.generation}).to_string();
         self.outbox.push(|out| {

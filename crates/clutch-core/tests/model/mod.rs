@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use clutch_core::pool::state::{Action, Event, Limits, Machine, Request, Verdict, WorkerKey};
+use clutch_core::pool::state::{Action, Event, Limits, Machine, Request, StopCause, Verdict, WorkerKey};
 use clutch_core::work::{Where, WorkId};
 
 /// Words on a model worker's board.
@@ -18,9 +18,14 @@ const WORDS: usize = 1024;
 pub enum Word {
     Sent,
     Begun,
-    /// Begun, and answered otherwise already.
-    Abandoned,
+    /// Begun, and answered otherwise already: it should have stopped by then.
+    Abandoned(Instant),
+    /// It was told to stop, and has not.
+    Stuck,
 }
+
+/// How long abandoned work has to stop.
+pub const STOPS_IN: Duration = Duration::from_millis(5);
 
 /// One worker as the machine cannot see it.
 #[derive(Debug, Default)]
@@ -289,6 +294,7 @@ impl World {
             }
             Action::Overdue { worker, id } => self.overdue(worker, id, out),
             Action::Abandon { worker, id } => self.abandoned(worker, id, out),
+            Action::Stuck { worker, id, .. } => self.stuck(worker, id),
             Action::Drained { worker } => self.report_drained(worker),
             Action::Worn { .. } => {}
             Action::Empty => assert!(self.closed && self.works.values().all(|known| known.answers == 1)),
@@ -364,7 +370,7 @@ impl World {
             self.never_sent_again(id);
             self.machine.on(Event::Taken { worker, id, taken: true }, self.now, out);
             self.machine.expire(id, out);
-        } else if let Some(body) = self.machine.answer_running(id) {
+        } else if let Some(body) = self.machine.answer_running(id, StopCause::Deadline, self.now + STOPS_IN) {
             self.answered(id, body);
             self.abandon_word(worker, id);
         }
@@ -375,16 +381,24 @@ impl World {
             self.never_sent_again(id);
             self.machine.on(Event::Taken { worker, id, taken: true }, self.now, out);
             self.machine.on(Event::Abandon { id }, self.now, out);
-        } else if let Some(body) = self.machine.answer_running(id) {
+        } else if let Some(body) = self.machine.answer_running(id, StopCause::Cancelled, self.now + STOPS_IN) {
             self.answered(id, body);
             self.abandon_word(worker, id);
         }
     }
 
     fn abandon_word(&mut self, worker: WorkerKey, id: WorkId) {
+        let by = self.now + STOPS_IN;
         if let Some(word) = self.workers.get_mut(&worker).and_then(|known| known.word(id)) {
-            *word = Word::Abandoned;
+            *word = Word::Abandoned(by);
         }
+    }
+
+    /// Said once, in time and not before, of work that still runs.
+    fn stuck(&mut self, worker: WorkerKey, id: WorkId) {
+        let word = self.workers.get_mut(&worker).and_then(|known| known.word(id)).expect("stuck where it is not");
+        assert!(matches!(*word, Word::Abandoned(by) if by <= self.now), "called stuck too early, or twice: {word:?}");
+        *word = Word::Stuck;
     }
 
     fn tell(&mut self, id: WorkId, verdict: Verdict, body: u64) {
@@ -418,7 +432,8 @@ impl World {
 
     fn report_drained(&mut self, worker: WorkerKey) {
         let known = self.workers.get_mut(&worker).expect("a worker");
-        assert!(known.frames.is_empty(), "said to be drained with work left");
+        let waits_for = known.frames.iter().find(|(_, word)| *word != Word::Stuck);
+        assert_eq!(waits_for, None, "said to be drained with work left");
         known.drained = true;
     }
 
@@ -462,7 +477,7 @@ impl World {
         if worker.held || worker.draining {
             assert!(!takeable, "a worker that takes nothing holds work that has not begun");
         }
-        if worker.draining && worker.frames.is_empty() {
+        if worker.draining && worker.frames.iter().all(|(_, word)| *word == Word::Stuck) {
             assert!(worker.drained, "worker {key} has drained and nobody was told");
         }
     }

@@ -43,6 +43,7 @@ pub fn config(name: &str) -> PoolConfig {
         recycle_age_ms: None,
         recycle_jitter: 0.0,
         grace_ms: 1000,
+        interrupt_grace_ms: 1000,
         stopped_limit_ms: 10_000,
         payload_bytes_max: 1 << 30,
         output_kept_bytes: 1024,
@@ -81,10 +82,11 @@ impl Stage {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let (ours, theirs) = sys::socket_pair().expect("a socketpair");
         let (board, descriptor) = Board::create(Board::words_for(slots as u32)).expect("a board");
-        self.pool.attach(Link::new(key, ours, board));
+        let (alarm, their_alarm) = sys::socket_pair().expect("a socketpair");
+        self.pool.attach(Link::new(key, ours, board, alarm));
         self.pool.worker_ready(key, slots, None);
         self.pool.update_status(|status| status.health = Health::Ready);
-        Worker::new(key, theirs, Board::open(descriptor).expect("the board"))
+        Worker::new(key, theirs, their_alarm, Board::open(descriptor).expect("the board"))
     }
 
     /// The zygote has told these names.
@@ -160,7 +162,7 @@ fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
         for token in tokens.drain(..) {
             match token {
                 WAKE => pool.drain_notices().into_iter().for_each(|notice| heed(pool, notice)),
-                worker => pool.on_ready(worker as WorkerKey),
+                other => pool.on_ready(other),
             }
         }
     }
@@ -208,6 +210,8 @@ pub struct Worker {
     pub key: WorkerKey,
     pub board: Board,
     socket: OwnedFd,
+    /// Its watcher's socket; nobody listens.
+    _alarm: OwnedFd,
     inbox: Inbox,
     outbox: Outbox,
     regions: Arc<RegionPool>,
@@ -226,11 +230,12 @@ enum Heard {
 }
 
 impl Worker {
-    fn new(key: WorkerKey, socket: OwnedFd, board: Board) -> Worker {
+    fn new(key: WorkerKey, socket: OwnedFd, alarm: OwnedFd, board: Board) -> Worker {
         Worker {
             key,
             board,
             socket,
+            _alarm: alarm,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             regions: Arc::default(),

@@ -11,21 +11,28 @@ import inspect
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clutch import _core
+from clutch._worker.interrupt import stack_of_coroutine
 from clutch._worker.profiles.base import Slot, send_all_on_loop
+from clutch.errors import Interrupted
 
 
 class AsyncProfile:
     def __init__(self, threads: int, tasks: int) -> None:
         self.threads = threads
         self.tasks = tasks
+        self.first: Loop | None = None
+
+    def interrupt(self) -> None:
+        if self.first is not None:
+            self.first.interrupt()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        first = Loop(link, self.tasks)
+        first = self.first = Loop(link, self.tasks)
         first.others = [Loop(link, self.tasks, first) for _ in range(self.threads - 1)]
         others = [threading.Thread(target=run_loop, args=(loop.serve(),), daemon=True) for loop in first.others]
         for other in others:
@@ -58,6 +65,8 @@ class Loop:
         self.others: list[Loop] = []
         self.tasks = tasks
         self.running: set[asyncio.Task[None]] = set()
+        # Calls whose code runs on the loop, and so stops when its task is cancelled. Shared, as `waiting` is.
+        self.on_loop: dict[int, tuple[Loop, asyncio.Task[Any], _core.Call]] = {} if first is None else first.on_loop
         self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
         self.loop: asyncio.AbstractEventLoop
         self.ended = asyncio.Event()
@@ -76,6 +85,7 @@ class Loop:
         # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
         os.set_blocking(self.link.fileno(), True)
         if ready is not None:
+            self.link.on_cancel(self._cancel)
             for loop in self.others:
                 loop.started.wait()
             ready()
@@ -135,6 +145,37 @@ class Loop:
         self.flushing = False
         self.link.flush()
 
+    # ---- stopping calls
+
+    def _cancel(self, call_id: int, wants_stacks: bool) -> None:
+        """Work is to stop: told by whichever loop reads the link. What runs in a thread is not the loop's to stop."""
+        loop, task, _ = self.on_loop.get(call_id, (None, None, None))
+        if wants_stacks:
+            self.link.tell_stacks(call_id, stack_of_coroutine(task.get_coro()) if task is not None else "")
+            self.link.flush()
+        if loop is not None and task is not None:
+            loop._tell(task.cancel)
+
+    def interrupt(self) -> None:
+        """Code that holds up the loop of the main thread hears of no cancel: it gets an exception instead."""
+        if not self.is_serving:
+            return
+        here = asyncio.current_task(self.loop)
+        if any(task is here and call.is_abandoned for _, task, call in list(self.on_loop.values())):
+            raise Interrupted
+
+    @contextlib.contextmanager
+    def _stoppable(self, call: _core.Call) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self.on_loop[call.id] = (self, task, call)
+        try:
+            if call.is_abandoned:
+                raise asyncio.CancelledError
+            yield
+        finally:
+            del self.on_loop[call.id]
+
     # ---- one call
 
     async def _run(self, call: _core.Call) -> None:
@@ -153,11 +194,16 @@ class Loop:
                 raise
 
     async def _special(self, call: _core.Call, tool: Any) -> None:
-        if tool.options.serial:
-            async with self.locks.setdefault(tool, asyncio.Lock()):
-                await self._call(call, tool)
-        else:
+        if not tool.options.serial:
             await self._call(call, tool)
+            return
+        lock = self.locks.setdefault(tool, asyncio.Lock())
+        with self._stoppable(call):
+            await lock.acquire()
+        try:
+            await self._call(call, tool)
+        finally:
+            lock.release()
 
     async def _call(self, call: _core.Call, tool: Any) -> None:
         function = call.function
@@ -168,19 +214,20 @@ class Loop:
             await self.loop.run_in_executor(self.executor, self._in_thread, call)
 
     async def _on_loop(self, call: _core.Call) -> None:
-        if call.is_batch:
-            await self._batch(call)
-            return
-        made = call.invoke()
-        if inspect.isawaitable(made):
-            made = await made
-        if inspect.isasyncgen(made):
-            await send_all_on_loop(call, made)
-        else:
-            call.reply(made)
+        with self._stoppable(call):
+            if call.is_batch:
+                await self._batch(call)
+                return
+            made = call.invoke()
+            if inspect.isawaitable(made):
+                made = await made
+            if inspect.isasyncgen(made):
+                await send_all_on_loop(call, made)
+            else:
+                call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:
-        slot = Slot()
+        slot = Slot(self.link)
         try:
             slot.run(call)
         finally:
@@ -194,6 +241,8 @@ class Loop:
             try:
                 values.append(await function(*arguments))
             except BaseException as error:
+                if call.is_abandoned:
+                    raise
                 values.append(None)
                 failed.append((at, error))
         call.reply_batch(values, failed)

@@ -1,7 +1,8 @@
 """What a profile is, and what the slots of all profiles share.
 
 A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
-end and nothing runs any more.
+end and nothing runs any more. What runs in threads of slots is interrupted natively; a profile whose slots are something
+else also says, by `interrupt`, how code that holds up the main thread is.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from typing import Any, Protocol
 
 from clutch import _core
+from clutch.errors import Interrupted
 
 
 class Profile(Protocol):
     """How slots are made."""
+
+    interrupt: Callable[[], None] | None
+    """Called in the main thread, in a signal's handler: raises Interrupted when what runs there right now is to stop."""
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None: ...
 
@@ -25,7 +31,8 @@ class Profile(Protocol):
 class Slot:
     """A thread that runs one call at a time: `_core.WorkerLink.serve` calls these when a call is no plain value."""
 
-    def __init__(self, main: Callable[[Callable[[], Any]], Any] | None = None) -> None:
+    def __init__(self, link: _core.WorkerLink, main: Callable[[Callable[[], Any]], Any] | None = None) -> None:
+        self._link = link
         self._runner: asyncio.Runner | None = None
         self._main = main
         """Runs a function in the worker's main thread; None: this thread is it."""
@@ -35,7 +42,7 @@ class Slot:
         try:
             tool = call.tool
             if tool is not None and tool.options.serial:
-                with tool.lock:
+                with interruptible(tool.lock):
                     self._placed(call, tool)
             else:
                 self._placed(call, tool)
@@ -44,16 +51,17 @@ class Slot:
 
     def _placed(self, call: _core.Call, tool: Any) -> None:
         if tool is not None and tool.options.main_thread and self._main is not None:
-            self._main(lambda: Slot().run(call))
+            self._main(lambda: Slot(self._link).run(call))
         else:
             self.run(call)
 
     def run(self, call: _core.Call) -> None:
         """One call from its arguments to its end."""
-        if call.is_batch:
-            call.run_batch()
-            return
         try:
+            call.enter()
+            if call.is_batch:
+                call.run_batch()
+                return
             made = call.invoke()
         except BaseException as error:
             call.fail(error)
@@ -75,14 +83,42 @@ class Slot:
             call.fail(error)
 
     def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs a coroutine on this thread's own loop."""
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(coroutine, context=contextvars.copy_context())
+        """Runs a coroutine on this thread's own loop. An interrupt cancels it; its loop is not used again."""
+        runner = self._runner = self._runner or asyncio.Runner()
+        loop = runner.get_loop()
+        running: list[asyncio.Task[Any]] = []
+
+        async def body() -> Any:
+            task = asyncio.current_task()
+            assert task is not None
+            running.append(task)
+            return await coroutine
+
+        # A loop that waits for its descriptors hears of no exception.
+        self._link.set_waker(lambda: loop.call_soon_threadsafe(lambda: [task.cancel() for task in running]))
+        try:
+            return runner.run(body(), context=contextvars.copy_context())
+        except (Interrupted, asyncio.CancelledError):
+            self._runner = None
+            runner.close()
+            raise
+        finally:
+            self._link.set_waker(None)
 
     def close(self) -> None:
         if self._runner is not None:
             self._runner.close()
+
+
+@contextlib.contextmanager
+def interruptible(lock: threading.Lock) -> Iterator[None]:
+    """Holds a lock. The wait for it is in slices: between them this thread hears that it is to stop."""
+    while not lock.acquire(timeout=0.05):
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def send_all(call: _core.Call, values: Generator[Any, Any, Any]) -> None:

@@ -18,15 +18,22 @@ from gevent.lock import RLock
 from gevent.pool import Group
 
 from clutch import _core
+from clutch._worker.interrupt import stack_of_frame
 from clutch._worker.profiles.base import send_all_on_loop
+from clutch.errors import Interrupted
 
 
 class GreenletProfile:
     def __init__(self, tasks: int) -> None:
         self.tasks = tasks
+        self.hub: Hub | None = None
+
+    def interrupt(self) -> None:
+        if self.hub is not None:
+            self.hub.interrupt()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        hub = Hub(link, self.tasks)
+        hub = self.hub = Hub(link, self.tasks)
         ready()
         hub.serve()
 
@@ -40,12 +47,14 @@ class Hub:
         self.group = Group()
         # The group itself lets go of a greenlet only some time after its end.
         self.running = 0
+        self.greenlets: dict[int, tuple[gevent.Greenlet, _core.Call]] = {}
         self.waiting: deque[_core.Call] = deque()
         self.locks: dict[Any, RLock] = {}
         self.flushing = False
         self.loop: NativeLoop | None = None
 
     def serve(self) -> None:
+        self.link.on_cancel(self._cancel)
         watcher = get_hub().loop.io(self.link.fileno(), 1)
         while True:
             get_hub().wait(watcher)
@@ -64,8 +73,26 @@ class Hub:
                 self.running += 1
                 self.group.start(gevent.Greenlet(self._run, call))
 
+    def _cancel(self, call_id: int, wants_stacks: bool) -> None:
+        greenlet, _ = self.greenlets.get(call_id, (None, None))
+        if wants_stacks:
+            self.link.tell_stacks(call_id, stack_of_frame(greenlet.gr_frame) if greenlet is not None else "")
+            self.link.flush()
+        if greenlet is not None:
+            greenlet.kill(Interrupted, block=False)
+
+    def interrupt(self) -> None:
+        """Code that never switches hears of no kill: it gets the exception at once."""
+        here = gevent.getcurrent()
+        if any(greenlet is here and call.is_abandoned for greenlet, call in list(self.greenlets.values())):
+            raise Interrupted
+
     def _run(self, call: _core.Call) -> None:
         try:
+            # From here on: one that is killed before it has started would never end its call.
+            self.greenlets[call.id] = (gevent.getcurrent(), call)
+            if call.is_abandoned:
+                raise Interrupted
             tool = call.tool
             if tool is not None and tool.options.serial:
                 with self.locks.setdefault(tool, RLock()):
@@ -75,6 +102,7 @@ class Hub:
         except BaseException as error:
             call.fail(error)
         finally:
+            del self.greenlets[call.id]
             self.running -= 1
             self._flush_soon()
 
@@ -101,6 +129,8 @@ class Hub:
                 made = function(*arguments)
                 values.append(self._on_loop(made) if inspect.iscoroutine(made) else made)
             except BaseException as error:
+                if call.is_abandoned:
+                    raise
                 values.append(None)
                 failed.append((at, error))
         call.reply_batch(values, failed)
@@ -157,11 +187,10 @@ class Signal:
         self.send = self._watcher.send
 
     def wait(self) -> None:
-        try:
-            self._waiter.get()
-        finally:
-            self._watcher.stop()
-            self._watcher.close()
+        """Once more after an interrupt, until it has come."""
+        self._waiter.get()
+        self._watcher.stop()
+        self._watcher.close()
 
 
 class NativeLoop:
@@ -178,6 +207,7 @@ class NativeLoop:
         """Runs a coroutine over there while this greenlet waits."""
         done = Signal()
         outcome: list[Any] = []
+        tasks: list[Any] = []
 
         async def body() -> None:
             try:
@@ -186,8 +216,12 @@ class NativeLoop:
                 outcome.append((False, error))
             done.send()
 
-        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(body()))
-        done.wait()
+        self.loop.call_soon_threadsafe(lambda: tasks.append(self.loop.create_task(body())))
+        try:
+            done.wait()
+        except Interrupted:
+            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            done.wait()
         succeeded, value = outcome[0]
         if succeeded:
             return value

@@ -10,8 +10,10 @@ from clutch._worker.profiles.base import Slot
 
 
 class ProcessProfile:
+    interrupt = None
+
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        slot = Slot()
+        slot = Slot(link)
         ready()
         link.serve(slot)
         slot.close()

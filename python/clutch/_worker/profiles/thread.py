@@ -12,6 +12,8 @@ from clutch._worker.profiles.base import Slot
 
 
 class ThreadProfile:
+    interrupt = None
+
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.main: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -34,7 +36,7 @@ class ThreadProfile:
             raise self.failure
 
     def _serve(self, link: _core.WorkerLink) -> None:
-        slot = Slot(self._in_main)
+        slot = Slot(link, self._in_main)
         try:
             link.serve(slot)
             slot.close()

@@ -57,8 +57,32 @@ struct Item<T> {
     place: Place,
     /// Known to have started: the attempt to take it back failed.
     begun: bool,
+    /// Told to stop, and by when it should have.
+    stopping: Option<Stopping>,
     load_ns: u64,
     body: Option<T>,
+}
+
+/// Why running work was told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopCause {
+    Deadline,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stopping {
+    by: Instant,
+    cause: StopCause,
+    /// It has not stopped in time.
+    stuck: bool,
+}
+
+impl Stopping {
+    /// The instant that a tick is wanted at.
+    fn awaited(self) -> Option<Instant> {
+        Some(self.by).filter(|_| !self.stuck)
+    }
 }
 
 /// Why a piece of work is answered without a result.
@@ -87,6 +111,8 @@ pub enum Action<T> {
     Overdue { worker: WorkerKey, id: WorkId },
     /// It has begun and nobody waits for it any more.
     Abandon { worker: WorkerKey, id: WorkId },
+    /// It was told to stop, and has not.
+    Stuck { worker: WorkerKey, id: WorkId, cause: StopCause },
     /// The worker has had most of the calls it may have: prepare its replacement.
     Worn { worker: WorkerKey },
     /// The worker, told to take no more, has nothing left.
@@ -242,7 +268,8 @@ impl<T> Machine<T> {
     /// The earliest instant at which [`Machine::tick`] has something to do.
     pub fn next_deadline(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, id))) = self.deadlines.peek().copied() {
-            if self.item(id).is_some_and(|item| !matches!(item.place, Place::Abandoned(_))) {
+            let item = self.item(id);
+            if item.is_some_and(|item| item.stopping.map_or(item.request.deadline, |stopping| stopping.awaited()) == Some(at)) {
                 return Some(at);
             }
             self.deadlines.pop();
@@ -398,16 +425,27 @@ impl<T> Machine<T> {
         match self.item(id).map(|item| item.place) {
             Some(Place::Lobby | Place::Queued) => self.withdraw(id, Verdict::Expired(Where::Queue), out),
             Some(Place::Sent(worker)) => out.push(Action::Overdue { worker, id }),
-            _ => {}
+            Some(Place::Abandoned(worker)) => self.stuck(worker, id, out),
+            None => {}
         }
     }
 
-    /// Answers work that a worker has begun or was sent; its slot stays busy until the worker is done with it.
-    pub fn answer_running(&mut self, id: WorkId) -> Option<T> {
+    /// Answers work that a worker has begun; its slot stays busy until the code has stopped, which it should by `by`.
+    pub fn answer_running(&mut self, id: WorkId, cause: StopCause, by: Instant) -> Option<T> {
         let item = self.item_mut(id)?;
         let Place::Sent(worker) = item.place else { return None };
         item.place = Place::Abandoned(worker);
-        item.body.take()
+        item.stopping = Some(Stopping { by, cause, stuck: false });
+        let body = item.body.take();
+        self.deadlines.push(Reverse((by, id)));
+        body
+    }
+
+    fn stuck(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<T>>) {
+        let Some(stopping) = self.item_mut(id).and_then(|item| item.stopping.as_mut()) else { return };
+        stopping.stuck = true;
+        out.push(Action::Stuck { worker, id, cause: stopping.cause });
+        self.tell_drained(worker, out);
     }
 
     /// Answers work that waits.
@@ -596,12 +634,16 @@ impl<T> Machine<T> {
         });
     }
 
-    /// Actions for workers that were told to drain and have nothing left: call it after [`Machine::finished`].
+    /// Whether a worker that was told to drain has nothing left but what will not stop: ask after [`Machine::finished`].
     pub fn drained(&self, worker: WorkerKey) -> bool {
         self.workers.get(&worker).is_some_and(|load| {
             let spent = load.calls_max.is_some_and(|most| load.calls >= most);
-            (load.draining || spent) && load.sent.is_empty()
+            (load.draining || spent) && load.sent.iter().all(|id| self.is_stuck(*id))
         })
+    }
+
+    fn is_stuck(&self, id: WorkId) -> bool {
+        self.item(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.stuck)
     }
 
     // ---- items
@@ -610,7 +652,7 @@ impl<T> Machine<T> {
         self.serial = self.serial.wrapping_add(1);
         let entry = self.items.vacant_entry();
         let id = (u64::from(self.serial) << 32) | entry.key() as u64;
-        entry.insert(Item { id, request, place: Place::Queued, begun: false, load_ns: 0, body: Some(body) });
+        entry.insert(Item { id, request, place: Place::Queued, begun: false, stopping: None, load_ns: 0, body: Some(body) });
         id
     }
 

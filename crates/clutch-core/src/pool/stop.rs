@@ -1,0 +1,142 @@
+//! Stopping code that runs: what becomes of the caller at once, and what the worker is told.
+//!
+//! The steps: the word on the board says that nobody waits; the alarm has the code interrupted (and, past a deadline, the
+//! stacks sent first); when it has not stopped after the grace, the supervisor is told, who ends the worker.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::core::{Core, Effects, Entry, Told};
+use super::state::{Action, Event, StopCause, WorkerKey};
+use super::{Notice, Pool};
+use crate::telemetry;
+use crate::wire::{self, Head, Kind, flag};
+use crate::work::{Codec, Outcome, Refusal, Reply, Where, WorkId};
+
+/// How long a caller whose deadline has passed waits for the stacks of its worker.
+const STACKS_WAIT: Duration = Duration::from_millis(25);
+
+/// Work past its deadline whose caller waits for the stacks.
+pub(super) struct Expiring {
+    worker: WorkerKey,
+    id: WorkId,
+    reply: Arc<dyn Reply>,
+    until: Instant,
+    /// Of its task or greenlet, from Python.
+    own: Option<String>,
+    /// Of the worker's threads, from its native thread.
+    threads: Option<String>,
+}
+
+impl Expiring {
+    fn answer(self, effects: &mut Effects) {
+        let parts = [self.own, self.threads].into_iter().flatten().filter(|text| !text.is_empty());
+        let stacks = parts.collect::<Vec<_>>().join("\n");
+        let refusal = Refusal::Expired { at: Where::Running, stacks };
+        effects.replies.push((self.reply, Told::Finish(Outcome::Refused(refusal))));
+    }
+}
+
+pub(super) fn stuck(worker: WorkerKey, cause: StopCause) -> Notice {
+    let cause = match cause {
+        StopCause::Deadline => "its work was past its deadline and did not stop",
+        StopCause::Cancelled => "its work was cancelled and did not stop",
+    };
+    Notice::Stuck { worker, cause: cause.to_owned() }
+}
+
+impl Core {
+    /// The deadline of work on a link has passed.
+    pub(super) fn overdue(
+        &mut self,
+        pool: &Pool,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        if self.take(worker, id) {
+            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+            self.machine.expire(id, actions);
+            return;
+        }
+        let Some(entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace()) else {
+            return;
+        };
+        pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
+        let hears = self.stop_code(worker, id, &entry, true, effects);
+        // Only tasks and greenlets have stacks that no thread shows.
+        let own = if pool.config.shape.profile.has_tasks() { None } else { Some(String::new()) };
+        let reply = entry.work.reply;
+        let expiring = Expiring { worker, id, reply, until: now + STACKS_WAIT, own, threads: None };
+        if hears { self.expiring.push(expiring) } else { expiring.answer(effects) }
+    }
+
+    /// Nobody waits any more for work on a link.
+    pub(super) fn abandon(
+        &mut self,
+        pool: &Pool,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        if self.take(worker, id) {
+            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+            self.machine.on(Event::Abandon { id }, now, actions);
+            return;
+        }
+        let by = now + pool.config.interrupt_grace();
+        let Some(entry) = self.machine.answer_running(id, StopCause::Cancelled, by) else { return };
+        pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
+        self.stop_code(worker, id, &entry, false, effects);
+        effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(Refusal::Cancelled))));
+    }
+
+    /// Tells the worker to stop, in every way there is. Returns whether it can hear.
+    fn stop_code(&mut self, worker: WorkerKey, id: WorkId, entry: &Entry, stacks: bool, effects: &mut Effects) -> bool {
+        let Some(peer) = self.peers.get_mut(&worker) else { return false };
+        peer.abandon(id, entry.word);
+        // For event loops, which read it at their next turn.
+        let flags = if stacks { flag::WANT_STACKS } else { 0 };
+        let head = Head { kind: Kind::Cancel, codec: Codec::Empty, regions: 0, flags, id };
+        peer.link.outbox.push(|out| wire::put(&mut out.bytes, head, &[], &[], &[]));
+        effects.flush.push(peer.link.clone());
+        effects.interrupts.push((peer.link.clone(), id, stacks && !peer.stopped));
+        !peer.stopped
+    }
+
+    /// Stacks have come: of the threads by the alarm, of the task itself by the link. Both make the answer whole.
+    pub(super) fn take_stacks(&mut self, id: WorkId, text: String, of_threads: bool, effects: &mut Effects) {
+        let Some(at) = self.expiring.iter().position(|expiring| expiring.id == id) else { return };
+        let expiring = &mut self.expiring[at];
+        let place = if of_threads { &mut expiring.threads } else { &mut expiring.own };
+        *place = Some(text);
+        if expiring.own.is_some() && expiring.threads.is_some() {
+            self.expiring.swap_remove(at).answer(effects);
+        }
+    }
+
+    /// Callers that have waited long enough are answered with what there is.
+    pub(super) fn answer_expiring(&mut self, now: Instant, effects: &mut Effects) {
+        self.answer_those(|expiring| expiring.until <= now, effects);
+    }
+
+    /// The worker is gone and sends no stacks any more.
+    pub(super) fn answer_expiring_of(&mut self, worker: WorkerKey, effects: &mut Effects) {
+        self.answer_those(|expiring| expiring.worker == worker, effects);
+    }
+
+    fn answer_those(&mut self, which: impl Fn(&Expiring) -> bool, effects: &mut Effects) {
+        let (due, rest) = std::mem::take(&mut self.expiring).into_iter().partition(which);
+        self.expiring = rest;
+        let due: Vec<Expiring> = due;
+        due.into_iter().for_each(|expiring| expiring.answer(effects));
+    }
+
+    pub(super) fn next_expiring(&self) -> Option<Instant> {
+        self.expiring.iter().map(|expiring| expiring.until).min()
+    }
+}
