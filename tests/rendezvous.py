@@ -84,6 +84,9 @@ class Guest:
         with contextlib.suppress(ConnectionResetError):
             assert self._connection.recv(1) == b""
 
+    def is_gone(self) -> bool:
+        return bool(select.select([self._connection], [], [], 0)[0])
+
     def close(self) -> None:
         self._connection.close()
 

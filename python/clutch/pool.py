@@ -282,6 +282,14 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         """Counts and workers at this instant: queued, sent, done, failed, ready, workers (nr, pid, state, calls) …"""
         return json.loads(self._stats())
 
+    def stacks(self, worker: int | None = None, *, call: int | None = None) -> dict[str, str]:
+        """The Python stacks of the workers as text, by name (`pool/0`), without stopping anything.
+
+        `worker`: only the one with this number. `call`: only the one that has the work with this `Future.id`. A worker
+        that does not answer within a second (it is stopped, or starts) is left out.
+        """
+        return {f"{self.name}/{nr}": text for nr, text in self._stacks(worker, call)}
+
     def wait_ready(self, count: int | None = None, timeout: float | None = None) -> None:
         """Waits until `count` workers (default: all) are ready. Raises what keeps them from it, or TimeoutError."""
         wanted = self.stats()["target"] if count is None else count

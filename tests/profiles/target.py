@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
+import contextlib
 import contextvars
+import hashlib
+import itertools
 import os
+import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -360,3 +367,75 @@ class Counter:
     @on_start
     def ready(self) -> None:
         self.count = 100
+
+
+# Code of each kind that a deadline or a cancel has to stop. Each holds a connection while it runs.
+
+
+@contextlib.contextmanager
+def staying(port: int) -> Iterator[None]:
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(f"{os.getpid()} \n".encode())
+        yield
+
+
+@tool
+def spin(port: int) -> None:
+    with staying(port):
+        while True:
+            pass
+
+
+@tool
+async def spin_async(port: int) -> None:
+    with staying(port):
+        while True:
+            pass
+
+
+@tool
+def sleep(port: int) -> None:
+    with staying(port):
+        time.sleep(300)
+
+
+@tool
+async def sleep_async(port: int) -> None:
+    with staying(port):
+        await asyncio.sleep(300)
+
+
+@tool
+def without_gil(port: int) -> None:
+    with staying(port):
+        hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 2_000_000_000)
+
+
+@tool
+def with_gil(port: int) -> None:
+    with staying(port):
+        collections.deque(itertools.repeat(0), maxlen=0)
+
+
+@tool
+def stubborn(port: int) -> None:
+    with staying(port):
+        while True:
+            with contextlib.suppress(BaseException):
+                while True:
+                    pass
+
+
+@tool
+def spin_for(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+@tool
+def count_to(number: int) -> int:
+    count = 0
+    while count < number:
+        count += 1
+    return count

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clutch_core::config::{Overflow, PoolConfig};
-use clutch_core::pool::{Answer, Health, Pool};
+use clutch_core::pool::{Answer, Health, Pool, WorkerView};
 use clutch_core::region::RegionPool;
 use clutch_core::supervisor::{self, Identity};
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
@@ -410,6 +410,23 @@ impl PoolCore {
         let open = self.open(py)?;
         let stats = py.detach(|| open.pool.stats());
         serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// `(worker's number, stacks)` of every worker, of the one with this number, or of the one that has this work. A
+    /// worker that does not answer within `timeout` seconds is left out.
+    #[pyo3(signature = (nr = None, call = None, timeout = 1.0))]
+    fn _stacks(&self, py: Python<'_>, nr: Option<u32>, call: Option<u64>, timeout: f64) -> PyResult<Vec<(u32, String)>> {
+        let pool = self.core(py)?;
+        let wait = Duration::from_secs_f64(timeout.clamp(0.0, 60.0));
+        Ok(py.detach(|| {
+            let holder = call.map(|id| pool.worker_of(id));
+            let wanted = |key, view: &WorkerView| {
+                nr.is_none_or(|nr| nr == view.nr) && holder.is_none_or(|holder| holder == Some(key))
+            };
+            let workers = pool.status().workers.into_iter().filter(|(key, view)| wanted(*key, view));
+            let asked = workers.map(|(key, view)| (view.nr, pool.stacks(key, Instant::now() + wait)));
+            asked.filter_map(|(nr, text)| Some((nr, text?))).collect()
+        }))
     }
 
     /// Waits until so many workers are ready; `(ready, reason)`: the reason why none can start.

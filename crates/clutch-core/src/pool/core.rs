@@ -58,6 +58,8 @@ pub(super) struct Effects {
     pub(super) notices: Vec<Notice>,
     /// Work that is to be interrupted, and whether the stacks are wanted first.
     pub(super) interrupts: SmallVec<[(Arc<Link>, WorkId, bool); 1]>,
+    /// When the driver has to look again, at the latest.
+    pub(super) look_at: Option<Instant>,
 }
 
 pub(super) enum Told {

@@ -404,6 +404,7 @@ impl Pool {
         for notice in effects.notices {
             self.notify(notice);
         }
+        self.wake_for(effects.look_at);
     }
 
     /// Frames about one piece of work, to the worker that has it.

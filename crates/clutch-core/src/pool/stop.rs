@@ -92,6 +92,7 @@ impl Core {
         let Some(entry) = self.machine.answer_running(id, StopCause::Cancelled, by) else { return };
         pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
         self.stop_code(worker, id, &entry, false, effects);
+        effects.look_at = Some(by);
         effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(Refusal::Cancelled))));
     }
 
