@@ -83,6 +83,8 @@ pub struct PoolConfig {
     pub recycle_age_ms: Option<u64>,
     /// Fraction by which each worker's recycling thresholds are drawn lower, 0 to 1.
     pub recycle_jitter: f64,
+    /// Work that so many workers have died of is not tried again.
+    pub deaths_max: u32,
     /// How long a stop or a drain waits for running work.
     pub grace_ms: u64,
     /// How long code that was told to stop has for it, before its worker is ended.

@@ -302,7 +302,7 @@ pub fn encode_failure(failure: &Failure) -> Vec<u8> {
         }
         Failure::BadArguments { message, detail } => (3, vec![message.as_bytes(), detail.as_bytes()]),
         Failure::NoSuchTool { message } => (4, vec![message.as_bytes()]),
-        Failure::Poisoned { message } => (5, vec![message.as_bytes()]),
+        Failure::Poisoned { message, .. } => (5, vec![message.as_bytes()]),
         Failure::Config { message } => (6, vec![message.as_bytes()]),
         Failure::WorkerLost { message, .. } => (7, vec![message.as_bytes()]),
     };
@@ -338,7 +338,7 @@ pub fn decode_failure(bytes: &[u8]) -> Result<Failure, WireError> {
         2 => Failure::Encode { type_name: text(field()?), message: text(field()?), traceback: text(field()?) },
         3 => Failure::BadArguments { message: text(field()?), detail: text(field()?) },
         4 => Failure::NoSuchTool { message: text(field()?) },
-        5 => Failure::Poisoned { message: text(field()?) },
+        5 => Failure::Poisoned { message: text(field()?), deaths: 0 },
         6 => Failure::Config { message: text(field()?) },
         other => return Err(WireError::Kind(*other)),
     })

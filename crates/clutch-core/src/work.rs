@@ -172,7 +172,7 @@ pub enum Failure {
     WorkerLost { message: String, worker_pid: i32, signal: Option<i32>, exit_code: Option<i32>, output: String },
     /// The work killed too many workers.
     #[error("{message}")]
-    Poisoned { message: String },
+    Poisoned { message: String, deaths: u32 },
     /// The pool cannot start its workers; the reason is the user's to mend.
     #[error("{message}")]
     Config { message: String },

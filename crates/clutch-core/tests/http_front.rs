@@ -63,7 +63,7 @@ fn every_failure_has_its_status_and_type() {
         (Failure::Encode { type_name: "EncodeError".into(), message: text(), traceback: text() }, 500, "encode"),
         (Failure::BadArguments { message: text(), detail: r#"[{"loc":["n"]}]"#.into() }, 422, "bad-arguments"),
         (Failure::NoSuchTool { message: text() }, 404, "no-such-tool"),
-        (Failure::Poisoned { message: text() }, 500, "poisoned"),
+        (Failure::Poisoned { message: text(), deaths: 3 }, 500, "poisoned"),
         (Failure::Config { message: text() }, 503, "config-error"),
         (
             Failure::Raised { type_name: "é".into(), message: "\u{0}".into(), traceback: "".into(), pickled: vec![] },

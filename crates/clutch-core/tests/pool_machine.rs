@@ -91,7 +91,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 fn limits() -> impl Strategy<Value = Limits> {
     let queue = prop_oneof![1 => Just(None), 3 => (0usize..6).prop_map(Some)];
-    (queue, any::<bool>()).prop_map(|(queue, block)| Limits { queue, block })
+    (queue, any::<bool>()).prop_map(|(queue, block)| Limits { queue, block, deaths_max: 2 })
 }
 
 fn pick_worker(world: &World, pick: usize) -> Option<WorkerKey> {
@@ -409,7 +409,7 @@ fn churn(machine: &mut Machine<()>, rounds: usize, now: Instant) {
 #[test]
 fn failure_21_memory_is_flat_after_a_million_cancels() {
     let now = Instant::now() + Duration::from_secs(10);
-    let waiting = Limits { queue: Some(20), block: true };
+    let waiting = Limits { queue: Some(20), block: true, ..Limits::default() };
     for (limits, kept) in [(Limits::default(), 10), (waiting, 30)] {
         let (mut machine, mut out) = (Machine::new(limits), Vec::new());
         for _ in 0..kept {

@@ -26,6 +26,7 @@ fn config(recycle_age_ms: Option<u64>) -> PoolConfig {
         recycle_age_ms,
         recycle_jitter: 0.1,
         grace_ms: 1_000,
+        deaths_max: 3,
         interrupt_grace_ms: 1_000,
         stopped_limit_ms: 2_000,
         payload_bytes_max: 1 << 20,

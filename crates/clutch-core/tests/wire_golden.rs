@@ -148,7 +148,7 @@ fn failures() -> Vec<Golden> {
             &["6e", "5b5d"],
         ),
         failure("failure: no such tool", Failure::NoSuchTool { message: text("x") }, &["78"]),
-        failure("failure: poisoned", Failure::Poisoned { message: text("x") }, &["78"]),
+        failure("failure: poisoned", Failure::Poisoned { message: text("x"), deaths: 0 }, &["78"]),
         failure("failure: config", Failure::Config { message: String::new() }, &[""]),
     ]
 }

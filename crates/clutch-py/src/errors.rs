@@ -82,7 +82,9 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
             let full = if last.is_empty() { message.clone() } else { format!("{message}; its last output:\n{last}") };
             clutch_error(py, "WorkerLost", &full, &attributes)
         }
-        Failure::Poisoned { message } => clutch_error(py, "Poisoned", message, &[]),
+        Failure::Poisoned { message, deaths } => {
+            clutch_error(py, "Poisoned", message, &[attribute(py, "deaths", *deaths)])
+        }
         Failure::Config { message } => clutch_error(py, "ConfigError", message, &[]),
     }
 }

@@ -415,7 +415,13 @@ impl PoolCore {
     /// `(worker's number, stacks)` of every worker, of the one with this number, or of the one that has this work. A
     /// worker that does not answer within `timeout` seconds is left out.
     #[pyo3(signature = (nr = None, call = None, timeout = 1.0))]
-    fn _stacks(&self, py: Python<'_>, nr: Option<u32>, call: Option<u64>, timeout: f64) -> PyResult<Vec<(u32, String)>> {
+    fn _stacks(
+        &self,
+        py: Python<'_>,
+        nr: Option<u32>,
+        call: Option<u64>,
+        timeout: f64,
+    ) -> PyResult<Vec<(u32, String)>> {
         let pool = self.core(py)?;
         let wait = Duration::from_secs_f64(timeout.clamp(0.0, 60.0));
         Ok(py.detach(|| {

@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clutch_core::link::{Announced, Board, Filled, Inbox, word};
@@ -245,7 +245,9 @@ impl WorkerLink {
 
     /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
     fn tell_stacks(&self, id: u64, text: &str) {
-        self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Stacks, id, Codec::Plain, text.as_bytes()));
+        self.writer
+            .outbox
+            .push(|out| wire::put_simple(&mut out.bytes, Kind::Stacks, id, Codec::Plain, text.as_bytes()));
     }
 
     fn is_draining(&self) -> bool {

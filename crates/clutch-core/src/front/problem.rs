@@ -168,8 +168,9 @@ impl Problem {
                     .with("exit_code", *exit_code)
                     .with_local(local, "output", output)
             }
-            Failure::Poisoned { message } => {
+            Failure::Poisoned { message, deaths } => {
                 Problem::new(Status::INTERNAL_SERVER_ERROR, "poisoned", "The work kills its workers", message)
+                    .with("deaths", *deaths)
             }
             Failure::Config { message } => Problem::failing(message),
         }

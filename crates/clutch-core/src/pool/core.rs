@@ -303,6 +303,14 @@ impl Core {
                 pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
                 Refusal::Cancelled
             }
+            Verdict::Poisoned { deaths, .. } => {
+                pool.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths });
+                self.failed += 1;
+                let last = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
+                let message =
+                    format!("it killed its worker {deaths} times and is not tried again; the last time: {last}");
+                return Outcome::Failure(Arc::new(Failure::Poisoned { message, deaths }));
+            }
             Verdict::Failing if self.failing.is_none() => Refusal::Closed { pool: name() },
             Verdict::Failing | Verdict::Lost(_) => {
                 if matches!(verdict, Verdict::Lost(_)) {

@@ -111,8 +111,8 @@ impl Pool {
         }
     }
 
-    /// The worker is dead: what it had begun fails with `failure`, the rest runs elsewhere.
-    pub fn worker_gone(&self, key: WorkerKey, failure: Failure) {
+    /// The worker is dead (`ended`: by our own hand): what it had begun fails with `failure`, the rest runs elsewhere.
+    pub fn worker_gone(&self, key: WorkerKey, failure: Failure, ended: bool) {
         let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return };
         self.read_rest(&link);
         let failure = Arc::new(failure);
@@ -124,7 +124,7 @@ impl Pool {
             let board = &peer.link.board;
             let begun = core.machine.sent(key).filter(|id| core.begun(board, *id)).collect();
             core.lost = Some(failure);
-            core.machine.on(Event::WorkerGone { worker: key, begun }, now, actions);
+            core.machine.on(Event::WorkerGone { worker: key, begun, ended }, now, actions);
         });
         self.regions.reader_gone(u64::from(key));
     }
@@ -188,7 +188,9 @@ impl Pool {
         for stacks in answers {
             match stacks.asked {
                 true => self.questions.answer(stacks.id, stacks.text),
-                false => self.transact_with(|core, _, _, effects| core.take_stacks(stacks.id, stacks.text, true, effects)),
+                false => {
+                    self.transact_with(|core, _, _, effects| core.take_stacks(stacks.id, stacks.text, true, effects))
+                }
             }
         }
     }

@@ -86,7 +86,11 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(config: PoolConfig, telemetry: Arc<Telemetry>) -> io::Result<Arc<Pool>> {
-        let limits = Limits { queue: config.queue_limit, block: config.overflow == Overflow::Block };
+        let limits = Limits {
+            queue: config.queue_limit,
+            block: config.overflow == Overflow::Block,
+            deaths_max: config.deaths_max,
+        };
         let core = Core {
             machine: Machine::new(limits),
             peers: BTreeMap::new(),

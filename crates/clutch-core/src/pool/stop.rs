@@ -61,7 +61,8 @@ impl Core {
             self.machine.expire(id, actions);
             return;
         }
-        let Some(entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace()) else {
+        let Some(entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace())
+        else {
             return;
         };
         pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });

@@ -325,7 +325,7 @@ impl Driver {
         let cause = failure.to_string();
         // Whoever learns of the death finds it in the stats too.
         self.publish();
-        self.pool.worker_gone(worker, failure);
+        self.pool.worker_gone(worker, failure, record.reason.is_some());
         let (nr, pid) = (record.nr, record.pid);
         self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause });
     }

@@ -27,6 +27,7 @@ pub enum Event {
     WorkExpired { pool: String, id: u64, at: String },
     WorkCancelled { pool: String, id: u64 },
     WorkLost { pool: String, id: u64 },
+    WorkPoisoned { pool: String, id: u64, deaths: u32 },
     PoolFailing { pool: String, reason: String },
     PoolRecovered { pool: String },
     PoolFull { pool: String },

@@ -39,11 +39,13 @@ pub struct Worker {
     pub calls_max: Option<u64>,
     /// The machine has said that nothing is left.
     pub drained: bool,
+    /// The suspect that it runs, alone.
+    pub alone: Option<WorkId>,
 }
 
 impl Worker {
     pub fn takes(&self) -> bool {
-        !self.held && !self.draining && !self.is_spent()
+        !self.held && !self.draining && !self.is_spent() && self.alone.is_none()
     }
 
     fn is_spent(&self) -> bool {
@@ -74,6 +76,7 @@ impl Worker {
 
     fn forget(&mut self, id: WorkId) {
         self.frames.retain(|(known, _)| *known != id);
+        self.alone = self.alone.filter(|suspect| *suspect != id);
     }
 }
 
@@ -85,6 +88,8 @@ pub struct Known {
     pub sends: u32,
     /// Workers that died while they ran it.
     pub deaths: u32,
+    /// Another that had begun in the same worker may have been the reason: it runs alone from then on.
+    pub suspect: bool,
 }
 
 /// The machine, its workers, and all that happened.
@@ -135,7 +140,7 @@ impl World {
         let id = self.machine.submit(request, body, self.now, &mut out);
         self.bodies.insert(body, id);
         assert!(
-            self.works.insert(id, Known { request, answers: 0, sends: 0, deaths: 0 }).is_none(),
+            self.works.insert(id, Known { request, answers: 0, sends: 0, deaths: 0, suspect: false }).is_none(),
             "an id was given twice"
         );
         let admitted = self.admitted_at_once(id, request, &out);
@@ -225,14 +230,20 @@ impl World {
         let known = self.workers.remove(&worker).expect("a worker");
         let begun: Vec<WorkId> =
             known.frames.iter().filter(|(_, word)| *word == Word::Begun).map(|(id, _)| *id).collect();
+        let several = known.frames.iter().filter(|(_, word)| *word != Word::Sent).count() > 1;
         for (id, word) in known.frames {
-            let retried = word == Word::Begun && self.works[&id].deaths < self.works[&id].request.retry;
+            let deaths_max = self.limits.deaths_max;
+            let work = self.works.get_mut(&id).expect("known work");
+            if word == Word::Begun {
+                work.deaths += 1;
+            }
+            let retried = word == Word::Begun && work.deaths <= work.request.retry && work.deaths < deaths_max;
+            work.suspect |= retried && several;
             if word == Word::Sent || retried {
                 self.comes_back(id);
             }
-            self.works.get_mut(&id).expect("known work").deaths += u32::from(word == Word::Begun);
         }
-        self.on(Event::WorkerGone { worker, begun });
+        self.on(Event::WorkerGone { worker, begun, ended: false });
     }
 
     pub fn close(&mut self) {
@@ -311,12 +322,19 @@ impl World {
         let request = known.request;
         assert_eq!(known.answers, 0, "answered work was sent");
         assert!(request.deadline.is_none_or(|deadline| deadline > self.now), "sent past its deadline");
+        let suspect = known.suspect;
         let to = self.workers.get_mut(&worker).expect("sent to a worker that is gone");
         assert!(to.takes(), "sent to a worker that takes nothing: {to:?}");
+        if suspect {
+            assert!(to.frames.is_empty(), "a suspect was sent to where others are: {to:?}");
+            to.alone = Some(id);
+        }
         to.calls += 1;
         to.frames.push((id, Word::Sent));
         assert!(to.frames.len() <= WORDS - to.slots, "more frames than the board has words");
-        self.leaves_line(id, request.priority);
+        if !suspect {
+            self.leaves_line(id, request.priority);
+        }
     }
 
     /// First in, first out among equal priorities, also for what came back; larger priorities before.
@@ -330,6 +348,9 @@ impl World {
 
     /// Work that came back from a worker waits where it did before.
     fn comes_back(&mut self, id: WorkId) {
+        if self.works[&id].suspect {
+            return;
+        }
         let priority = self.works[&id].request.priority;
         let line = self.lines.entry(priority).or_default();
         let at = line.iter().take_while(|waiting| **waiting < id).count();
@@ -450,7 +471,9 @@ impl World {
     fn check(&self) {
         let counts = self.machine.counts();
         let free = self.free_slots();
-        assert!(free == 0 || counts.queued + counts.lobby == 0, "{free} slots idle while work waits: {counts:?}");
+        let suspects = self.works.values().filter(|known| known.answers == 0 && known.suspect).count();
+        let idle_for_nothing = free > 0 && counts.queued + counts.lobby > 0 && suspects == 0;
+        assert!(!idle_for_nothing, "{free} slots idle while work waits: {counts:?}");
         self.check_queue(counts.queued);
         for (key, worker) in &self.workers {
             self.check_worker(*key, worker, free);

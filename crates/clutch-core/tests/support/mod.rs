@@ -43,6 +43,7 @@ pub fn config(name: &str) -> PoolConfig {
         recycle_age_ms: None,
         recycle_jitter: 0.0,
         grace_ms: 1000,
+        deaths_max: 3,
         interrupt_grace_ms: 1000,
         stopped_limit_ms: 10_000,
         payload_bytes_max: 1 << 30,

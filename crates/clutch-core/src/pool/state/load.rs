@@ -14,6 +14,15 @@ pub const AHEAD_MAX: usize = 64;
 /// A worker that has finished nothing for so long has what was sent ahead taken back.
 pub const STALLED: Duration = Duration::from_millis(1);
 
+/// Whether a worker is kept for one piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alone {
+    No,
+    /// For the next suspect, once what runs has ended.
+    Reserved,
+    Running(WorkId),
+}
+
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) slots: usize,
@@ -25,6 +34,7 @@ pub(super) struct Load {
     pub(super) accepting: bool,
     pub(super) held: bool,
     pub(super) draining: bool,
+    pub(super) alone: Alone,
     pub(super) calls: u64,
     pub(super) calls_max: Option<u64>,
 }
@@ -35,7 +45,16 @@ impl Load {
     }
 
     pub(super) fn takes(&self) -> bool {
+        self.alone == Alone::No && self.is_open()
+    }
+
+    /// Gets work at all.
+    fn is_open(&self) -> bool {
         self.accepting && !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
+    }
+
+    pub(super) fn may_run_suspect(&self) -> bool {
+        !matches!(self.alone, Alone::Running(_)) && self.is_open()
     }
 
     pub(super) fn ahead(&self) -> usize {

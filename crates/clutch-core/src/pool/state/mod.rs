@@ -12,21 +12,30 @@ use slab::Slab;
 
 mod ahead;
 mod load;
+mod quarantine;
 
-use self::load::Load;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
+use self::load::{Alone, Load};
 use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
 
 /// Names a worker within its pool; never reused.
 pub type WorkerKey = u32;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Longest waiting line; none: no limit.
     pub queue: Option<usize>,
     /// Full: wait in the lobby instead of being refused.
     pub block: bool,
+    /// Work that so many workers have died of is not tried again.
+    pub deaths_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { queue: None, block: false, deaths_max: 3 }
+    }
 }
 
 /// What the machine needs to know of a submission.
@@ -45,6 +54,8 @@ pub struct Request {
 enum Place {
     Lobby,
     Queued,
+    /// Waits to run alone.
+    Suspect,
     Sent(WorkerKey),
     /// Answered already (deadline, caller gone); its slot is busy until the worker says so.
     Abandoned(WorkerKey),
@@ -59,6 +70,10 @@ struct Item<T> {
     begun: bool,
     /// Told to stop, and by when it should have.
     stopping: Option<Stopping>,
+    /// Workers that died of it, or may have.
+    deaths: u32,
+    /// Runs alone in its worker.
+    alone: bool,
     load_ns: u64,
     body: Option<T>,
 }
@@ -94,6 +109,11 @@ pub enum Verdict {
     Expired(Where),
     Cancelled,
     Lost(WorkerKey),
+    /// It, too, but once too often.
+    Poisoned {
+        worker: WorkerKey,
+        deaths: u32,
+    },
 }
 
 /// What the driver has to do, in this order.
@@ -154,10 +174,11 @@ pub enum Event {
     WorkerDraining {
         worker: WorkerKey,
     },
-    /// `begun`: what had started in it.
+    /// `begun`: what had started in it. `ended`: by Clutch itself, not by its work.
     WorkerGone {
         worker: WorkerKey,
         begun: Vec<WorkId>,
+        ended: bool,
     },
     /// No more submissions.
     Close,
@@ -175,6 +196,7 @@ pub struct Machine<T> {
     queue: Queue,
     /// All of one priority: whoever came first leaves first.
     lobby: Queue,
+    suspects: VecDeque<WorkId>,
     deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
     workers: BTreeMap<WorkerKey, Load>,
     free_slots: usize,
@@ -204,6 +226,7 @@ impl<T> Machine<T> {
             serial: 0,
             queue: Queue::default(),
             lobby: Queue::default(),
+            suspects: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             workers: BTreeMap::new(),
             free_slots: 0,
@@ -231,7 +254,7 @@ impl<T> Machine<T> {
 
     pub fn counts(&self) -> Counts {
         Counts {
-            queued: self.queue.len(),
+            queued: self.waiting(),
             lobby: self.lobby.len(),
             sent: self.workers.values().map(|load| load.sent.len()).sum(),
             workers: self.workers.values().filter(|load| load.accepting).count(),
@@ -248,7 +271,7 @@ impl<T> Machine<T> {
     pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
         self.item(id).and_then(|item| match item.place {
             Place::Sent(worker) | Place::Abandoned(worker) => Some(worker),
-            Place::Lobby | Place::Queued => None,
+            Place::Lobby | Place::Queued | Place::Suspect => None,
         })
     }
 
@@ -269,7 +292,9 @@ impl<T> Machine<T> {
     pub fn next_deadline(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, id))) = self.deadlines.peek().copied() {
             let item = self.item(id);
-            if item.is_some_and(|item| item.stopping.map_or(item.request.deadline, |stopping| stopping.awaited()) == Some(at)) {
+            if item.is_some_and(|item| {
+                item.stopping.map_or(item.request.deadline, |stopping| stopping.awaited()) == Some(at)
+            }) {
                 return Some(at);
             }
             self.deadlines.pop();
@@ -282,7 +307,7 @@ impl<T> Machine<T> {
     /// Takes one submission. The answer, if there is one already, is among the actions.
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
         let id = self.insert(request, body);
-        let full = self.limits.queue.is_some_and(|limit| self.free_slots == 0 && self.queue.len() >= limit);
+        let full = self.limits.queue.is_some_and(|limit| self.free_slots == 0 && self.waiting() >= limit);
         if self.closed {
             self.answer(id, Verdict::Closed, out);
         } else if self.failing {
@@ -336,7 +361,7 @@ impl<T> Machine<T> {
             Event::WorkerHeld { worker } => self.hold(worker, true, out),
             Event::WorkerResumed { worker } => self.hold(worker, false, out),
             Event::WorkerDraining { worker } => self.drain(worker, out),
-            Event::WorkerGone { worker, begun } => self.gone(worker, &begun, out),
+            Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),
             Event::Close => self.closed = true,
             Event::Failing => self.fail(out),
             Event::Recovered => self.failing = false,
@@ -357,10 +382,14 @@ impl<T> Machine<T> {
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        if self.queue.is_empty() && self.lobby.is_empty() && self.ahead == 0 && !self.closed {
+        let waiting = !(self.queue.is_empty() && self.lobby.is_empty() && self.suspects.is_empty());
+        if !waiting && self.ahead == 0 && !self.closed {
             return;
         }
         self.leave_lobby(out);
+        if !self.suspects.is_empty() {
+            self.send_suspects(now, out);
+        }
         while self.free_slots > 0 {
             let Some(id) = self.next_queued(now, out) else { break };
             let Some(worker) = self.least_loaded() else { break };
@@ -381,8 +410,13 @@ impl<T> Machine<T> {
 
     // ---- waiting
 
+    /// In the line, suspects included; not those in the lobby.
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.suspects.len()
+    }
+
     fn leave_lobby(&mut self, out: &mut Vec<Action<T>>) {
-        while !self.lobby.is_empty() && self.limits.queue.is_none_or(|limit| self.queue.len() < limit.max(1)) {
+        while !self.lobby.is_empty() && self.limits.queue.is_none_or(|limit| self.waiting() < limit.max(1)) {
             let items = &self.items;
             let Some(id) = self.lobby.pop(|id| is_at(items, id, Place::Lobby)) else { return };
             let item = &mut self.items[index(id)];
@@ -406,7 +440,7 @@ impl<T> Machine<T> {
 
     fn cancel(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
         match self.item(id).map(|item| (item.place, item.begun)) {
-            Some((Place::Lobby | Place::Queued, _)) => self.withdraw(id, Verdict::Cancelled, out),
+            Some((Place::Lobby | Place::Queued | Place::Suspect, _)) => self.withdraw(id, Verdict::Cancelled, out),
             Some((Place::Sent(worker), false)) => out.push(Action::Take { worker, id }),
             _ => {}
         }
@@ -414,7 +448,7 @@ impl<T> Machine<T> {
 
     fn abandon(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
         match self.item(id).map(|item| item.place) {
-            Some(Place::Lobby | Place::Queued) => self.withdraw(id, Verdict::Cancelled, out),
+            Some(Place::Lobby | Place::Queued | Place::Suspect) => self.withdraw(id, Verdict::Cancelled, out),
             Some(Place::Sent(worker)) => out.push(Action::Abandon { worker, id }),
             _ => {}
         }
@@ -423,7 +457,9 @@ impl<T> Machine<T> {
     /// The deadline of one piece of work has passed.
     pub fn expire(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
         match self.item(id).map(|item| item.place) {
-            Some(Place::Lobby | Place::Queued) => self.withdraw(id, Verdict::Expired(Where::Queue), out),
+            Some(Place::Lobby | Place::Queued | Place::Suspect) => {
+                self.withdraw(id, Verdict::Expired(Where::Queue), out);
+            }
             Some(Place::Sent(worker)) => out.push(Action::Overdue { worker, id }),
             Some(Place::Abandoned(worker)) => self.stuck(worker, id, out),
             None => {}
@@ -453,8 +489,11 @@ impl<T> Machine<T> {
         let place = self.items[index(id)].place;
         self.answer(id, verdict, out);
         let items = &self.items;
-        let line = if place == Place::Queued { &mut self.queue } else { &mut self.lobby };
-        line.removed(|id| is_at(items, id, place));
+        match place {
+            Place::Queued => self.queue.removed(|id| is_at(items, id, place)),
+            Place::Suspect => self.suspects.retain(|suspect| *suspect != id),
+            _ => self.lobby.removed(|id| is_at(items, id, place)),
+        }
         self.sweep_deadlines();
     }
 
@@ -467,7 +506,7 @@ impl<T> Machine<T> {
         let waiting: Vec<WorkId> = self
             .items
             .iter()
-            .filter(|(_, item)| matches!(item.place, Place::Lobby | Place::Queued))
+            .filter(|(_, item)| matches!(item.place, Place::Lobby | Place::Queued | Place::Suspect))
             .map(|(_, item)| item.id)
             .collect();
         for id in waiting {
@@ -494,6 +533,7 @@ impl<T> Machine<T> {
             accepting: true,
             held: false,
             draining: false,
+            alone: Alone::No,
             calls: 0,
             calls_max,
         };
@@ -515,19 +555,20 @@ impl<T> Machine<T> {
         self.tell_drained(worker, out);
     }
 
-    fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], out: &mut Vec<Action<T>>) {
+    fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
         self.change(worker, |load| load.accepting = false);
         let Some(load) = self.workers.remove(&worker) else { return };
         self.ahead -= load.ahead();
+        let is_abandoned = |id| self.item(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
+        let had_begun = |id| begun.contains(&id) || self.item(id).is_some_and(|item| item.begun);
+        let suspects = load.sent.iter().filter(|id| is_abandoned(**id) || had_begun(**id)).count();
         for id in load.sent.into_iter().rev() {
-            let Some(item) = self.item_mut(id) else { continue };
+            let Some(item) = self.item(id) else { continue };
             if matches!(item.place, Place::Abandoned(_)) {
                 self.remove(id);
-            } else if (begun.contains(&id) || item.begun) && item.request.retry == 0 {
-                self.answer(id, Verdict::Lost(worker), out);
+            } else if begun.contains(&id) || item.begun {
+                self.judge(worker, id, suspects, ended, out);
             } else {
-                let ran = begun.contains(&id);
-                item.request.retry -= u32::from(ran && item.request.retry > 0);
                 self.requeue(id, out);
             }
         }
@@ -568,8 +609,11 @@ impl<T> Machine<T> {
             return self.answer(id, Verdict::Failing, out);
         }
         let item = &mut self.items[index(id)];
-        item.place = Place::Queued;
         item.begun = false;
+        if item.alone {
+            return self.put_suspect(id);
+        }
+        item.place = Place::Queued;
         let priority = item.request.priority;
         self.queue.put_back(id, priority);
     }
@@ -630,6 +674,9 @@ impl<T> Machine<T> {
                 load.sent.remove(at);
                 load.load_ns -= load_ns;
             }
+            if load.alone == Alone::Running(id) {
+                load.alone = Alone::No;
+            }
             load.progress = progress;
         });
     }
@@ -652,7 +699,17 @@ impl<T> Machine<T> {
         self.serial = self.serial.wrapping_add(1);
         let entry = self.items.vacant_entry();
         let id = (u64::from(self.serial) << 32) | entry.key() as u64;
-        entry.insert(Item { id, request, place: Place::Queued, begun: false, stopping: None, load_ns: 0, body: Some(body) });
+        entry.insert(Item {
+            id,
+            request,
+            place: Place::Queued,
+            begun: false,
+            stopping: None,
+            deaths: 0,
+            alone: false,
+            load_ns: 0,
+            body: Some(body),
+        });
         id
     }
 

@@ -1,0 +1,111 @@
+//! Work that a worker died of: how often it may try, and that its next try runs alone where others could be guilty too.
+
+use std::time::Instant;
+
+use super::load::Alone;
+use super::{Action, Item, Machine, Place, Verdict, WorkerKey, index};
+use crate::work::{Where, WorkId};
+
+/// What a worker's death means for one piece of work that had begun in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sentence {
+    Lost,
+    Poisoned,
+    /// It runs again; `alone`: it was not the only one that could have done it.
+    Again {
+        alone: bool,
+    },
+}
+
+impl<T> Item<T> {
+    /// `suspects`: how many had begun there. `ended`: Clutch ended the worker itself, which counts against nobody.
+    pub(super) fn sentence(&mut self, suspects: usize, ended: bool, deaths_max: u32) -> Sentence {
+        if ended {
+            return if self.request.retry > 0 { Sentence::Again { alone: false } } else { Sentence::Lost };
+        }
+        self.deaths += 1;
+        if self.deaths >= deaths_max {
+            return Sentence::Poisoned;
+        }
+        match self.request.retry.checked_sub(1) {
+            None => Sentence::Lost,
+            Some(left) => {
+                self.request.retry = left;
+                Sentence::Again { alone: suspects > 1 }
+            }
+        }
+    }
+}
+
+impl<T> Machine<T> {
+    /// Work that had begun in a worker that is gone.
+    pub(super) fn judge(
+        &mut self,
+        worker: WorkerKey,
+        id: WorkId,
+        suspects: usize,
+        ended: bool,
+        out: &mut Vec<Action<T>>,
+    ) {
+        let deaths_max = self.limits.deaths_max;
+        let Some(item) = self.item_mut(id) else { return };
+        match item.sentence(suspects, ended, deaths_max) {
+            Sentence::Lost => self.answer(id, Verdict::Lost(worker), out),
+            Sentence::Poisoned => {
+                let deaths = item.deaths;
+                self.answer(id, Verdict::Poisoned { worker, deaths }, out);
+            }
+            Sentence::Again { alone } => {
+                // Once alone, always alone: it was not cleared yet.
+                item.alone |= alone;
+                self.requeue(id, out);
+            }
+        }
+    }
+
+    /// Lets suspects run, each alone in its worker; when none is idle, one worker is kept free of other work until it is.
+    pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
+        while let Some(id) = self.suspects.front().copied() {
+            if self.items[index(id)].request.deadline.is_some_and(|deadline| deadline <= now) {
+                self.suspects.pop_front();
+                self.answer(id, Verdict::Expired(Where::Queue), out);
+                continue;
+            }
+            let Some(worker) = self.idle_worker() else {
+                self.reserve_worker();
+                return;
+            };
+            self.suspects.pop_front();
+            self.change(worker, |load| load.alone = Alone::Running(id));
+            self.send(worker, id, now, out);
+        }
+        self.release_reserved();
+    }
+
+    fn idle_worker(&self) -> Option<WorkerKey> {
+        let idle = self.workers.iter().find(|(_, load)| load.may_run_suspect() && load.sent.is_empty());
+        idle.map(|(worker, _)| *worker)
+    }
+
+    fn reserve_worker(&mut self) {
+        if self.workers.values().any(|load| load.alone == Alone::Reserved && load.may_run_suspect()) {
+            return;
+        }
+        let candidates = self.workers.iter().filter(|(_, load)| load.may_run_suspect());
+        if let Some(worker) = candidates.min_by_key(|(_, load)| load.sent.len()).map(|(worker, _)| *worker) {
+            self.change(worker, |load| load.alone = Alone::Reserved);
+        }
+    }
+
+    fn release_reserved(&mut self) {
+        let reserved = self.workers.iter().filter(|(_, load)| load.alone == Alone::Reserved).map(|(worker, _)| *worker);
+        for worker in reserved.collect::<Vec<_>>() {
+            self.change(worker, |load| load.alone = Alone::No);
+        }
+    }
+
+    pub(super) fn put_suspect(&mut self, id: WorkId) {
+        self.items[index(id)].place = Place::Suspect;
+        self.suspects.push_back(id);
+    }
+}
