@@ -67,7 +67,7 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
         env = { OPENBLAS_NUM_THREADS = "1" }
         deadline = "30s"
         queue = { limit = 500, overflow = "block" }
-        recycle = { age = "1h", calls = 10_000, jitter = 0.25 }
+        recycle = { age = "1h", calls = 10_000, memory = "512MB", jitter = 0.25 }
         [pools.compute]
         target = "shop.models:Model"
         profile = "thread"
@@ -91,6 +91,7 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
         10_000,
         0.25,
     )
+    assert api.core["recycle_memory_bytes"] == 512 << 20
     assert compute.slots == 100
     assert loaded.http is not None
     assert loaded.http["body_bytes_max"] == 1024
@@ -196,7 +197,7 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("[pools.api]\n", "pools.api.target", "is missing"),
         (SMALL + "[jobs]\n", "jobs", "not in this version"),
         (SMALL + "[fronts.serve]\n", "fronts.serve", "not in this version"),
-        (SMALL + 'recycle.memory = "1GB"\n', "pools.api.recycle.memory", "not in this version"),
+        (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "a wrong value"),
         (SMALL + "[fronts.htp]\n", "fronts.htp", "no such table"),
         ("pools = 3\n", "pools", "is not a table"),
         ("[pools]\napi = 3\n", "pools.api", "is not a table"),

@@ -74,6 +74,8 @@ pub struct PoolConfig {
     pub recycle_calls: Option<u64>,
     /// A worker is replaced at this age.
     pub recycle_age_ms: Option<u64>,
+    /// A worker whose private memory reaches this gets no more work and is replaced.
+    pub recycle_memory_bytes: Option<u64>,
     /// Fraction by which each worker's recycling thresholds are drawn lower, 0 to 1.
     pub recycle_jitter: f64,
     /// How long a stop or a drain waits for running work.

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use clutch_core::config::{Overflow, PoolConfig, Profile, Shape, Start};
+use clutch_core::pool::Memory;
 use clutch_core::pool::state::WorkerKey;
 use clutch_core::supervisor::state::{Action, Event, Supervisor};
 use clutch_core::sys::Fate;
 use proptest::prelude::*;
 
 const TARGET: u32 = 3;
+const MEMORY: u64 = 1000;
 
 fn config(recycle_age_ms: Option<u64>) -> PoolConfig {
     PoolConfig {
@@ -24,6 +26,7 @@ fn config(recycle_age_ms: Option<u64>) -> PoolConfig {
         overflow: Overflow::Reject,
         recycle_calls: None,
         recycle_age_ms,
+        recycle_memory_bytes: Some(MEMORY),
         recycle_jitter: 0.1,
         grace_ms: 1_000,
         stopped_limit_ms: 2_000,
@@ -44,6 +47,10 @@ struct World {
     /// Alive, and whether ready.
     alive: BTreeMap<WorkerKey, bool>,
     draining: BTreeSet<WorkerKey>,
+    /// Why, in order.
+    reasons: Vec<&'static str>,
+    /// Get no more work, for their memory.
+    barred: BTreeSet<WorkerKey>,
     gone: BTreeSet<WorkerKey>,
     zygotes_started: u32,
     closed: u32,
@@ -88,12 +95,24 @@ impl Play {
                 assert!(world.wanted.insert(worker), "forked twice");
             }
             Action::Admit { worker, .. } => assert_eq!(world.alive.get(&worker), Some(&true), "admitted before ready"),
-            Action::Drain { worker, .. } => assert!(world.draining.insert(worker), "drained twice"),
+            Action::Drain { worker, reason } => {
+                assert!(world.draining.insert(worker), "drained twice");
+                world.reasons.push(reason);
+            }
+            Action::Bar { worker, barred } => {
+                assert!(world.alive.contains_key(&worker), "barred before it lives");
+                if barred {
+                    world.barred.insert(worker)
+                } else {
+                    world.barred.remove(&worker)
+                };
+            }
             Action::End { worker } => assert!(world.draining.contains(&worker), "ended before it was drained"),
             Action::Gone { worker, .. } => {
                 assert!(world.gone.insert(worker), "gone twice");
                 world.wanted.remove(&worker);
                 world.alive.remove(&worker);
+                world.barred.remove(&worker);
             }
             Action::Closed => world.closed += 1,
             Action::Hold { .. } | Action::Kill { .. } | Action::Failing { .. } | Action::RefuseWaiting => {}
@@ -146,8 +165,34 @@ impl Play {
             13 => alive.into_iter().for_each(|worker| self.tell(Event::Overdue { worker })),
             14 => alive.into_iter().for_each(|worker| self.tell(Event::LinkEnded { worker })),
             15 => self.pass(Duration::from_millis(10 << (pick % 10))),
+            16 => alive.into_iter().for_each(|worker| self.weigh(&[worker], [0, MEMORY - 1, MEMORY][pick / 7 % 3])),
             _ => {}
         }
+    }
+
+    /// They were looked at, and each has so much private memory.
+    fn weigh(&mut self, workers: &[WorkerKey], private: u64) {
+        let memory = Memory { rss: 2 * MEMORY, private: Some(private) };
+        self.tell(Event::Memory(workers.iter().map(|worker| (*worker, memory)).collect()));
+    }
+
+    /// Forks all that is asked for; each is ready.
+    fn start_wanted(&mut self) {
+        for worker in std::mem::take(&mut self.world.wanted) {
+            self.world.alive.insert(worker, true);
+            self.tell(Event::Forked { worker, pid: 1000 + worker as i32 });
+            self.tell(Event::WorkerReady { worker });
+        }
+    }
+
+    /// A full pool, and its workers.
+    fn full(recycle_age_ms: Option<u64>) -> (Play, Vec<WorkerKey>) {
+        let mut play = Play::new(recycle_age_ms);
+        play.happen(0, 0);
+        play.start_wanted();
+        let workers: Vec<WorkerKey> = play.world.alive.keys().copied().collect();
+        assert_eq!(workers.len(), TARGET as usize);
+        (play, workers)
     }
 
     fn pass(&mut self, time: Duration) {
@@ -184,7 +229,7 @@ proptest! {
 
     #[test]
     fn any_history_keeps_the_promises_and_recovers(
-        history in prop::collection::vec((0u8..16, any::<usize>()), 0..120),
+        history in prop::collection::vec((0u8..17, any::<usize>()), 0..120),
         aging in any::<bool>(),
     ) {
         let mut play = Play::new(aging.then_some(60_000));
@@ -198,10 +243,11 @@ proptest! {
         play.mend();
         prop_assert_eq!(play.machine.ready(), TARGET as usize);
         prop_assert!(play.machine.failing().is_none());
+        prop_assert!(play.world.barred.is_empty());
     }
 
     #[test]
-    fn any_history_ends_when_told_to(history in prop::collection::vec((0u8..16, any::<usize>()), 0..120)) {
+    fn any_history_ends_when_told_to(history in prop::collection::vec((0u8..17, any::<usize>()), 0..120)) {
         let mut play = Play::new(None);
         for (what, pick) in history {
             play.happen(what, pick);
@@ -229,4 +275,56 @@ fn failure_12_every_start_fails_at_a_bounded_rate() {
     // Ten minutes: 0.1, 0.2, 0.4 … 6.4 s, then one try each 10 s.
     assert!(play.world.zygotes_started <= 70, "{} starts", play.world.zygotes_started);
     assert!(play.machine.failing().is_some());
+}
+
+#[test]
+fn failure_34_workers_that_have_grown_leave_one_after_the_other() {
+    let (mut play, workers) = Play::full(None);
+    play.weigh(&workers, MEMORY - 1);
+    for nr in 0..workers.len() {
+        assert_eq!(play.world.wanted.len(), 1, "one replacement at a time");
+        assert_eq!(play.world.draining.len(), nr, "it is ready before the old one drains");
+        assert!(play.world.barred.is_empty(), "below the limit itself they go on meanwhile");
+        play.start_wanted();
+        let leaving = *play.world.draining.iter().next_back().expect("a worker that drains");
+        assert!(play.world.wanted.is_empty(), "the next one waits until this one is gone");
+        play.tell(Event::Fate { worker: leaving, fate: Fate::Exited(0) });
+    }
+    assert!(play.world.wanted.is_empty(), "the new ones are small");
+    assert_eq!(play.world.reasons, ["memory"; TARGET as usize]);
+}
+
+#[test]
+fn failure_35_at_the_limit_a_worker_gets_no_more_work() {
+    let (mut play, workers) = Play::full(None);
+    play.weigh(&workers[..2], MEMORY);
+    assert_eq!(play.world.barred, workers[..2].iter().copied().collect(), "both at once: the limit is a promise");
+    assert_eq!(play.world.wanted.len(), 2);
+    assert!(play.world.draining.is_empty());
+    play.start_wanted();
+    assert_eq!(play.world.draining, workers[..2].iter().copied().collect());
+}
+
+#[test]
+fn failure_34_without_a_replacement_the_old_one_serves_on() {
+    let (mut play, workers) = Play::full(None);
+    play.weigh(&workers[..1], MEMORY);
+    let worker = *play.world.wanted.iter().next().expect("a replacement");
+    play.tell(Event::ForkFailed { worker, reason: "no memory".to_owned() });
+    play.world.wanted.clear();
+    assert!(play.world.barred.is_empty() && play.world.draining.is_empty());
+    play.weigh(&workers[..1], 2 * MEMORY);
+    assert!(play.world.barred.is_empty(), "it may grow meanwhile");
+    play.pass(Duration::from_secs(1));
+    play.start_wanted();
+    assert_eq!(play.world.draining, workers[..1].iter().copied().collect(), "starts work again");
+}
+
+#[test]
+fn nothing_is_due_while_another_is_replaced() {
+    let (mut play, _) = Play::full(Some(1000));
+    play.pass(Duration::from_secs(2));
+    assert_eq!(play.world.wanted.len(), 1);
+    let next = play.machine.next_wake().expect("the replacement's start has a limit");
+    assert!(next > play.start + play.now, "or the driver would spin");
 }

@@ -48,8 +48,9 @@ def run(image: Image, order: dict[str, Any], link_fd: int, board_fd: int, dispat
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
+    payload_bytes_max, memory_floor = image.launch["payload_bytes_max"], image.launch["memory_floor"]
     link = _core.WorkerLink(
-        link_fd, board_fd, dispatcher_fd, resolver, failure.describe, image.launch["payload_bytes_max"]
+        link_fd, board_fd, dispatcher_fd, resolver, failure.describe, payload_bytes_max, memory_floor
     )
     code = 1
     try:

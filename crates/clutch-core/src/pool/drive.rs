@@ -86,9 +86,16 @@ impl Pool {
         self.transact(|core, now, actions| {
             let Some(peer) = core.peers.get_mut(&worker) else { return };
             peer.stopped = held;
-            let held = held || peer.starved;
-            let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
-            core.machine.on(event, now, actions);
+            core.hold(worker, now, actions);
+        });
+    }
+
+    /// A worker whose memory is at the limit gets no more work; or gets some again, when nobody can take its place.
+    pub fn worker_barred(&self, worker: WorkerKey, barred: bool) {
+        self.transact(|core, now, actions| {
+            let Some(peer) = core.peers.get_mut(&worker) else { return };
+            peer.barred = barred;
+            core.hold(worker, now, actions);
         });
     }
 

@@ -27,7 +27,7 @@ pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Incoming, Told};
 pub use self::peer::Link;
 use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
-pub use self::status::{Health, Stats, Status, WorkerView};
+pub use self::status::{Health, Memory, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::forked;
 use crate::link::{Filled, Inbox, word};
@@ -57,6 +57,8 @@ pub enum Notice {
     StartFailed(WorkerKey, String),
     /// Its socket is full: tell when there is room.
     WantWrite(WorkerKey),
+    /// What workers' memory is.
+    Memory(Vec<(WorkerKey, Memory)>),
     /// Closed, and nothing is left.
     Empty,
     /// Stop: wait for running work for so long.
@@ -90,6 +92,7 @@ impl Pool {
             names: HashMap::new(),
             failing: None,
             lost: None,
+            memory_limit: config.recycle_memory_bytes,
             foreign: None,
             done: 0,
             failed: 0,
@@ -408,6 +411,7 @@ impl Pool {
             for one in incoming {
                 core.take_in(link.key, one, now, &mut effects);
             }
+            core.bar_full(link.key, now, &mut actions);
             if core.machine.drained(link.key) {
                 effects.notices.push(Notice::Drained(link.key));
             }

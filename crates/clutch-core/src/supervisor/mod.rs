@@ -3,6 +3,7 @@
 //! One thread for each pool, the driver. It also reads the links that no caller reads. It never sleeps but in the poller,
 //! and lives as long as the pool (the zygote's parent-death signal counts on that).
 
+pub mod memory;
 pub mod output;
 pub mod recycle;
 pub mod state;
@@ -49,6 +50,9 @@ pub struct Driver {
 
 /// Starts the driver of a pool on a thread of its own.
 pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
+    if let Some(floor) = recycle::memory_floor(&pool.config) {
+        memory::start(pool.clone(), floor)?;
+    }
     let machine = Supervisor::new(pool.config.clone());
     let tool_slots = pool.config.shape.slots() as usize;
     let name = format!("clutch-{}", pool.config.name);
@@ -91,6 +95,7 @@ impl Driver {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
                 Notice::Overdue(worker) => self.tell(Event::Overdue { worker }),
+                Notice::Memory(figures) => self.tell(Event::Memory(figures)),
                 Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
                 Notice::Ready(worker, json) => self.greet_worker(worker, &json),
                 Notice::StartFailed(worker, json) => {
@@ -226,6 +231,7 @@ impl Driver {
                 });
             }
             Action::Hold { worker, held } => self.hold(worker, held),
+            Action::Bar { worker, barred } => self.pool.worker_barred(worker, barred),
             Action::Drain { worker, reason } => {
                 let reason = reason.to_owned();
                 self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDraining { pool, nr, pid, reason });
@@ -408,7 +414,8 @@ impl Driver {
 fn view(worker: &Worker) -> WorkerView {
     let state = if worker.state == State::Killed { "draining" } else { worker.state.as_str() };
     let pid = worker.pid.unwrap_or(0);
-    WorkerView { nr: worker.nr, pid, generation: worker.generation, state, calls: 0, sent: 0 }
+    let (rss, private) = worker.memory.map_or((None, None), |memory| (Some(memory.rss), memory.private));
+    WorkerView { nr: worker.nr, pid, generation: worker.generation, state, calls: 0, sent: 0, rss, private }
 }
 
 /// What a worker that could not start says.

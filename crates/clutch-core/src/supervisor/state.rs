@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::recycle::Recycling;
 use crate::config::PoolConfig;
+use crate::pool::Memory;
 use crate::pool::state::WorkerKey;
 use crate::sys::Fate;
 
@@ -49,6 +50,11 @@ pub struct Worker {
     recycling: Recycling,
     /// To be drained as soon as its replacement is ready.
     retiring: bool,
+    /// Why it is to be replaced: "age", "calls", "memory".
+    policy: &'static str,
+    pub memory: Option<Memory>,
+    /// Gets no more work: its memory is at the limit.
+    barred: bool,
     replaces: Option<WorkerKey>,
     stopped_since: Option<Instant>,
     link_ended: Option<Instant>,
@@ -57,6 +63,10 @@ pub struct Worker {
 }
 
 impl Worker {
+    fn private(&self) -> Option<u64> {
+        self.memory.and_then(|memory| memory.private)
+    }
+
     /// Whether it counts towards the pool's size.
     pub fn is_live(&self) -> bool {
         matches!(self.state, State::Starting | State::Ready) && !self.retiring
@@ -115,6 +125,8 @@ pub enum Event {
     Overdue {
         worker: WorkerKey,
     },
+    /// What was found when they were looked at.
+    Memory(Vec<(WorkerKey, Memory)>),
     Stop {
         grace: Duration,
     },
@@ -141,6 +153,11 @@ pub enum Action {
     Hold {
         worker: WorkerKey,
         held: bool,
+    },
+    /// Its memory is at the limit: it gets no work, or gets some again when nobody can take its place.
+    Bar {
+        worker: WorkerKey,
+        barred: bool,
     },
     /// Gets no more work.
     Drain {
@@ -257,14 +274,16 @@ impl Supervisor {
             Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
             Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
             Event::LinkEnded { worker } => self.link_ended(worker, now, out),
-            Event::Worn { worker } => self.retire(worker),
+            Event::Worn { worker } => self.retire(worker, "calls"),
             Event::Drained { worker } => self.drained(worker, now, out),
             Event::Overdue { worker } => self.kill(worker, "its work was past its deadline", now, out),
+            Event::Memory(figures) => self.weigh(figures, out),
             Event::Stop { grace } => self.stop(grace, now),
             Event::Empty => self.stop(self.config.grace(), now),
             Event::Tick => {}
         }
         self.keep_time(now, out);
+        self.let_barred_serve(out);
         if self.stopping.is_some() { self.keep_stopping(now, out) } else { self.keep_target(now, out) }
     }
 
@@ -275,11 +294,12 @@ impl Supervisor {
             Zygote::Loading { since } => Some(since + limit),
             _ => None,
         };
+        let turn_is_free = self.turn_is_free();
         let workers = self.workers.values().flat_map(|worker| {
             let start = (worker.state == State::Starting).then(|| worker.since + limit);
             let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
             let ended = worker.link_ended.map(|since| since + STATUS_WAIT);
-            let age = if worker.state == State::Ready && !worker.retiring { worker.recycling.at } else { None };
+            let age = worker.recycling.at.filter(|_| turn_is_free && worker.state == State::Ready);
             [start, stopped, ended, age]
         });
         workers.chain([loading, self.retry_at, self.stopping.filter(|_| !self.closed)]).flatten().min()
@@ -343,7 +363,8 @@ impl Supervisor {
         (self.failures, self.retry_at, self.failing) = (0, None, None);
         out.push(Action::Admit { worker: key, calls });
         if let Some(old) = replaced {
-            self.drain(old, "recycled", out);
+            let reason = self.workers.get(&old).map_or("", |old| old.policy);
+            self.drain(old, reason, out);
         }
     }
 
@@ -424,9 +445,35 @@ impl Supervisor {
         }
     }
 
-    fn retire(&mut self, key: WorkerKey) {
-        if let Some(worker) = self.workers.get_mut(&key) {
-            worker.retiring = true;
+    fn retire(&mut self, key: WorkerKey, policy: &'static str) {
+        if let Some(worker) = self.workers.get_mut(&key).filter(|worker| !worker.retiring) {
+            (worker.retiring, worker.policy) = (true, policy);
+        }
+    }
+
+    /// A worker whose memory is at the limit is out at once, whoever else is. The limit is a promise, like calls.
+    fn weigh(&mut self, figures: Vec<(WorkerKey, Memory)>, out: &mut Vec<Action>) {
+        let limit = self.config.recycle_memory_bytes;
+        for (key, memory) in figures {
+            let Some(worker) = self.workers.get_mut(&key) else { continue };
+            worker.memory = Some(memory);
+            let full = limit.zip(memory.private).is_some_and(|(limit, private)| private >= limit);
+            if full && worker.state == State::Ready {
+                worker.barred = true;
+                out.push(Action::Bar { worker: key, barred: true });
+                self.retire(key, "memory");
+            }
+        }
+    }
+
+    /// While no replacement can be had, the old ones stay and serve.
+    fn let_barred_serve(&mut self, out: &mut Vec<Action>) {
+        if self.failures == 0 {
+            return;
+        }
+        for (key, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.barred) {
+            worker.barred = false;
+            out.push(Action::Bar { worker: *key, barred: false });
         }
     }
 
@@ -435,7 +482,7 @@ impl Supervisor {
         worker.retiring = true;
         match worker.state {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
-            State::Ready => self.drain(key, "recycled", out),
+            State::Ready => self.drain(key, "calls", out),
             State::Draining => {
                 worker.since = now;
                 out.push(Action::End { worker: key });
@@ -489,20 +536,26 @@ impl Supervisor {
         }
     }
 
-    /// At most one worker leaves for its age at a time.
-    fn keep_ages(&mut self, now: Instant) {
-        if self.workers.values().any(|worker| worker.retiring) {
+    /// Whether nobody is being replaced.
+    fn turn_is_free(&self) -> bool {
+        !self.workers.values().any(|worker| worker.retiring)
+    }
+
+    /// At most one worker leaves for its age or its memory at a time.
+    fn keep_recycling(&mut self, now: Instant) {
+        if !self.turn_is_free() {
             return;
         }
-        let aged = self.workers.iter().find(|(_, worker)| worker.state == State::Ready && worker.recycling.due(now));
-        if let Some(key) = aged.map(|(key, _)| *key) {
-            self.retire(key);
+        let mut ready = self.workers.iter().filter(|(_, worker)| worker.state == State::Ready);
+        let due = ready.find_map(|(key, worker)| Some((*key, worker.recycling.due(now, worker.private())?)));
+        if let Some((key, policy)) = due {
+            self.retire(key, policy);
         }
     }
 
     /// Starts what is missing.
     fn keep_target(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.keep_ages(now);
+        self.keep_recycling(now);
         if self.retry_at.is_some_and(|at| at > now) {
             return;
         }
@@ -550,6 +603,9 @@ impl Supervisor {
             since: now,
             recycling: Recycling::draw(&self.config, now, draw),
             retiring: false,
+            policy: "",
+            memory: None,
+            barred: false,
             replaces,
             stopped_since: None,
             link_ended: None,

@@ -41,6 +41,7 @@ pub fn config(name: &str) -> PoolConfig {
         overflow: Overflow::Reject,
         recycle_calls: None,
         recycle_age_ms: None,
+        recycle_memory_bytes: None,
         recycle_jitter: 0.0,
         grace_ms: 1000,
         stopped_limit_ms: 10_000,
