@@ -32,12 +32,12 @@ fn calls_taken_back_from_a_worker_that_sleeps_lose_no_word() {
         assert!(stage.pool.cancel(answer.id()));
     }
     let answer = stage.submit("echo", "1");
-    assert!(stage.pool.tick(None).is_some(), "the driver looks again");
+    assert!(stage.pool.tick(None, |_| None).is_some(), "the driver looks again");
     for _ in 0..=worker.board.len() {
         stage.pool.on_ready(worker.key);
         worker.pass_over(1);
     }
-    assert!(stage.pool.tick(None).is_none());
+    assert!(stage.pool.tick(None, |_| None).is_none());
     let call = worker.next_call();
     worker.result(&call, "1");
     stage.pool.on_ready(worker.key);

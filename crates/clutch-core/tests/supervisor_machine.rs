@@ -27,6 +27,10 @@ fn config(recycle_age_ms: Option<u64>) -> PoolConfig {
         recycle_calls: None,
         recycle_age_ms,
         recycle_memory_bytes: Some(MEMORY),
+        workers_min: TARGET,
+        scale_delay_ms: 100,
+        scale_idle_ms: 30_000,
+        memory_max_bytes: None,
         recycle_jitter: 0.1,
         grace_ms: 1_000,
         stopped_limit_ms: 2_000,
@@ -51,6 +55,8 @@ struct World {
     reasons: Vec<&'static str>,
     /// Get no more work, for their memory.
     barred: BTreeSet<WorkerKey>,
+    /// Those that leave before their replacement is there.
+    short: Vec<WorkerKey>,
     gone: BTreeSet<WorkerKey>,
     zygotes_started: u32,
     closed: u32,
@@ -65,7 +71,11 @@ struct Play {
 
 impl Play {
     fn new(recycle_age_ms: Option<u64>) -> Play {
-        let machine = Supervisor::new(config(recycle_age_ms));
+        Play::with(config(recycle_age_ms))
+    }
+
+    fn with(config: PoolConfig) -> Play {
+        let machine = Supervisor::new(config);
         let mut play = Play { machine, world: World::default(), start: Instant::now(), now: Duration::ZERO };
         play.tell(Event::Tick);
         play
@@ -115,6 +125,7 @@ impl Play {
                 world.barred.remove(&worker);
             }
             Action::Closed => world.closed += 1,
+            Action::Short { worker } => world.short.push(worker),
             Action::Hold { .. } | Action::Kill { .. } | Action::Failing { .. } | Action::RefuseWaiting => {}
         }
     }
@@ -165,6 +176,10 @@ impl Play {
             13 => alive.into_iter().for_each(|worker| self.tell(Event::Overdue { worker })),
             14 => alive.into_iter().for_each(|worker| self.tell(Event::LinkEnded { worker })),
             15 => self.pass(Duration::from_millis(10 << (pick % 10))),
+            17 => {
+                let (target, idlest) = (1 + pick % TARGET as usize, self.world.alive.keys().copied().collect());
+                self.tell(Event::Resize { target, idlest });
+            }
             16 => alive.into_iter().for_each(|worker| self.weigh(&[worker], [0, MEMORY - 1, MEMORY][pick / 7 % 3])),
             _ => {}
         }
@@ -186,8 +201,8 @@ impl Play {
     }
 
     /// A full pool, and its workers.
-    fn full(recycle_age_ms: Option<u64>) -> (Play, Vec<WorkerKey>) {
-        let mut play = Play::new(recycle_age_ms);
+    fn full(config: PoolConfig) -> (Play, Vec<WorkerKey>) {
+        let mut play = Play::with(config);
         play.happen(0, 0);
         play.start_wanted();
         let workers: Vec<WorkerKey> = play.world.alive.keys().copied().collect();
@@ -229,7 +244,7 @@ proptest! {
 
     #[test]
     fn any_history_keeps_the_promises_and_recovers(
-        history in prop::collection::vec((0u8..17, any::<usize>()), 0..120),
+        history in prop::collection::vec((0u8..18, any::<usize>()), 0..120),
         aging in any::<bool>(),
     ) {
         let mut play = Play::new(aging.then_some(60_000));
@@ -241,13 +256,13 @@ proptest! {
             play.tell(Event::Fate { worker: key, fate: Fate::Signaled(9) });
         }
         play.mend();
-        prop_assert_eq!(play.machine.ready(), TARGET as usize);
+        prop_assert_eq!(play.machine.ready(), play.machine.target);
         prop_assert!(play.machine.failing().is_none());
         prop_assert!(play.world.barred.is_empty());
     }
 
     #[test]
-    fn any_history_ends_when_told_to(history in prop::collection::vec((0u8..17, any::<usize>()), 0..120)) {
+    fn any_history_ends_when_told_to(history in prop::collection::vec((0u8..18, any::<usize>()), 0..120)) {
         let mut play = Play::new(None);
         for (what, pick) in history {
             play.happen(what, pick);
@@ -279,7 +294,7 @@ fn failure_12_every_start_fails_at_a_bounded_rate() {
 
 #[test]
 fn failure_34_workers_that_have_grown_leave_one_after_the_other() {
-    let (mut play, workers) = Play::full(None);
+    let (mut play, workers) = Play::full(config(None));
     play.weigh(&workers, MEMORY - 1);
     for nr in 0..workers.len() {
         assert_eq!(play.world.wanted.len(), 1, "one replacement at a time");
@@ -296,7 +311,7 @@ fn failure_34_workers_that_have_grown_leave_one_after_the_other() {
 
 #[test]
 fn failure_35_at_the_limit_a_worker_gets_no_more_work() {
-    let (mut play, workers) = Play::full(None);
+    let (mut play, workers) = Play::full(config(None));
     play.weigh(&workers[..2], MEMORY);
     assert_eq!(play.world.barred, workers[..2].iter().copied().collect(), "both at once: the limit is a promise");
     assert_eq!(play.world.wanted.len(), 2);
@@ -307,7 +322,7 @@ fn failure_35_at_the_limit_a_worker_gets_no_more_work() {
 
 #[test]
 fn failure_34_without_a_replacement_the_old_one_serves_on() {
-    let (mut play, workers) = Play::full(None);
+    let (mut play, workers) = Play::full(config(None));
     play.weigh(&workers[..1], MEMORY);
     let worker = *play.world.wanted.iter().next().expect("a replacement");
     play.tell(Event::ForkFailed { worker, reason: "no memory".to_owned() });
@@ -322,9 +337,61 @@ fn failure_34_without_a_replacement_the_old_one_serves_on() {
 
 #[test]
 fn nothing_is_due_while_another_is_replaced() {
-    let (mut play, _) = Play::full(Some(1000));
+    let (mut play, _) = Play::full(config(Some(1000)));
     play.pass(Duration::from_secs(2));
     assert_eq!(play.world.wanted.len(), 1);
     let next = play.machine.next_wake().expect("the replacement's start has a limit");
     assert!(next > play.start + play.now, "or the driver would spin");
+}
+
+#[test]
+fn failure_37_those_with_the_least_to_do_leave() {
+    let (mut play, workers) = Play::full(config(None));
+    let idlest = vec![workers[1], workers[0], workers[2]];
+    play.tell(Event::Resize { target: 2, idlest: idlest.clone() });
+    assert_eq!(play.world.draining, BTreeSet::from([workers[1]]));
+    assert_eq!(play.world.reasons, ["scaled down"]);
+    play.tell(Event::Resize { target: 1, idlest });
+    assert_eq!(play.world.draining, BTreeSet::from([workers[0], workers[1]]));
+    for worker in [workers[0], workers[1]] {
+        play.tell(Event::Drained { worker });
+        play.tell(Event::Fate { worker, fate: Fate::Exited(0) });
+    }
+    assert!(play.world.wanted.is_empty(), "nobody takes their places");
+    assert_eq!((play.machine.ready(), play.machine.restarts), (1, 0));
+    play.tell(Event::Resize { target: 3, idlest: Vec::new() });
+    assert_eq!(play.world.wanted.len(), 2);
+}
+
+#[test]
+fn whoever_is_left_after_a_step_down_is_replaced_by_policy_too() {
+    let (mut play, workers) = Play::full(config(None));
+    play.tell(Event::Resize { target: 1, idlest: vec![workers[0], workers[1], workers[2]] });
+    for worker in &workers[..2] {
+        play.tell(Event::Fate { worker: *worker, fate: Fate::Exited(0) });
+    }
+    play.tell(Event::Worn { worker: workers[2] });
+    play.start_wanted();
+    assert!(play.world.draining.contains(&workers[2]), "though its number is not the lowest");
+    assert_eq!(play.machine.ready(), 1);
+}
+
+#[test]
+fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
+    let budget = 3 * MEMORY / 2;
+    let (mut play, workers) = Play::full(PoolConfig { memory_max_bytes: Some(budget), ..config(None) });
+    play.weigh(&workers, budget / 3);
+    play.tell(Event::Worn { worker: workers[0] });
+    assert_eq!(play.world.short, workers[..1]);
+    assert_eq!(play.world.draining, BTreeSet::from([workers[0]]));
+    play.tell(Event::Drained { worker: workers[0] });
+    assert!(play.world.wanted.is_empty(), "not while the old one is there");
+    play.tell(Event::Fate { worker: workers[0], fate: Fate::Exited(0) });
+    assert_eq!(play.world.wanted.len(), 1);
+    play.start_wanted();
+    play.weigh(&workers[1..], budget / 10);
+    let newest = *play.world.alive.keys().next_back().expect("the new one");
+    play.weigh(&[newest], budget / 10);
+    play.tell(Event::Worn { worker: workers[1] });
+    assert_eq!((play.world.wanted.len(), play.world.short.len()), (1, 1), "with room as ever: the new one first");
 }

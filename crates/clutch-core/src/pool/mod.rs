@@ -78,6 +78,8 @@ pub struct Pool {
     epoch: Instant,
     /// When the driver wakes up by itself, in microseconds since `epoch`.
     driver_wakes_us: AtomicU64,
+    /// The driver wants to know of work that waits for so long; `u64::MAX`: it does not.
+    watch_us: AtomicU64,
     /// Of this process when the pool was made: see forked.rs.
     forks: usize,
 }
@@ -102,7 +104,7 @@ impl Pool {
             health: Health::Starting,
             reason: None,
             ready: 0,
-            target: config.shape.workers as usize,
+            target: config.workers_min as usize,
             workers: Vec::new(),
             zygote_pid: None,
             generation: 0,
@@ -124,6 +126,7 @@ impl Pool {
             changed: Condvar::new(),
             epoch: Instant::now(),
             driver_wakes_us: AtomicU64::new(0),
+            watch_us: AtomicU64::new(u64::MAX),
             forks: forked::forks(),
         }))
     }
@@ -351,14 +354,17 @@ impl Pool {
     fn transact<R>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R) -> R {
         let mut effects = Effects::default();
         let now = Instant::now();
-        let result = {
+        let (result, waits) = {
             let mut core = self.core.lock();
             let mut actions = std::mem::take(&mut core.spare);
             let result = event(&mut core, now, &mut actions);
             core.run(self, now, &mut actions, &mut effects);
             core.spare = actions;
-            result
+            (result, core.machine.has_waiting())
         };
+        if waits {
+            self.wake_for(self.watch_delay().map(|delay| now + delay));
+        }
         self.carry_out(effects);
         result
     }

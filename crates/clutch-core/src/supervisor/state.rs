@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::recycle::Recycling;
+use super::scale::{self, Bounds};
 use crate::config::PoolConfig;
 use crate::pool::Memory;
 use crate::pool::state::WorkerKey;
@@ -50,6 +51,8 @@ pub struct Worker {
     recycling: Recycling,
     /// To be drained as soon as its replacement is ready.
     retiring: bool,
+    /// Goes before its replacement is started: there is no memory for both.
+    leaves_first: bool,
     /// Why it is to be replaced: "age", "calls", "memory".
     policy: &'static str,
     pub memory: Option<Memory>,
@@ -69,7 +72,7 @@ impl Worker {
 
     /// Whether it counts towards the pool's size.
     pub fn is_live(&self) -> bool {
-        matches!(self.state, State::Starting | State::Ready) && !self.retiring
+        self.leaves_first || (matches!(self.state, State::Starting | State::Ready) && !self.retiring)
     }
 }
 
@@ -127,6 +130,11 @@ pub enum Event {
     },
     /// What was found when they were looked at.
     Memory(Vec<(WorkerKey, Memory)>),
+    /// There should be so many; those too many leave, the first of `idlest` first.
+    Resize {
+        target: usize,
+        idlest: Vec<WorkerKey>,
+    },
     Stop {
         grace: Duration,
     },
@@ -164,6 +172,10 @@ pub enum Action {
         worker: WorkerKey,
         reason: &'static str,
     },
+    /// It leaves first, its replacement comes when it is gone: for so long the pool is short of one.
+    Short {
+        worker: WorkerKey,
+    },
     /// Has nothing left: told to end.
     End {
         worker: WorkerKey,
@@ -199,6 +211,8 @@ pub struct WorkerRecord {
 #[derive(Debug)]
 pub struct Supervisor {
     config: PoolConfig,
+    pub min: usize,
+    pub max: usize,
     pub target: usize,
     pub generation: u32,
     zygote: Zygote,
@@ -215,12 +229,16 @@ pub struct Supervisor {
     closed: bool,
     pub restarts: u64,
     draws: u64,
+    /// Since when there is a worker that is ready.
+    pub serving_since: Option<Instant>,
 }
 
 impl Supervisor {
     pub fn new(config: PoolConfig) -> Supervisor {
         Supervisor {
-            target: config.shape.workers as usize,
+            min: config.workers_min as usize,
+            max: config.shape.workers as usize,
+            target: config.workers_min as usize,
             config,
             generation: 0,
             zygote: Zygote::Absent,
@@ -235,6 +253,7 @@ impl Supervisor {
             closed: false,
             restarts: 0,
             draws: 0,
+            serving_since: None,
         }
     }
 
@@ -253,6 +272,27 @@ impl Supervisor {
 
     pub fn ready(&self) -> usize {
         self.workers.values().filter(|worker| worker.state == State::Ready).count()
+    }
+
+    pub fn starting(&self) -> usize {
+        self.workers.values().filter(|worker| worker.state == State::Starting).count()
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        Bounds { min: self.min, max: self.max, target: self.target }
+    }
+
+    /// Private memory of those that live, where it is known.
+    pub fn private(&self) -> Vec<u64> {
+        self.workers.values().filter_map(Worker::private).collect()
+    }
+
+    /// The policy on the GIL makes more workers of the pool's threads.
+    pub fn reshape(&mut self, workers: usize) {
+        if workers != self.max {
+            self.min = (self.min * workers / self.max.max(1)).clamp(1, workers);
+            (self.max, self.target) = (workers, self.min);
+        }
     }
 
     pub fn zygote_is_up(&self) -> bool {
@@ -274,17 +314,27 @@ impl Supervisor {
             Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
             Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
             Event::LinkEnded { worker } => self.link_ended(worker, now, out),
-            Event::Worn { worker } => self.retire(worker, "calls"),
+            Event::Worn { worker } => self.retire(worker, "calls", out),
             Event::Drained { worker } => self.drained(worker, now, out),
             Event::Overdue { worker } => self.kill(worker, "its work was past its deadline", now, out),
             Event::Memory(figures) => self.weigh(figures, out),
+            Event::Resize { target, idlest } => self.resize(target, &idlest, out),
             Event::Stop { grace } => self.stop(grace, now),
             Event::Empty => self.stop(self.config.grace(), now),
             Event::Tick => {}
         }
         self.keep_time(now, out);
         self.let_barred_serve(out);
-        if self.stopping.is_some() { self.keep_stopping(now, out) } else { self.keep_target(now, out) }
+        if self.stopping.is_some() {
+            self.keep_stopping(now, out)
+        } else {
+            self.keep_target(now, out)
+        }
+        self.note_serving(now);
+    }
+
+    fn note_serving(&mut self, now: Instant) {
+        self.serving_since = if self.ready() > 0 { self.serving_since.or(Some(now)) } else { None };
     }
 
     /// When [`Event::Tick`] has something to do.
@@ -445,10 +495,46 @@ impl Supervisor {
         }
     }
 
-    fn retire(&mut self, key: WorkerKey, policy: &'static str) {
-        if let Some(worker) = self.workers.get_mut(&key).filter(|worker| !worker.retiring) {
-            (worker.retiring, worker.policy) = (true, policy);
+    /// To be drained when its replacement is ready; at once, when memory has no room for both.
+    fn retire(&mut self, key: WorkerKey, policy: &'static str, out: &mut Vec<Action>) {
+        let room = self.has_room();
+        let Some(worker) = self.workers.get_mut(&key).filter(|worker| !worker.retiring) else { return };
+        (worker.retiring, worker.policy) = (true, policy);
+        if !room && worker.state == State::Ready {
+            worker.leaves_first = true;
+            out.push(Action::Short { worker: key });
+            self.drain(key, policy, out);
         }
+    }
+
+    /// Whether there may be one more worker for a while.
+    fn has_room(&self) -> bool {
+        let memory_max = self.config.memory_max_bytes;
+        memory_max.is_none_or(|most| scale::room(most, &self.private(), self.workers.len()) > 0)
+    }
+
+    fn resize(&mut self, target: usize, idlest: &[WorkerKey], out: &mut Vec<Action>) {
+        self.target = target;
+        for key in idlest {
+            self.shed(*key, out);
+        }
+    }
+
+    /// One that is ready leaves without a replacement, when there are too many.
+    fn shed(&mut self, key: WorkerKey, out: &mut Vec<Action>) {
+        if self.live() <= self.target {
+            return;
+        }
+        if let Some(worker) =
+            self.workers.get_mut(&key).filter(|worker| worker.state == State::Ready && worker.is_live())
+        {
+            worker.retiring = true;
+            self.drain(key, "scaled down", out);
+        }
+    }
+
+    fn live(&self) -> usize {
+        self.workers.values().filter(|worker| worker.is_live()).count()
     }
 
     /// A worker whose memory is at the limit is out at once, whoever else is. The limit is a promise, like calls.
@@ -461,7 +547,7 @@ impl Supervisor {
             if full && worker.state == State::Ready {
                 worker.barred = true;
                 out.push(Action::Bar { worker: key, barred: true });
-                self.retire(key, "memory");
+                self.retire(key, "memory", out);
             }
         }
     }
@@ -542,20 +628,21 @@ impl Supervisor {
     }
 
     /// At most one worker leaves for its age or its memory at a time.
-    fn keep_recycling(&mut self, now: Instant) {
+    fn keep_recycling(&mut self, now: Instant, out: &mut Vec<Action>) {
         if !self.turn_is_free() {
             return;
         }
         let mut ready = self.workers.iter().filter(|(_, worker)| worker.state == State::Ready);
         let due = ready.find_map(|(key, worker)| Some((*key, worker.recycling.due(now, worker.private())?)));
         if let Some((key, policy)) = due {
-            self.retire(key, policy);
+            self.retire(key, policy, out);
         }
     }
 
     /// Starts what is missing.
     fn keep_target(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.keep_recycling(now);
+        self.keep_recycling(now, out);
+        self.shed_surplus(out);
         if self.retry_at.is_some_and(|at| at > now) {
             return;
         }
@@ -575,18 +662,39 @@ impl Supervisor {
         }
     }
 
-    fn fork_missing(&mut self, now: Instant, out: &mut Vec<Action>) {
-        loop {
-            let live: Vec<&Worker> = self.workers.values().filter(|worker| worker.is_live()).collect();
-            if live.len() >= self.target {
-                return;
+    /// What became ready beyond the target leaves again, the youngest first.
+    fn shed_surplus(&mut self, out: &mut Vec<Action>) {
+        if self.live() > self.target {
+            for key in self.workers.keys().rev().copied().collect::<Vec<_>>() {
+                self.shed(key, out);
             }
-            let used: Vec<u32> = live.iter().map(|worker| worker.nr).collect();
-            let nr = (0..).find(|nr| !used.contains(nr)).unwrap_or(0);
-            let replaces = self.workers.iter().find(|(_, worker)| worker.retiring && worker.nr == nr);
-            let replaces = replaces.filter(|(_, worker)| worker.state == State::Ready).map(|(key, _)| *key);
+        }
+    }
+
+    fn fork_missing(&mut self, now: Instant, out: &mut Vec<Action>) {
+        while self.live() < self.target {
+            let (nr, replaces) = match self.unreplaced() {
+                Some(old) => (self.workers[&old].nr, Some(old)),
+                None => (self.free_nr(), None),
+            };
             self.fork(nr, replaces, now, out);
         }
+        // Where there are enough without them, nobody takes their place.
+        while let Some(old) = self.unreplaced() {
+            self.drain(old, self.workers[&old].policy, out);
+        }
+    }
+
+    /// One that retires and whose replacement is not on its way.
+    fn unreplaced(&self) -> Option<WorkerKey> {
+        let is_replaced = |key| self.workers.values().any(|worker| worker.replaces == Some(key));
+        let mut retiring = self.workers.iter().filter(|(_, old)| old.retiring && old.state == State::Ready);
+        retiring.find(|(key, _)| !is_replaced(**key)).map(|(key, _)| *key)
+    }
+
+    fn free_nr(&self) -> u32 {
+        let used = |nr| self.workers.values().any(|worker| worker.is_live() && worker.nr == nr);
+        (0..).find(|nr| !used(*nr)).unwrap_or(0)
     }
 
     fn fork(&mut self, nr: u32, replaces: Option<WorkerKey>, now: Instant, out: &mut Vec<Action>) {
@@ -603,6 +711,7 @@ impl Supervisor {
             since: now,
             recycling: Recycling::draw(&self.config, now, draw),
             retiring: false,
+            leaves_first: false,
             policy: "",
             memory: None,
             barred: false,

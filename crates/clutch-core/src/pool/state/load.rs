@@ -38,6 +38,11 @@ impl Load {
         self.accepting && !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
     }
 
+    /// Slots that run something, of a worker that counts.
+    pub(super) fn busy(&self) -> usize {
+        if self.accepting && !self.draining { self.sent.len().min(self.slots) } else { 0 }
+    }
+
     pub(super) fn ahead(&self) -> usize {
         self.sent.len().saturating_sub(self.slots)
     }
