@@ -64,6 +64,8 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
         target = "shop.tools"
         profile = "process"
         workers = { min = 2, max = 16 }
+        scale = { delay = "50ms" }
+        memory_max = "4GB"
         env = { OPENBLAS_NUM_THREADS = "1" }
         deadline = "30s"
         queue = { limit = 500, overflow = "block" }
@@ -84,6 +86,9 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
     api, compute = loaded.pools
     assert api.core["shape"]["workers"] == 16
     assert api.values["workers"] == values.WorkerRange(2, 16)
+    assert (api.core["workers_min"], compute.core["workers_min"]) == (2, compute.core["shape"]["workers"])
+    assert (api.core["scale_delay_ms"], api.core["scale_idle_ms"]) == (50, 30_000)
+    assert (api.core["memory_max_bytes"], compute.core["memory_max_bytes"]) == (4 << 30, None)
     assert api.core["env"]["OPENBLAS_NUM_THREADS"] == "1"
     assert (api.core["deadline_ms"], api.core["queue_limit"], api.core["overflow"]) == (30_000, 500, "block")
     assert (api.core["recycle_age_ms"], api.core["recycle_calls"], api.core["recycle_jitter"]) == (

@@ -41,7 +41,7 @@ impl Rules {
     }
 
     fn blink(&self) -> Duration {
-        self.delay / 4
+        (self.delay / 4).max(Duration::from_millis(1))
     }
 
     /// Between looks for a step down.
