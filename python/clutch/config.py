@@ -88,7 +88,7 @@ POOL = Section("pools.NAME", "A named set of identical workers with one waiting 
     Option("profile", choice("process", "thread", "async", "greenlet"), "process",
            "How slots are made inside a worker.", "shape.profile"),
     Option("workers", worker_range(WORKERS_MAX), None,
-           "Worker processes. Of a range, this version runs the maximum.", "shape.workers", "by profile"),
+           "Worker processes; of a range, as many as the load needs.", "shape.workers", "by profile"),
     Option("threads", whole(1, THREADS_MAX), None,
            "Threads of a worker that run work (thread), or event loops (async).", "shape.threads", "by profile"),
     Option("tasks", whole(1, TASKS_MAX), None,
@@ -121,10 +121,17 @@ POOL = Section("pools.NAME", "A named set of identical workers with one waiting 
     Option("recycle.age", DURATION, None,
            "Replace a worker at this age.", "recycle_age_ms", "never"),
     Option("recycle.memory", SIZE, None,
-           "Replace a worker that uses more memory.", None, "never", later=True),
+           "Replace a worker whose private memory (not shared with others) reaches this.",
+           "recycle_memory_bytes", "never"),
     Option("recycle.jitter", FRACTION, 0.1,
            "Fraction by which each worker's limits are drawn lower, so that not all are replaced at once.",
            "recycle_jitter"),
+    Option("scale.delay", DURATION, "100ms",
+           "A pool with a range of workers grows when work waits for so long.", "scale_delay_ms"),
+    Option("scale.idle", DURATION, "30s",
+           "It shrinks when fewer workers would have been enough for so long.", "scale_idle_ms"),
+    Option("memory_max", SIZE, None,
+           "The pool does not grow when its workers' private memory would come to more.", "memory_max_bytes", "none"),
     Option("grace", DURATION, "30s",
            "How long a stop waits for running work.", "grace_ms"),
     Option("interrupt_grace", DURATION, "1s",
@@ -433,6 +440,7 @@ def _pool(
     added, warnings = _blas(values, environ, cpus)
     values["env"] = added | values["env"]
     core = {"name": name, "python": python.path, "env": values["env"], **core_json(POOL, values)}
+    core["workers_min"] = values["workers"].min
     core["launch"] |= _launch(core, folder, validate)
     return PoolSpec(name, values, python, core, warnings, folder)
 

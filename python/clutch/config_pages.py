@@ -70,8 +70,8 @@ def _row(option: Option) -> str:
 def _later_page() -> str:
     return (
         "## Not in this version\n\n"
-        "`recycle.memory` of a pool, a range of workers that grows and shrinks, and the tables `[fronts.serve]`,\n"
-        "`[fronts.tcp]` and `[fronts.grpc]` are named here so that a config which uses them gets a clear error.\n"
+        "The tables `[fronts.serve]`, `[fronts.tcp]` and `[fronts.grpc]` are named here so that a config which uses\n"
+        "them gets a clear error.\n"
     )
 
 

@@ -199,6 +199,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         refuse_in_main_import()
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
+        workers = spec.values["workers"]
+        self._slots_max = spec.slots if workers.min < workers.max else 0
         self._shut, self._is_copy = True, False
         core = dict(spec.core)
         main = main_of_caller() if spec.folder is None else None
@@ -251,8 +253,9 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         return Batches(self._submit_batch, fn, spread, items, slots, timeout, chunksize, buffersize).items()
 
     def _slots(self) -> int:
+        """What a map fills. Of a pool that scales, as many as it may come to: else it would have no reason to grow."""
         stats = self.stats()
-        return stats["slots"] or stats["target"]
+        return max(self._slots_max, stats["slots"] or stats["target"])
 
     def stream(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Stream:
         """The values of a generator, as they are produced; the producer is at most a few values ahead."""

@@ -64,10 +64,12 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
         target = "shop.tools"
         profile = "process"
         workers = { min = 2, max = 16 }
+        scale = { delay = "50ms" }
+        memory_max = "4GB"
         env = { OPENBLAS_NUM_THREADS = "1" }
         deadline = "30s"
         queue = { limit = 500, overflow = "block" }
-        recycle = { age = "1h", calls = 10_000, jitter = 0.25 }
+        recycle = { age = "1h", calls = 10_000, memory = "512MB", jitter = 0.25 }
         [pools.compute]
         target = "shop.models:Model"
         profile = "thread"
@@ -84,6 +86,9 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
     api, compute = loaded.pools
     assert api.core["shape"]["workers"] == 16
     assert api.values["workers"] == values.WorkerRange(2, 16)
+    assert (api.core["workers_min"], compute.core["workers_min"]) == (2, compute.core["shape"]["workers"])
+    assert (api.core["scale_delay_ms"], api.core["scale_idle_ms"]) == (50, 30_000)
+    assert (api.core["memory_max_bytes"], compute.core["memory_max_bytes"]) == (4 << 30, None)
     assert api.core["env"]["OPENBLAS_NUM_THREADS"] == "1"
     assert (api.core["deadline_ms"], api.core["queue_limit"], api.core["overflow"]) == (30_000, 500, "block")
     assert (api.core["recycle_age_ms"], api.core["recycle_calls"], api.core["recycle_jitter"]) == (
@@ -91,6 +96,7 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
         10_000,
         0.25,
     )
+    assert api.core["recycle_memory_bytes"] == 512 << 20
     assert compute.slots == 100
     assert loaded.http is not None
     assert loaded.http["body_bytes_max"] == 1024
@@ -196,7 +202,7 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("[pools.api]\n", "pools.api.target", "is missing"),
         (SMALL + "[jobs]\n", "jobs", "not in this version"),
         (SMALL + "[fronts.serve]\n", "fronts.serve", "not in this version"),
-        (SMALL + 'recycle.memory = "1GB"\n', "pools.api.recycle.memory", "not in this version"),
+        (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "a wrong value"),
         (SMALL + "[fronts.htp]\n", "fronts.htp", "no such table"),
         ("pools = 3\n", "pools", "is not a table"),
         ("[pools]\napi = 3\n", "pools.api", "is not a table"),

@@ -81,6 +81,16 @@ pub struct PoolConfig {
     pub recycle_calls: Option<u64>,
     /// A worker is replaced at this age.
     pub recycle_age_ms: Option<u64>,
+    /// A worker whose private memory reaches this gets no more work and is replaced.
+    pub recycle_memory_bytes: Option<u64>,
+    /// The least of the workers; `shape.workers` is the most. The same: the pool does not scale.
+    pub workers_min: u32,
+    /// Work that waits for so long makes the pool grow.
+    pub scale_delay_ms: u64,
+    /// The pool shrinks when fewer workers would have been enough for so long.
+    pub scale_idle_ms: u64,
+    /// What the private memory of all workers together may come to, for the pool to grow.
+    pub memory_max_bytes: Option<u64>,
     /// Fraction by which each worker's recycling thresholds are drawn lower, 0 to 1.
     pub recycle_jitter: f64,
     /// Work that so many workers have died of is not tried again.

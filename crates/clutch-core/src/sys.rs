@@ -322,6 +322,17 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
+/// The most memory that this process ever had resident, in bytes.
+pub fn peak_rss() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: getrusage fills `usage`, which is zeroed before.
+    let kilobytes = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init().ru_maxrss
+    };
+    kilobytes.max(0) as u64 * 1024
+}
+
 /// What became of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {

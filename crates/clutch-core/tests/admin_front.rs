@@ -4,7 +4,7 @@ mod support;
 
 use clutch_core::config::{AdminConfig, PoolConfig};
 use clutch_core::front::Fronts;
-use clutch_core::pool::Health;
+use clutch_core::pool::{Health, WorkerView};
 use serde_json::json;
 use support::client::Client;
 use support::{Stage, config, value};
@@ -73,9 +73,29 @@ fn figures_follow_the_pools() {
     assert_eq!((&pools["pools"][0]["name"], &pools["pools"][0]["done"]), (&json!("api"), &json!(1)));
 }
 
+/// A worker whose memory is known, as the supervisor would tell of it.
+fn with_memory(stage: &Stage, rss: u64, private: Option<u64>) {
+    let view = WorkerView { nr: 2, pid: 43, generation: 1, state: "ready", calls: 0, sent: 0, rss: Some(rss), private };
+    stage.pool.update_status(|status| status.workers.push((7, view)));
+}
+
+#[test]
+fn the_memory_of_workers_is_told_where_it_is_known() {
+    let stage = Stage::new(config("api"));
+    let fronts = serve(&[&stage], admin(None));
+    let mut client = client(&fronts);
+    let mut text = || String::from_utf8(client.get("/metrics").body).expect("text");
+    assert!(!text().contains("worker_rss_bytes{"), "nobody has looked");
+    with_memory(&stage, 5000, None);
+    let known = text();
+    assert!(known.contains("clutch_pool_worker_rss_bytes{pool=\"api\",nr=\"2\",pid=\"43\"} 5000\n"), "{known}");
+    assert!(!known.contains("worker_private_bytes{"), "{known}");
+}
+
 #[test]
 fn every_metric_is_documented() {
     let stage = Stage::new(config("api"));
+    with_memory(&stage, 5000, Some(1000));
     let fronts = serve(&[&stage], admin(None));
     let text = String::from_utf8(client(&fronts).get("/metrics").body).expect("text");
     let page = include_str!("../../../docs/metrics.md");

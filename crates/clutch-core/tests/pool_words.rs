@@ -32,12 +32,12 @@ fn calls_taken_back_from_a_worker_that_sleeps_lose_no_word() {
         assert!(stage.pool.cancel(answer.id()));
     }
     let answer = stage.submit("echo", "1");
-    assert!(stage.pool.tick(None).is_some(), "the driver looks again");
+    assert!(stage.pool.tick(None, |_| None).is_some(), "the driver looks again");
     for _ in 0..=worker.board.len() {
         stage.pool.on_ready(u64::from(worker.key));
         worker.pass_over(1);
     }
-    assert!(stage.pool.tick(None).is_none());
+    assert!(stage.pool.tick(None, |_| None).is_none());
     let call = worker.next_call();
     worker.result(&call, "1");
     stage.pool.on_ready(u64::from(worker.key));
@@ -93,7 +93,7 @@ fn a_pool_that_fails_says_why_also_after_a_worker_died() {
     let worker = stage.worker(1);
     let reason = Failure::Config { message: "no module named shop".to_owned() };
     stage.pool.set_failing(Some(reason.clone()));
-    stage.pool.worker_gone(worker.key, lost());
+    stage.pool.worker_gone(worker.key, lost(), false);
     let refused = stage.submit("echo", "1");
     assert!(matches!(refused.outcome(), Some(Outcome::Failure(failure)) if *failure == reason));
 }

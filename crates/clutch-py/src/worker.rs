@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use clutch_core::link::{Announced, Board, Filled, Inbox, word};
 use clutch_core::region::{RegionPool, RegionTable};
+use clutch_core::supervisor::memory::OwnMemory;
 use clutch_core::sys;
 use clutch_core::wire::{self, Head, Kind, RegionRef, STREAM_WINDOW, WireError, flag};
 use clutch_core::work::{Codec, Failure, Payload};
@@ -27,6 +28,9 @@ use crate::watcher::{self, Writer};
 
 /// Results wait for company at most this long while further calls are at hand.
 const COMPANY: Duration = Duration::from_micros(200);
+
+/// Since when results wait that are to be written before the next call: as long ago as can be.
+const OVERDUE_NS: u64 = 1;
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -106,6 +110,8 @@ pub struct WorkerLink {
     stacks: Arc<OnceLock<Stacks>>,
     /// Called with the id of work that is to stop, by the thread that reads.
     on_cancel: Mutex<Option<Py<PyAny>>>,
+    /// Looked at after calls, where the pool has a limit for it.
+    memory: Option<OwnMemory>,
     /// Since when the oldest result waits for company.
     /// In nanoseconds since `born`; 0: none waits.
     waiting_ns: AtomicU64,
@@ -115,8 +121,10 @@ pub struct WorkerLink {
 #[pymethods]
 impl WorkerLink {
     /// Takes over four descriptors: link, board, alarm, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
-    /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads.
+    /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads. From
+    /// `memory_floor` bytes of private memory on, it is told after calls that raised it.
     #[new]
+    #[pyo3(signature = (link, board, alarm, dispatcher, resolve, describe, payload_bytes_max, memory_floor=None))]
     fn new(
         link: i32,
         board: i32,
@@ -125,6 +133,7 @@ impl WorkerLink {
         resolve: Py<PyAny>,
         describe: Py<PyAny>,
         payload_bytes_max: u64,
+        memory_floor: Option<u64>,
     ) -> PyResult<WorkerLink> {
         let inbox = Inbox::default();
         let writer = Arc::new(Writer::new(sys::adopt(link))?);
@@ -155,6 +164,7 @@ impl WorkerLink {
             slots,
             stacks,
             on_cancel: Mutex::default(),
+            memory: memory_floor.map(OwnMemory::new),
             waiting_ns: AtomicU64::new(0),
             born: Instant::now(),
         })
@@ -454,11 +464,25 @@ impl WorkerLink {
             }
         };
         let fixed = ((ended - started).as_nanos() as u64).to_le_bytes();
+        let grew = self.memory.as_ref().is_some_and(|memory| memory.is_due() && self.tell_memory(memory));
         self.put(Head { kind, codec: payload.codec, regions: 0, flags: 0, id }, &fixed, &payload)?;
-        if self.waiting_ns.load(Ordering::Relaxed) == 0 {
+        if grew {
+            self.waiting_ns.store(OVERDUE_NS, Ordering::Relaxed);
+        } else if self.waiting_ns.load(Ordering::Relaxed) == 0 {
             self.waiting_ns.store((ended - self.born).as_nanos().max(1) as u64, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Before the result of the call that raised it: the dispatcher decides before it fills the slot again.
+    fn tell_memory(&self, memory: &OwnMemory) -> bool {
+        let told = Python::attach(|py| py.detach(|| memory.look()));
+        let text = told.and_then(|told| serde_json::to_string(&told).ok());
+        if let Some(text) = &text {
+            let body = text.as_bytes();
+            self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Stats, 0, Codec::Json, body));
+        }
+        text.is_some()
     }
 
     /// What is too large for the pool is a failure of its own.

@@ -48,7 +48,8 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
-    link = _core.WorkerLink(*descriptors, resolver, failure.describe, image.launch["payload_bytes_max"])
+    limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
+    link = _core.WorkerLink(*descriptors, resolver, failure.describe, *limits)
     code = 1
     try:
         profile = load_profile(image)

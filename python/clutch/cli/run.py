@@ -148,7 +148,7 @@ class Server:
     def _announce(self, spec: PoolSpec) -> None:
         """Says when a pool is ready. One that can never be ends the run: better now than at the first call."""
         try:
-            self.pools[spec.name].wait_ready(spec.core["shape"]["workers"])
+            self.pools[spec.name].wait_ready(spec.core["workers_min"])
         except ClutchError as error:
             self._not_ready(error)
         else:
@@ -185,8 +185,9 @@ class Server:
 
 def describe(spec: PoolSpec) -> str:
     """`shop.tools, process 8 × 1 × 1, Python 3.11.7`."""
-    shape = spec.core["shape"]
-    size = f"{shape['workers']} × {shape['threads']} × {shape['tasks']}"
+    shape, workers = spec.core["shape"], spec.values["workers"]
+    count = workers.max if workers.min == workers.max else f"{workers.min} to {workers.max}"
+    size = f"{count} × {shape['threads']} × {shape['tasks']}"
     return f"{spec.values['target']}, {shape['profile']} {size}, Python {spec.interpreter.label}"
 
 

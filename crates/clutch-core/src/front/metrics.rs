@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::pool::{Health, Stats};
+use crate::pool::{Health, Stats, WorkerView};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -34,6 +34,14 @@ const COUNTERS: [(&str, &str, Reading); 3] = [
     ("restarts", "Workers that were started in the place of another", |stats| stats.restarts),
 ];
 
+/// What is read of each worker, where it is known.
+type WorkerReading = fn(&WorkerView) -> Option<u64>;
+
+const WORKER_GAUGES: [(&str, &str, WorkerReading); 2] = [
+    ("worker_rss_bytes", "Resident memory of a worker", |worker| worker.rss),
+    ("worker_private_bytes", "Memory of a worker that it shares with nobody", |worker| worker.private),
+];
+
 const WORKER_STATES: [&str; 3] = ["starting", "ready", "draining"];
 
 const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, Health::Draining, Health::Closed];
@@ -55,6 +63,7 @@ pub fn render(pools: &[Stats]) -> String {
         }
     }
     render_workers(&mut registry, pools);
+    render_memory(&mut registry, pools);
     render_states(&mut registry, pools);
     let mut text = String::new();
     // Writing to a string fails only where a metric's own encoding does; what is there is worth sending.
@@ -71,6 +80,22 @@ fn render_workers(registry: &mut Registry, pools: &[Stats]) {
         }
         for (state, count) in counts {
             set(&family, with(stats, "state", state), count);
+        }
+    }
+}
+
+fn render_memory(registry: &mut Registry, pools: &[Stats]) {
+    for (name, help, reading) in WORKER_GAUGES {
+        let family = gauges(registry, name, help);
+        for stats in pools {
+            for worker in &stats.workers {
+                if let Some(bytes) = reading(worker) {
+                    // A worker and its replacement have the same number for a while.
+                    let mut labels = with(stats, "nr", &worker.nr.to_string());
+                    labels.push(("pid", worker.pid.to_string()));
+                    set(&family, labels, bytes);
+                }
+            }
         }
     }
 }

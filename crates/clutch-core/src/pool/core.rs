@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::peer::{self, Link, Peer};
 use super::state::{Action, Event, Machine, Verdict, WorkerKey};
 use super::stop::{self, Expiring};
-use super::{Notice, Pool};
+use super::{Memory, Notice, Pool};
 use crate::link::word;
 use crate::sys::Poller;
 use crate::telemetry;
@@ -40,6 +40,8 @@ pub(super) struct Core {
     pub(super) failing: Option<Arc<Failure>>,
     /// Of the worker that died last: what its begun work is answered with.
     pub(super) lost: Option<Arc<Failure>>,
+    /// Private memory at which a worker gets no more work.
+    pub(super) memory_limit: Option<u64>,
     /// Workers run another Python version: code by value cannot go there.
     pub(super) foreign: Option<String>,
     pub(super) done: u64,
@@ -79,6 +81,7 @@ pub(super) enum Incoming {
     Stacks { id: WorkId, text: String },
     Ready(String),
     StartFailed(String),
+    Memory(Memory),
     Other,
 }
 
@@ -103,6 +106,7 @@ impl Incoming {
             Kind::Stacks => Incoming::Stacks { id: frame.head.id, text: text() },
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
+            Kind::Stats => serde_json::from_slice(frame.payload).map_or(Incoming::Other, Incoming::Memory),
             _ => Incoming::Other,
         })
     }
@@ -118,8 +122,31 @@ impl Core {
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
+            Incoming::Memory(memory) => self.weigh(key, memory, effects),
             Incoming::Other => {}
         }
+    }
+
+    fn weigh(&mut self, key: WorkerKey, memory: Memory, effects: &mut Effects) {
+        let full = self.memory_limit.zip(memory.private).is_some_and(|(limit, private)| private >= limit);
+        if let Some(peer) = self.peers.get_mut(&key) {
+            peer.barred |= full;
+        }
+        effects.notices.push(Notice::Memory(vec![(key, memory)]));
+    }
+
+    /// A worker that has just said that its memory is at the limit gets nothing more, before anybody else decides.
+    pub(super) fn bar_full(&mut self, worker: WorkerKey, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) {
+        if self.peers.get(&worker).is_some_and(|peer| peer.barred) {
+            self.hold(worker, now, actions);
+        }
+    }
+
+    /// Tells the machine whether a worker may have work.
+    pub(super) fn hold(&mut self, worker: WorkerKey, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) {
+        let held = self.peers.get(&worker).is_some_and(Peer::is_held);
+        let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
+        self.machine.on(event, now, actions);
     }
 
     fn finish(

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::peer::{Link, Peer};
-use super::state::{Event, WorkerKey};
+use super::state::{Demand, Event, WorkerKey};
 use super::status::Status;
 use super::{Notice, Pool};
 use crate::link::{Filled, Flushed};
@@ -48,8 +48,36 @@ impl Pool {
         }
     }
 
-    /// Runs the machine's clock. Returns when it wants to run again.
-    pub fn tick(&self, sleep_until: Option<Instant>) -> Option<Instant> {
+    /// The driver wants to look when work waits for so long.
+    pub fn watch_waiting(&self, delay: Option<Duration>) {
+        let us = delay.map_or(u64::MAX, |delay| delay.as_micros() as u64);
+        self.watch_us.store(us, Ordering::Release);
+    }
+
+    pub(super) fn watch_delay(&self) -> Option<Duration> {
+        Some(self.watch_us.load(Ordering::Acquire)).filter(|us| *us < u64::MAX).map(Duration::from_micros)
+    }
+
+    /// What the pool has to do.
+    pub fn demand(&self) -> Demand {
+        self.core.lock().machine.demand()
+    }
+
+    /// The workers, those with the least to do first.
+    pub fn by_load(&self) -> Vec<WorkerKey> {
+        let core = self.core.lock();
+        let mut workers: Vec<WorkerKey> = core.peers.keys().copied().collect();
+        workers.sort_by_key(|worker| core.machine.worker(*worker).map(|(sent, _)| sent));
+        workers
+    }
+
+    /// Runs the machine's clock. Returns when it wants to run again. `look_at` says, of when the oldest work that waits was
+    /// submitted (where [`Pool::watch_waiting`] asks for it), when the driver wants to look.
+    pub fn tick(
+        &self,
+        sleep_until: Option<Instant>,
+        look_at: impl FnOnce(Option<Instant>) -> Option<Instant>,
+    ) -> Option<Instant> {
         self.driver_wakes_us.store(0, Ordering::Release);
         let starved = self.transact_with(|core, now, actions, effects| {
             core.machine.tick(now, actions);
@@ -60,7 +88,9 @@ impl Pool {
         // Under the lock: a submission is either seen here, or sees when this wakes.
         let mut core = self.core.lock();
         let next = core.machine.next_deadline();
-        let wakes = [next, core.next_expiring(), look_again, sleep_until].into_iter().flatten().min();
+        let waits_since = self.watch_delay().and_then(|_| core.machine.waits_since());
+        let wakes = [next, core.next_expiring(), look_again, sleep_until, look_at(waits_since)];
+        let wakes = wakes.into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);
         wakes
@@ -92,9 +122,16 @@ impl Pool {
         self.transact(|core, now, actions| {
             let Some(peer) = core.peers.get_mut(&worker) else { return };
             peer.stopped = held;
-            let held = held || peer.starved;
-            let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
-            core.machine.on(event, now, actions);
+            core.hold(worker, now, actions);
+        });
+    }
+
+    /// A worker whose memory is at the limit gets no more work; or gets some again, when nobody can take its place.
+    pub fn worker_barred(&self, worker: WorkerKey, barred: bool) {
+        self.transact(|core, now, actions| {
+            let Some(peer) = core.peers.get_mut(&worker) else { return };
+            peer.barred = barred;
+            core.hold(worker, now, actions);
         });
     }
 

@@ -30,7 +30,7 @@ pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Incoming, Told};
 pub use self::peer::Link;
 use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
-pub use self::status::{Health, Stats, Status, WorkerView};
+pub use self::status::{Health, Memory, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::forked;
 use crate::link::{Filled, Inbox, word};
@@ -60,6 +60,8 @@ pub enum Notice {
     StartFailed(WorkerKey, String),
     /// Its socket is full: tell when there is room.
     WantWrite(WorkerKey),
+    /// What workers' memory is.
+    Memory(Vec<(WorkerKey, Memory)>),
     /// Closed, and nothing is left.
     Empty,
     /// Stop: wait for running work for so long.
@@ -80,6 +82,8 @@ pub struct Pool {
     epoch: Instant,
     /// When the driver wakes up by itself, in microseconds since `epoch`.
     driver_wakes_us: AtomicU64,
+    /// The driver wants to know of work that waits for so long; `u64::MAX`: it does not.
+    watch_us: AtomicU64,
     /// Of this process when the pool was made: see forked.rs.
     forks: usize,
 }
@@ -98,6 +102,7 @@ impl Pool {
             names: HashMap::new(),
             failing: None,
             lost: None,
+            memory_limit: config.recycle_memory_bytes,
             foreign: None,
             done: 0,
             failed: 0,
@@ -108,7 +113,7 @@ impl Pool {
             health: Health::Starting,
             reason: None,
             ready: 0,
-            target: config.shape.workers as usize,
+            target: config.workers_min as usize,
             workers: Vec::new(),
             zygote_pid: None,
             generation: 0,
@@ -131,6 +136,7 @@ impl Pool {
             questions: Questions::default(),
             epoch: Instant::now(),
             driver_wakes_us: AtomicU64::new(0),
+            watch_us: AtomicU64::new(u64::MAX),
             forks: forked::forks(),
         }))
     }
@@ -377,14 +383,17 @@ impl Pool {
     ) -> R {
         let mut effects = Effects::default();
         let now = Instant::now();
-        let result = {
+        let (result, waits) = {
             let mut core = self.core.lock();
             let mut actions = std::mem::take(&mut core.spare);
             let result = event(&mut core, now, &mut actions, &mut effects);
             core.run(self, now, &mut actions, &mut effects);
             core.spare = actions;
-            result
+            (result, core.machine.has_waiting())
         };
+        if waits {
+            self.wake_for(self.watch_delay().map(|delay| now + delay));
+        }
         self.carry_out(effects);
         result
     }
@@ -433,10 +442,11 @@ impl Pool {
         if incoming.is_empty() {
             return Ok(());
         }
-        self.transact_with(|core, now, _, effects| {
+        self.transact_with(|core, now, actions, effects| {
             for one in incoming {
                 core.take_in(link.key, one, now, effects);
             }
+            core.bar_full(link.key, now, actions);
             if core.machine.drained(link.key) {
                 effects.notices.push(Notice::Drained(link.key));
             }

@@ -70,6 +70,8 @@ pub(super) struct Peer {
     pub(super) writable_wanted: bool,
     /// Its process is stopped by a signal.
     pub(super) stopped: bool,
+    /// Its memory is at the limit.
+    pub(super) barred: bool,
     defined: Vec<bool>,
     announced: Announced,
     free: Vec<u32>,
@@ -90,6 +92,7 @@ impl Peer {
             leased: false,
             writable_wanted: false,
             stopped: false,
+            barred: false,
             defined: Vec::new(),
             announced: Announced::default(),
             free,
@@ -202,7 +205,12 @@ impl Peer {
         }
         self.collect_words();
         self.starved = self.free.is_empty();
-        !self.starved && !self.stopped
+        !self.is_held()
+    }
+
+    /// Whether anything keeps it from getting work.
+    pub(super) fn is_held(&self) -> bool {
+        self.starved || self.stopped || self.barred
     }
 }
 

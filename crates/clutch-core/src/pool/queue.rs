@@ -87,6 +87,17 @@ impl Queue {
         None
     }
 
+    /// The first live id of each priority.
+    pub fn fronts(&mut self, is_live: impl Fn(WorkId) -> bool) -> impl Iterator<Item = WorkId> + '_ {
+        for lane in &mut self.lanes {
+            while lane.front().is_some_and(|id| !is_live(*id)) {
+                lane.pop_front();
+                self.entries -= 1;
+            }
+        }
+        self.lanes.iter().filter_map(|lane| lane.front().copied())
+    }
+
     /// Notes that one live id has left; it must not be live any more by now.
     pub fn removed(&mut self, is_live: impl Fn(WorkId) -> bool) {
         self.live -= 1;

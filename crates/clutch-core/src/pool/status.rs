@@ -1,6 +1,6 @@
 //! What anybody may know of a pool and its workers.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::state::WorkerKey;
 
@@ -13,6 +13,17 @@ pub struct WorkerView {
     pub state: &'static str,
     pub calls: u64,
     pub sent: usize,
+    /// Bytes when it was last looked at; none: nothing asks for it.
+    pub rss: Option<u64>,
+    pub private: Option<u64>,
+}
+
+/// Memory of one worker's process, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Memory {
+    pub rss: u64,
+    /// None: less than anybody asks for.
+    pub private: Option<u64>,
 }
 
 /// State of the whole pool.

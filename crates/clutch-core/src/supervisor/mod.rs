@@ -3,8 +3,10 @@
 //! One thread for each pool, the driver. It also reads the links that no caller reads. It never sleeps but in the poller,
 //! and lives as long as the pool (the zygote's parent-death signal counts on that).
 
+pub mod memory;
 pub mod output;
 pub mod recycle;
+pub mod scale;
 pub mod state;
 pub mod zygote;
 
@@ -13,9 +15,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::output::Output;
+use self::scale::{Rules, Sample, Scaling};
 use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord, fate_text};
 use self::zygote::{CONTROL, Ended, Said, Zygote};
 use crate::link::Board;
@@ -38,6 +41,7 @@ pub struct Driver {
     pool: Arc<Pool>,
     identity: Identity,
     machine: Supervisor,
+    scaling: Scaling,
     zygote: Option<Zygote>,
     outputs: HashMap<WorkerKey, Output>,
     tool_slots: usize,
@@ -49,13 +53,32 @@ pub struct Driver {
 
 /// Starts the driver of a pool on a thread of its own.
 pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
-    let machine = Supervisor::new(pool.config.clone());
+    let config = &pool.config;
+    // For a budget, the private memory of every worker is wanted.
+    let floor = if config.memory_max_bytes.is_some() { Some(0) } else { recycle::memory_floor(config) };
+    if let Some(floor) = floor {
+        memory::start(pool.clone(), floor)?;
+    }
+    let machine = Supervisor::new(config.clone());
+    let rules = Rules::of(config);
+    pool.watch_waiting((machine.min < machine.max).then_some(rules.delay));
+    let scaling = Scaling::new(rules);
     let tool_slots = pool.config.shape.slots() as usize;
     let name = format!("clutch-{}", pool.config.name);
     let outputs = HashMap::new();
     let image = serde_json::Value::Null;
-    let driver =
-        Driver { pool, identity, machine, zygote: None, outputs, tool_slots, image, was_failing: false, untold: None };
+    let driver = Driver {
+        pool,
+        identity,
+        machine,
+        scaling,
+        zygote: None,
+        outputs,
+        tool_slots,
+        image,
+        was_failing: false,
+        untold: None,
+    };
     std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
     Ok(())
 }
@@ -66,7 +89,11 @@ impl Driver {
         let mut tokens = Vec::new();
         self.tell(Event::Tick);
         while !self.machine.is_closed() && !self.pool.is_forked() {
-            let wake = self.pool.tick(self.machine.next_wake());
+            let mut look_at = None;
+            let wake = self.pool.tick(self.machine.next_wake(), |waits_since| {
+                look_at = self.scaling.next_look(self.machine.bounds(), waits_since);
+                look_at
+            });
             if self.pool.poller.wait(&mut tokens, wake).is_err() {
                 return;
             }
@@ -80,6 +107,38 @@ impl Driver {
             if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
                 self.tell(Event::Tick);
             }
+            if look_at.is_some_and(|at| at <= Instant::now()) {
+                self.scale();
+            }
+        }
+    }
+
+    /// Looks whether another number of workers would be better.
+    fn scale(&mut self) {
+        let now = Instant::now();
+        let sample = self.sample(now);
+        let Some(decision) = self.scaling.decide(&sample, now).filter(|_| !self.machine.is_stopping()) else { return };
+        let (from, to, reason) = (self.machine.target, decision.target, decision.reason);
+        self.tell(Event::Resize { target: to, idlest: self.pool.by_load() });
+        self.emit(|pool| telemetry::Event::PoolScaled { pool, from, to, reason });
+    }
+
+    fn sample(&self, now: Instant) -> Sample {
+        let (machine, demand) = (&self.machine, self.pool.demand());
+        Sample {
+            bounds: machine.bounds(),
+            serving: machine.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+            ready: machine.ready(),
+            starting: machine.starting(),
+            processes: machine.workers.len(),
+            slots: self.tool_slots,
+            busy: demand.busy,
+            busy_least: demand.busy_least,
+            waiting: demand.waiting,
+            waited: demand.waits_since.map(|since| now.saturating_duration_since(since)),
+            finished: demand.finished,
+            run_ns: demand.run_ns,
+            private: machine.private(),
         }
     }
 
@@ -91,6 +150,7 @@ impl Driver {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
                 Notice::Stuck { worker, .. } => self.tell(Event::Overdue { worker }),
+                Notice::Memory(figures) => self.tell(Event::Memory(figures)),
                 Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
                 Notice::Ready(worker, json) => self.greet_worker(worker, &json),
                 Notice::StartFailed(worker, json) => {
@@ -117,7 +177,7 @@ impl Driver {
             Said::Hello(hello) => self.greet(hello),
             Said::Up(up) => {
                 if let Some(shape) = up.shape {
-                    self.machine.target = shape.workers as usize;
+                    self.machine.reshape(shape.workers as usize);
                     self.tool_slots = shape.slots() as usize;
                 }
                 let mut image = up.rest;
@@ -226,11 +286,13 @@ impl Driver {
                 });
             }
             Action::Hold { worker, held } => self.hold(worker, held),
+            Action::Bar { worker, barred } => self.pool.worker_barred(worker, barred),
             Action::Drain { worker, reason } => {
                 let reason = reason.to_owned();
                 self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDraining { pool, nr, pid, reason });
                 self.pool.worker_draining(worker);
             }
+            Action::Short { worker } => self.short(worker),
             Action::End { worker } => self.pool.send_drain(worker),
             Action::Kill { worker } => self.kill(worker),
             Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
@@ -280,8 +342,8 @@ impl Driver {
             reason: format!(
                 "cannot start a worker of pool '{}': {error}; a pool of {} workers needs about {} descriptors (ulimit -n)",
                 self.pool.config.name,
-                self.machine.target,
-                self.machine.target * 8 + 64
+                self.machine.max,
+                self.machine.max * 8 + 64
             ),
         };
         let Some(zygote) = self.zygote.as_ref() else { return Ok(()) };
@@ -295,6 +357,12 @@ impl Driver {
         self.pool.attach(Link::new(worker, ours, board, alarm));
         zygote.fork(worker, nr, vec![theirs, board_fd, their_alarm, out, err]);
         Ok(())
+    }
+
+    fn short(&self, worker: WorkerKey) {
+        let most = self.pool.config.memory_max_bytes.unwrap_or(u64::MAX);
+        let reason = format!("memory_max ({most} bytes) has no room for a worker and its replacement at the same time");
+        self.about(worker, |pool, nr, _, _| telemetry::Event::PoolShort { pool, nr, reason });
     }
 
     fn hold(&mut self, worker: WorkerKey, held: bool) {
@@ -409,7 +477,8 @@ impl Driver {
 fn view(worker: &Worker) -> WorkerView {
     let state = if worker.state == State::Killed { "draining" } else { worker.state.as_str() };
     let pid = worker.pid.unwrap_or(0);
-    WorkerView { nr: worker.nr, pid, generation: worker.generation, state, calls: 0, sent: 0 }
+    let (rss, private) = worker.memory.map_or((None, None), |memory| (Some(memory.rss), memory.private));
+    WorkerView { nr: worker.nr, pid, generation: worker.generation, state, calls: 0, sent: 0, rss, private }
 }
 
 /// What a worker that could not start says.

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::recycle::Recycling;
+use super::scale::{self, Bounds};
 use crate::config::PoolConfig;
+use crate::pool::Memory;
 use crate::pool::state::WorkerKey;
 use crate::sys::Fate;
 
@@ -49,6 +51,13 @@ pub struct Worker {
     recycling: Recycling,
     /// To be drained as soon as its replacement is ready.
     retiring: bool,
+    /// Goes before its replacement is started: there is no memory for both.
+    leaves_first: bool,
+    /// Why it is to be replaced: "age", "calls", "memory".
+    policy: &'static str,
+    pub memory: Option<Memory>,
+    /// Gets no more work: its memory is at the limit.
+    barred: bool,
     replaces: Option<WorkerKey>,
     stopped_since: Option<Instant>,
     link_ended: Option<Instant>,
@@ -57,9 +66,13 @@ pub struct Worker {
 }
 
 impl Worker {
+    fn private(&self) -> Option<u64> {
+        self.memory.and_then(|memory| memory.private)
+    }
+
     /// Whether it counts towards the pool's size.
     pub fn is_live(&self) -> bool {
-        matches!(self.state, State::Starting | State::Ready) && !self.retiring
+        self.leaves_first || (matches!(self.state, State::Starting | State::Ready) && !self.retiring)
     }
 }
 
@@ -115,6 +128,13 @@ pub enum Event {
     Overdue {
         worker: WorkerKey,
     },
+    /// What was found when they were looked at.
+    Memory(Vec<(WorkerKey, Memory)>),
+    /// There should be so many; those too many leave, the first of `idlest` first.
+    Resize {
+        target: usize,
+        idlest: Vec<WorkerKey>,
+    },
     Stop {
         grace: Duration,
     },
@@ -142,10 +162,19 @@ pub enum Action {
         worker: WorkerKey,
         held: bool,
     },
+    /// Its memory is at the limit: it gets no work, or gets some again when nobody can take its place.
+    Bar {
+        worker: WorkerKey,
+        barred: bool,
+    },
     /// Gets no more work.
     Drain {
         worker: WorkerKey,
         reason: &'static str,
+    },
+    /// It leaves first, its replacement comes when it is gone: for so long the pool is short of one.
+    Short {
+        worker: WorkerKey,
     },
     /// Has nothing left: told to end.
     End {
@@ -182,6 +211,8 @@ pub struct WorkerRecord {
 #[derive(Debug)]
 pub struct Supervisor {
     config: PoolConfig,
+    pub min: usize,
+    pub max: usize,
     pub target: usize,
     pub generation: u32,
     zygote: Zygote,
@@ -198,12 +229,16 @@ pub struct Supervisor {
     closed: bool,
     pub restarts: u64,
     draws: u64,
+    /// Since when there is a worker that is ready.
+    pub serving_since: Option<Instant>,
 }
 
 impl Supervisor {
     pub fn new(config: PoolConfig) -> Supervisor {
         Supervisor {
-            target: config.shape.workers as usize,
+            min: config.workers_min as usize,
+            max: config.shape.workers as usize,
+            target: config.workers_min as usize,
             config,
             generation: 0,
             zygote: Zygote::Absent,
@@ -218,6 +253,7 @@ impl Supervisor {
             closed: false,
             restarts: 0,
             draws: 0,
+            serving_since: None,
         }
     }
 
@@ -236,6 +272,27 @@ impl Supervisor {
 
     pub fn ready(&self) -> usize {
         self.workers.values().filter(|worker| worker.state == State::Ready).count()
+    }
+
+    pub fn starting(&self) -> usize {
+        self.workers.values().filter(|worker| worker.state == State::Starting).count()
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        Bounds { min: self.min, max: self.max, target: self.target }
+    }
+
+    /// Private memory of those that live, where it is known.
+    pub fn private(&self) -> Vec<u64> {
+        self.workers.values().filter_map(Worker::private).collect()
+    }
+
+    /// The policy on the GIL makes more workers of the pool's threads.
+    pub fn reshape(&mut self, workers: usize) {
+        if workers != self.max {
+            self.min = (self.min * workers / self.max.max(1)).clamp(1, workers);
+            (self.max, self.target) = (workers, self.min);
+        }
     }
 
     pub fn zygote_is_up(&self) -> bool {
@@ -257,15 +314,27 @@ impl Supervisor {
             Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
             Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
             Event::LinkEnded { worker } => self.link_ended(worker, now, out),
-            Event::Worn { worker } => self.retire(worker),
+            Event::Worn { worker } => self.retire(worker, "calls", out),
             Event::Drained { worker } => self.drained(worker, now, out),
             Event::Overdue { worker } => self.kill(worker, "its work was past its deadline", now, out),
+            Event::Memory(figures) => self.weigh(figures, out),
+            Event::Resize { target, idlest } => self.resize(target, &idlest, out),
             Event::Stop { grace } => self.stop(grace, now),
             Event::Empty => self.stop(self.config.grace(), now),
             Event::Tick => {}
         }
         self.keep_time(now, out);
-        if self.stopping.is_some() { self.keep_stopping(now, out) } else { self.keep_target(now, out) }
+        self.let_barred_serve(out);
+        if self.stopping.is_some() {
+            self.keep_stopping(now, out)
+        } else {
+            self.keep_target(now, out)
+        }
+        self.note_serving(now);
+    }
+
+    fn note_serving(&mut self, now: Instant) {
+        self.serving_since = if self.ready() > 0 { self.serving_since.or(Some(now)) } else { None };
     }
 
     /// When [`Event::Tick`] has something to do.
@@ -275,11 +344,12 @@ impl Supervisor {
             Zygote::Loading { since } => Some(since + limit),
             _ => None,
         };
+        let turn_is_free = self.turn_is_free();
         let workers = self.workers.values().flat_map(|worker| {
             let start = (worker.state == State::Starting).then(|| worker.since + limit);
             let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
             let ended = worker.link_ended.map(|since| since + STATUS_WAIT);
-            let age = if worker.state == State::Ready && !worker.retiring { worker.recycling.at } else { None };
+            let age = worker.recycling.at.filter(|_| turn_is_free && worker.state == State::Ready);
             [start, stopped, ended, age]
         });
         workers.chain([loading, self.retry_at, self.stopping.filter(|_| !self.closed)]).flatten().min()
@@ -343,7 +413,8 @@ impl Supervisor {
         (self.failures, self.retry_at, self.failing) = (0, None, None);
         out.push(Action::Admit { worker: key, calls });
         if let Some(old) = replaced {
-            self.drain(old, "recycled", out);
+            let reason = self.workers.get(&old).map_or("", |old| old.policy);
+            self.drain(old, reason, out);
         }
     }
 
@@ -424,9 +495,71 @@ impl Supervisor {
         }
     }
 
-    fn retire(&mut self, key: WorkerKey) {
-        if let Some(worker) = self.workers.get_mut(&key) {
+    /// To be drained when its replacement is ready; at once, when memory has no room for both.
+    fn retire(&mut self, key: WorkerKey, policy: &'static str, out: &mut Vec<Action>) {
+        let room = self.has_room();
+        let Some(worker) = self.workers.get_mut(&key).filter(|worker| !worker.retiring) else { return };
+        (worker.retiring, worker.policy) = (true, policy);
+        if !room && worker.state == State::Ready {
+            worker.leaves_first = true;
+            out.push(Action::Short { worker: key });
+            self.drain(key, policy, out);
+        }
+    }
+
+    /// Whether there may be one more worker for a while.
+    fn has_room(&self) -> bool {
+        let memory_max = self.config.memory_max_bytes;
+        memory_max.is_none_or(|most| scale::room(most, &self.private(), self.workers.len()) > 0)
+    }
+
+    fn resize(&mut self, target: usize, idlest: &[WorkerKey], out: &mut Vec<Action>) {
+        self.target = target;
+        for key in idlest {
+            self.shed(*key, out);
+        }
+    }
+
+    /// One that is ready leaves without a replacement, when there are too many.
+    fn shed(&mut self, key: WorkerKey, out: &mut Vec<Action>) {
+        if self.live() <= self.target {
+            return;
+        }
+        if let Some(worker) =
+            self.workers.get_mut(&key).filter(|worker| worker.state == State::Ready && worker.is_live())
+        {
             worker.retiring = true;
+            self.drain(key, "scaled down", out);
+        }
+    }
+
+    fn live(&self) -> usize {
+        self.workers.values().filter(|worker| worker.is_live()).count()
+    }
+
+    /// A worker whose memory is at the limit is out at once, whoever else is. The limit is a promise, like calls.
+    fn weigh(&mut self, figures: Vec<(WorkerKey, Memory)>, out: &mut Vec<Action>) {
+        let limit = self.config.recycle_memory_bytes;
+        for (key, memory) in figures {
+            let Some(worker) = self.workers.get_mut(&key) else { continue };
+            worker.memory = Some(memory);
+            let full = limit.zip(memory.private).is_some_and(|(limit, private)| private >= limit);
+            if full && worker.state == State::Ready {
+                worker.barred = true;
+                out.push(Action::Bar { worker: key, barred: true });
+                self.retire(key, "memory", out);
+            }
+        }
+    }
+
+    /// While no replacement can be had, the old ones stay and serve.
+    fn let_barred_serve(&mut self, out: &mut Vec<Action>) {
+        if self.failures == 0 {
+            return;
+        }
+        for (key, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.barred) {
+            worker.barred = false;
+            out.push(Action::Bar { worker: *key, barred: false });
         }
     }
 
@@ -435,7 +568,7 @@ impl Supervisor {
         worker.retiring = true;
         match worker.state {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
-            State::Ready => self.drain(key, "recycled", out),
+            State::Ready => self.drain(key, "calls", out),
             State::Draining => {
                 worker.since = now;
                 out.push(Action::End { worker: key });
@@ -489,20 +622,27 @@ impl Supervisor {
         }
     }
 
-    /// At most one worker leaves for its age at a time.
-    fn keep_ages(&mut self, now: Instant) {
-        if self.workers.values().any(|worker| worker.retiring) {
+    /// Whether nobody is being replaced.
+    fn turn_is_free(&self) -> bool {
+        !self.workers.values().any(|worker| worker.retiring)
+    }
+
+    /// At most one worker leaves for its age or its memory at a time.
+    fn keep_recycling(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if !self.turn_is_free() {
             return;
         }
-        let aged = self.workers.iter().find(|(_, worker)| worker.state == State::Ready && worker.recycling.due(now));
-        if let Some(key) = aged.map(|(key, _)| *key) {
-            self.retire(key);
+        let mut ready = self.workers.iter().filter(|(_, worker)| worker.state == State::Ready);
+        let due = ready.find_map(|(key, worker)| Some((*key, worker.recycling.due(now, worker.private())?)));
+        if let Some((key, policy)) = due {
+            self.retire(key, policy, out);
         }
     }
 
     /// Starts what is missing.
     fn keep_target(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.keep_ages(now);
+        self.keep_recycling(now, out);
+        self.shed_surplus(out);
         if self.retry_at.is_some_and(|at| at > now) {
             return;
         }
@@ -522,18 +662,39 @@ impl Supervisor {
         }
     }
 
-    fn fork_missing(&mut self, now: Instant, out: &mut Vec<Action>) {
-        loop {
-            let live: Vec<&Worker> = self.workers.values().filter(|worker| worker.is_live()).collect();
-            if live.len() >= self.target {
-                return;
+    /// What became ready beyond the target leaves again, the youngest first.
+    fn shed_surplus(&mut self, out: &mut Vec<Action>) {
+        if self.live() > self.target {
+            for key in self.workers.keys().rev().copied().collect::<Vec<_>>() {
+                self.shed(key, out);
             }
-            let used: Vec<u32> = live.iter().map(|worker| worker.nr).collect();
-            let nr = (0..).find(|nr| !used.contains(nr)).unwrap_or(0);
-            let replaces = self.workers.iter().find(|(_, worker)| worker.retiring && worker.nr == nr);
-            let replaces = replaces.filter(|(_, worker)| worker.state == State::Ready).map(|(key, _)| *key);
+        }
+    }
+
+    fn fork_missing(&mut self, now: Instant, out: &mut Vec<Action>) {
+        while self.live() < self.target {
+            let (nr, replaces) = match self.unreplaced() {
+                Some(old) => (self.workers[&old].nr, Some(old)),
+                None => (self.free_nr(), None),
+            };
             self.fork(nr, replaces, now, out);
         }
+        // Where there are enough without them, nobody takes their place.
+        while let Some(old) = self.unreplaced() {
+            self.drain(old, self.workers[&old].policy, out);
+        }
+    }
+
+    /// One that retires and whose replacement is not on its way.
+    fn unreplaced(&self) -> Option<WorkerKey> {
+        let is_replaced = |key| self.workers.values().any(|worker| worker.replaces == Some(key));
+        let mut retiring = self.workers.iter().filter(|(_, old)| old.retiring && old.state == State::Ready);
+        retiring.find(|(key, _)| !is_replaced(**key)).map(|(key, _)| *key)
+    }
+
+    fn free_nr(&self) -> u32 {
+        let used = |nr| self.workers.values().any(|worker| worker.is_live() && worker.nr == nr);
+        (0..).find(|nr| !used(*nr)).unwrap_or(0)
     }
 
     fn fork(&mut self, nr: u32, replaces: Option<WorkerKey>, now: Instant, out: &mut Vec<Action>) {
@@ -550,6 +711,10 @@ impl Supervisor {
             since: now,
             recycling: Recycling::draw(&self.config, now, draw),
             retiring: false,
+            leaves_first: false,
+            policy: "",
+            memory: None,
+            barred: false,
             replaces,
             stopped_since: None,
             link_ended: None,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::output::Output;
+use super::recycle;
 use crate::config::PoolConfig;
 use crate::forked;
 use crate::link::{Filled, Inbox, Outbox};
@@ -236,6 +237,7 @@ fn launch(config: &PoolConfig, generation: u32) -> serde_json::Value {
         "descriptors": sys::descriptor_limit_before(),
         "shape": config.shape,
         "payload_bytes_max": config.payload_bytes_max,
+        "memory_floor": recycle::memory_floor(config),
         "launch": config.launch,
     })
 }

@@ -14,24 +14,103 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    ZygoteStarted { pool: String, generation: u32, pid: i32 },
-    ZygoteReady { pool: String, generation: u32, warnings: Vec<String> },
-    ZygoteLost { pool: String, generation: u32, reason: String },
-    WorkerStarting { pool: String, nr: u32, generation: u32, pid: i32 },
-    WorkerReady { pool: String, nr: u32, generation: u32, pid: i32 },
-    WorkerDraining { pool: String, nr: u32, pid: i32, reason: String },
-    WorkerStopped { pool: String, nr: u32, pid: i32 },
-    WorkerContinued { pool: String, nr: u32, pid: i32 },
-    WorkerGone { pool: String, nr: u32, pid: i32, cause: String },
-    WorkTakenBack { pool: String, id: u64 },
-    WorkExpired { pool: String, id: u64, at: String },
-    WorkCancelled { pool: String, id: u64 },
-    WorkLost { pool: String, id: u64 },
-    WorkPoisoned { pool: String, id: u64, deaths: u32 },
-    PoolFailing { pool: String, reason: String },
-    PoolRecovered { pool: String },
-    PoolFull { pool: String },
-    PoolClosed { pool: String },
+    ZygoteStarted {
+        pool: String,
+        generation: u32,
+        pid: i32,
+    },
+    ZygoteReady {
+        pool: String,
+        generation: u32,
+        warnings: Vec<String>,
+    },
+    ZygoteLost {
+        pool: String,
+        generation: u32,
+        reason: String,
+    },
+    WorkerStarting {
+        pool: String,
+        nr: u32,
+        generation: u32,
+        pid: i32,
+    },
+    WorkerReady {
+        pool: String,
+        nr: u32,
+        generation: u32,
+        pid: i32,
+    },
+    WorkerDraining {
+        pool: String,
+        nr: u32,
+        pid: i32,
+        reason: String,
+    },
+    WorkerStopped {
+        pool: String,
+        nr: u32,
+        pid: i32,
+    },
+    WorkerContinued {
+        pool: String,
+        nr: u32,
+        pid: i32,
+    },
+    WorkerGone {
+        pool: String,
+        nr: u32,
+        pid: i32,
+        cause: String,
+    },
+    WorkTakenBack {
+        pool: String,
+        id: u64,
+    },
+    WorkExpired {
+        pool: String,
+        id: u64,
+        at: String,
+    },
+    WorkCancelled {
+        pool: String,
+        id: u64,
+    },
+    WorkLost {
+        pool: String,
+        id: u64,
+    },
+    WorkPoisoned {
+        pool: String,
+        id: u64,
+        deaths: u32,
+    },
+    PoolFailing {
+        pool: String,
+        reason: String,
+    },
+    PoolRecovered {
+        pool: String,
+    },
+    PoolFull {
+        pool: String,
+    },
+    /// It should have another number of workers from now on.
+    PoolScaled {
+        pool: String,
+        from: usize,
+        to: usize,
+        reason: String,
+    },
+    /// It has one worker fewer than it should for a while.
+    PoolShort {
+        pool: String,
+        nr: u32,
+        reason: String,
+    },
+    PoolClosed {
+        pool: String,
+    },
 }
 
 /// Events kept for a subscriber that does not read; older ones are dropped.

@@ -84,6 +84,7 @@ impl Worker {
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     pub request: Request,
+    pub submitted: Instant,
     pub answers: u32,
     pub sends: u32,
     /// Workers that died while they ran it.
@@ -140,7 +141,9 @@ impl World {
         let id = self.machine.submit(request, body, self.now, &mut out);
         self.bodies.insert(body, id);
         assert!(
-            self.works.insert(id, Known { request, answers: 0, sends: 0, deaths: 0, suspect: false }).is_none(),
+            self.works
+                .insert(id, Known { request, submitted: self.now, answers: 0, sends: 0, deaths: 0, suspect: false })
+                .is_none(),
             "an id was given twice"
         );
         let admitted = self.admitted_at_once(id, request, &out);
@@ -464,11 +467,26 @@ impl World {
         self.machine.counts().queued
     }
 
+    fn oldest_waiting(&self) -> Option<Instant> {
+        let on_links: BTreeSet<WorkId> =
+            self.workers.values().flat_map(|worker| &worker.frames).map(|(id, _)| *id).collect();
+        let open = self.works.iter().filter(|(id, known)| known.answers == 0 && !on_links.contains(id));
+        open.map(|(_, known)| known.submitted).min()
+    }
+
+    fn busy(&self) -> usize {
+        let counted = self.workers.values().filter(|worker| !worker.draining);
+        counted.map(|worker| worker.frames.len().min(worker.slots)).sum()
+    }
+
     fn free_slots(&self) -> usize {
         self.workers.values().map(Worker::free).sum()
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        let waits_since = self.machine.waits_since();
+        assert_eq!(waits_since, self.oldest_waiting(), "the oldest that waits is another");
+        assert_eq!(self.machine.demand().busy, self.busy(), "slots that run something");
         let counts = self.machine.counts();
         let free = self.free_slots();
         let suspects = self.works.values().filter(|known| known.answers == 0 && known.suspect).count();

@@ -41,6 +41,11 @@ pub fn config(name: &str) -> PoolConfig {
         overflow: Overflow::Reject,
         recycle_calls: None,
         recycle_age_ms: None,
+        recycle_memory_bytes: None,
+        workers_min: 1,
+        scale_delay_ms: 100,
+        scale_idle_ms: 30_000,
+        memory_max_bytes: None,
         recycle_jitter: 0.0,
         grace_ms: 1000,
         deaths_max: 3,
@@ -158,7 +163,7 @@ impl Drop for Stage {
 fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
     let mut tokens = Vec::new();
     while !stop.load(Ordering::Acquire) {
-        let wake = pool.tick(None);
+        let wake = pool.tick(None, |_| None);
         pool.poller.wait(&mut tokens, wake).expect("epoll");
         for token in tokens.drain(..) {
             match token {
@@ -173,7 +178,7 @@ fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
 fn heed(pool: &Pool, notice: Notice) {
     match notice {
         Notice::WantWrite(worker) => pool.want_write(worker, true),
-        Notice::LinkEnded(worker, _) => pool.worker_gone(worker, lost()),
+        Notice::LinkEnded(worker, _) => pool.worker_gone(worker, lost(), false),
         _ => {}
     }
 }

@@ -57,6 +57,11 @@ impl Load {
         !matches!(self.alone, Alone::Running(_)) && self.is_open()
     }
 
+    /// Slots that run something, of a worker that counts.
+    pub(super) fn busy(&self) -> usize {
+        if self.accepting && !self.draining { self.sent.len().min(self.slots) } else { 0 }
+    }
+
     pub(super) fn ahead(&self) -> usize {
         self.sent.len().saturating_sub(self.slots)
     }

@@ -66,6 +66,8 @@ struct Item<T> {
     id: WorkId,
     request: Request,
     place: Place,
+    /// When it was submitted.
+    since: Instant,
     /// Known to have started: the attempt to take it back failed.
     begun: bool,
     /// Told to stop, and by when it should have.
@@ -197,11 +199,19 @@ pub struct Machine<T> {
     /// All of one priority: whoever came first leaves first.
     lobby: Queue,
     suspects: VecDeque<WorkId>,
+    /// Some worker is kept free for a suspect.
+    reserved: bool,
     deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
     workers: BTreeMap<WorkerKey, Load>,
     free_slots: usize,
     ahead: usize,
+    busy: usize,
+    /// The fewest slots that were busy since somebody asked.
+    busy_least: usize,
+    /// By function, what is expected.
     run_ns: Vec<u64>,
+    finished: u64,
+    finished_ns: u64,
     closed: bool,
     failing: bool,
     /// [`Action::Empty`] was given, once: after it nothing follows any more.
@@ -218,6 +228,21 @@ pub struct Counts {
     pub slots: usize,
 }
 
+/// What the pool has to do: by it the number of workers is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// In the queue and in the lobby.
+    pub waiting: usize,
+    /// When the oldest of them was submitted.
+    pub waits_since: Option<Instant>,
+    /// Slots that run something; and the fewest that did since this was asked last.
+    pub busy: usize,
+    pub busy_least: usize,
+    /// Work that workers have answered so far, and how long that ran.
+    pub finished: u64,
+    pub run_ns: u64,
+}
+
 impl<T> Machine<T> {
     pub fn new(limits: Limits) -> Machine<T> {
         Machine {
@@ -227,11 +252,16 @@ impl<T> Machine<T> {
             queue: Queue::default(),
             lobby: Queue::default(),
             suspects: VecDeque::new(),
+            reserved: false,
             deadlines: BinaryHeap::new(),
             workers: BTreeMap::new(),
             free_slots: 0,
             ahead: 0,
+            busy: 0,
+            busy_least: 0,
             run_ns: Vec::new(),
+            finished: 0,
+            finished_ns: 0,
             closed: false,
             failing: false,
             told_empty: false,
@@ -259,6 +289,33 @@ impl<T> Machine<T> {
             sent: self.workers.values().map(|load| load.sent.len()).sum(),
             workers: self.workers.values().filter(|load| load.accepting).count(),
             slots: self.workers.values().filter(|load| load.takes()).map(|load| load.slots).sum(),
+        }
+    }
+
+    pub fn has_waiting(&self) -> bool {
+        !(self.queue.is_empty() && self.lobby.is_empty() && self.suspects.is_empty())
+    }
+
+    /// When the oldest that waits was submitted.
+    pub fn waits_since(&mut self) -> Option<Instant> {
+        if !self.has_waiting() {
+            return None;
+        }
+        let items = &self.items;
+        let queued = self.queue.fronts(|id| is_queued(items, id));
+        let lobby = self.lobby.fronts(|id| is_at(items, id, Place::Lobby));
+        queued.chain(lobby).chain(self.suspects.iter().copied()).map(|id| items[index(id)].since).min()
+    }
+
+    pub fn demand(&mut self) -> Demand {
+        let busy_least = std::mem::replace(&mut self.busy_least, self.busy);
+        Demand {
+            waiting: self.queue.len() + self.lobby.len(),
+            waits_since: self.waits_since(),
+            busy: self.busy,
+            busy_least,
+            finished: self.finished,
+            run_ns: self.finished_ns,
         }
     }
 
@@ -306,7 +363,7 @@ impl<T> Machine<T> {
 
     /// Takes one submission. The answer, if there is one already, is among the actions.
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
-        let id = self.insert(request, body);
+        let id = self.insert(request, body, now);
         let full = self.limits.queue.is_some_and(|limit| self.free_slots == 0 && self.waiting() >= limit);
         if self.closed {
             self.answer(id, Verdict::Closed, out);
@@ -346,6 +403,8 @@ impl<T> Machine<T> {
         }
         let function = item.request.function;
         self.learn(function, run_ns);
+        self.finished += 1;
+        self.finished_ns = self.finished_ns.saturating_add(run_ns);
         self.unload(worker, id, now);
         self.remove(id)
     }
@@ -382,12 +441,11 @@ impl<T> Machine<T> {
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        let waiting = !(self.queue.is_empty() && self.lobby.is_empty() && self.suspects.is_empty());
-        if !waiting && self.ahead == 0 && !self.closed {
+        if !self.has_waiting() && self.ahead == 0 && !self.closed {
             return;
         }
         self.leave_lobby(out);
-        if !self.suspects.is_empty() {
+        if !self.suspects.is_empty() || self.reserved {
             self.send_suspects(now, out);
         }
         while self.free_slots > 0 {
@@ -623,8 +681,10 @@ impl<T> Machine<T> {
     /// Changes one worker and keeps the counts of free slots true.
     fn change<R>(&mut self, worker: WorkerKey, change: impl FnOnce(&mut Load) -> R) -> Option<R> {
         let load = self.workers.get_mut(&worker)?;
-        let (free, ahead) = (load.free(), load.ahead());
+        let (free, ahead, busy) = (load.free(), load.ahead(), load.busy());
         let result = change(load);
+        self.busy = self.busy + load.busy() - busy;
+        self.busy_least = self.busy_least.min(self.busy);
         self.free_slots = self.free_slots + load.free() - free;
         self.ahead = self.ahead + load.ahead() - ahead;
         Some(result)
@@ -695,7 +755,7 @@ impl<T> Machine<T> {
 
     // ---- items
 
-    fn insert(&mut self, request: Request, body: T) -> WorkId {
+    fn insert(&mut self, request: Request, body: T, since: Instant) -> WorkId {
         self.serial = self.serial.wrapping_add(1);
         let entry = self.items.vacant_entry();
         let id = (u64::from(self.serial) << 32) | entry.key() as u64;
@@ -703,6 +763,7 @@ impl<T> Machine<T> {
             id,
             request,
             place: Place::Queued,
+            since,
             begun: false,
             stopping: None,
             deaths: 0,

@@ -63,13 +63,17 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Lets suspects run, each alone in its worker; when none is idle, one worker is kept free of other work until it is.
+    /// Lets suspects run, each alone in its worker, in half of the workers at most (one at least). When none is idle, one
+    /// worker is kept free of other work until it is.
     pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(id) = self.suspects.front().copied() {
             if self.items[index(id)].request.deadline.is_some_and(|deadline| deadline <= now) {
                 self.suspects.pop_front();
                 self.answer(id, Verdict::Expired(Where::Queue), out);
                 continue;
+            }
+            if self.running_alone() * 2 + 1 > self.workers.len().max(2) {
+                return;
             }
             let Some(worker) = self.idle_worker() else {
                 self.reserve_worker();
@@ -80,6 +84,10 @@ impl<T> Machine<T> {
             self.send(worker, id, now, out);
         }
         self.release_reserved();
+    }
+
+    fn running_alone(&self) -> usize {
+        self.workers.values().filter(|load| matches!(load.alone, Alone::Running(_))).count()
     }
 
     fn idle_worker(&self) -> Option<WorkerKey> {
@@ -93,11 +101,13 @@ impl<T> Machine<T> {
         }
         let candidates = self.workers.iter().filter(|(_, load)| load.may_run_suspect());
         if let Some(worker) = candidates.min_by_key(|(_, load)| load.sent.len()).map(|(worker, _)| *worker) {
+            self.reserved = true;
             self.change(worker, |load| load.alone = Alone::Reserved);
         }
     }
 
     fn release_reserved(&mut self) {
+        self.reserved = false;
         let reserved = self.workers.iter().filter(|(_, load)| load.alone == Alone::Reserved).map(|(worker, _)| *worker);
         for worker in reserved.collect::<Vec<_>>() {
             self.change(worker, |load| load.alone = Alone::No);
