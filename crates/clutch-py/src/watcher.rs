@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clutch_core::link::{Flushed, Outbox};
-use clutch_core::sys;
+use clutch_core::sys::{self, EndSignal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
@@ -82,7 +82,7 @@ fn watch(writer: &Writer, dispatcher: &OwnedFd) {
         }
         let [link, dispatcher, timer] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {
-            sys::kill_group(rustix::process::getpid().as_raw_nonzero().get());
+            sys::end_group(rustix::process::getpid().as_raw_nonzero().get(), EndSignal::Kill);
         }
         if !timer.is_empty() {
             writer.on_timer();

@@ -21,7 +21,7 @@ use self::zygote::{CONTROL, Ended, Said, Zygote};
 use crate::link::Board;
 use crate::pool::state::WorkerKey;
 use crate::pool::{Health, Link, Notice, Pool, WAKE, WorkerView};
-use crate::sys::{self, Fate};
+use crate::sys::{self, EndSignal, Fate};
 use crate::telemetry;
 use crate::wire::WIRE_VERSION;
 use crate::work::Failure;
@@ -232,7 +232,7 @@ impl Driver {
                 self.pool.worker_draining(worker);
             }
             Action::End { worker } => self.pool.send_drain(worker),
-            Action::Kill { worker } => self.kill(worker),
+            Action::Kill { worker, signal } => self.signal(worker, signal),
             Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
             Action::Failing { reason, loaded } => self.failing(reason, loaded),
             Action::RefuseWaiting => self.pool.refuse_waiting(),
@@ -305,11 +305,11 @@ impl Driver {
     }
 
     /// By its zygote, which is its parent; without one by its group, which the worker made itself leader of.
-    fn kill(&mut self, worker: WorkerKey) {
+    fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
         let Some(known) = self.machine.workers.get(&worker) else { return };
         match (&self.zygote, known.pid) {
-            (Some(zygote), _) if zygote.generation == known.generation => zygote.kill_worker(worker),
-            (_, Some(pid)) => sys::kill_group(pid),
+            (Some(zygote), _) if zygote.generation == known.generation => zygote.signal_worker(worker, signal),
+            (_, Some(pid)) => sys::end_group(pid, signal),
             _ => {}
         }
     }
@@ -317,7 +317,7 @@ impl Driver {
     fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: &WorkerRecord) {
         if fate.is_none() && record.pid > 0 {
             // Its zygote is gone and cannot do it.
-            sys::kill_group(record.pid);
+            sys::end_group(record.pid, EndSignal::Kill);
         }
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
         let failure = self.lost(fate, record, output);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::recycle::Recycling;
 use crate::config::PoolConfig;
 use crate::pool::state::WorkerKey;
-use crate::sys::Fate;
+use crate::sys::{EndSignal, Fate};
 
 /// First wait after a start that failed; doubled each time.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
@@ -151,8 +151,10 @@ pub enum Action {
     End {
         worker: WorkerKey,
     },
+    /// Its group is sent the signal.
     Kill {
         worker: WorkerKey,
+        signal: EndSignal,
     },
     /// Its work is answered; `fate` none: nobody could tell.
     Gone {
@@ -383,9 +385,9 @@ impl Supervisor {
         if told_by_zygote && worker.generation == generation {
             worker.link_ended.get_or_insert(now);
             // A worker that broke its link and lives on is of no use.
-            out.push(Action::Kill { worker: key });
+            out.push(Action::Kill { worker: key, signal: EndSignal::Kill });
         } else {
-            out.push(Action::Kill { worker: key });
+            out.push(Action::Kill { worker: key, signal: EndSignal::Kill });
             self.gone(key, None, now, out);
         }
     }
@@ -452,7 +454,7 @@ impl Supervisor {
             }
             worker.since = now;
             worker.reason = Some(reason.to_owned());
-            out.push(Action::Kill { worker: key });
+            out.push(Action::Kill { worker: key, signal: EndSignal::Kill });
         }
     }
 
@@ -576,7 +578,7 @@ impl Supervisor {
                     worker.state = State::Draining;
                     out.push(Action::Drain { worker: *key, reason: "stopped" });
                 } else if worker.state == State::Starting {
-                    out.push(Action::Kill { worker: *key });
+                    out.push(Action::Kill { worker: *key, signal: EndSignal::Kill });
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::config::PoolConfig;
 use crate::forked;
 use crate::link::{Filled, Inbox, Outbox};
 use crate::pool::state::WorkerKey;
-use crate::sys::{self, Fate};
+use crate::sys::{self, EndSignal, Fate};
 use crate::wire::{self, Kind, WIRE_VERSION};
 use crate::work::Codec;
 
@@ -168,8 +168,9 @@ impl Zygote {
         self.flush();
     }
 
-    pub fn kill_worker(&self, worker: WorkerKey) {
-        self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Empty, &[]));
+    pub fn signal_worker(&self, worker: WorkerKey, signal: EndSignal) {
+        let number = [signal as u8];
+        self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Bytes, &number));
         self.flush();
     }
 
