@@ -308,14 +308,19 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
             _pools.discard(self)
 
     def terminate_workers(self) -> None:
-        """Ends the workers at once; what runs fails with `WorkerLost`."""
+        """Tells the workers to end, with TERM; those that have not after `term_grace` are killed.
+
+        What runs fails with `WorkerLost`, what waits is cancelled.
+        """
+        self._shut = True
+        self._cancel_waiting()
+        self._terminate()
+
+    def kill_workers(self) -> None:
+        """The same with KILL, at once."""
         self._shut = True
         self._cancel_waiting()
         self._stop(0.0)
-
-    def kill_workers(self) -> None:
-        """The same: workers that are ended at once are killed."""
-        self.terminate_workers()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt) and not self._is_copy:

@@ -78,6 +78,10 @@ pub struct PoolConfig {
     pub recycle_jitter: f64,
     /// How long a stop or a drain waits for running work.
     pub grace_ms: u64,
+    /// Between the exception that stops a call and what follows.
+    pub interrupt_grace_ms: u64,
+    /// Between TERM and KILL of a worker's group.
+    pub term_grace_ms: u64,
     /// A worker that stays stopped (SIGSTOP) for longer is killed and replaced.
     pub stopped_limit_ms: u64,
     /// Largest payload of one frame, in bytes, large regions included.
@@ -97,6 +101,10 @@ impl PoolConfig {
 
     pub fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
+    }
+
+    pub fn term_grace(&self) -> Duration {
+        Duration::from_millis(self.term_grace_ms)
     }
 }
 

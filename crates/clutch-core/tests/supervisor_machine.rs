@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 
 use clutch_core::config::{Overflow, PoolConfig, Profile, Shape, Start};
 use clutch_core::pool::state::WorkerKey;
-use clutch_core::supervisor::state::{Action, Event, Supervisor};
-use clutch_core::sys::Fate;
+use clutch_core::supervisor::state::{Action, Event, Supervisor, stop_term};
+use clutch_core::sys::{EndSignal, Fate};
 use proptest::prelude::*;
 
 const TARGET: u32 = 3;
+const GRACE: Duration = Duration::from_secs(1);
+const TERM_GRACE: Duration = Duration::from_millis(700);
 
-fn config(recycle_age_ms: Option<u64>) -> PoolConfig {
+/// Three workers of one slot; tests change what they are about.
+fn config() -> PoolConfig {
     PoolConfig {
         name: "model".to_owned(),
         shape: Shape { profile: Profile::Process, workers: TARGET, threads: 1, tasks: 1 },
@@ -23,9 +26,11 @@ fn config(recycle_age_ms: Option<u64>) -> PoolConfig {
         queue_limit: None,
         overflow: Overflow::Reject,
         recycle_calls: None,
-        recycle_age_ms,
+        recycle_age_ms: None,
         recycle_jitter: 0.1,
-        grace_ms: 1_000,
+        grace_ms: GRACE.as_millis() as u64,
+        interrupt_grace_ms: 1_000,
+        term_grace_ms: TERM_GRACE.as_millis() as u64,
         stopped_limit_ms: 2_000,
         payload_bytes_max: 1 << 20,
         output_kept_bytes: 8 << 10,
@@ -45,6 +50,8 @@ struct World {
     alive: BTreeMap<WorkerKey, bool>,
     draining: BTreeSet<WorkerKey>,
     gone: BTreeSet<WorkerKey>,
+    /// When each was told what.
+    signals: Vec<(WorkerKey, EndSignal, Duration)>,
     zygotes_started: u32,
     closed: u32,
 }
@@ -57,8 +64,8 @@ struct Play {
 }
 
 impl Play {
-    fn new(recycle_age_ms: Option<u64>) -> Play {
-        let machine = Supervisor::new(config(recycle_age_ms));
+    fn new(config: PoolConfig) -> Play {
+        let machine = Supervisor::new(config);
         let mut play = Play { machine, world: World::default(), start: Instant::now(), now: Duration::ZERO };
         play.tell(Event::Tick);
         play
@@ -73,7 +80,33 @@ impl Play {
         self.check();
     }
 
+    /// A pool with all of its workers ready.
+    fn ready(config: PoolConfig) -> Play {
+        let mut play = Play::new(config);
+        play.happen(0, 0);
+        play.let_start();
+        play
+    }
+
+    /// What was asked for is forked and becomes ready.
+    fn let_start(&mut self) {
+        while let Some(key) = self.world.wanted.pop_first() {
+            self.world.alive.insert(key, false);
+            self.tell(Event::Forked { worker: key, pid: 1000 + key as i32 });
+        }
+        for key in self.world.alive.iter().filter(|(_, ready)| !**ready).map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.world.alive.insert(key, true);
+            self.tell(Event::WorkerReady { worker: key });
+        }
+    }
+
+    /// When this worker was told so for the first time.
+    fn told(&self, worker: WorkerKey, signal: EndSignal) -> Option<Duration> {
+        self.world.signals.iter().find(|(to, what, _)| (*to, *what) == (worker, signal)).map(|(_, _, at)| *at)
+    }
+
     fn see(&mut self, action: Action) {
+        let now = self.now;
         let world = &mut self.world;
         match action {
             Action::StartZygote { .. } => {
@@ -96,7 +129,8 @@ impl Play {
                 world.alive.remove(&worker);
             }
             Action::Closed => world.closed += 1,
-            Action::Hold { .. } | Action::Kill { .. } | Action::Failing { .. } | Action::RefuseWaiting => {}
+            Action::Kill { worker, signal } => world.signals.push((worker, signal, now)),
+            Action::Hold { .. } | Action::Failing { .. } | Action::RefuseWaiting => {}
         }
     }
 
@@ -116,7 +150,7 @@ impl Play {
         match what {
             0 if self.world.zygote_loading => {
                 (self.world.zygote_loading, self.world.zygote_up) = (false, true);
-                self.tell(Event::ZygoteUp);
+                self.tell(Event::ZygoteUp { shape: None });
             }
             1 if self.world.zygote_loading => {
                 self.world.zygote_loading = false;
@@ -143,7 +177,7 @@ impl Play {
             10 => alive.into_iter().for_each(|worker| self.tell(Event::Fate { worker, fate: Fate::Stopped })),
             11 => alive.into_iter().for_each(|worker| self.tell(Event::Worn { worker })),
             12 => alive.into_iter().for_each(|worker| self.tell(Event::Drained { worker })),
-            13 => alive.into_iter().for_each(|worker| self.tell(Event::Overdue { worker })),
+            13 => alive.into_iter().for_each(|worker| self.tell(Event::Stuck { worker, cause: "late".to_owned() })),
             14 => alive.into_iter().for_each(|worker| self.tell(Event::LinkEnded { worker })),
             15 => self.pass(Duration::from_millis(10 << (pick % 10))),
             _ => {}
@@ -186,8 +220,9 @@ proptest! {
     fn any_history_keeps_the_promises_and_recovers(
         history in prop::collection::vec((0u8..16, any::<usize>()), 0..120),
         aging in any::<bool>(),
+        threads in 1u32..3,
     ) {
-        let mut play = Play::new(aging.then_some(60_000));
+        let mut play = Play::new(PoolConfig { recycle_age_ms: aging.then_some(60_000), ..with_threads(threads) });
         for (what, pick) in history {
             play.happen(what, pick);
         }
@@ -201,13 +236,24 @@ proptest! {
     }
 
     #[test]
-    fn any_history_ends_when_told_to(history in prop::collection::vec((0u8..16, any::<usize>()), 0..120)) {
-        let mut play = Play::new(None);
+    fn any_history_ends_when_told_to(
+        history in prop::collection::vec((0u8..16, any::<usize>()), 0..120),
+        threads in 1u32..3,
+    ) {
+        let mut play = Play::new(with_threads(threads));
         for (what, pick) in history {
             play.happen(what, pick);
         }
-        play.tell(Event::Stop { grace: Duration::from_secs(1) });
-        play.pass(Duration::from_secs(2));
+        play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE) });
+        play.pass(GRACE);
+        for key in play.world.alive.keys() {
+            let told = play.world.signals.iter().any(|(to, _, _)| to == key);
+            prop_assert!(told, "worker {key} was told nothing when the grace was over");
+        }
+        play.pass(Duration::from_millis(500));
+        for key in play.world.alive.keys() {
+            prop_assert!(play.told(*key, EndSignal::Kill).is_some(), "worker {key} was not killed");
+        }
         for key in play.world.alive.keys().copied().collect::<Vec<_>>() {
             play.tell(Event::Fate { worker: key, fate: Fate::Signaled(9) });
         }
@@ -219,9 +265,91 @@ proptest! {
     }
 }
 
+fn with_threads(threads: u32) -> PoolConfig {
+    PoolConfig { shape: Shape { threads, ..config().shape }, ..config() }
+}
+
+fn stuck(worker: WorkerKey) -> Event {
+    Event::Stuck { worker, cause: "late".to_owned() }
+}
+
+#[test]
+fn a_stuck_worker_with_one_slot_is_told_at_once_and_replaced_at_once() {
+    let mut play = Play::ready(config());
+    play.tell(stuck(1));
+    assert_eq!(play.told(1, EndSignal::Term), Some(Duration::ZERO));
+    assert_eq!(play.world.wanted.len(), 1, "its replacement is on its way");
+    assert!(play.world.draining.contains(&1), "it gets no work while it ignores TERM");
+    play.pass(TERM_GRACE - Duration::from_millis(1));
+    assert_eq!(play.told(1, EndSignal::Kill), None);
+    play.pass(Duration::from_millis(1));
+    assert_eq!(play.told(1, EndSignal::Kill), Some(TERM_GRACE));
+}
+
+#[test]
+fn a_stopped_worker_cannot_heed_term() {
+    let mut play = Play::ready(config());
+    play.tell(Event::Fate { worker: 1, fate: Fate::Stopped });
+    play.tell(stuck(1));
+    assert_eq!(play.told(1, EndSignal::Kill), Some(Duration::ZERO));
+}
+
+#[test]
+fn neighbours_in_a_stuck_worker_have_until_they_end() {
+    let mut play = Play::ready(with_threads(4));
+    play.tell(stuck(1));
+    assert!(play.world.signals.is_empty() && play.world.draining.is_empty(), "it serves until it is replaced");
+    play.let_start();
+    assert!(play.world.draining.contains(&1));
+    play.pass(Duration::from_millis(300));
+    play.tell(Event::Drained { worker: 1 });
+    assert_eq!(play.told(1, EndSignal::Term), Some(Duration::from_millis(300)));
+    play.pass(TERM_GRACE);
+    assert_eq!(play.told(1, EndSignal::Kill), Some(Duration::from_millis(300) + TERM_GRACE));
+}
+
+#[test]
+fn neighbours_in_a_stuck_worker_have_the_grace_at_most_also_without_a_replacement() {
+    let mut play = Play::ready(with_threads(4));
+    play.tell(stuck(1));
+    play.pass(GRACE);
+    assert_eq!(play.told(1, EndSignal::Term), Some(GRACE));
+    play.pass(TERM_GRACE);
+    assert_eq!(play.told(1, EndSignal::Kill), Some(GRACE + TERM_GRACE));
+}
+
+#[test]
+fn a_drained_worker_that_does_not_end_is_made_to() {
+    let mut play = Play::ready(PoolConfig { recycle_age_ms: Some(10_000), ..config() });
+    play.pass(Duration::from_secs(10));
+    play.let_start();
+    let worker = *play.world.draining.first().expect("one leaves");
+    play.pass(10 * GRACE);
+    assert_eq!(play.told(worker, EndSignal::Term), None, "finite work is waited for without limit");
+    play.tell(Event::Drained { worker });
+    play.pass(GRACE);
+    assert!(play.told(worker, EndSignal::Term).is_some());
+}
+
+#[test]
+fn failure_06_a_stop_tells_all_workers_at_the_same_time() {
+    for (grace, term) in [(GRACE, Duration::from_millis(500)), (Duration::ZERO, Duration::ZERO)] {
+        assert_eq!(stop_term(grace, TERM_GRACE), term);
+        let mut play = Play::ready(config());
+        play.tell(Event::Stop { grace, term });
+        play.pass(grace);
+        play.pass(term);
+        for worker in 1..=TARGET {
+            let told = play.told(worker, EndSignal::Term);
+            assert_eq!(told, (!term.is_zero()).then_some(grace));
+            assert_eq!(play.told(worker, EndSignal::Kill), Some(grace + term));
+        }
+    }
+}
+
 #[test]
 fn failure_12_every_start_fails_at_a_bounded_rate() {
-    let mut play = Play::new(None);
+    let mut play = Play::new(config());
     for _ in 0..600_000 {
         play.happen(1, 0);
         play.pass(Duration::from_millis(1));

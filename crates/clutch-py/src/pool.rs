@@ -444,11 +444,19 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Closes and ends: running work has so many seconds, then the workers are killed.
+    /// Closes and ends: running work has so many seconds, then workers are told with TERM, then killed; 0: killed.
     fn _stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        let open = self.open(py)?;
+        let pool = self.core(py)?;
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX / 4);
-        py.detach(|| open.pool.stop(grace));
+        let term = supervisor::state::stop_term(grace, pool.config.term_grace());
+        py.detach(|| pool.stop(grace, term));
+        Ok(())
+    }
+
+    /// Closes and ends: workers are told with TERM at once, and killed `term_grace` later.
+    fn _terminate(&self, py: Python<'_>) -> PyResult<()> {
+        let pool = self.core(py)?;
+        py.detach(|| pool.stop(Duration::ZERO, pool.config.term_grace()));
         Ok(())
     }
 }

@@ -294,7 +294,7 @@ impl Core {
             }
             let refusal = Refusal::Expired { at: Where::Running, stacks: String::new() };
             effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(refusal))));
-            effects.notices.push(Notice::Overdue(worker));
+            effects.notices.push(Notice::Stuck { worker, cause: "its work was past its deadline".to_owned() });
             // It is about to be killed: nothing more goes there, whoever hears of the deadline first.
             self.machine.on(Event::WorkerHeld { worker }, now, actions);
         }

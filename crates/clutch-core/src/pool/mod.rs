@@ -47,8 +47,8 @@ pub enum Notice {
     Worn(WorkerKey),
     /// Told to take no more, and nothing is left.
     Drained(WorkerKey),
-    /// Its running work is past the deadline.
-    Overdue(WorkerKey),
+    /// Work in it was told to stop and has not; the cause is what its neighbours are told.
+    Stuck { worker: WorkerKey, cause: String },
     /// The link ended or broke.
     LinkEnded(WorkerKey, String),
     /// The worker said that it is ready (its JSON).
@@ -59,9 +59,10 @@ pub enum Notice {
     WantWrite(WorkerKey),
     /// Closed, and nothing is left.
     Empty,
-    /// Stop: wait for running work for so long.
-    Stop { grace: Duration },
+    /// Stop: wait for running work for so long; `term` lies between TERM and KILL.
+    Stop { grace: Duration, term: Duration },
 }
+
 /// A pool. Everything goes through [`Pool::submit`] or its blocking twin [`Pool::call`].
 pub struct Pool {
     pub config: PoolConfig,
@@ -203,10 +204,10 @@ impl Pool {
         self.transact(|core, now, actions| core.machine.on(Event::Close, now, actions));
     }
 
-    /// Closes and stops: running work has `grace`, then the workers are killed.
-    pub fn stop(&self, grace: Duration) {
+    /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed.
+    pub fn stop(&self, grace: Duration, term: Duration) {
         self.close();
-        self.notify(Notice::Stop { grace });
+        self.notify(Notice::Stop { grace, term });
     }
 
     pub fn stats(&self) -> Stats {

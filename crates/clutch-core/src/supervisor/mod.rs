@@ -40,7 +40,6 @@ pub struct Driver {
     machine: Supervisor,
     zygote: Option<Zygote>,
     outputs: HashMap<WorkerKey, Output>,
-    tool_slots: usize,
     image: serde_json::Value,
     was_failing: bool,
     /// Events of the step under way: told once the status says the same.
@@ -50,12 +49,10 @@ pub struct Driver {
 /// Starts the driver of a pool on a thread of its own.
 pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
     let machine = Supervisor::new(pool.config.clone());
-    let tool_slots = pool.config.shape.slots() as usize;
     let name = format!("clutch-{}", pool.config.name);
     let outputs = HashMap::new();
     let image = serde_json::Value::Null;
-    let driver =
-        Driver { pool, identity, machine, zygote: None, outputs, tool_slots, image, was_failing: false, untold: None };
+    let driver = Driver { pool, identity, machine, zygote: None, outputs, image, was_failing: false, untold: None };
     std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
     Ok(())
 }
@@ -90,7 +87,7 @@ impl Driver {
             match notice {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
-                Notice::Overdue(worker) => self.tell(Event::Overdue { worker }),
+                Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
                 Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
                 Notice::Ready(worker, json) => self.greet_worker(worker, &json),
                 Notice::StartFailed(worker, json) => {
@@ -99,7 +96,7 @@ impl Driver {
                 }
                 Notice::WantWrite(worker) => self.pool.want_write(worker, true),
                 Notice::Empty => self.tell(Event::Empty),
-                Notice::Stop { grace } => self.tell(Event::Stop { grace }),
+                Notice::Stop { grace, term } => self.tell(Event::Stop { grace, term }),
             }
         }
     }
@@ -116,17 +113,14 @@ impl Driver {
         match said {
             Said::Hello(hello) => self.greet(hello),
             Said::Up(up) => {
-                if let Some(shape) = up.shape {
-                    self.machine.target = shape.workers as usize;
-                    self.tool_slots = shape.slots() as usize;
-                }
+                let shape = up.shape;
                 let mut image = up.rest;
                 image.insert("warnings".to_owned(), up.warnings.clone().into());
                 self.image = serde_json::Value::Object(image);
                 let generation = self.machine.generation;
                 let warnings = up.warnings;
                 self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
-                self.tell(Event::ZygoteUp);
+                self.tell(Event::ZygoteUp { shape });
             }
             Said::Failed(reason) => self.tell(Event::ZygoteFailed(reason)),
             Said::Forked { worker, error: Some(reason), .. } => {
@@ -217,7 +211,7 @@ impl Driver {
             Action::KillZygote => return self.end_zygote(),
             Action::Fork { worker, nr } => return self.fork(worker, nr).err(),
             Action::Admit { worker, calls } => {
-                self.pool.worker_ready(worker, self.tool_slots, calls);
+                self.pool.worker_ready(worker, self.machine.slots, calls);
                 self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady {
                     pool,
                     nr,
@@ -285,7 +279,7 @@ impl Driver {
             ),
         };
         let Some(zygote) = self.zygote.as_ref() else { return Ok(()) };
-        let slots = self.tool_slots as u32;
+        let slots = self.machine.slots as u32;
         let (ours, theirs) = sys::socket_pair().map_err(failed)?;
         let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
         let prefix = format!("{}/{nr}", self.pool.config.name);
@@ -330,7 +324,8 @@ impl Driver {
     }
 
     fn lost(&self, fate: Option<Fate>, record: &WorkerRecord, output: String) -> Failure {
-        let why = record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let why =
+            record.cause.as_ref().or(record.said.as_ref()).map(|reason| format!(" ({reason})")).unwrap_or_default();
         let (name, nr, pid) = (&self.pool.config.name, record.nr, record.pid);
         let message = format!("worker {name}/{nr} (pid {pid}) {}{why}", fate_text(fate));
         let (signal, exit_code) = match fate {
@@ -338,7 +333,8 @@ impl Driver {
             Some(Fate::Exited(code)) => (None, Some(code)),
             _ => (None, None),
         };
-        Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output }
+        let cause = record.cause.clone();
+        Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output, cause }
     }
 
     fn failing(&mut self, reason: String, loaded: bool) {
@@ -348,7 +344,8 @@ impl Driver {
         let message = reason;
         let failure = match loaded {
             true => {
-                Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output: String::new() }
+                let output = String::new();
+                Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output, cause: None }
             }
             false => Failure::Config { message },
         };

@@ -5,8 +5,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+mod ladder;
+
+use self::ladder::Stopping;
+pub use self::ladder::stop_term;
 use super::recycle::Recycling;
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, Shape};
 use crate::pool::state::WorkerKey;
 use crate::sys::{EndSignal, Fate};
 
@@ -39,6 +43,26 @@ impl State {
     }
 }
 
+/// Why a worker is replaced, or goes without a replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    Age,
+    Calls,
+    Stuck,
+    Stopped,
+}
+
+impl Leave {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Leave::Age => "age",
+            Leave::Calls => "calls",
+            Leave::Stuck => "stuck",
+            Leave::Stopped => "stopped",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Worker {
     pub nr: u32,
@@ -48,18 +72,30 @@ pub struct Worker {
     since: Instant,
     recycling: Recycling,
     /// To be drained as soon as its replacement is ready.
-    retiring: bool,
+    leaving: Option<Leave>,
     replaces: Option<WorkerKey>,
     stopped_since: Option<Instant>,
     link_ended: Option<Instant>,
-    /// What it said, or why it was killed.
-    pub reason: Option<String>,
+    /// Work in it was told to stop and has not.
+    stuck: Option<String>,
+    /// What has not ended by then is told with TERM.
+    end_at: Option<Instant>,
+    /// Was told with TERM: KILL follows.
+    kill_at: Option<Instant>,
+    /// What it said of a start that failed.
+    said: Option<String>,
+    /// Why Clutch ended it itself.
+    cause: Option<String>,
 }
 
 impl Worker {
     /// Whether it counts towards the pool's size.
     pub fn is_live(&self) -> bool {
-        matches!(self.state, State::Starting | State::Ready) && !self.retiring
+        matches!(self.state, State::Starting | State::Ready) && self.leaving.is_none()
+    }
+
+    fn end_by(&mut self, at: Instant) {
+        self.end_at = Some(self.end_at.map_or(at, |before| before.min(at)));
     }
 }
 
@@ -76,7 +112,10 @@ enum Zygote {
 
 #[derive(Debug)]
 pub enum Event {
-    ZygoteUp,
+    /// `shape`: profile and numbers where the image's policy changed them.
+    ZygoteUp {
+        shape: Option<Shape>,
+    },
     /// Loading failed; the reason is the user's to mend.
     ZygoteFailed(String),
     /// `signaled`: it could not say why.
@@ -112,11 +151,15 @@ pub enum Event {
     Drained {
         worker: WorkerKey,
     },
-    Overdue {
+    /// Work in it was told to stop and has not.
+    Stuck {
         worker: WorkerKey,
+        cause: String,
     },
+    /// `term`: what lies between TERM and KILL once the grace is over.
     Stop {
         grace: Duration,
+        term: Duration,
     },
     /// The closed pool has no work left.
     Empty,
@@ -177,14 +220,18 @@ pub struct WorkerRecord {
     pub nr: u32,
     pub generation: u32,
     pub pid: i32,
-    pub reason: Option<String>,
-    pub was_ready: bool,
+    /// What it said of a start that failed.
+    pub said: Option<String>,
+    /// Why Clutch ended it itself.
+    pub cause: Option<String>,
 }
 
 #[derive(Debug)]
 pub struct Supervisor {
     config: PoolConfig,
     pub target: usize,
+    /// Of one worker.
+    pub slots: usize,
     pub generation: u32,
     zygote: Zygote,
     /// A worker of this zygote was ready.
@@ -195,8 +242,7 @@ pub struct Supervisor {
     retry_at: Option<Instant>,
     /// Why no worker can be had, until one is ready.
     failing: Option<String>,
-    stopping: Option<Instant>,
-    ended_all: bool,
+    stopping: Option<Stopping>,
     closed: bool,
     pub restarts: u64,
     draws: u64,
@@ -206,6 +252,7 @@ impl Supervisor {
     pub fn new(config: PoolConfig) -> Supervisor {
         Supervisor {
             target: config.shape.workers as usize,
+            slots: config.shape.slots() as usize,
             config,
             generation: 0,
             zygote: Zygote::Absent,
@@ -216,7 +263,6 @@ impl Supervisor {
             retry_at: None,
             failing: None,
             stopping: None,
-            ended_all: false,
             closed: false,
             restarts: 0,
             draws: 0,
@@ -247,7 +293,7 @@ impl Supervisor {
     /// One inbox, one match.
     pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {
         match event {
-            Event::ZygoteUp => self.zygote = Zygote::Up,
+            Event::ZygoteUp { shape } => self.zygote_up(shape),
             Event::ZygoteFailed(reason) => {
                 self.zygote = Zygote::Absent;
                 self.fail(reason, now, out);
@@ -259,11 +305,11 @@ impl Supervisor {
             Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
             Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
             Event::LinkEnded { worker } => self.link_ended(worker, now, out),
-            Event::Worn { worker } => self.retire(worker),
+            Event::Worn { worker } => self.retire(worker, Leave::Calls),
             Event::Drained { worker } => self.drained(worker, now, out),
-            Event::Overdue { worker } => self.kill(worker, "its work was past its deadline", now, out),
-            Event::Stop { grace } => self.stop(grace, now),
-            Event::Empty => self.stop(self.config.grace(), now),
+            Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
+            Event::Stop { grace, term } => self.stop(grace, term, now),
+            Event::Empty => self.stop_empty(now),
             Event::Tick => {}
         }
         self.keep_time(now, out);
@@ -281,10 +327,12 @@ impl Supervisor {
             let start = (worker.state == State::Starting).then(|| worker.since + limit);
             let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
             let ended = worker.link_ended.map(|since| since + STATUS_WAIT);
-            let age = if worker.state == State::Ready && !worker.retiring { worker.recycling.at } else { None };
-            [start, stopped, ended, age]
+            let stays = worker.state == State::Ready && worker.leaving.is_none();
+            let age = if stays { worker.recycling.at } else { None };
+            [start, stopped, ended, age, worker.end_at, worker.kill_at]
         });
-        workers.chain([loading, self.retry_at, self.stopping.filter(|_| !self.closed)]).flatten().min()
+        let stop = self.stopping.filter(|_| !self.closed).map(|stop| stop.next_wake());
+        workers.chain([loading, self.retry_at, stop]).flatten().min()
     }
 
     fn stopped_limit(&self) -> Duration {
@@ -292,6 +340,13 @@ impl Supervisor {
     }
 
     // ---- zygote
+
+    fn zygote_up(&mut self, shape: Option<Shape>) {
+        self.zygote = Zygote::Up;
+        if let Some(shape) = shape {
+            (self.target, self.slots) = (shape.workers as usize, shape.slots() as usize);
+        }
+    }
 
     fn zygote_gone(&mut self, reason: String, signaled: bool, now: Instant, out: &mut Vec<Action>) {
         let was = std::mem::replace(&mut self.zygote, Zygote::Absent);
@@ -332,8 +387,11 @@ impl Supervisor {
     }
 
     fn fork_failed(&mut self, worker: WorkerKey, reason: String, now: Instant, out: &mut Vec<Action>) {
-        self.workers.remove(&worker);
-        self.fail(reason, now, out);
+        let Some(worker) = self.remove(worker, None, out) else { return };
+        // One that was ended meanwhile was not wanted any more.
+        if worker.state == State::Starting && worker.cause.is_none() {
+            self.fail(reason, now, out);
+        }
     }
 
     fn worker_ready(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
@@ -345,20 +403,21 @@ impl Supervisor {
         (self.failures, self.retry_at, self.failing) = (0, None, None);
         out.push(Action::Admit { worker: key, calls });
         if let Some(old) = replaced {
-            self.drain(old, "recycled", out);
+            let why = self.workers.get(&old).and_then(|worker| worker.leaving);
+            self.drain(old, why.unwrap_or(Leave::Age), out);
         }
     }
 
-    fn drain(&mut self, key: WorkerKey, reason: &'static str, out: &mut Vec<Action>) {
+    fn drain(&mut self, key: WorkerKey, why: Leave, out: &mut Vec<Action>) {
         if let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Ready) {
             worker.state = State::Draining;
-            out.push(Action::Drain { worker: key, reason });
+            out.push(Action::Drain { worker: key, reason: why.as_str() });
         }
     }
 
     fn start_failed(&mut self, key: WorkerKey, reason: String) {
         if let Some(worker) = self.workers.get_mut(&key) {
-            worker.reason = Some(reason);
+            worker.said = Some(reason);
         }
     }
 
@@ -394,7 +453,8 @@ impl Supervisor {
 
     fn gone(&mut self, key: WorkerKey, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.remove(key, fate, out) else { return };
-        if worker.state == State::Ready || (worker.state == State::Killed && !worker.retiring) {
+        let by_policy = worker.leaving.is_some_and(|why| why != Leave::Stuck);
+        if worker.state == State::Ready || (worker.state == State::Killed && !by_policy) {
             self.restarts += 1;
         }
         if worker.state == State::Starting && self.stopping.is_none() {
@@ -404,20 +464,19 @@ impl Supervisor {
 
     fn remove(&mut self, key: WorkerKey, fate: Option<Fate>, out: &mut Vec<Action>) -> Option<Worker> {
         let worker = self.workers.remove(&key)?;
-        let was_ready = worker.state != State::Starting;
         let record = WorkerRecord {
             nr: worker.nr,
             generation: worker.generation,
             pid: worker.pid.unwrap_or(0),
-            reason: worker.reason.clone(),
-            was_ready,
+            said: worker.said.clone(),
+            cause: worker.cause.clone(),
         };
         out.push(Action::Gone { worker: key, fate, record: Box::new(record) });
         Some(worker)
     }
 
     fn died_starting(&mut self, worker: Worker, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
-        match worker.reason {
+        match worker.said.or(worker.cause) {
             Some(reason) => self.fail(reason, now, out),
             None if self.failures + 1 >= SILENT_DEATHS => {
                 self.fail(format!("workers die before they are ready: the last one {}", fate_text(fate)), now, out);
@@ -426,35 +485,9 @@ impl Supervisor {
         }
     }
 
-    fn retire(&mut self, key: WorkerKey) {
+    fn retire(&mut self, key: WorkerKey, why: Leave) {
         if let Some(worker) = self.workers.get_mut(&key) {
-            worker.retiring = true;
-        }
-    }
-
-    fn drained(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        worker.retiring = true;
-        match worker.state {
-            // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
-            State::Ready => self.drain(key, "recycled", out),
-            State::Draining => {
-                worker.since = now;
-                out.push(Action::End { worker: key });
-            }
-            State::Starting | State::Killed => {}
-        }
-    }
-
-    fn kill(&mut self, key: WorkerKey, reason: &str, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        if worker.state != State::Killed {
-            if worker.state != State::Starting {
-                worker.state = State::Killed;
-            }
-            worker.since = now;
-            worker.reason = Some(reason.to_owned());
-            out.push(Action::Kill { worker: key, signal: EndSignal::Kill });
+            worker.leaving.get_or_insert(why);
         }
     }
 
@@ -488,17 +521,19 @@ impl Supervisor {
             self.kill(key, "it was stopped for longer than stopped_limit", now, out);
         } else if worker.link_ended.is_some_and(|since| now >= since + STATUS_WAIT) {
             self.gone(key, None, now, out);
+        } else {
+            self.keep_ladder(key, now, out);
         }
     }
 
     /// At most one worker leaves for its age at a time.
     fn keep_ages(&mut self, now: Instant) {
-        if self.workers.values().any(|worker| worker.retiring) {
+        if self.workers.values().any(|worker| worker.leaving.is_some()) {
             return;
         }
         let aged = self.workers.iter().find(|(_, worker)| worker.state == State::Ready && worker.recycling.due(now));
         if let Some(key) = aged.map(|(key, _)| *key) {
-            self.retire(key);
+            self.retire(key, Leave::Age);
         }
     }
 
@@ -532,7 +567,7 @@ impl Supervisor {
             }
             let used: Vec<u32> = live.iter().map(|worker| worker.nr).collect();
             let nr = (0..).find(|nr| !used.contains(nr)).unwrap_or(0);
-            let replaces = self.workers.iter().find(|(_, worker)| worker.retiring && worker.nr == nr);
+            let replaces = self.workers.iter().find(|(_, worker)| worker.leaving.is_some() && worker.nr == nr);
             let replaces = replaces.filter(|(_, worker)| worker.state == State::Ready).map(|(key, _)| *key);
             self.fork(nr, replaces, now, out);
         }
@@ -551,54 +586,21 @@ impl Supervisor {
             state: State::Starting,
             since: now,
             recycling: Recycling::draw(&self.config, now, draw),
-            retiring: false,
+            leaving: None,
             replaces,
             stopped_since: None,
             link_ended: None,
-            reason: None,
+            stuck: None,
+            end_at: None,
+            kill_at: None,
+            said: None,
+            cause: None,
         };
         self.workers.insert(key, worker);
         out.push(Action::Fork { worker: key, nr });
     }
 
     // ---- the end
-
-    fn stop(&mut self, grace: Duration, now: Instant) {
-        let kill_at = now + grace;
-        self.stopping = Some(self.stopping.map_or(kill_at, |at| at.min(kill_at)));
-    }
-
-    fn keep_stopping(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let over = self.stopping.is_some_and(|at| at <= now);
-        if !self.ended_all {
-            self.ended_all = true;
-            out.push(Action::RefuseWaiting);
-            for (key, worker) in &mut self.workers {
-                if worker.state == State::Ready {
-                    worker.state = State::Draining;
-                    out.push(Action::Drain { worker: *key, reason: "stopped" });
-                } else if worker.state == State::Starting {
-                    out.push(Action::Kill { worker: *key, signal: EndSignal::Kill });
-                }
-            }
-        }
-        if over {
-            self.kill_all(now, out);
-        }
-        self.end_zygote(out);
-    }
-
-    fn kill_all(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let keys: Vec<WorkerKey> = self.workers.keys().copied().collect();
-        for key in keys {
-            self.kill(key, "the pool was stopped and the grace was over", now, out);
-        }
-        self.stopping = Some(now + Duration::from_millis(200));
-        if matches!(self.zygote, Zygote::Loading { .. }) {
-            self.zygote = Zygote::Absent;
-            out.push(Action::KillZygote);
-        }
-    }
 
     fn end_zygote(&mut self, out: &mut Vec<Action>) {
         if !self.workers.is_empty() || self.closed {

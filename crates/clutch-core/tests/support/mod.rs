@@ -43,6 +43,8 @@ pub fn config(name: &str) -> PoolConfig {
         recycle_age_ms: None,
         recycle_jitter: 0.0,
         grace_ms: 1000,
+        interrupt_grace_ms: 1_000,
+        term_grace_ms: 1_000,
         stopped_limit_ms: 10_000,
         payload_bytes_max: 1 << 30,
         output_kept_bytes: 1024,
@@ -183,6 +185,7 @@ pub fn lost() -> Failure {
         signal: Some(9),
         exit_code: None,
         output: "last words".to_owned(),
+        cause: None,
     }
 }
 
