@@ -74,6 +74,10 @@ pub struct PoolConfig {
     pub recycle_calls: Option<u64>,
     /// A worker is replaced at this age.
     pub recycle_age_ms: Option<u64>,
+    /// So many workers may be out at a time: waiting for their replacement by policy, or draining.
+    pub recycle_together: usize,
+    /// So many deaths a minute that nobody asked for; beyond that the next starts wait.
+    pub restarts_max: usize,
     /// Fraction by which each worker's recycling thresholds are drawn lower, 0 to 1.
     pub recycle_jitter: f64,
     /// How long a stop or a drain waits for running work.

@@ -8,6 +8,7 @@
 mod answer;
 mod core;
 mod drive;
+mod orders;
 mod peer;
 pub mod queue;
 pub mod state;
@@ -25,6 +26,8 @@ use smallvec::SmallVec;
 
 pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Incoming, Told};
+use self::orders::Orders;
+pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
 use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
 pub use self::status::{Health, Stats, Status, WorkerView};
@@ -59,6 +62,8 @@ pub enum Notice {
     WantWrite(WorkerKey),
     /// Closed, and nothing is left.
     Empty,
+    /// An operator's wish, answered by [`Pool::order_done`].
+    Order { ticket: Ticket, command: Command },
     /// Stop: wait for running work for so long; `term` lies between TERM and KILL.
     Stop { grace: Duration, term: Duration },
 }
@@ -74,6 +79,7 @@ pub struct Pool {
     notices: Mutex<Vec<Notice>>,
     status: Mutex<Status>,
     changed: Condvar,
+    orders: Orders,
     epoch: Instant,
     /// When the driver wakes up by itself, in microseconds since `epoch`.
     driver_wakes_us: AtomicU64,
@@ -98,9 +104,13 @@ impl Pool {
         };
         let status = Status {
             health: Health::Starting,
+            lives: Health::Starting,
+            quiet: false,
             reason: None,
             ready: 0,
             target: config.shape.workers as usize,
+            min: config.shape.workers as usize,
+            max: config.shape.workers as usize,
             workers: Vec::new(),
             zygote_pid: None,
             generation: 0,
@@ -120,6 +130,7 @@ impl Pool {
             notices: Mutex::new(Vec::new()),
             status: Mutex::new(status),
             changed: Condvar::new(),
+            orders: Orders::default(),
             epoch: Instant::now(),
             driver_wakes_us: AtomicU64::new(0),
             forks: forked::forks(),
@@ -204,10 +215,23 @@ impl Pool {
         self.transact(|core, now, actions| core.machine.on(Event::Close, now, actions));
     }
 
+    /// Quiet: takes no submissions, finishes what it has, and keeps its workers.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.transact(|core, now, actions| core.machine.on(Event::Quiet { quiet }, now, actions));
+        self.update_status(|status| status.set_quiet(quiet));
+    }
+
     /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed.
     pub fn stop(&self, grace: Duration, term: Duration) {
         self.close();
         self.notify(Notice::Stop { grace, term });
+    }
+
+    /// Hands an order to the supervisor; none: the pool is closed.
+    pub fn order(&self, command: Command) -> Option<Order<'_>> {
+        let ticket = self.orders.open()?;
+        self.notify(Notice::Order { ticket, command });
+        Some(Order { orders: &self.orders, ticket })
     }
 
     pub fn stats(&self) -> Stats {
@@ -225,6 +249,8 @@ impl Pool {
             slots: counts.slots,
             ready: status.ready,
             target: status.target,
+            min: status.min,
+            max: status.max,
             done,
             failed,
             restarts: status.restarts,

@@ -9,18 +9,17 @@ pub mod state;
 pub mod zygote;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::output::Output;
 use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord, fate_text};
-use self::zygote::{CONTROL, Ended, Said, Zygote};
+use self::zygote::{Ended, Said, Zygote, generation_of};
 use crate::link::Board;
 use crate::pool::state::WorkerKey;
-use crate::pool::{Health, Link, Notice, Pool, WAKE, WorkerView};
+use crate::pool::{Carried, Command, Health, Link, Notice, Pool, Ticket, WAKE, WorkerView};
 use crate::sys::{self, EndSignal, Fate};
 use crate::telemetry;
 use crate::wire::WIRE_VERSION;
@@ -38,12 +37,14 @@ pub struct Driver {
     pool: Arc<Pool>,
     identity: Identity,
     machine: Supervisor,
-    zygote: Option<Zygote>,
+    /// By generation.
+    zygotes: BTreeMap<u32, Zygote>,
     outputs: HashMap<WorkerKey, Output>,
-    image: serde_json::Value,
     was_failing: bool,
     /// Events of the step under way: told once the status says the same.
     untold: Option<RefCell<Vec<telemetry::Event>>>,
+    /// What came of orders in the step under way.
+    carried: Vec<(Ticket, Carried)>,
 }
 
 /// Starts the driver of a pool on a thread of its own.
@@ -51,8 +52,9 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
     let machine = Supervisor::new(pool.config.clone());
     let name = format!("clutch-{}", pool.config.name);
     let outputs = HashMap::new();
-    let image = serde_json::Value::Null;
-    let driver = Driver { pool, identity, machine, zygote: None, outputs, image, was_failing: false, untold: None };
+    let zygotes = BTreeMap::new();
+    let driver =
+        Driver { pool, identity, machine, zygotes, outputs, was_failing: false, untold: None, carried: Vec::new() };
     std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
     Ok(())
 }
@@ -60,6 +62,11 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
 impl Driver {
     fn run(mut self) {
         sys::block_signals();
+        self.serve();
+        self.pool.close_orders();
+    }
+
+    fn serve(&mut self) {
         let mut tokens = Vec::new();
         self.tell(Event::Tick);
         while !self.machine.is_closed() && !self.pool.is_forked() {
@@ -68,10 +75,10 @@ impl Driver {
                 return;
             }
             for token in tokens.drain(..) {
-                match token {
-                    WAKE => self.take_notices(),
-                    CONTROL => self.read_zygote(),
-                    worker => self.pool.on_ready(worker as WorkerKey),
+                match (token, generation_of(token)) {
+                    (WAKE, _) => self.take_notices(),
+                    (_, Some(generation)) => self.read_zygote(generation),
+                    (worker, None) => self.pool.on_ready(worker as WorkerKey),
                 }
             }
             if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
@@ -96,33 +103,37 @@ impl Driver {
                 }
                 Notice::WantWrite(worker) => self.pool.want_write(worker, true),
                 Notice::Empty => self.tell(Event::Empty),
+                Notice::Order { ticket, command } => self.take_order(ticket, command),
                 Notice::Stop { grace, term } => self.tell(Event::Stop { grace, term }),
             }
         }
     }
 
-    fn read_zygote(&mut self) {
-        let Some(zygote) = self.zygote.as_mut() else { return };
-        match zygote.read() {
-            Some(said) => said.into_iter().for_each(|one| self.hear(one)),
-            None => self.lose_zygote(),
+    fn take_order(&mut self, ticket: Ticket, command: Command) {
+        self.tell(match command {
+            Command::Reload => Event::Reload { ticket },
+            Command::Recycle { nr } => Event::Recycle { ticket, nr },
+            Command::Scale { min, max } => Event::Scale { ticket, min, max, idle: self.pool.idle_workers() },
+        });
+    }
+
+    fn read_zygote(&mut self, generation: u32) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        let said = match zygote.is_ending() {
+            false => zygote.read(),
+            true => (!zygote.has_ended()).then(Vec::new),
+        };
+        match said {
+            Some(said) => said.into_iter().for_each(|one| self.hear(generation, one)),
+            None => self.lose_zygote(generation),
         }
     }
 
-    fn hear(&mut self, said: Said) {
+    fn hear(&mut self, generation: u32, said: Said) {
         match said {
-            Said::Hello(hello) => self.greet(hello),
-            Said::Up(up) => {
-                let shape = up.shape;
-                let mut image = up.rest;
-                image.insert("warnings".to_owned(), up.warnings.clone().into());
-                self.image = serde_json::Value::Object(image);
-                let generation = self.machine.generation;
-                let warnings = up.warnings;
-                self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
-                self.tell(Event::ZygoteUp { shape });
-            }
-            Said::Failed(reason) => self.tell(Event::ZygoteFailed(reason)),
+            Said::Hello(hello) => self.greet(generation, hello),
+            Said::Up(up) => self.take_image(generation, *up),
+            Said::Failed(reason) => self.tell(Event::ZygoteFailed { generation, reason }),
             Said::Forked { worker, error: Some(reason), .. } => {
                 self.outputs.remove(&worker);
                 self.tell(Event::ForkFailed { worker, reason });
@@ -137,10 +148,22 @@ impl Driver {
         }
     }
 
+    fn take_image(&mut self, generation: u32, up: zygote::Up) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        let (shape, warnings) = (up.shape, up.warnings);
+        let mut image = up.rest;
+        image.insert("warnings".to_owned(), warnings.clone().into());
+        zygote.image = serde_json::Value::Object(image);
+        let python = zygote.hello.as_ref().map(|hello| (hello.tag.clone(), hello.python.clone()));
+        let foreign = python.filter(|(tag, _)| *tag != self.identity.tag).map(|(_, version)| version);
+        self.pool.set_foreign(foreign);
+        self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
+        self.tell(Event::ZygoteUp { generation, shape });
+    }
+
     /// Versions must fit, or nothing that follows means anything.
-    fn greet(&mut self, hello: zygote::Hello) {
+    fn greet(&mut self, generation: u32, hello: zygote::Hello) {
         let ours = env!("CARGO_PKG_VERSION");
-        let foreign = (hello.tag != self.identity.tag).then(|| hello.python.clone());
         if hello.wire != WIRE_VERSION || hello.clutch != ours {
             let python = &self.pool.config.python;
             let reason = format!(
@@ -148,11 +171,8 @@ impl Driver {
                  {python} -m pip install 'clutch=={ours}'",
                 self.pool.config.name, hello.clutch, hello.wire
             );
-            self.tell(Event::ZygoteFailed(reason));
-            return;
-        }
-        self.pool.set_foreign(foreign);
-        if let Some(zygote) = self.zygote.as_mut() {
+            self.tell(Event::ZygoteFailed { generation, reason });
+        } else if let Some(zygote) = self.zygotes.get_mut(&generation) {
             zygote.hello = Some(hello);
         }
     }
@@ -167,21 +187,21 @@ impl Driver {
         self.tell(Event::WorkerReady { worker });
     }
 
-    fn lose_zygote(&mut self) {
-        let Some(zygote) = self.zygote.take() else { return };
-        self.pool.poller.remove(zygote.control().as_fd());
-        let greeted = zygote.hello.is_some();
+    fn lose_zygote(&mut self, generation: u32) {
+        let Some(zygote) = self.zygotes.remove(&generation) else { return };
+        zygote.unwatch(&self.pool.poller);
+        let (greeted, told_to) = (zygote.hello.is_some(), zygote.is_ending());
         let Ended { text: end, signaled } = zygote.end();
-        let python = &self.pool.config.python;
-        let reason = if greeted {
-            format!("the zygote of pool '{}' ended: {end}", self.pool.config.name)
-        } else {
-            format!("{python} could not run the zygote of pool '{}': {end}", self.pool.config.name)
+        let (name, python) = (&self.pool.config.name, &self.pool.config.python);
+        let reason = match greeted {
+            true => format!("the zygote of pool '{name}' ended: {end}"),
+            false => format!("{python} could not run the zygote of pool '{name}': {end}"),
         };
-        let generation = self.machine.generation;
-        self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
-        self.pool.arm_all();
-        self.tell(Event::ZygoteGone { reason, signaled });
+        if !told_to {
+            self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
+            self.pool.arm_all();
+        }
+        self.tell(Event::ZygoteGone { generation, reason, signaled });
     }
 
     // ---- actions out
@@ -190,7 +210,7 @@ impl Driver {
         let mut actions = Vec::new();
         self.untold = Some(RefCell::default());
         self.machine.on(event, Instant::now(), &mut actions);
-        let mut queue = std::collections::VecDeque::from(actions);
+        let mut queue = VecDeque::from(actions);
         while let Some(action) = queue.pop_front() {
             let mut follow = Vec::new();
             if let Some(event) = self.act(action) {
@@ -202,16 +222,21 @@ impl Driver {
         for event in self.untold.take().into_iter().flat_map(RefCell::into_inner) {
             self.pool.telemetry.emit(|| event);
         }
+        // Whoever waited finds it in the stats and among the events.
+        for (ticket, carried) in self.carried.drain(..) {
+            self.pool.order_done(ticket, carried);
+        }
     }
 
     /// Carries out one action; what came of it at once, if anything.
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::StartZygote { generation } => return self.start_zygote(generation).err(),
-            Action::KillZygote => return self.end_zygote(),
-            Action::Fork { worker, nr } => return self.fork(worker, nr).err(),
+            Action::EndZygote { generation, at_once } => return self.end_zygote(generation, at_once),
+            Action::Fork { worker, nr, generation } => return self.fork(worker, nr, generation).err(),
             Action::Admit { worker, calls } => {
-                self.pool.worker_ready(worker, self.machine.slots, calls);
+                let slots = self.machine.workers.get(&worker).map_or(0, |worker| worker.slots);
+                self.pool.worker_ready(worker, slots, calls);
                 self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady {
                     pool,
                     nr,
@@ -230,6 +255,16 @@ impl Driver {
             Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
             Action::Failing { reason, loaded } => self.failing(reason, loaded),
             Action::RefuseWaiting => self.pool.refuse_waiting(),
+            Action::ReloadStarted { generation } => {
+                self.emit(|pool| telemetry::Event::ReloadStarted { pool, generation });
+            }
+            Action::ReloadFinished { generation } => {
+                self.emit(|pool| telemetry::Event::ReloadFinished { pool, generation });
+            }
+            Action::ReloadFailed { generation, reason } => {
+                self.emit(|pool| telemetry::Event::ReloadFailed { pool, generation, reason });
+            }
+            Action::Done { ticket, outcome } => self.carried.push((ticket, outcome)),
             Action::Closed => {
                 self.outputs.clear();
                 self.emit(|pool| telemetry::Event::PoolClosed { pool });
@@ -239,36 +274,30 @@ impl Driver {
     }
 
     fn start_zygote(&mut self, generation: u32) -> Result<(), Event> {
-        if let Some(mut old) = self.zygote.take() {
-            self.pool.poller.remove(old.control().as_fd());
-            old.kill();
-            old.end();
-        }
-        let failed = |error: io::Error| {
-            Event::ZygoteFailed(format!(
-                "cannot start {} for pool '{}': {error}",
-                self.pool.config.python, self.pool.config.name
-            ))
+        let failed = |error: io::Error| Event::ZygoteFailed {
+            generation,
+            reason: format!("cannot start {} for pool '{}': {error}", self.pool.config.python, self.pool.config.name),
         };
         let zygote = Zygote::start(&self.pool.config, generation).map_err(failed)?;
         let pid = zygote.pid;
-        self.pool.poller.add(zygote.control().as_fd(), CONTROL, false).map_err(failed)?;
-        self.zygote = Some(zygote);
+        let watched = zygote.watch(&self.pool.poller).map_err(failed);
+        self.zygotes.insert(generation, zygote);
         self.emit(|pool| telemetry::Event::ZygoteStarted { pool, generation, pid });
-        Ok(())
+        watched
     }
 
-    fn end_zygote(&mut self) -> Option<Event> {
-        let mut zygote = self.zygote.take()?;
-        self.pool.poller.remove(zygote.control().as_fd());
-        if zygote.hello.is_none() || !self.machine.is_stopping() {
-            zygote.kill();
+    fn end_zygote(&mut self, generation: u32, at_once: bool) -> Option<Event> {
+        let waited_for = |zygote: &mut Zygote| zygote.tell_end(at_once, &self.pool.poller);
+        if self.zygotes.get_mut(&generation).is_some_and(waited_for) {
+            return None;
         }
-        let Ended { text: reason, signaled } = zygote.end();
-        Some(Event::ZygoteGone { reason, signaled })
+        // It was never started, or its end cannot be watched: so it is waited for here, briefly.
+        let ended = self.zygotes.remove(&generation).map(Zygote::end);
+        let (reason, signaled) = ended.map_or_else(Default::default, |ended| (ended.text, ended.signaled));
+        Some(Event::ZygoteGone { generation, reason, signaled })
     }
 
-    fn fork(&mut self, worker: WorkerKey, nr: u32) -> Result<(), Event> {
+    fn fork(&mut self, worker: WorkerKey, nr: u32, generation: u32) -> Result<(), Event> {
         let failed = |error: io::Error| Event::ForkFailed {
             worker,
             reason: format!(
@@ -278,8 +307,8 @@ impl Driver {
                 self.machine.target * 8 + 64
             ),
         };
-        let Some(zygote) = self.zygote.as_ref() else { return Ok(()) };
-        let slots = self.machine.slots as u32;
+        let Some(zygote) = self.zygotes.get(&generation) else { return Ok(()) };
+        let slots = self.machine.workers.get(&worker).map_or(1, |worker| worker.slots) as u32;
         let (ours, theirs) = sys::socket_pair().map_err(failed)?;
         let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
         let prefix = format!("{}/{nr}", self.pool.config.name);
@@ -301,8 +330,8 @@ impl Driver {
     /// By its zygote, which is its parent; without one by its group, which the worker made itself leader of.
     fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
         let Some(known) = self.machine.workers.get(&worker) else { return };
-        match (&self.zygote, known.pid) {
-            (Some(zygote), _) if zygote.generation == known.generation => zygote.signal_worker(worker, signal),
+        match (self.zygotes.get(&known.generation), known.pid) {
+            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal),
             (_, Some(pid)) => sys::end_group(pid, signal),
             _ => {}
         }
@@ -381,19 +410,21 @@ impl Driver {
         };
         let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
         let workers = self.machine.workers.iter().map(|(key, worker)| (*key, view(worker))).collect();
-        let zygote_pid = self.zygote.as_ref().map(|zygote| zygote.pid);
-        let (machine, image) = (&self.machine, &self.image);
+        let machine = &self.machine;
+        let zygote = self.zygotes.get(&machine.generation());
+        let zygote_pid = zygote.map(|zygote| zygote.pid);
         self.pool.update_status(|status| {
-            status.health = health;
-            status.reason = machine.failing().map(str::to_owned);
+            status.set_health(health);
+            status.reason = machine.reason();
             status.ready = machine.ready();
-            status.target = machine.target;
+            (status.target, status.min, status.max) = (machine.target, machine.min, machine.max);
             status.workers = workers;
             status.zygote_pid = zygote_pid;
-            status.generation = machine.generation;
+            status.generation = machine.generation();
             status.restarts = machine.restarts;
-            if status.image != *image {
-                status.image = image.clone();
+            // That of the last one stays known while the next one loads.
+            if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null() && status.image != zygote.image) {
+                status.image = zygote.image.clone();
             }
         });
         if recovered {

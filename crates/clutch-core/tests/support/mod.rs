@@ -41,6 +41,8 @@ pub fn config(name: &str) -> PoolConfig {
         overflow: Overflow::Reject,
         recycle_calls: None,
         recycle_age_ms: None,
+        recycle_together: 1,
+        restarts_max: 1000,
         recycle_jitter: 0.0,
         grace_ms: 1000,
         interrupt_grace_ms: 1_000,

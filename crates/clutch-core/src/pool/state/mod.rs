@@ -65,6 +65,7 @@ struct Item<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Overloaded,
+    Draining,
     Closed,
     Failing,
     Expired(Where),
@@ -133,6 +134,10 @@ pub enum Event {
         worker: WorkerKey,
         begun: Vec<WorkId>,
     },
+    /// No submissions for the time being.
+    Quiet {
+        quiet: bool,
+    },
     /// No more submissions.
     Close,
     /// No worker can start: what waits is answered.
@@ -154,6 +159,7 @@ pub struct Machine<T> {
     free_slots: usize,
     ahead: usize,
     run_ns: Vec<u64>,
+    quiet: bool,
     closed: bool,
     failing: bool,
     /// [`Action::Empty`] was given, once: after it nothing follows any more.
@@ -183,6 +189,7 @@ impl<T> Machine<T> {
             free_slots: 0,
             ahead: 0,
             run_ns: Vec::new(),
+            quiet: false,
             closed: false,
             failing: false,
             told_empty: false,
@@ -258,6 +265,8 @@ impl<T> Machine<T> {
         let full = self.limits.queue.is_some_and(|limit| self.free_slots == 0 && self.queue.len() >= limit);
         if self.closed {
             self.answer(id, Verdict::Closed, out);
+        } else if self.quiet {
+            self.answer(id, Verdict::Draining, out);
         } else if self.failing {
             self.answer(id, Verdict::Failing, out);
         } else if request.deadline.is_some_and(|deadline| deadline <= now) {
@@ -310,6 +319,7 @@ impl<T> Machine<T> {
             Event::WorkerResumed { worker } => self.hold(worker, false, out),
             Event::WorkerDraining { worker } => self.drain(worker, out),
             Event::WorkerGone { worker, begun } => self.gone(worker, &begun, out),
+            Event::Quiet { quiet } => self.quiet = quiet,
             Event::Close => self.closed = true,
             Event::Failing => self.fail(out),
             Event::Recovered => self.failing = false,

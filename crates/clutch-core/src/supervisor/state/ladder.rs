@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Action, Leave, State, Supervisor, Zygote};
+use super::{Action, Leave, State, Supervisor};
 use crate::pool::state::WorkerKey;
 use crate::sys::EndSignal;
 
@@ -33,13 +33,13 @@ impl Stopping {
 impl Supervisor {
     /// Work in it was told to stop and has not. Alone it is ended at once; neighbours have the grace.
     pub(super) fn stuck(&mut self, key: WorkerKey, cause: String, now: Instant, out: &mut Vec<Action>) {
-        let (grace, slots) = (self.config.grace(), self.slots);
+        let grace = self.config.grace();
         let Some(worker) = self.workers.get_mut(&key) else { return };
         if !matches!(worker.state, State::Ready | State::Draining) || worker.stuck.is_some() {
             return;
         }
         worker.stuck = Some(cause);
-        if slots == 1 {
+        if worker.slots == 1 {
             self.terminate(key, GRACE_OVER, now, out);
         } else {
             worker.end_by(now + grace);
@@ -55,7 +55,7 @@ impl Supervisor {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
             State::Ready => {
                 let why = *worker.leaving.get_or_insert(Leave::Calls);
-                self.drain(key, why, out);
+                self.drain(key, why, now, out);
             }
             State::Draining if worker.stuck.is_some() => self.terminate(key, GRACE_OVER, now, out),
             State::Draining => {
@@ -146,7 +146,14 @@ impl Supervisor {
         } else if stop.term_at <= now && !stop.termed {
             self.terminate_all(now, out);
         }
-        self.end_zygote(out);
+    }
+
+    /// Nothing is left.
+    pub(super) fn keep_closed(&mut self, out: &mut Vec<Action>) {
+        if self.stopping.is_some() && self.workers.is_empty() && self.has_no_zygote() && !self.closed {
+            self.closed = true;
+            out.push(Action::Closed);
+        }
     }
 
     fn quiet_all(&mut self, now: Instant, out: &mut Vec<Action>) {
@@ -154,9 +161,10 @@ impl Supervisor {
             stop.quiet = true;
         }
         out.push(Action::RefuseWaiting);
+        self.deny_commands(out);
         for key in self.keys() {
             match self.workers.get(&key).map(|worker| worker.state) {
-                Some(State::Ready) => self.drain(key, Leave::Stopped, out),
+                Some(State::Ready) => self.drain(key, Leave::Stopped, now, out),
                 Some(State::Starting) => self.kill(key, "the pool was stopped", now, out),
                 _ => {}
             }
@@ -172,7 +180,6 @@ impl Supervisor {
                 self.terminate(key, STOP_OVER, now, out);
             }
         }
-        self.kill_loading(out);
     }
 
     fn kill_all(&mut self, now: Instant, out: &mut Vec<Action>) {
@@ -182,18 +189,6 @@ impl Supervisor {
         if let Some(stop) = self.stopping.as_mut() {
             (stop.termed, stop.kill_at) = (true, now + KILL_AGAIN);
         }
-        self.kill_loading(out);
-    }
-
-    fn kill_loading(&mut self, out: &mut Vec<Action>) {
-        if matches!(self.zygote, Zygote::Loading { .. }) {
-            self.zygote = Zygote::Absent;
-            out.push(Action::KillZygote);
-        }
-    }
-
-    fn keys(&self) -> Vec<WorkerKey> {
-        self.workers.keys().copied().collect()
     }
 }
 
