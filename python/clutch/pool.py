@@ -245,8 +245,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
             raise ValueError("chunksize must be >= 1.")
         if buffersize is not None and buffersize < 1:
             raise ValueError("buffersize must be None or > 0")
-        if self._shut:
-            raise closed_error(self.name)
+        self._check_open()
         spread = len(iterables) != 1
         items = zip(*iterables, strict=False) if spread else iter(iterables[0])
         slots = max(1, self._slots())
@@ -302,9 +301,74 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         if reason is not None:
             raise ConfigError(reason)
         stats = self.stats()
-        if stats["state"] in {"closed", "draining"}:
+        if self._shut or stats["state"] == "closed":
             raise closed_error(self.name)
         raise TimeoutError(f"pool {self.name!r}: {stats['ready']} of {wanted} workers are ready after {timeout} s")
+
+    def reload(self, timeout: float | None = None) -> None:
+        """Loads the code anew, and waits until all workers run it.
+
+        What runs goes on meanwhile. New workers take over in turn, `recycle.together` at a time: each is ready before
+        an old one drains, whose work has the `grace` to end. Code that does not import, or whose workers do not start,
+        changes nothing: `ConfigError` has the traceback, and the old workers go on. A second reload overtakes the
+        first. Raises TimeoutError after `timeout` seconds (the reload goes on), `PoolClosed` when the pool is closed.
+        """
+        self._check_open()
+        if not self._reload(timeout):
+            raise TimeoutError(f"pool {self.name!r}: not all workers run the new code after {timeout} s")
+
+    def recycle(self, nr: int | None = None, timeout: float | None = None) -> None:
+        """Replaces worker `nr`, or all of them in turn, and waits until they are gone.
+
+        Running work is waited for. Raises `ConfigError` with the reason when a replacement does not start (the old
+        worker stays), TimeoutError after `timeout` seconds (the replacing goes on).
+        """
+        self._check_open()
+        known = sorted({worker["nr"] for worker in self.stats()["workers"]})
+        if nr is not None and nr not in known:
+            raise ValueError(f"pool {self.name!r} has no worker {nr}; allowed: {', '.join(map(str, known))}")
+        if not self._recycle(nr, timeout):
+            raise TimeoutError(f"pool {self.name!r}: not all workers are replaced after {timeout} s")
+
+    def scale(
+        self,
+        workers: int | None = None,
+        *,
+        min: int | None = None,  # noqa: A002 (as in the config)
+        max: int | None = None,  # noqa: A002
+    ) -> None:
+        """Sets how many workers there are: `scale(8)`, or bounds: `scale(min=2, max=16)`.
+
+        Those that are missing are started: `wait_ready()` waits for them. Those that are too many take no more work and
+        end when what they have is finished; the idle ones go first.
+        """
+        self._check_open()
+        if (workers is None) == (min is None and max is None):
+            raise ValueError("give scale() either a number of workers, or min and max")
+        stats = self.stats()
+        least = workers if workers is not None else min if min is not None else stats["min"]
+        most = workers if workers is not None else max if max is not None else stats["max"]
+        if not 1 <= least <= most <= config.WORKERS_MAX:
+            allowed = f"1 <= min <= max <= {config.WORKERS_MAX}"
+            raise ValueError(f"pool {self.name!r} cannot have {least} to {most} workers; allowed: {allowed}")
+        self._scale(least, most)
+
+    def drain(self) -> None:
+        """Takes no more work: what is submitted is refused with `Draining`.
+
+        What it has is finished, and its workers stay.
+        """
+        self._check_open()
+        self._quiet(True)
+
+    def resume(self) -> None:
+        """Takes work again after `drain`."""
+        self._check_open()
+        self._quiet(False)
+
+    def _check_open(self) -> None:
+        if self._shut:
+            raise closed_error(self.name)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more work. What was submitted is still done, unless `cancel_futures`; `wait` waits for that."""
@@ -319,14 +383,19 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
             _pools.discard(self)
 
     def terminate_workers(self) -> None:
-        """Ends the workers at once; what runs fails with `WorkerLost`."""
+        """Tells the workers to end, with TERM; those that have not after `term_grace` are killed.
+
+        What runs fails with `WorkerLost`, what waits is cancelled.
+        """
+        self._shut = True
+        self._cancel_waiting()
+        self._terminate()
+
+    def kill_workers(self) -> None:
+        """The same with KILL, at once."""
         self._shut = True
         self._cancel_waiting()
         self._stop(0.0)
-
-    def kill_workers(self) -> None:
-        """The same: workers that are ended at once are killed."""
-        self.terminate_workers()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt) and not self._is_copy:

@@ -89,6 +89,27 @@ def spin_long(port: int) -> None:
         pass
 
 
+def stay(port: int) -> str:
+    """Comes again whatever is raised in it."""
+    while True:
+        try:
+            return meet(port)
+        except BaseException:
+            continue
+
+
+@tool
+def ignore_term(port: int) -> str:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return stay(port)
+
+
+@tool
+def exit_at_term(port: int) -> str:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(5))
+    return stay(port)
+
+
 # Ways of dying.
 
 

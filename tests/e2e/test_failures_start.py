@@ -17,11 +17,12 @@ from running import environment
 from script import Script, run_script
 
 from clutch import ClutchError, ConfigError, Pool, WorkerLost, limits
-from clutch.testing import Watch
+from clutch.testing import Processes, Watch
 from rendezvous import Rendezvous
 
 pytestmark = pytest.mark.timeout(120)
 KNOWN_SECONDS_MAX = 2.0
+STOP_SECONDS_MAX = 1.0
 OUTPUT_BYTES_MIN = 8 << 10
 
 
@@ -285,6 +286,35 @@ def test_failure_13_stop_in_the_middle_of_an_import(folder: Path, rendezvous: Re
     pool.terminate_workers()
     pool.shutdown()
     importing.wait_gone()
+
+
+STARTS_SLOWLY = "import clutch, rendezvous\n@clutch.on_start\ndef begin():\n    rendezvous.meet({port})\n"
+
+
+@pytest.mark.parametrize("how", ["shutdown", "terminate_workers", "kill_workers"])
+def test_failure_13_stop_in_the_middle_of_workers_starts(folder: Path, rendezvous: Rendezvous, how: str) -> None:
+    (folder / "written_slow.py").write_text(STARTS_SLOWLY.format(port=rendezvous.port) + tool())
+    pool = Pool("written_slow", workers=4)
+    guests = rendezvous.guests(4)
+    with Processes([pool.stats()["zygote_pid"], *(guest.pid for guest in guests)]) as processes:
+        started = time.monotonic()
+        getattr(pool, how)()
+        pool.shutdown()
+        assert time.monotonic() - started < STOP_SECONDS_MAX
+        assert processes.alive() == []
+
+
+def test_failure_13_stop_while_some_are_ready_and_others_start(folder: Path, rendezvous: Rendezvous) -> None:
+    (folder / "written_slow.py").write_text(STARTS_SLOWLY.format(port=rendezvous.port) + tool())
+    pool = Pool("written_slow", workers=4)
+    guests = rendezvous.guests(4)
+    guests[0].let_go()
+    assert pool.call("work") == "works"
+    with Processes([pool.stats()["zygote_pid"], *(guest.pid for guest in guests)]) as processes:
+        started = time.monotonic()
+        pool.shutdown()
+        assert time.monotonic() - started < STOP_SECONDS_MAX
+        assert processes.alive() == []
 
 
 def test_failure_15_a_pool_that_starts_keeps_nobody_waiting(folder: Path, rendezvous: Rendezvous) -> None:

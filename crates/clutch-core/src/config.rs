@@ -83,6 +83,10 @@ pub struct PoolConfig {
     pub recycle_age_ms: Option<u64>,
     /// A worker whose private memory reaches this gets no more work and is replaced.
     pub recycle_memory_bytes: Option<u64>,
+    /// So many workers may be out at a time: waiting for their replacement by policy, or draining.
+    pub recycle_together: usize,
+    /// So many deaths a minute that nobody asked for; beyond that the next starts wait.
+    pub restarts_max: usize,
     /// The least of the workers; `shape.workers` is the most. The same: the pool does not scale.
     pub workers_min: u32,
     /// Work that waits for so long makes the pool grow.
@@ -97,8 +101,10 @@ pub struct PoolConfig {
     pub deaths_max: u32,
     /// How long a stop or a drain waits for running work.
     pub grace_ms: u64,
-    /// How long code that was told to stop has for it, before its worker is ended.
+    /// Between the exception that stops a call and what follows.
     pub interrupt_grace_ms: u64,
+    /// Between TERM and KILL of a worker's group.
+    pub term_grace_ms: u64,
     /// A worker that stays stopped (SIGSTOP) for longer is killed and replaced.
     pub stopped_limit_ms: u64,
     /// Largest payload of one frame, in bytes, large regions included.
@@ -122,6 +128,10 @@ impl PoolConfig {
 
     pub fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms)
+    }
+
+    pub fn term_grace(&self) -> Duration {
+        Duration::from_millis(self.term_grace_ms)
     }
 }
 

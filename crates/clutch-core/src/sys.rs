@@ -196,11 +196,30 @@ pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Kills a whole process group.
-pub fn kill_group(pid: i32) {
+/// How a process group is told to end: TERM may be heeded, KILL is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EndSignal {
+    Kill = 9,
+    Term = 15,
+}
+
+impl EndSignal {
+    /// By its number; every other number is KILL's.
+    pub fn of_number(number: u8) -> EndSignal {
+        if number == EndSignal::Term as u8 { EndSignal::Term } else { EndSignal::Kill }
+    }
+}
+
+/// Sends a whole process group a signal that ends it.
+pub fn end_group(pid: i32, signal: EndSignal) {
+    let number = match signal {
+        EndSignal::Kill => Signal::KILL,
+        EndSignal::Term => Signal::TERM,
+    };
     if let Some(group) = Pid::from_raw(pid) {
         // The group may be gone already.
-        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        let _ = rustix::process::kill_process_group(group, number);
     }
 }
 

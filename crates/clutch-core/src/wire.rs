@@ -89,7 +89,7 @@ pub enum Kind {
     Forked = 36,
     /// From the zygote: a worker ended, stopped or continued; JSON.
     Fate = 37,
-    /// To the zygote: id is a worker's key; its group is killed.
+    /// To the zygote: id is a worker's key; its group is sent the signal of the payload, or KILL.
     Kill = 38,
 }
 

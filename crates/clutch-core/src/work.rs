@@ -167,9 +167,16 @@ pub enum Failure {
     BadArguments { message: String, detail: String },
     #[error("no such tool: {message}")]
     NoSuchTool { message: String },
-    /// The worker died while it ran the work.
+    /// The worker died while it ran the work. `cause`: why Clutch ended it itself.
     #[error("{message}")]
-    WorkerLost { message: String, worker_pid: i32, signal: Option<i32>, exit_code: Option<i32>, output: String },
+    WorkerLost {
+        message: String,
+        worker_pid: i32,
+        signal: Option<i32>,
+        exit_code: Option<i32>,
+        output: String,
+        cause: Option<String>,
+    },
     /// The work killed too many workers.
     #[error("{message}")]
     Poisoned { message: String, deaths: u32 },

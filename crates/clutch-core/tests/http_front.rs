@@ -178,6 +178,10 @@ fn a_pool_that_fails_closes_or_drains_says_so() {
     assert_eq!((response.status, response.problem().as_str()), (503, "config-error"));
     assert_eq!(response.json()["detail"], "no module named shop");
     house.stage.pool.set_failing(None);
+    house.stage.pool.set_quiet(true);
+    let response = house.post("", "{}");
+    assert_eq!((response.status, response.problem().as_str()), (503, "draining"));
+    house.stage.pool.set_quiet(false);
     house.stage.pool.close();
     let response = house.post("", "{}");
     assert_eq!((response.status, response.problem().as_str()), (503, "draining"));

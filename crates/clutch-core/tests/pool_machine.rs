@@ -4,7 +4,7 @@ mod model;
 
 use std::time::{Duration, Instant};
 
-use clutch_core::pool::state::{AHEAD_MAX, Action, Event, Limits, Machine, Request, StopCause, WorkerKey};
+use clutch_core::pool::state::{AHEAD_MAX, Action, Event, Limits, Machine, Request, StopCause, Verdict, WorkerKey};
 use clutch_core::work::WorkId;
 use model::{STOPS_IN, Word, World, request};
 use proptest::prelude::*;
@@ -447,4 +447,20 @@ fn failure_21_a_submit_takes_the_same_steps_with_10_or_10_000_queued() {
 fn held_entries(machine: &Machine<u64>) -> usize {
     let counts = machine.counts();
     counts.queued + counts.lobby + counts.sent
+}
+
+#[test]
+fn a_quiet_pool_refuses_what_comes_and_keeps_what_it_has() {
+    let (now, mut out) = (Instant::now(), Vec::new());
+    let mut machine: Machine<()> = Machine::new(Limits::default());
+    machine.submit(request(0), (), now, &mut out);
+    machine.on(Event::Quiet { quiet: true }, now, &mut out);
+    assert!(out.is_empty());
+    machine.submit(request(0), (), now, &mut out);
+    machine.submit(Request { block: true, ..request(0) }, (), now, &mut out);
+    let refused = |action: &Action<()>| matches!(action, Action::Answer { verdict: Verdict::Draining, .. });
+    assert!(out.len() == 2 && out.iter().all(refused), "{out:?}");
+    machine.on(Event::Quiet { quiet: false }, now, &mut out);
+    machine.submit(request(0), (), now, &mut out);
+    assert_eq!(machine.counts().queued, 2);
 }

@@ -165,6 +165,7 @@ fn of_zygotes() -> Vec<Golden> {
         told("forked", Kind::Forked, 5, &json!({ "pid": 43, "error": null })),
         told("fate", Kind::Fate, 5, &json!({ "what": "signaled", "value": 9 })),
         simple("kill", Kind::Kill, 5, Codec::Empty, &[]),
+        simple("kill: with TERM", Kind::Kill, 5, Codec::Bytes, &[15]),
     ]
 }
 

@@ -71,12 +71,13 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
             clutch_error(py, "BadArguments", message, &attributes)
         }
         Failure::NoSuchTool { message } => clutch_error(py, "NoSuchTool", message, &[]),
-        Failure::WorkerLost { message, worker_pid, signal, exit_code, output } => {
+        Failure::WorkerLost { message, worker_pid, signal, exit_code, output, cause } => {
             let attributes = [
                 attribute(py, "pid", *worker_pid),
                 ("signal", object(py, *signal)),
                 ("exit_code", object(py, *exit_code)),
                 attribute(py, "output", output),
+                ("cause", object(py, cause.as_deref())),
             ];
             let last = output.trim_end();
             let full = if last.is_empty() { message.clone() } else { format!("{message}; its last output:\n{last}") };

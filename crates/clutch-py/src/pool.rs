@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clutch_core::config::{Overflow, PoolConfig};
-use clutch_core::pool::{Answer, Health, Pool, WorkerView};
+use clutch_core::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
 use clutch_core::region::RegionPool;
 use clutch_core::supervisor::{self, Identity};
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
@@ -301,15 +301,9 @@ impl PoolCore {
         let config: PoolConfig = serde_json::from_str(config).map_err(wrong)?;
         let (blocks, deadline) =
             (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
-        let needed = u64::from(config.shape.workers) * DESCRIPTORS_FOR_EACH_WORKER + DESCRIPTORS_FOR_A_POOL;
-        if let Err(hard) = clutch_core::sys::make_room_for_descriptors(needed) {
-            let message = format!(
-                "pool '{}' of {} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
-                 (ulimit -Hn, LimitNOFILE=)",
-                config.name, config.shape.workers
-            );
-            return Err(clutch_error(py, "ConfigError", &message, &[]));
-        }
+        let workers = config.shape.workers as usize;
+        let needed = workers as u64 * DESCRIPTORS_FOR_EACH_WORKER + DESCRIPTORS_FOR_A_POOL;
+        make_room(py, &config.name, workers, needed)?;
         let pool = Pool::new(config, registry::telemetry())?;
         // Number 0 means that the function comes with the arguments.
         pool.function(Codec::Empty, b"");
@@ -467,16 +461,77 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Closes and ends: running work has so many seconds, then the workers are killed.
+    /// Loads the code anew and waits until all workers run it; False: not in time, it goes on. Raises ConfigError when
+    /// the new code cannot be run.
+    #[pyo3(signature = (timeout = None))]
+    fn _reload(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.carry(py, Command::Reload, timeout)
+    }
+
+    /// Replaces one worker, or all of them in turn, and waits until they are gone; False: not in time.
+    #[pyo3(signature = (nr = None, timeout = None))]
+    fn _recycle(&self, py: Python<'_>, nr: Option<u32>, timeout: Option<f64>) -> PyResult<bool> {
+        self.carry(py, Command::Recycle { nr }, timeout)
+    }
+
+    /// Between so many workers from now on.
+    fn _scale(&self, py: Python<'_>, min: usize, max: usize) -> PyResult<()> {
+        let pool = self.core(py)?;
+        let more = max.saturating_sub(pool.status().max) as u64;
+        make_room(py, &pool.config.name, max, more * DESCRIPTORS_FOR_EACH_WORKER)?;
+        self.carry(py, Command::Scale { min, max }, None).map(drop)
+    }
+
+    /// Takes no more work until told otherwise; what it has is finished.
+    fn _quiet(&self, py: Python<'_>, quiet: bool) -> PyResult<()> {
+        let pool = self.core(py)?;
+        py.detach(|| pool.set_quiet(quiet));
+        Ok(())
+    }
+
+    /// Closes and ends: running work has so many seconds, then workers are told with TERM, then killed; 0: killed.
     fn _stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        let open = self.open(py)?;
+        let pool = self.core(py)?;
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX / 4);
-        py.detach(|| open.pool.stop(grace));
+        let term = supervisor::state::stop_term(grace, pool.config.term_grace());
+        py.detach(|| pool.stop(grace, term));
+        Ok(())
+    }
+
+    /// Closes and ends: workers are told with TERM at once, and killed `term_grace` later.
+    fn _terminate(&self, py: Python<'_>) -> PyResult<()> {
+        let pool = self.core(py)?;
+        py.detach(|| pool.stop(Duration::ZERO, pool.config.term_grace()));
         Ok(())
     }
 }
 
+/// Raises ConfigError where there cannot be so many descriptors more.
+fn make_room(py: Python<'_>, name: &str, workers: usize, needed: u64) -> PyResult<()> {
+    clutch_core::sys::make_room_for_descriptors(needed).map_err(|hard| {
+        let message = format!(
+            "pool '{name}' of {workers} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
+             (ulimit -Hn, LimitNOFILE=)"
+        );
+        clutch_error(py, "ConfigError", &message, &[])
+    })
+}
+
 impl PoolCore {
+    /// Gives an order to the supervisor and waits for what comes of it; false: not in time.
+    fn carry(&self, py: Python<'_>, command: Command, timeout: Option<f64>) -> PyResult<bool> {
+        let pool = self.core(py)?;
+        let closed = || refusal_error(py, &Refusal::Closed { pool: pool.config.name.clone() });
+        let order = pool.order(command).ok_or_else(closed)?;
+        let carried = wait_in_slices(py, timeout, |at| order.wait(at))?;
+        match carried {
+            None => Ok(false),
+            Some(Ok(())) => Ok(true),
+            Some(Err(Denied::Closed)) => Err(closed()),
+            Some(Err(Denied::Failed(reason))) => Err(clutch_error(py, "ConfigError", &reason, &[])),
+        }
+    }
+
     fn wait(
         &self,
         py: Python<'_>,
@@ -484,17 +539,24 @@ impl PoolCore {
         done: impl Fn(&clutch_core::pool::Status) -> bool + Sync,
     ) -> PyResult<bool> {
         let pool = self.core(py)?;
-        let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-        loop {
-            let slice = Instant::now() + Duration::from_millis(100);
-            let at = deadline.map_or(slice, |deadline| deadline.min(slice));
-            if py.detach(|| pool.wait_status(Some(at), &done)) {
-                return Ok(true);
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Ok(false);
-            }
-            py.check_signals()?;
+        let held = wait_in_slices(py, timeout, |at| pool.wait_status(Some(at), &done).then_some(()))?;
+        Ok(held.is_some())
+    }
+}
+
+/// Waits without the GIL, and looks for signals now and then; none: not in time.
+fn wait_in_slices<T: Send>(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    wait: impl Fn(Instant) -> Option<T> + Sync,
+) -> PyResult<Option<T>> {
+    let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    loop {
+        let slice = Instant::now() + Duration::from_millis(100);
+        let found = py.detach(|| wait(deadline.map_or(slice, |deadline| deadline.min(slice))));
+        if found.is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Ok(found);
         }
+        py.check_signals()?;
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clutch_core::link::{Filled, Flushed, Inbox, Outbox};
-use clutch_core::sys;
+use clutch_core::sys::{self, EndSignal};
 use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
@@ -124,7 +124,7 @@ fn watch(writer: &Writer, dispatcher: &OwnedFd, alarm: &Alarm) {
         }
         let [link, dispatcher, timer, alarmed] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {
-            sys::kill_group(rustix::process::getpid().as_raw_nonzero().get());
+            sys::end_group(rustix::process::getpid().as_raw_nonzero().get(), EndSignal::Kill);
         }
         if !timer.is_empty() {
             writer.on_timer();

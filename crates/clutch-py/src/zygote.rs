@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clutch_core::link::{Filled, Inbox, Outbox};
 use clutch_core::supervisor::zygote::FateNews;
-use clutch_core::sys::{self, Fate};
+use clutch_core::sys::{self, EndSignal, Fate};
 use clutch_core::wire::{self, Kind};
 use clutch_core::work::Codec;
 use parking_lot::Mutex;
@@ -209,13 +209,24 @@ impl ZygoteControl {
                     descriptors: Mutex::new(received.descriptors),
                 }),
                 Kind::Kill => {
-                    // Not reaped yet, so the pid is still this worker's.
-                    if let Some((pid, _)) = state.workers.iter().find(|(_, worker)| **worker == key) {
-                        sys::kill_group(*pid);
-                    }
+                    let number = received.frame.payload.first().copied().unwrap_or(EndSignal::Kill as u8);
+                    self.end_worker(state, key, EndSignal::of_number(number));
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Signals a worker's group; an order to fork it that still waits is withdrawn.
+    fn end_worker(&self, state: &mut State, key: u32, signal: EndSignal) {
+        // Not reaped yet, so the pid is still this worker's.
+        if let Some((pid, _)) = state.workers.iter().find(|(_, worker)| **worker == key) {
+            sys::end_group(*pid, signal);
+        }
+        if let Some(at) = state.orders.iter().position(|order| order.key == key) {
+            let order = state.orders.remove(at);
+            // A dispatcher that is gone is seen by the end of its socket.
+            let _ = order.map(|order| self.fork_failed(&order, "it was ended before it was forked"));
         }
     }
 
@@ -226,7 +237,7 @@ impl ZygoteControl {
             let key = state.workers.get(&pid).copied();
             if ended && key.is_some() {
                 // The group before its leader is reaped: until then the number cannot be another's.
-                sys::kill_group(pid);
+                sys::end_group(pid, EndSignal::Kill);
                 state.workers.remove(&pid);
             }
             sys::acknowledge(pid, fate);
@@ -243,7 +254,7 @@ impl ZygoteControl {
 /// Kills every worker's group, stopped ones too, then whatever was re-parented here, and exits.
 fn doom(workers: &HashMap<i32, u32>) -> ! {
     for pid in workers.keys() {
-        sys::kill_group(*pid);
+        sys::end_group(*pid, EndSignal::Kill);
     }
     let deadline = Instant::now() + Duration::from_secs(1);
     while Instant::now() < deadline {

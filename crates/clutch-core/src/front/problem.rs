@@ -161,11 +161,12 @@ impl Problem {
                     .with("problems", problems(detail))
             }
             Failure::NoSuchTool { message } => Problem::no_such_tool(message),
-            Failure::WorkerLost { message, worker_pid, signal, exit_code, output } => {
+            Failure::WorkerLost { message, worker_pid, signal, exit_code, output, cause } => {
                 Problem::new(Status::BAD_GATEWAY, "worker-lost", "The worker died", message)
                     .with("pid", *worker_pid)
                     .with("signal", *signal)
                     .with("exit_code", *exit_code)
+                    .with("cause", cause.as_deref())
                     .with_local(local, "output", output)
             }
             Failure::Poisoned { message, deaths } => {

@@ -321,6 +321,7 @@ impl Core {
                 let limit = pool.config.queue_limit.unwrap_or(usize::MAX);
                 Refusal::Overloaded { pool: name(), queued: self.machine.counts().queued, limit }
             }
+            Verdict::Draining => Refusal::Draining { pool: name() },
             Verdict::Closed => Refusal::Closed { pool: name() },
             Verdict::Expired(at) => {
                 pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: at.as_str().to_owned() });

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::peer::{Link, Peer};
 use super::state::{Demand, Event, WorkerKey};
 use super::status::Status;
-use super::{Notice, Pool};
+use super::{Carried, Notice, Pool, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::sys;
 use crate::wire::{self, Kind};
 use crate::work::{Codec, Failure};
 
 /// Marks the tokens of alarms in the poller.
-const ALARM: u64 = 1 << 32;
+const ALARM: u64 = 1 << 40;
 
 /// How long a dead worker's last words may take to be taken in by the caller that reads its link.
 const LAST_WORDS: Duration = Duration::from_millis(20);
@@ -112,6 +112,22 @@ impl Pool {
             core.failing = None;
             core.machine.on(Event::WorkerReady { worker: key, slots, words, calls_max }, now, actions);
         });
+    }
+
+    /// Workers that have nothing on their links.
+    pub fn idle_workers(&self) -> Vec<WorkerKey> {
+        let core = self.core.lock();
+        let idle = |key: &&WorkerKey| core.machine.worker(**key).is_some_and(|(sent, _)| sent == 0);
+        core.peers.keys().filter(idle).copied().collect()
+    }
+
+    pub fn order_done(&self, ticket: Ticket, carried: Carried) {
+        self.orders.done(ticket, carried);
+    }
+
+    /// The supervisor is gone.
+    pub fn close_orders(&self) {
+        self.orders.close();
     }
 
     pub fn set_foreign(&self, version: Option<String>) {

@@ -9,6 +9,7 @@ mod alarm;
 mod answer;
 mod core;
 mod drive;
+mod orders;
 mod peer;
 pub mod queue;
 pub mod state;
@@ -28,6 +29,8 @@ use smallvec::SmallVec;
 use self::alarm::Questions;
 pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Incoming, Told};
+use self::orders::Orders;
+pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
 use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
 pub use self::status::{Health, Memory, Stats, Status, WorkerView};
@@ -50,7 +53,7 @@ pub enum Notice {
     Worn(WorkerKey),
     /// Told to take no more, and nothing is left.
     Drained(WorkerKey),
-    /// Work in it was told to stop, and has not.
+    /// Work in it was told to stop and has not; the cause is what its neighbours are told.
     Stuck { worker: WorkerKey, cause: String },
     /// The link ended or broke.
     LinkEnded(WorkerKey, String),
@@ -64,9 +67,12 @@ pub enum Notice {
     Memory(Vec<(WorkerKey, Memory)>),
     /// Closed, and nothing is left.
     Empty,
-    /// Stop: wait for running work for so long.
-    Stop { grace: Duration },
+    /// An operator's wish, answered by [`Pool::order_done`].
+    Order { ticket: Ticket, command: Command },
+    /// Stop: wait for running work for so long; `term` lies between TERM and KILL.
+    Stop { grace: Duration, term: Duration },
 }
+
 /// A pool. Everything goes through [`Pool::submit`] or its blocking twin [`Pool::call`].
 pub struct Pool {
     pub config: PoolConfig,
@@ -79,6 +85,7 @@ pub struct Pool {
     status: Mutex<Status>,
     changed: Condvar,
     questions: Questions,
+    orders: Orders,
     epoch: Instant,
     /// When the driver wakes up by itself, in microseconds since `epoch`.
     driver_wakes_us: AtomicU64,
@@ -111,9 +118,13 @@ impl Pool {
         };
         let status = Status {
             health: Health::Starting,
+            lives: Health::Starting,
+            quiet: false,
             reason: None,
             ready: 0,
             target: config.workers_min as usize,
+            min: config.workers_min as usize,
+            max: config.shape.workers as usize,
             workers: Vec::new(),
             zygote_pid: None,
             generation: 0,
@@ -134,6 +145,7 @@ impl Pool {
             status: Mutex::new(status),
             changed: Condvar::new(),
             questions: Questions::default(),
+            orders: Orders::default(),
             epoch: Instant::now(),
             driver_wakes_us: AtomicU64::new(0),
             watch_us: AtomicU64::new(u64::MAX),
@@ -217,10 +229,23 @@ impl Pool {
         self.transact(|core, now, actions| core.machine.on(Event::Close, now, actions));
     }
 
-    /// Closes and stops: running work has `grace`, then the workers are killed.
-    pub fn stop(&self, grace: Duration) {
+    /// Quiet: takes no submissions, finishes what it has, and keeps its workers.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.transact(|core, now, actions| core.machine.on(Event::Quiet { quiet }, now, actions));
+        self.update_status(|status| status.set_quiet(quiet));
+    }
+
+    /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed.
+    pub fn stop(&self, grace: Duration, term: Duration) {
         self.close();
-        self.notify(Notice::Stop { grace });
+        self.notify(Notice::Stop { grace, term });
+    }
+
+    /// Hands an order to the supervisor; none: the pool is closed.
+    pub fn order(&self, command: Command) -> Option<Order<'_>> {
+        let ticket = self.orders.open()?;
+        self.notify(Notice::Order { ticket, command });
+        Some(Order { orders: &self.orders, ticket })
     }
 
     pub fn stats(&self) -> Stats {
@@ -238,6 +263,8 @@ impl Pool {
             slots: counts.slots,
             ready: status.ready,
             target: status.target,
+            min: status.min,
+            max: status.max,
             done,
             failed,
             restarts: status.restarts,

@@ -41,15 +41,35 @@ pub enum Health {
 #[derive(Clone, Debug)]
 pub struct Status {
     pub health: Health,
+    /// The same, as far as its workers are concerned.
+    pub(super) lives: Health,
+    /// Told to take no submissions.
+    pub(super) quiet: bool,
     pub reason: Option<String>,
     pub ready: usize,
     pub target: usize,
+    /// Between which the target may be set.
+    pub min: usize,
+    pub max: usize,
     pub workers: Vec<(WorkerKey, WorkerView)>,
     pub zygote_pid: Option<i32>,
     pub generation: u32,
     pub restarts: u64,
     /// The zygote's own words: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
+}
+
+impl Status {
+    pub fn set_health(&mut self, lives: Health) {
+        let serves = matches!(lives, Health::Starting | Health::Ready);
+        self.health = if self.quiet && serves { Health::Draining } else { lives.clone() };
+        self.lives = lives;
+    }
+
+    pub(super) fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+        self.set_health(self.lives.clone());
+    }
 }
 
 /// Counts and workers at one instant.
@@ -64,6 +84,8 @@ pub struct Stats {
     pub slots: usize,
     pub ready: usize,
     pub target: usize,
+    pub min: usize,
+    pub max: usize,
     pub done: u64,
     pub failed: u64,
     pub restarts: u64,

@@ -11,20 +11,19 @@ pub mod state;
 pub mod zygote;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::output::Output;
 use self::scale::{Rules, Sample, Scaling};
 use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord, fate_text};
-use self::zygote::{CONTROL, Ended, Said, Zygote};
+use self::zygote::{Ended, Said, Zygote, generation_of};
 use crate::link::Board;
 use crate::pool::state::WorkerKey;
-use crate::pool::{Health, Link, Notice, Pool, WAKE, WorkerView};
-use crate::sys::{self, Fate};
+use crate::pool::{Carried, Command, Health, Link, Notice, Pool, Ticket, WAKE, WorkerView};
+use crate::sys::{self, EndSignal, Fate};
 use crate::telemetry;
 use crate::wire::WIRE_VERSION;
 use crate::work::Failure;
@@ -42,13 +41,14 @@ pub struct Driver {
     identity: Identity,
     machine: Supervisor,
     scaling: Scaling,
-    zygote: Option<Zygote>,
+    /// By generation.
+    zygotes: BTreeMap<u32, Zygote>,
     outputs: HashMap<WorkerKey, Output>,
-    tool_slots: usize,
-    image: serde_json::Value,
     was_failing: bool,
     /// Events of the step under way: told once the status says the same.
     untold: Option<RefCell<Vec<telemetry::Event>>>,
+    /// What came of orders in the step under way.
+    carried: Vec<(Ticket, Carried)>,
 }
 
 /// Starts the driver of a pool on a thread of its own.
@@ -62,22 +62,17 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
     let machine = Supervisor::new(config.clone());
     let rules = Rules::of(config);
     pool.watch_waiting((machine.min < machine.max).then_some(rules.delay));
-    let scaling = Scaling::new(rules);
-    let tool_slots = pool.config.shape.slots() as usize;
     let name = format!("clutch-{}", pool.config.name);
-    let outputs = HashMap::new();
-    let image = serde_json::Value::Null;
     let driver = Driver {
         pool,
         identity,
         machine,
-        scaling,
-        zygote: None,
-        outputs,
-        tool_slots,
-        image,
+        scaling: Scaling::new(rules),
+        zygotes: BTreeMap::new(),
+        outputs: HashMap::new(),
         was_failing: false,
         untold: None,
+        carried: Vec::new(),
     };
     std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
     Ok(())
@@ -86,6 +81,11 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
 impl Driver {
     fn run(mut self) {
         sys::block_signals();
+        self.serve();
+        self.pool.close_orders();
+    }
+
+    fn serve(&mut self) {
         let mut tokens = Vec::new();
         self.tell(Event::Tick);
         while !self.machine.is_closed() && !self.pool.is_forked() {
@@ -98,10 +98,10 @@ impl Driver {
                 return;
             }
             for token in tokens.drain(..) {
-                match token {
-                    WAKE => self.take_notices(),
-                    CONTROL => self.read_zygote(),
-                    other => self.pool.on_ready(other),
+                match (token, generation_of(token)) {
+                    (WAKE, _) => self.take_notices(),
+                    (_, Some(generation)) => self.read_zygote(generation),
+                    (other, None) => self.pool.on_ready(other),
                 }
             }
             if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
@@ -131,7 +131,7 @@ impl Driver {
             ready: machine.ready(),
             starting: machine.starting(),
             processes: machine.workers.len(),
-            slots: self.tool_slots,
+            slots: machine.slots(),
             busy: demand.busy,
             busy_least: demand.busy_least,
             waiting: demand.waiting,
@@ -149,7 +149,7 @@ impl Driver {
             match notice {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
-                Notice::Stuck { worker, .. } => self.tell(Event::Overdue { worker }),
+                Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
                 Notice::Memory(figures) => self.tell(Event::Memory(figures)),
                 Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
                 Notice::Ready(worker, json) => self.greet_worker(worker, &json),
@@ -159,36 +159,37 @@ impl Driver {
                 }
                 Notice::WantWrite(worker) => self.pool.want_write(worker, true),
                 Notice::Empty => self.tell(Event::Empty),
-                Notice::Stop { grace } => self.tell(Event::Stop { grace }),
+                Notice::Order { ticket, command } => self.take_order(ticket, command),
+                Notice::Stop { grace, term } => self.tell(Event::Stop { grace, term }),
             }
         }
     }
 
-    fn read_zygote(&mut self) {
-        let Some(zygote) = self.zygote.as_mut() else { return };
-        match zygote.read() {
-            Some(said) => said.into_iter().for_each(|one| self.hear(one)),
-            None => self.lose_zygote(),
-        }
+    fn take_order(&mut self, ticket: Ticket, command: Command) {
+        self.tell(match command {
+            Command::Reload => Event::Reload { ticket },
+            Command::Recycle { nr } => Event::Recycle { ticket, nr },
+            Command::Scale { min, max } => Event::Scale { ticket, min, max, idle: self.pool.idle_workers() },
+        });
     }
 
-    fn hear(&mut self, said: Said) {
+    fn read_zygote(&mut self, generation: u32) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        let said = match zygote.is_ending() {
+            false => zygote.read(),
+            true => (!zygote.has_ended()).then(Vec::new),
+        };
         match said {
-            Said::Hello(hello) => self.greet(hello),
-            Said::Up(up) => {
-                if let Some(shape) = up.shape {
-                    self.machine.reshape(shape.workers as usize);
-                    self.tool_slots = shape.slots() as usize;
-                }
-                let mut image = up.rest;
-                image.insert("warnings".to_owned(), up.warnings.clone().into());
-                self.image = serde_json::Value::Object(image);
-                let generation = self.machine.generation;
-                let warnings = up.warnings;
-                self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
-                self.tell(Event::ZygoteUp);
-            }
-            Said::Failed(reason) => self.tell(Event::ZygoteFailed(reason)),
+            Some(said) => said.into_iter().for_each(|one| self.hear(generation, one)),
+            None => self.lose_zygote(generation),
+        }
+    }
+
+    fn hear(&mut self, generation: u32, said: Said) {
+        match said {
+            Said::Hello(hello) => self.greet(generation, hello),
+            Said::Up(up) => self.take_image(generation, *up),
+            Said::Failed(reason) => self.tell(Event::ZygoteFailed { generation, reason }),
             Said::Forked { worker, error: Some(reason), .. } => {
                 self.outputs.remove(&worker);
                 self.tell(Event::ForkFailed { worker, reason });
@@ -203,10 +204,22 @@ impl Driver {
         }
     }
 
+    fn take_image(&mut self, generation: u32, up: zygote::Up) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        let (shape, warnings) = (up.shape, up.warnings);
+        let mut image = up.rest;
+        image.insert("warnings".to_owned(), warnings.clone().into());
+        zygote.image = serde_json::Value::Object(image);
+        let python = zygote.hello.as_ref().map(|hello| (hello.tag.clone(), hello.python.clone()));
+        let foreign = python.filter(|(tag, _)| *tag != self.identity.tag).map(|(_, version)| version);
+        self.pool.set_foreign(foreign);
+        self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
+        self.tell(Event::ZygoteUp { generation, shape });
+    }
+
     /// Versions must fit, or nothing that follows means anything.
-    fn greet(&mut self, hello: zygote::Hello) {
+    fn greet(&mut self, generation: u32, hello: zygote::Hello) {
         let ours = env!("CARGO_PKG_VERSION");
-        let foreign = (hello.tag != self.identity.tag).then(|| hello.python.clone());
         if hello.wire != WIRE_VERSION || hello.clutch != ours {
             let python = &self.pool.config.python;
             let reason = format!(
@@ -214,11 +227,8 @@ impl Driver {
                  {python} -m pip install 'clutch=={ours}'",
                 self.pool.config.name, hello.clutch, hello.wire
             );
-            self.tell(Event::ZygoteFailed(reason));
-            return;
-        }
-        self.pool.set_foreign(foreign);
-        if let Some(zygote) = self.zygote.as_mut() {
+            self.tell(Event::ZygoteFailed { generation, reason });
+        } else if let Some(zygote) = self.zygotes.get_mut(&generation) {
             zygote.hello = Some(hello);
         }
     }
@@ -233,21 +243,21 @@ impl Driver {
         self.tell(Event::WorkerReady { worker });
     }
 
-    fn lose_zygote(&mut self) {
-        let Some(zygote) = self.zygote.take() else { return };
-        self.pool.poller.remove(zygote.control().as_fd());
-        let greeted = zygote.hello.is_some();
+    fn lose_zygote(&mut self, generation: u32) {
+        let Some(zygote) = self.zygotes.remove(&generation) else { return };
+        zygote.unwatch(&self.pool.poller);
+        let (greeted, told_to) = (zygote.hello.is_some(), zygote.is_ending());
         let Ended { text: end, signaled } = zygote.end();
-        let python = &self.pool.config.python;
-        let reason = if greeted {
-            format!("the zygote of pool '{}' ended: {end}", self.pool.config.name)
-        } else {
-            format!("{python} could not run the zygote of pool '{}': {end}", self.pool.config.name)
+        let (name, python) = (&self.pool.config.name, &self.pool.config.python);
+        let reason = match greeted {
+            true => format!("the zygote of pool '{name}' ended: {end}"),
+            false => format!("{python} could not run the zygote of pool '{name}': {end}"),
         };
-        let generation = self.machine.generation;
-        self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
-        self.pool.arm_all();
-        self.tell(Event::ZygoteGone { reason, signaled });
+        if !told_to {
+            self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
+            self.pool.arm_all();
+        }
+        self.tell(Event::ZygoteGone { generation, reason, signaled });
     }
 
     // ---- actions out
@@ -256,7 +266,7 @@ impl Driver {
         let mut actions = Vec::new();
         self.untold = Some(RefCell::default());
         self.machine.on(event, Instant::now(), &mut actions);
-        let mut queue = std::collections::VecDeque::from(actions);
+        let mut queue = VecDeque::from(actions);
         while let Some(action) = queue.pop_front() {
             let mut follow = Vec::new();
             if let Some(event) = self.act(action) {
@@ -268,16 +278,21 @@ impl Driver {
         for event in self.untold.take().into_iter().flat_map(RefCell::into_inner) {
             self.pool.telemetry.emit(|| event);
         }
+        // Whoever waited finds it in the stats and among the events.
+        for (ticket, carried) in self.carried.drain(..) {
+            self.pool.order_done(ticket, carried);
+        }
     }
 
     /// Carries out one action; what came of it at once, if anything.
     fn act(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::StartZygote { generation } => return self.start_zygote(generation).err(),
-            Action::KillZygote => return self.end_zygote(),
-            Action::Fork { worker, nr } => return self.fork(worker, nr).err(),
+            Action::EndZygote { generation, at_once } => return self.end_zygote(generation, at_once),
+            Action::Fork { worker, nr, generation } => return self.fork(worker, nr, generation).err(),
             Action::Admit { worker, calls } => {
-                self.pool.worker_ready(worker, self.tool_slots, calls);
+                let slots = self.machine.workers.get(&worker).map_or(0, |worker| worker.slots);
+                self.pool.worker_ready(worker, slots, calls);
                 self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady {
                     pool,
                     nr,
@@ -294,10 +309,20 @@ impl Driver {
             }
             Action::Short { worker } => self.short(worker),
             Action::End { worker } => self.pool.send_drain(worker),
-            Action::Kill { worker } => self.kill(worker),
+            Action::Kill { worker, signal } => self.signal(worker, signal),
             Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
             Action::Failing { reason, loaded } => self.failing(reason, loaded),
             Action::RefuseWaiting => self.pool.refuse_waiting(),
+            Action::ReloadStarted { generation } => {
+                self.emit(|pool| telemetry::Event::ReloadStarted { pool, generation });
+            }
+            Action::ReloadFinished { generation } => {
+                self.emit(|pool| telemetry::Event::ReloadFinished { pool, generation });
+            }
+            Action::ReloadFailed { generation, reason } => {
+                self.emit(|pool| telemetry::Event::ReloadFailed { pool, generation, reason });
+            }
+            Action::Done { ticket, outcome } => self.carried.push((ticket, outcome)),
             Action::Closed => {
                 self.outputs.clear();
                 self.emit(|pool| telemetry::Event::PoolClosed { pool });
@@ -307,36 +332,30 @@ impl Driver {
     }
 
     fn start_zygote(&mut self, generation: u32) -> Result<(), Event> {
-        if let Some(mut old) = self.zygote.take() {
-            self.pool.poller.remove(old.control().as_fd());
-            old.kill();
-            old.end();
-        }
-        let failed = |error: io::Error| {
-            Event::ZygoteFailed(format!(
-                "cannot start {} for pool '{}': {error}",
-                self.pool.config.python, self.pool.config.name
-            ))
+        let failed = |error: io::Error| Event::ZygoteFailed {
+            generation,
+            reason: format!("cannot start {} for pool '{}': {error}", self.pool.config.python, self.pool.config.name),
         };
         let zygote = Zygote::start(&self.pool.config, generation).map_err(failed)?;
         let pid = zygote.pid;
-        self.pool.poller.add(zygote.control().as_fd(), CONTROL, false).map_err(failed)?;
-        self.zygote = Some(zygote);
+        let watched = zygote.watch(&self.pool.poller).map_err(failed);
+        self.zygotes.insert(generation, zygote);
         self.emit(|pool| telemetry::Event::ZygoteStarted { pool, generation, pid });
-        Ok(())
+        watched
     }
 
-    fn end_zygote(&mut self) -> Option<Event> {
-        let mut zygote = self.zygote.take()?;
-        self.pool.poller.remove(zygote.control().as_fd());
-        if zygote.hello.is_none() || !self.machine.is_stopping() {
-            zygote.kill();
+    fn end_zygote(&mut self, generation: u32, at_once: bool) -> Option<Event> {
+        let waited_for = |zygote: &mut Zygote| zygote.tell_end(at_once, &self.pool.poller);
+        if self.zygotes.get_mut(&generation).is_some_and(waited_for) {
+            return None;
         }
-        let Ended { text: reason, signaled } = zygote.end();
-        Some(Event::ZygoteGone { reason, signaled })
+        // It was never started, or its end cannot be watched: so it is waited for here, briefly.
+        let ended = self.zygotes.remove(&generation).map(Zygote::end);
+        let (reason, signaled) = ended.map_or_else(Default::default, |ended| (ended.text, ended.signaled));
+        Some(Event::ZygoteGone { generation, reason, signaled })
     }
 
-    fn fork(&mut self, worker: WorkerKey, nr: u32) -> Result<(), Event> {
+    fn fork(&mut self, worker: WorkerKey, nr: u32, generation: u32) -> Result<(), Event> {
         let failed = |error: io::Error| Event::ForkFailed {
             worker,
             reason: format!(
@@ -346,8 +365,8 @@ impl Driver {
                 self.machine.max * 8 + 64
             ),
         };
-        let Some(zygote) = self.zygote.as_ref() else { return Ok(()) };
-        let slots = self.tool_slots as u32;
+        let Some(zygote) = self.zygotes.get(&generation) else { return Ok(()) };
+        let slots = self.machine.workers.get(&worker).map_or(1, |worker| worker.slots) as u32;
         let (ours, theirs) = sys::socket_pair().map_err(failed)?;
         let (alarm, their_alarm) = sys::socket_pair().map_err(failed)?;
         let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
@@ -374,11 +393,11 @@ impl Driver {
     }
 
     /// By its zygote, which is its parent; without one by its group, which the worker made itself leader of.
-    fn kill(&mut self, worker: WorkerKey) {
+    fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
         let Some(known) = self.machine.workers.get(&worker) else { return };
-        match (&self.zygote, known.pid) {
-            (Some(zygote), _) if zygote.generation == known.generation => zygote.kill_worker(worker),
-            (_, Some(pid)) => sys::kill_group(pid),
+        match (self.zygotes.get(&known.generation), known.pid) {
+            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal),
+            (_, Some(pid)) => sys::end_group(pid, signal),
             _ => {}
         }
     }
@@ -386,20 +405,21 @@ impl Driver {
     fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: &WorkerRecord) {
         if fate.is_none() && record.pid > 0 {
             // Its zygote is gone and cannot do it.
-            sys::kill_group(record.pid);
+            sys::end_group(record.pid, EndSignal::Kill);
         }
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
         let failure = self.lost(fate, record, output);
         let cause = failure.to_string();
         // Whoever learns of the death finds it in the stats too.
         self.publish();
-        self.pool.worker_gone(worker, failure, record.reason.is_some());
+        self.pool.worker_gone(worker, failure, record.cause.is_some());
         let (nr, pid) = (record.nr, record.pid);
         self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause });
     }
 
     fn lost(&self, fate: Option<Fate>, record: &WorkerRecord, output: String) -> Failure {
-        let why = record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let why =
+            record.cause.as_ref().or(record.said.as_ref()).map(|reason| format!(" ({reason})")).unwrap_or_default();
         let (name, nr, pid) = (&self.pool.config.name, record.nr, record.pid);
         let message = format!("worker {name}/{nr} (pid {pid}) {}{why}", fate_text(fate));
         let (signal, exit_code) = match fate {
@@ -407,7 +427,8 @@ impl Driver {
             Some(Fate::Exited(code)) => (None, Some(code)),
             _ => (None, None),
         };
-        Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output }
+        let cause = record.cause.clone();
+        Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output, cause }
     }
 
     fn failing(&mut self, reason: String, loaded: bool) {
@@ -417,7 +438,8 @@ impl Driver {
         let message = reason;
         let failure = match loaded {
             true => {
-                Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output: String::new() }
+                let output = String::new();
+                Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output, cause: None }
             }
             false => Failure::Config { message },
         };
@@ -453,19 +475,21 @@ impl Driver {
         };
         let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
         let workers = self.machine.workers.iter().map(|(key, worker)| (*key, view(worker))).collect();
-        let zygote_pid = self.zygote.as_ref().map(|zygote| zygote.pid);
-        let (machine, image) = (&self.machine, &self.image);
+        let machine = &self.machine;
+        let zygote = self.zygotes.get(&machine.generation());
+        let zygote_pid = zygote.map(|zygote| zygote.pid);
         self.pool.update_status(|status| {
-            status.health = health;
-            status.reason = machine.failing().map(str::to_owned);
+            status.set_health(health);
+            status.reason = machine.reason();
             status.ready = machine.ready();
-            status.target = machine.target;
+            (status.target, status.min, status.max) = (machine.target, machine.min, machine.max);
             status.workers = workers;
             status.zygote_pid = zygote_pid;
-            status.generation = machine.generation;
+            status.generation = machine.generation();
             status.restarts = machine.restarts;
-            if status.image != *image {
-                status.image = image.clone();
+            // That of the last one stays known while the next one loads.
+            if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null() && status.image != zygote.image) {
+                status.image = zygote.image.clone();
             }
         });
         if recovered {

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::state::Leave;
 use crate::config::PoolConfig;
 
 /// The thresholds of one worker, drawn once when it starts.
@@ -27,10 +28,10 @@ impl Recycling {
     }
 
     /// Why the worker is to be replaced, when its turn comes. Its calls are counted by the pool.
-    pub fn due(&self, now: Instant, private: Option<u64>) -> Option<&'static str> {
+    pub fn due(&self, now: Instant, private: Option<u64>) -> Option<Leave> {
         let grown = self.memory.zip(private).is_some_and(|(most, private)| private >= most);
         let aged = self.at.is_some_and(|at| at <= now);
-        if grown { Some("memory") } else { aged.then_some("age") }
+        if grown { Some(Leave::Memory) } else { aged.then_some(Leave::Age) }
     }
 }
 

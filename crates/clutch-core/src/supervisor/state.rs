@@ -2,24 +2,29 @@
 //!
 //! Worker states: Starting → Ready → Draining → Gone. A replacement is Ready before the old worker is told to drain.
 
-use std::collections::BTreeMap;
+mod deaths;
+mod ladder;
+mod memory;
+mod turns;
+mod workers;
+mod zygotes;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use self::deaths::Deaths;
+use self::ladder::Stopping;
+pub use self::ladder::stop_term;
+use self::turns::Recycle;
+use self::workers::STATUS_WAIT;
+pub use self::workers::fate_text;
+use self::zygotes::{Reload, Zygote};
 use super::recycle::Recycling;
-use super::scale::{self, Bounds};
-use crate::config::PoolConfig;
-use crate::pool::Memory;
+use super::scale::Bounds;
+use crate::config::{PoolConfig, Shape};
 use crate::pool::state::WorkerKey;
-use crate::sys::Fate;
-
-/// First wait after a start that failed; doubled each time.
-const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-/// Longest wait between attempts to start.
-const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// Workers (or zygotes) that die before they are ready, without saying why, before the pool is called failing.
-const SILENT_DEATHS: u32 = 3;
-/// How long the exit status of a worker whose link has ended may take to arrive.
-const STATUS_WAIT: Duration = Duration::from_millis(500);
+use crate::pool::{Denied, Memory, Ticket};
+use crate::sys::{EndSignal, Fate};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -41,59 +46,106 @@ impl State {
     }
 }
 
+/// Why a worker is replaced, or goes without a replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    Age,
+    Calls,
+    Memory,
+    /// By command.
+    Recycle,
+    /// Another image is to be run.
+    Reload,
+    /// The pool is to be smaller.
+    Surplus,
+    Stuck,
+    Stopped,
+}
+
+impl Leave {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Leave::Age => "age",
+            Leave::Calls => "calls",
+            Leave::Memory => "memory",
+            Leave::Recycle => "recycle",
+            Leave::Reload => "reload",
+            Leave::Surplus => "surplus",
+            Leave::Stuck => "stuck",
+            Leave::Stopped => "stopped",
+        }
+    }
+
+    /// Whether it could as well stay for a while: those leave in turn.
+    fn by_policy(self) -> bool {
+        matches!(self, Leave::Age | Leave::Calls | Leave::Memory | Leave::Recycle | Leave::Reload)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Worker {
     pub nr: u32,
     pub generation: u32,
     pub pid: Option<i32>,
     pub state: State,
+    pub slots: usize,
     since: Instant,
     recycling: Recycling,
+    /// Is to leave when its turn has come.
+    due: Option<Leave>,
     /// To be drained as soon as its replacement is ready.
-    retiring: bool,
+    leaving: Option<Leave>,
     /// Goes before its replacement is started: there is no memory for both.
     leaves_first: bool,
-    /// Why it is to be replaced: "age", "calls", "memory".
-    policy: &'static str,
     pub memory: Option<Memory>,
     /// Gets no more work: its memory is at the limit.
     barred: bool,
     replaces: Option<WorkerKey>,
     stopped_since: Option<Instant>,
     link_ended: Option<Instant>,
-    /// What it said, or why it was killed.
-    pub reason: Option<String>,
+    /// Work in it was told to stop and has not.
+    stuck: Option<String>,
+    /// What has not ended by then is told with TERM.
+    end_at: Option<Instant>,
+    /// Was told with TERM: KILL follows.
+    kill_at: Option<Instant>,
+    /// What it said of a start that failed.
+    said: Option<String>,
+    /// Why Clutch ended it itself.
+    cause: Option<String>,
 }
 
 impl Worker {
-    fn private(&self) -> Option<u64> {
-        self.memory.and_then(|memory| memory.private)
-    }
-
     /// Whether it counts towards the pool's size.
     pub fn is_live(&self) -> bool {
-        self.leaves_first || (matches!(self.state, State::Starting | State::Ready) && !self.retiring)
+        self.leaves_first || (matches!(self.state, State::Starting | State::Ready) && self.leaving.is_none())
     }
-}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Zygote {
-    Absent,
-    Loading {
-        since: Instant,
-    },
-    Up,
-    /// Told to end.
-    Ending,
+    /// Whether it has taken its turn to leave and is not gone yet.
+    pub fn is_out(&self) -> bool {
+        self.leaving.is_some_and(Leave::by_policy)
+    }
+
+    fn end_by(&mut self, at: Instant) {
+        self.end_at = Some(self.end_at.map_or(at, |before| before.min(at)));
+    }
 }
 
 #[derive(Debug)]
 pub enum Event {
-    ZygoteUp,
+    /// `shape`: profile and numbers where the image's policy changed them.
+    ZygoteUp {
+        generation: u32,
+        shape: Option<Shape>,
+    },
     /// Loading failed; the reason is the user's to mend.
-    ZygoteFailed(String),
+    ZygoteFailed {
+        generation: u32,
+        reason: String,
+    },
     /// `signaled`: it could not say why.
     ZygoteGone {
+        generation: u32,
         reason: String,
         signaled: bool,
     },
@@ -125,8 +177,10 @@ pub enum Event {
     Drained {
         worker: WorkerKey,
     },
-    Overdue {
+    /// Work in it was told to stop and has not.
+    Stuck {
         worker: WorkerKey,
+        cause: String,
     },
     /// What was found when they were looked at.
     Memory(Vec<(WorkerKey, Memory)>),
@@ -135,8 +189,26 @@ pub enum Event {
         target: usize,
         idlest: Vec<WorkerKey>,
     },
+    /// Load the code anew; all workers are to run it.
+    Reload {
+        ticket: Ticket,
+    },
+    /// `nr` none: all workers, in turn.
+    Recycle {
+        ticket: Ticket,
+        nr: Option<u32>,
+    },
+    /// `idle`: who has nothing to do, as far as is known; they go first.
+    Scale {
+        ticket: Ticket,
+        min: usize,
+        max: usize,
+        idle: Vec<WorkerKey>,
+    },
+    /// `term`: what lies between TERM and KILL once the grace is over.
     Stop {
         grace: Duration,
+        term: Duration,
     },
     /// The closed pool has no work left.
     Empty,
@@ -148,10 +220,15 @@ pub enum Action {
     StartZygote {
         generation: u32,
     },
-    KillZygote,
+    /// Told to end; `at_once`: killed. [`Event::ZygoteGone`] follows.
+    EndZygote {
+        generation: u32,
+        at_once: bool,
+    },
     Fork {
         worker: WorkerKey,
         nr: u32,
+        generation: u32,
     },
     /// Its slots take work from now on.
     Admit {
@@ -167,21 +244,23 @@ pub enum Action {
         worker: WorkerKey,
         barred: bool,
     },
+    /// It leaves first, its replacement comes when it is gone: for so long the pool is short of one.
+    Short {
+        worker: WorkerKey,
+    },
     /// Gets no more work.
     Drain {
         worker: WorkerKey,
         reason: &'static str,
     },
-    /// It leaves first, its replacement comes when it is gone: for so long the pool is short of one.
-    Short {
-        worker: WorkerKey,
-    },
     /// Has nothing left: told to end.
     End {
         worker: WorkerKey,
     },
+    /// Its group is sent the signal.
     Kill {
         worker: WorkerKey,
+        signal: EndSignal,
     },
     /// Its work is answered; `fate` none: nobody could tell.
     Gone {
@@ -195,6 +274,23 @@ pub enum Action {
         loaded: bool,
     },
     RefuseWaiting,
+    ReloadStarted {
+        generation: u32,
+    },
+    /// All workers run this image.
+    ReloadFinished {
+        generation: u32,
+    },
+    /// The image before stays.
+    ReloadFailed {
+        generation: u32,
+        reason: String,
+    },
+    /// What came of a command.
+    Done {
+        ticket: Ticket,
+        outcome: Result<(), Denied>,
+    },
     Closed,
 }
 
@@ -204,28 +300,42 @@ pub struct WorkerRecord {
     pub nr: u32,
     pub generation: u32,
     pub pid: i32,
-    pub reason: Option<String>,
-    pub was_ready: bool,
+    /// What it said of a start that failed.
+    pub said: Option<String>,
+    /// Why Clutch ended it itself.
+    pub cause: Option<String>,
 }
 
 #[derive(Debug)]
 pub struct Supervisor {
     config: PoolConfig,
+    /// How many workers there should be, and between which bounds commands and policies may set that.
+    pub target: usize,
     pub min: usize,
     pub max: usize,
-    pub target: usize,
-    pub generation: u32,
-    zygote: Zygote,
-    /// A worker of this zygote was ready.
-    proven: bool,
+    /// Of the image that workers are forked from.
+    shape: Shape,
+    zygotes: BTreeMap<u32, Zygote>,
+    /// The zygote that workers are forked from, loaded or not.
+    current: Option<u32>,
+    /// The last number given.
+    generation: u32,
+    reload: Option<Reload>,
+    /// The reload whose workers are taking over.
+    roll: Option<Reload>,
+    /// Generations that were taken back, while they have workers.
+    rejected: BTreeSet<u32>,
+    recycles: Vec<Recycle>,
     pub workers: BTreeMap<WorkerKey, Worker>,
     next_key: WorkerKey,
     failures: u32,
     retry_at: Option<Instant>,
+    deaths: Deaths,
+    /// Starts wait until then: too many workers died in the last minute.
+    held_until: Option<Instant>,
     /// Why no worker can be had, until one is ready.
     failing: Option<String>,
-    stopping: Option<Instant>,
-    ended_all: bool,
+    stopping: Option<Stopping>,
     closed: bool,
     pub restarts: u64,
     draws: u64,
@@ -235,25 +345,32 @@ pub struct Supervisor {
 
 impl Supervisor {
     pub fn new(config: PoolConfig) -> Supervisor {
+        let (min, max) = (config.workers_min as usize, config.shape.workers as usize);
         Supervisor {
-            min: config.workers_min as usize,
-            max: config.shape.workers as usize,
-            target: config.workers_min as usize,
-            config,
+            target: min,
+            min,
+            max,
+            shape: config.shape,
+            zygotes: BTreeMap::new(),
+            current: None,
             generation: 0,
-            zygote: Zygote::Absent,
-            proven: false,
+            reload: None,
+            roll: None,
+            rejected: BTreeSet::new(),
+            recycles: Vec::new(),
             workers: BTreeMap::new(),
             next_key: 0,
             failures: 0,
             retry_at: None,
+            deaths: Deaths::new(config.restarts_max),
+            held_until: None,
             failing: None,
             stopping: None,
-            ended_all: false,
             closed: false,
             restarts: 0,
             draws: 0,
             serving_since: None,
+            config,
         }
     }
 
@@ -264,6 +381,11 @@ impl Supervisor {
     /// Why no worker can be had.
     pub fn failing(&self) -> Option<&str> {
         self.failing.as_deref()
+    }
+
+    /// What is wrong, if anything: nothing can be had, or not all of it.
+    pub fn reason(&self) -> Option<String> {
+        self.failing.clone().or_else(|| self.held_until.map(|_| self.deaths.reason()))
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -282,45 +404,35 @@ impl Supervisor {
         Bounds { min: self.min, max: self.max, target: self.target }
     }
 
-    /// Private memory of those that live, where it is known.
-    pub fn private(&self) -> Vec<u64> {
-        self.workers.values().filter_map(Worker::private).collect()
-    }
-
-    /// The policy on the GIL makes more workers of the pool's threads.
-    pub fn reshape(&mut self, workers: usize) {
-        if workers != self.max {
-            self.min = (self.min * workers / self.max.max(1)).clamp(1, workers);
-            (self.max, self.target) = (workers, self.min);
-        }
-    }
-
-    pub fn zygote_is_up(&self) -> bool {
-        self.zygote == Zygote::Up
+    /// Slots of a worker.
+    pub fn slots(&self) -> usize {
+        self.shape.slots() as usize
     }
 
     /// One inbox, one match.
     pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {
         match event {
-            Event::ZygoteUp => self.zygote = Zygote::Up,
-            Event::ZygoteFailed(reason) => {
-                self.zygote = Zygote::Absent;
-                self.fail(reason, now, out);
+            Event::ZygoteUp { generation, shape } => self.zygote_up(generation, shape, now, out),
+            Event::ZygoteFailed { generation, reason } => self.zygote_failed(generation, reason, now, out),
+            Event::ZygoteGone { generation, reason, signaled } => {
+                self.zygote_gone(generation, reason, signaled, now, out);
             }
-            Event::ZygoteGone { reason, signaled } => self.zygote_gone(reason, signaled, now, out),
             Event::Forked { worker, pid } => self.forked(worker, pid),
             Event::ForkFailed { worker, reason } => self.fork_failed(worker, reason, now, out),
             Event::WorkerReady { worker } => self.worker_ready(worker, now, out),
             Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
             Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
             Event::LinkEnded { worker } => self.link_ended(worker, now, out),
-            Event::Worn { worker } => self.retire(worker, "calls", out),
+            Event::Worn { worker } => self.worn(worker),
             Event::Drained { worker } => self.drained(worker, now, out),
-            Event::Overdue { worker } => self.kill(worker, "its work was past its deadline", now, out),
-            Event::Memory(figures) => self.weigh(figures, out),
-            Event::Resize { target, idlest } => self.resize(target, &idlest, out),
-            Event::Stop { grace } => self.stop(grace, now),
-            Event::Empty => self.stop(self.config.grace(), now),
+            Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
+            Event::Memory(figures) => self.weigh(figures, now, out),
+            Event::Resize { target, idlest } => self.aim(target, &idlest, now, out),
+            Event::Reload { ticket } => self.reload(ticket, now, out),
+            Event::Recycle { ticket, nr } => self.recycle(ticket, nr, out),
+            Event::Scale { ticket, min, max, idle } => self.scale(ticket, min..=max, &idle, now, out),
+            Event::Stop { grace, term } => self.stop(grace, term, now),
+            Event::Empty => self.stop_empty(now),
             Event::Tick => {}
         }
         self.keep_time(now, out);
@@ -330,474 +442,39 @@ impl Supervisor {
         } else {
             self.keep_target(now, out)
         }
-        self.note_serving(now);
-    }
-
-    fn note_serving(&mut self, now: Instant) {
+        self.keep_zygotes(now, out);
+        self.keep_closed(out);
         self.serving_since = if self.ready() > 0 { self.serving_since.or(Some(now)) } else { None };
     }
 
     /// When [`Event::Tick`] has something to do.
     pub fn next_wake(&self) -> Option<Instant> {
-        let limit = Duration::from_millis(self.config.start_timeout_ms);
-        let loading = match self.zygote {
-            Zygote::Loading { since } => Some(since + limit),
-            _ => None,
-        };
-        let turn_is_free = self.turn_is_free();
+        let limit = self.start_timeout();
         let workers = self.workers.values().flat_map(|worker| {
             let start = (worker.state == State::Starting).then(|| worker.since + limit);
             let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
             let ended = worker.link_ended.map(|since| since + STATUS_WAIT);
-            let age = worker.recycling.at.filter(|_| turn_is_free && worker.state == State::Ready);
-            [start, stopped, ended, age]
+            let stays = worker.state == State::Ready && worker.leaving.is_none() && worker.due.is_none();
+            let age = if stays { worker.recycling.at } else { None };
+            [start, stopped, ended, age, worker.end_at, worker.kill_at]
         });
-        workers.chain([loading, self.retry_at, self.stopping.filter(|_| !self.closed)]).flatten().min()
+        let zygotes = self.zygotes.values().map(|zygote| zygote.next_wake(limit));
+        let (stop, start) = match self.stopping {
+            Some(stop) => ((!self.closed).then(|| stop.next_wake()), None),
+            None => (None, self.retry_at.max(self.held_until)),
+        };
+        workers.chain(zygotes).chain([stop, start]).flatten().min()
+    }
+
+    fn start_timeout(&self) -> Duration {
+        Duration::from_millis(self.config.start_timeout_ms)
     }
 
     fn stopped_limit(&self) -> Duration {
         Duration::from_millis(self.config.stopped_limit_ms)
     }
 
-    // ---- zygote
-
-    fn zygote_gone(&mut self, reason: String, signaled: bool, now: Instant, out: &mut Vec<Action>) {
-        let was = std::mem::replace(&mut self.zygote, Zygote::Absent);
-        let unborn = self.workers.iter().filter(|(_, worker)| worker.pid.is_none()).map(|(key, _)| *key);
-        for key in unborn.collect::<Vec<_>>() {
-            self.remove(key, None, out);
-        }
-        match was {
-            // One that dies before any worker was ready would do so again and again.
-            Zygote::Up if self.proven => self.restarts += 1,
-            Zygote::Loading { .. } | Zygote::Up if signaled && self.failures + 1 < SILENT_DEATHS => self.back_off(now),
-            Zygote::Loading { .. } | Zygote::Up => self.fail(reason, now, out),
-            _ => {}
-        }
-    }
-
-    fn fail(&mut self, reason: String, now: Instant, out: &mut Vec<Action>) {
-        self.back_off(now);
-        if self.ready() == 0 && self.stopping.is_none() {
-            self.failing = Some(reason.clone());
-            let loaded = self.zygote == Zygote::Up;
-            out.push(Action::Failing { reason, loaded });
-        }
-    }
-
-    fn back_off(&mut self, now: Instant) {
-        let wait = BACKOFF_FIRST * 2u32.saturating_pow(self.failures.min(16));
-        self.failures = self.failures.saturating_add(1);
-        self.retry_at = Some(now + wait.min(BACKOFF_MAX));
-    }
-
-    // ---- workers
-
-    fn forked(&mut self, worker: WorkerKey, pid: i32) {
-        if let Some(worker) = self.workers.get_mut(&worker) {
-            worker.pid = Some(pid);
-        }
-    }
-
-    fn fork_failed(&mut self, worker: WorkerKey, reason: String, now: Instant, out: &mut Vec<Action>) {
-        self.workers.remove(&worker);
-        self.fail(reason, now, out);
-    }
-
-    fn worker_ready(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Starting) else { return };
-        worker.state = State::Ready;
-        worker.since = now;
-        self.proven |= worker.generation == self.generation;
-        let (calls, replaced) = (worker.recycling.calls, worker.replaces.take());
-        (self.failures, self.retry_at, self.failing) = (0, None, None);
-        out.push(Action::Admit { worker: key, calls });
-        if let Some(old) = replaced {
-            let reason = self.workers.get(&old).map_or("", |old| old.policy);
-            self.drain(old, reason, out);
-        }
-    }
-
-    fn drain(&mut self, key: WorkerKey, reason: &'static str, out: &mut Vec<Action>) {
-        if let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Ready) {
-            worker.state = State::Draining;
-            out.push(Action::Drain { worker: key, reason });
-        }
-    }
-
-    fn start_failed(&mut self, key: WorkerKey, reason: String) {
-        if let Some(worker) = self.workers.get_mut(&key) {
-            worker.reason = Some(reason);
-        }
-    }
-
-    fn fate(&mut self, key: WorkerKey, fate: Fate, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        match fate {
-            Fate::Stopped => {
-                worker.stopped_since.get_or_insert(now);
-                out.push(Action::Hold { worker: key, held: true });
-            }
-            Fate::Continued => {
-                worker.stopped_since = None;
-                out.push(Action::Hold { worker: key, held: false });
-            }
-            Fate::Exited(_) | Fate::Signaled(_) => self.gone(key, Some(fate), now, out),
-        }
-    }
-
-    /// The zygote tells of the end soon; when there is none any more, the end of the link has to do.
-    fn link_ended(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let told_by_zygote = self.zygote == Zygote::Up || self.zygote == Zygote::Ending;
-        let generation = self.generation;
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        if told_by_zygote && worker.generation == generation {
-            worker.link_ended.get_or_insert(now);
-            // A worker that broke its link and lives on is of no use.
-            out.push(Action::Kill { worker: key });
-        } else {
-            out.push(Action::Kill { worker: key });
-            self.gone(key, None, now, out);
-        }
-    }
-
-    fn gone(&mut self, key: WorkerKey, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.remove(key, fate, out) else { return };
-        if worker.state == State::Ready || (worker.state == State::Killed && !worker.retiring) {
-            self.restarts += 1;
-        }
-        if worker.state == State::Starting && self.stopping.is_none() {
-            self.died_starting(worker, fate, now, out);
-        }
-    }
-
-    fn remove(&mut self, key: WorkerKey, fate: Option<Fate>, out: &mut Vec<Action>) -> Option<Worker> {
-        let worker = self.workers.remove(&key)?;
-        let was_ready = worker.state != State::Starting;
-        let record = WorkerRecord {
-            nr: worker.nr,
-            generation: worker.generation,
-            pid: worker.pid.unwrap_or(0),
-            reason: worker.reason.clone(),
-            was_ready,
-        };
-        out.push(Action::Gone { worker: key, fate, record: Box::new(record) });
-        Some(worker)
-    }
-
-    fn died_starting(&mut self, worker: Worker, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
-        match worker.reason {
-            Some(reason) => self.fail(reason, now, out),
-            None if self.failures + 1 >= SILENT_DEATHS => {
-                self.fail(format!("workers die before they are ready: the last one {}", fate_text(fate)), now, out);
-            }
-            None => self.back_off(now),
-        }
-    }
-
-    /// To be drained when its replacement is ready; at once, when memory has no room for both.
-    fn retire(&mut self, key: WorkerKey, policy: &'static str, out: &mut Vec<Action>) {
-        let room = self.has_room();
-        let Some(worker) = self.workers.get_mut(&key).filter(|worker| !worker.retiring) else { return };
-        (worker.retiring, worker.policy) = (true, policy);
-        if !room && worker.state == State::Ready {
-            worker.leaves_first = true;
-            out.push(Action::Short { worker: key });
-            self.drain(key, policy, out);
-        }
-    }
-
-    /// Whether there may be one more worker for a while.
-    fn has_room(&self) -> bool {
-        let memory_max = self.config.memory_max_bytes;
-        memory_max.is_none_or(|most| scale::room(most, &self.private(), self.workers.len()) > 0)
-    }
-
-    fn resize(&mut self, target: usize, idlest: &[WorkerKey], out: &mut Vec<Action>) {
-        self.target = target;
-        for key in idlest {
-            self.shed(*key, out);
-        }
-    }
-
-    /// One that is ready leaves without a replacement, when there are too many.
-    fn shed(&mut self, key: WorkerKey, out: &mut Vec<Action>) {
-        if self.live() <= self.target {
-            return;
-        }
-        if let Some(worker) =
-            self.workers.get_mut(&key).filter(|worker| worker.state == State::Ready && worker.is_live())
-        {
-            worker.retiring = true;
-            self.drain(key, "scaled down", out);
-        }
-    }
-
-    fn live(&self) -> usize {
-        self.workers.values().filter(|worker| worker.is_live()).count()
-    }
-
-    /// A worker whose memory is at the limit is out at once, whoever else is. The limit is a promise, like calls.
-    fn weigh(&mut self, figures: Vec<(WorkerKey, Memory)>, out: &mut Vec<Action>) {
-        let limit = self.config.recycle_memory_bytes;
-        for (key, memory) in figures {
-            let Some(worker) = self.workers.get_mut(&key) else { continue };
-            worker.memory = Some(memory);
-            let full = limit.zip(memory.private).is_some_and(|(limit, private)| private >= limit);
-            if full && worker.state == State::Ready {
-                worker.barred = true;
-                out.push(Action::Bar { worker: key, barred: true });
-                self.retire(key, "memory", out);
-            }
-        }
-    }
-
-    /// While no replacement can be had, the old ones stay and serve.
-    fn let_barred_serve(&mut self, out: &mut Vec<Action>) {
-        if self.failures == 0 {
-            return;
-        }
-        for (key, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.barred) {
-            worker.barred = false;
-            out.push(Action::Bar { worker: *key, barred: false });
-        }
-    }
-
-    fn drained(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        worker.retiring = true;
-        match worker.state {
-            // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
-            State::Ready => self.drain(key, "calls", out),
-            State::Draining => {
-                worker.since = now;
-                out.push(Action::End { worker: key });
-            }
-            State::Starting | State::Killed => {}
-        }
-    }
-
-    fn kill(&mut self, key: WorkerKey, reason: &str, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        if worker.state != State::Killed {
-            if worker.state != State::Starting {
-                worker.state = State::Killed;
-            }
-            worker.since = now;
-            worker.reason = Some(reason.to_owned());
-            out.push(Action::Kill { worker: key });
-        }
-    }
-
-    // ---- what time brings
-
-    fn keep_time(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let limit = Duration::from_millis(self.config.start_timeout_ms);
-        if let Zygote::Loading { since } = self.zygote
-            && now >= since + limit
-        {
-            self.zygote = Zygote::Absent;
-            out.push(Action::KillZygote);
-            let reason = format!("loading took longer than start_timeout ({} s)", limit.as_secs_f64());
-            self.fail(reason, now, out);
-        }
-        let keys: Vec<WorkerKey> = self.workers.keys().copied().collect();
-        for key in keys {
-            self.keep_worker_time(key, limit, now, out);
-        }
-    }
-
-    fn keep_worker_time(&mut self, key: WorkerKey, limit: Duration, now: Instant, out: &mut Vec<Action>) {
-        let stopped_limit = self.stopped_limit();
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        if worker.state == State::Starting && now >= worker.since + limit {
-            worker.since = now;
-            let reason = format!("the start took longer than start_timeout ({} s)", limit.as_secs_f64());
-            self.kill(key, &reason, now, out);
-        } else if worker.stopped_since.is_some_and(|since| now >= since + stopped_limit) {
-            worker.stopped_since = None;
-            self.kill(key, "it was stopped for longer than stopped_limit", now, out);
-        } else if worker.link_ended.is_some_and(|since| now >= since + STATUS_WAIT) {
-            self.gone(key, None, now, out);
-        }
-    }
-
-    /// Whether nobody is being replaced.
-    fn turn_is_free(&self) -> bool {
-        !self.workers.values().any(|worker| worker.retiring)
-    }
-
-    /// At most one worker leaves for its age or its memory at a time.
-    fn keep_recycling(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if !self.turn_is_free() {
-            return;
-        }
-        let mut ready = self.workers.iter().filter(|(_, worker)| worker.state == State::Ready);
-        let due = ready.find_map(|(key, worker)| Some((*key, worker.recycling.due(now, worker.private())?)));
-        if let Some((key, policy)) = due {
-            self.retire(key, policy, out);
-        }
-    }
-
-    /// Starts what is missing.
-    fn keep_target(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.keep_recycling(now, out);
-        self.shed_surplus(out);
-        if self.retry_at.is_some_and(|at| at > now) {
-            return;
-        }
-        match self.zygote {
-            Zygote::Absent => {
-                self.retry_at = None;
-                self.generation += 1;
-                self.proven = false;
-                self.zygote = Zygote::Loading { since: now };
-                out.push(Action::StartZygote { generation: self.generation });
-            }
-            Zygote::Up => {
-                self.retry_at = None;
-                self.fork_missing(now, out);
-            }
-            Zygote::Loading { .. } | Zygote::Ending => {}
-        }
-    }
-
-    /// What became ready beyond the target leaves again, the youngest first.
-    fn shed_surplus(&mut self, out: &mut Vec<Action>) {
-        if self.live() > self.target {
-            for key in self.workers.keys().rev().copied().collect::<Vec<_>>() {
-                self.shed(key, out);
-            }
-        }
-    }
-
-    fn fork_missing(&mut self, now: Instant, out: &mut Vec<Action>) {
-        while self.live() < self.target {
-            let (nr, replaces) = match self.unreplaced() {
-                Some(old) => (self.workers[&old].nr, Some(old)),
-                None => (self.free_nr(), None),
-            };
-            self.fork(nr, replaces, now, out);
-        }
-        // Where there are enough without them, nobody takes their place.
-        while let Some(old) = self.unreplaced() {
-            self.drain(old, self.workers[&old].policy, out);
-        }
-    }
-
-    /// One that retires and whose replacement is not on its way.
-    fn unreplaced(&self) -> Option<WorkerKey> {
-        let is_replaced = |key| self.workers.values().any(|worker| worker.replaces == Some(key));
-        let mut retiring = self.workers.iter().filter(|(_, old)| old.retiring && old.state == State::Ready);
-        retiring.find(|(key, _)| !is_replaced(**key)).map(|(key, _)| *key)
-    }
-
-    fn free_nr(&self) -> u32 {
-        let used = |nr| self.workers.values().any(|worker| worker.is_live() && worker.nr == nr);
-        (0..).find(|nr| !used(*nr)).unwrap_or(0)
-    }
-
-    fn fork(&mut self, nr: u32, replaces: Option<WorkerKey>, now: Instant, out: &mut Vec<Action>) {
-        self.next_key += 1;
-        let key = self.next_key;
-        // A fixed sequence spreads the thresholds evenly (multiples of the golden ratio).
-        self.draws += 1;
-        let draw = (self.draws as f64 * 0.618_033_988_75).fract();
-        let worker = Worker {
-            nr,
-            generation: self.generation,
-            pid: None,
-            state: State::Starting,
-            since: now,
-            recycling: Recycling::draw(&self.config, now, draw),
-            retiring: false,
-            leaves_first: false,
-            policy: "",
-            memory: None,
-            barred: false,
-            replaces,
-            stopped_since: None,
-            link_ended: None,
-            reason: None,
-        };
-        self.workers.insert(key, worker);
-        out.push(Action::Fork { worker: key, nr });
-    }
-
-    // ---- the end
-
-    fn stop(&mut self, grace: Duration, now: Instant) {
-        let kill_at = now + grace;
-        self.stopping = Some(self.stopping.map_or(kill_at, |at| at.min(kill_at)));
-    }
-
-    fn keep_stopping(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let over = self.stopping.is_some_and(|at| at <= now);
-        if !self.ended_all {
-            self.ended_all = true;
-            out.push(Action::RefuseWaiting);
-            for (key, worker) in &mut self.workers {
-                if worker.state == State::Ready {
-                    worker.state = State::Draining;
-                    out.push(Action::Drain { worker: *key, reason: "stopped" });
-                } else if worker.state == State::Starting {
-                    out.push(Action::Kill { worker: *key });
-                }
-            }
-        }
-        if over {
-            self.kill_all(now, out);
-        }
-        self.end_zygote(out);
-    }
-
-    fn kill_all(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let keys: Vec<WorkerKey> = self.workers.keys().copied().collect();
-        for key in keys {
-            self.kill(key, "the pool was stopped and the grace was over", now, out);
-        }
-        self.stopping = Some(now + Duration::from_millis(200));
-        if matches!(self.zygote, Zygote::Loading { .. }) {
-            self.zygote = Zygote::Absent;
-            out.push(Action::KillZygote);
-        }
-    }
-
-    fn end_zygote(&mut self, out: &mut Vec<Action>) {
-        if !self.workers.is_empty() || self.closed {
-            return;
-        }
-        match self.zygote {
-            Zygote::Absent => {
-                self.closed = true;
-                out.push(Action::Closed);
-            }
-            Zygote::Loading { .. } | Zygote::Up => {
-                self.zygote = Zygote::Ending;
-                out.push(Action::KillZygote);
-            }
-            Zygote::Ending => {}
-        }
-    }
-}
-
-/// How a worker ended, in words.
-pub fn fate_text(fate: Option<Fate>) -> String {
-    match fate {
-        Some(Fate::Signaled(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
-        Some(Fate::Exited(code)) => format!("exited with code {code}"),
-        _ => "ended, nobody could tell how".to_owned(),
-    }
-}
-
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        _ => "",
+    fn keys(&self) -> Vec<WorkerKey> {
+        self.workers.keys().copied().collect()
     }
 }

@@ -16,15 +16,20 @@ use crate::config::PoolConfig;
 use crate::forked;
 use crate::link::{Filled, Inbox, Outbox};
 use crate::pool::state::WorkerKey;
-use crate::sys::{self, Fate};
+use crate::sys::{self, EndSignal, Fate, Poller};
 use crate::wire::{self, Kind, WIRE_VERSION};
 use crate::work::Codec;
 
 /// What the zygote runs. The package is that of the pool's own interpreter.
 const ENTRY: &str = "from clutch._worker.zygote import main; main()";
 
-/// Token of the control socket in the pool's poller.
-pub const CONTROL: u64 = u64::MAX - 1;
+/// Tokens of the zygotes in the pool's poller: this, plus the generation. Those of workers are below.
+const CONTROL: u64 = 1 << 32;
+
+/// The generation whose zygote a token of the poller means.
+pub fn generation_of(token: u64) -> Option<u32> {
+    token.checked_sub(CONTROL).and_then(|generation| u32::try_from(generation).ok())
+}
 
 /// First frame of a zygote.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -121,6 +126,10 @@ pub struct Zygote {
     inbox: Inbox,
     output: Output,
     pub hello: Option<Hello>,
+    /// What it said after loading: tools, warnings, Python version; JSON.
+    pub image: serde_json::Value,
+    /// It was told to end: readable when it has.
+    ended: Option<OwnedFd>,
 }
 
 impl Zygote {
@@ -139,13 +148,34 @@ impl Zygote {
             .spawn()?;
         let pid = child.id() as i32;
         let (outbox, inbox) = (Outbox::default(), Inbox::default());
-        let zygote = Zygote { generation, pid, child, control: ours, outbox, inbox, output, hello: None };
+        let (image, ended) = (serde_json::Value::Null, None);
+        let zygote = Zygote { generation, pid, child, control: ours, outbox, inbox, output, hello: None, image, ended };
         zygote.say(Kind::Launch, 0, &launch(config, generation));
         Ok(zygote)
     }
 
-    pub fn control(&self) -> &OwnedFd {
-        &self.control
+    /// Its poller tells from now on when it has said something, or has ended.
+    pub fn watch(&self, poller: &Poller) -> io::Result<()> {
+        poller.add(self.control.as_fd(), self.token(), false)
+    }
+
+    pub fn unwatch(&self, poller: &Poller) {
+        poller.remove(self.ended.as_ref().unwrap_or(&self.control).as_fd());
+    }
+
+    fn token(&self) -> u64 {
+        CONTROL + u64::from(self.generation)
+    }
+
+    /// Whether it was told to end.
+    pub fn is_ending(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Whether it was, and has.
+    pub fn has_ended(&self) -> bool {
+        let now = Some(Instant::now());
+        self.ended.as_ref().is_some_and(|pidfd| matches!(sys::wait_readable(pidfd.as_fd(), now), Ok(true)))
     }
 
     fn say(&self, kind: Kind, id: u64, json: &serde_json::Value) {
@@ -169,8 +199,9 @@ impl Zygote {
         self.flush();
     }
 
-    pub fn kill_worker(&self, worker: WorkerKey) {
-        self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Empty, &[]));
+    pub fn signal_worker(&self, worker: WorkerKey, signal: EndSignal) {
+        let number = [signal as u8];
+        self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Bytes, &number));
         self.flush();
     }
 
@@ -191,14 +222,30 @@ impl Zygote {
         }
     }
 
-    /// Ends it and what it started, and reaps it.
+    /// Tells it to end, with what it started; `at_once` kills it. False: its end cannot be waited for in the poller.
+    pub fn tell_end(&mut self, at_once: bool, poller: &Poller) -> bool {
+        if at_once {
+            // A leader of its own group once it has said hello.
+            sys::end_group(self.pid, EndSignal::Kill);
+            let _ = self.child.kill();
+        }
+        if self.ended.is_some() {
+            return true;
+        }
+        poller.remove(self.control.as_fd());
+        // The end of the control socket tells it to kill its workers' groups and exit. One that is gone already needs no
+        // telling.
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
+        self.ended = sys::pidfd(self.pid).ok().filter(|pidfd| poller.add(pidfd.as_fd(), self.token(), false).is_ok());
+        self.ended.is_some()
+    }
+
+    /// Reaps it.
     pub fn end(mut self) -> Ended {
-        // The end of the control socket tells it to kill its workers' groups and exit; loading, it is killed.
+        forked::untrack(self.control.as_raw_fd());
         if self.hello.is_none() {
             let _ = self.child.kill();
         }
-        forked::untrack(self.control.as_raw_fd());
-        // One that is gone already needs no telling.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         let status = wait_briefly(&mut self.child);
         let signaled = status.as_ref().is_ok_and(|status| status.signal().is_some());
@@ -207,11 +254,6 @@ impl Zygote {
         let last = last.trim_end();
         let text = if last.is_empty() { status } else { format!("{status}; its last output:\n{last}") };
         Ended { text, signaled }
-    }
-
-    /// Kills it at once.
-    pub fn kill(&mut self) {
-        let _ = self.child.kill();
     }
 }
 

@@ -29,6 +29,19 @@ pub enum Event {
         generation: u32,
         reason: String,
     },
+    ReloadStarted {
+        pool: String,
+        generation: u32,
+    },
+    ReloadFinished {
+        pool: String,
+        generation: u32,
+    },
+    ReloadFailed {
+        pool: String,
+        generation: u32,
+        reason: String,
+    },
     WorkerStarting {
         pool: String,
         nr: u32,

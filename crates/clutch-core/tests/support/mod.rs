@@ -42,6 +42,8 @@ pub fn config(name: &str) -> PoolConfig {
         recycle_calls: None,
         recycle_age_ms: None,
         recycle_memory_bytes: None,
+        recycle_together: 1,
+        restarts_max: 1000,
         workers_min: 1,
         scale_delay_ms: 100,
         scale_idle_ms: 30_000,
@@ -50,6 +52,7 @@ pub fn config(name: &str) -> PoolConfig {
         grace_ms: 1000,
         deaths_max: 3,
         interrupt_grace_ms: 1000,
+        term_grace_ms: 1000,
         stopped_limit_ms: 10_000,
         payload_bytes_max: 1 << 30,
         output_kept_bytes: 1024,
@@ -191,6 +194,7 @@ pub fn lost() -> Failure {
         signal: Some(9),
         exit_code: None,
         output: "last words".to_owned(),
+        cause: None,
     }
 }
 

@@ -106,6 +106,7 @@ impl Stopping {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Overloaded,
+    Draining,
     Closed,
     Failing,
     Expired(Where),
@@ -182,6 +183,10 @@ pub enum Event {
         begun: Vec<WorkId>,
         ended: bool,
     },
+    /// No submissions for the time being.
+    Quiet {
+        quiet: bool,
+    },
     /// No more submissions.
     Close,
     /// No worker can start: what waits is answered.
@@ -212,6 +217,7 @@ pub struct Machine<T> {
     run_ns: Vec<u64>,
     finished: u64,
     finished_ns: u64,
+    quiet: bool,
     closed: bool,
     failing: bool,
     /// [`Action::Empty`] was given, once: after it nothing follows any more.
@@ -262,6 +268,7 @@ impl<T> Machine<T> {
             run_ns: Vec::new(),
             finished: 0,
             finished_ns: 0,
+            quiet: false,
             closed: false,
             failing: false,
             told_empty: false,
@@ -367,6 +374,8 @@ impl<T> Machine<T> {
         let full = self.limits.queue.is_some_and(|limit| self.free_slots == 0 && self.waiting() >= limit);
         if self.closed {
             self.answer(id, Verdict::Closed, out);
+        } else if self.quiet {
+            self.answer(id, Verdict::Draining, out);
         } else if self.failing {
             self.answer(id, Verdict::Failing, out);
         } else if request.deadline.is_some_and(|deadline| deadline <= now) {
@@ -421,6 +430,7 @@ impl<T> Machine<T> {
             Event::WorkerResumed { worker } => self.hold(worker, false, out),
             Event::WorkerDraining { worker } => self.drain(worker, out),
             Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),
+            Event::Quiet { quiet } => self.quiet = quiet,
             Event::Close => self.closed = true,
             Event::Failing => self.fail(out),
             Event::Recovered => self.failing = false,

@@ -1,0 +1,18 @@
+"""Code that a test writes and pools run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from written import Code
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Code]:
+    """On the workers' sys.path, which is this process's."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Code(tmp_path)
+    sys.modules.pop("written_code", None)

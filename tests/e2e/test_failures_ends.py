@@ -1,0 +1,106 @@
+"""Failures 6 and 55: how workers are ended that do not end by themselves, and what that costs those beside them."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from clutch import DeadlineExceeded, Pool, WorkerLost
+from clutch.testing import Processes, Watch
+from rendezvous import Rendezvous
+
+pytestmark = pytest.mark.timeout(120)
+BEYOND_GRACE_SECONDS_MAX = 1.0
+
+
+@pytest.mark.parametrize("grace", [0.0, 0.3])
+def test_failure_06_a_stop_ends_workers_that_ignore_term(rendezvous: Rendezvous, grace: float) -> None:
+    with Pool("harmful", workers=4) as pool:
+        futures = [pool.submit("ignore_term", rendezvous.port) for _ in range(4)]
+        guests = rendezvous.guests(4)
+        with Processes([pool.stats()["zygote_pid"], *(guest.pid for guest in guests)]) as processes:
+            started = time.monotonic()
+            pool._stop(grace)
+            assert pool._wait_closed(30)
+            took = time.monotonic() - started
+            assert grace <= took <= grace + BEYOND_GRACE_SECONDS_MAX
+            assert processes.alive() == []
+        for future in futures:
+            error = future.exception(0)
+            assert isinstance(error, WorkerLost) and error.signal == signal.SIGKILL
+            assert error.cause == "the pool was stopped and the grace was over" and error.cause in str(error)
+
+
+def test_failure_06_term_is_heeded_by_code_that_heeds_it(rendezvous: Rendezvous) -> None:
+    with Pool("harmful", workers=2, term_grace=30) as pool:
+        futures = [pool.submit("exit_at_term", rendezvous.port) for _ in range(2)]
+        rendezvous.guests(2)
+        pool._stop(0.1)
+        assert [future.exception(30).exit_code for future in futures] == [5, 5]  # type: ignore[union-attr]
+
+
+def test_failure_06_terminating_the_workers_is_term_first(rendezvous: Rendezvous) -> None:
+    with Pool("harmful", workers=2, term_grace=0.2) as pool:
+        heeds = pool.submit("exit_at_term", rendezvous.port)
+        ignores = pool.submit("ignore_term", rendezvous.port)
+        rendezvous.guests(2)
+        pool.terminate_workers()
+        ends = [future.exception(30) for future in (heeds, ignores)]
+        assert isinstance(ends[0], WorkerLost) and ends[0].exit_code == 5
+        assert isinstance(ends[1], WorkerLost) and ends[1].signal == signal.SIGKILL
+
+
+def test_failure_06_killing_the_workers_is_kill_at_once(rendezvous: Rendezvous) -> None:
+    with Pool("harmful", workers=1) as pool:
+        heeds = pool.submit("exit_at_term", rendezvous.port)
+        rendezvous.guest()
+        pool.kill_workers()
+        error = heeds.exception(30)
+        assert isinstance(error, WorkerLost) and error.signal == signal.SIGKILL
+
+
+@pytest.mark.parametrize(("tool", "how"), [("exit_at_term", "code 5"), ("ignore_term", "SIGKILL")])
+def test_failure_06_a_call_that_does_not_stop_costs_its_worker(
+    rendezvous: Rendezvous, events: Watch, tool: str, how: str
+) -> None:
+    with Pool("harmful", workers=1, interrupt_grace=0.1, term_grace=0.2) as pool:
+        future = pool.options(deadline=0.5).submit(tool, rendezvous.port)
+        guest = rendezvous.guest()
+        with pytest.raises(DeadlineExceeded):
+            future.result(30)
+        # The next worker is there while the old one may still ignore what it is told.
+        assert pool.submit("echo", 1).result(30) == 1
+        gone = events.wait("worker_gone", pid=guest.pid)
+        assert how in gone["cause"] and "past its deadline" in gone["cause"]
+
+
+def test_failure_55_neighbours_of_a_stuck_call_end_in_peace(rendezvous: Rendezvous, events: Watch) -> None:
+    with Pool("harmful", profile="thread", workers=1, threads=2, interrupt_grace=0.1) as pool:
+        neighbour = pool.submit("visit", rendezvous.port)
+        guest = rendezvous.guest()
+        stuck = pool.options(deadline=0.5).submit("sleep_long", rendezvous.port)
+        with pytest.raises(DeadlineExceeded):
+            stuck.result(30)
+        while events.wait("worker_ready", pool="pool")["pid"] == guest.pid:
+            pass
+        events.wait("worker_draining", pid=guest.pid)
+        assert pool.submit("echo", 1).result(30) == 1
+        guest.let_go("kept")
+        assert neighbour.result(30) == "kept"
+        pool.kill_workers()
+
+
+def test_failure_55_neighbours_that_do_not_end_are_told_why(rendezvous: Rendezvous) -> None:
+    options = {"grace": 0.3, "interrupt_grace": 0.1, "term_grace": 0.2}
+    with Pool("harmful", profile="thread", workers=1, threads=2, **options) as pool:  # type: ignore[arg-type]
+        neighbour = pool.submit("visit", rendezvous.port)
+        rendezvous.guest()
+        stuck = pool.options(deadline=0.5).submit("sleep_long", rendezvous.port)
+        with pytest.raises(DeadlineExceeded):
+            stuck.result(30)
+        with pytest.raises(WorkerLost, match="deadline") as caught:
+            neighbour.result(30)
+        assert "past its deadline" in (caught.value.cause or "")
+        assert pool.submit("echo", 1).result(30) == 1
