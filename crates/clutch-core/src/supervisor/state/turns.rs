@@ -15,10 +15,10 @@ pub(super) struct Recycle {
 }
 
 impl Supervisor {
-    /// Most of its calls are used up.
-    pub(super) fn worn(&mut self, key: WorkerKey) {
+    /// It has used up what it may.
+    pub(super) fn worn(&mut self, key: WorkerKey, why: Leave) {
         if let Some(worker) = self.workers.get_mut(&key) {
-            worker.due = Some(Leave::Calls);
+            worker.worn.get_or_insert(why);
         }
     }
 
@@ -41,12 +41,12 @@ impl Supervisor {
     fn why_due(&self, key: WorkerKey, now: Instant) -> Option<Leave> {
         let worker = self.workers.get(&key)?;
         let recycled = || self.recycles.iter().any(|recycle| recycle.workers.contains(&key));
-        match worker.due {
-            Some(Leave::Calls) => Some(Leave::Calls),
-            _ if worker.recycling.due(now) => Some(Leave::Age),
-            _ if recycled() => Some(Leave::Recycle),
-            _ if self.is_outdated(worker.generation) => Some(Leave::Reload),
-            _ => None,
+        match worker.worn {
+            Some(why) => Some(why),
+            None if worker.recycling.due(now) => Some(Leave::Age),
+            None if recycled() => Some(Leave::Recycle),
+            None if self.is_outdated(worker.generation) => Some(Leave::Reload),
+            None => None,
         }
     }
 
