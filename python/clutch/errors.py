@@ -43,7 +43,7 @@ class Overloaded(ClutchError):
 
 
 class Draining(Overloaded):
-    """The pool takes no more work because it is stopping or being reloaded."""
+    """The pool takes no more work: it was told to drain. Another pool may, or this one later."""
 
 
 class DeadlineExceeded(ClutchError, TimeoutError):

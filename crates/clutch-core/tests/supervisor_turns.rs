@@ -5,7 +5,7 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use clutch_core::config::PoolConfig;
+use clutch_core::config::{PoolConfig, Profile, Shape};
 use clutch_core::pool::Denied;
 use clutch_core::pool::state::WorkerKey;
 use clutch_core::supervisor::state::{Action, Event};
@@ -410,4 +410,18 @@ fn workers_that_were_to_be_recycled_are_also_when_a_reload_fails() {
     play.mend();
     assert_eq!(play.world.done.get(&2), Some(&Ok(())));
     assert_eq!(play.generations(), BTreeSet::from([1]));
+}
+
+#[test]
+fn an_image_may_come_with_a_shape_of_its_own() {
+    let mut play = Play::ready(config());
+    let shape = Some(Shape { profile: Profile::Process, workers: 5, threads: 1, tasks: 1 });
+    play.tell(Event::Reload { ticket: 1 });
+    play.world.zygotes.insert(2, Zygote::Up);
+    play.tell(Event::ZygoteUp { generation: 2, shape });
+    play.mend();
+    assert_eq!((play.machine.target, play.machine.ready()), (5, 5));
+    play.tell(Event::Reload { ticket: 2 });
+    play.mend();
+    assert_eq!((play.machine.target, play.machine.ready()), (3, 3), "the next one has that of the config again");
 }

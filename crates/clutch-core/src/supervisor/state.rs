@@ -91,7 +91,9 @@ pub struct Worker {
     pub slots: usize,
     since: Instant,
     recycling: Recycling,
-    /// Is to leave when its turn has come.
+    /// What it has used up: it leaves for that, whatever else changes.
+    worn: Option<Leave>,
+    /// Is to leave when its turn has come; found anew at each step.
     due: Option<Leave>,
     /// To be drained as soon as its replacement is ready.
     leaving: Option<Leave>,
@@ -423,7 +425,7 @@ impl Supervisor {
             Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
             Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
             Event::LinkEnded { worker } => self.link_ended(worker, now, out),
-            Event::Worn { worker } => self.worn(worker),
+            Event::Worn { worker } => self.worn(worker, Leave::Calls),
             Event::Drained { worker } => self.drained(worker, now, out),
             Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
             Event::Memory(figures) => self.weigh(figures, now, out),

@@ -15,10 +15,10 @@ pub(super) struct Recycle {
 }
 
 impl Supervisor {
-    /// Most of its calls are used up.
-    pub(super) fn worn(&mut self, key: WorkerKey) {
+    /// It has used up what it may.
+    pub(super) fn worn(&mut self, key: WorkerKey, why: Leave) {
         if let Some(worker) = self.workers.get_mut(&key) {
-            worker.due = Some(Leave::Calls);
+            worker.worn.get_or_insert(why);
         }
     }
 
@@ -41,8 +41,8 @@ impl Supervisor {
     fn why_due(&self, key: WorkerKey, now: Instant) -> Option<Leave> {
         let worker = self.workers.get(&key)?;
         let recycled = || self.recycles.iter().any(|recycle| recycle.workers.contains(&key));
-        if worker.due == Some(Leave::Calls) {
-            return worker.due;
+        if worker.worn.is_some() {
+            return worker.worn;
         }
         let by_command = || recycled().then_some(Leave::Recycle);
         let by_image = || self.is_outdated(worker.generation).then_some(Leave::Reload);

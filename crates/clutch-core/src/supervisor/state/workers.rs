@@ -253,6 +253,7 @@ impl Supervisor {
             slots: self.shape.slots() as usize,
             since: now,
             recycling: Recycling::draw(&self.config, now, draw),
+            worn: None,
             due: None,
             leaving: None,
             leaves_first: false,
