@@ -29,6 +29,7 @@ impl Supervisor {
             if full && worker.state == State::Ready {
                 worker.barred = true;
                 out.push(Action::Bar { worker: key, barred: true });
+                self.worn(key, Leave::Memory);
                 self.leave(key, Leave::Memory, now, out);
             }
         }
