@@ -55,7 +55,7 @@ def test_failure_37_one_to_many_and_back(rendezvous: Rendezvous, events: Watch) 
         assert max(sizes) == MOST and sizes[sizes.index(MOST) :] == [4, 3, 2, 1], "up at once, down one by one"
         assert sizes[: sizes.index(MOST)] == sorted(sizes[: sizes.index(MOST)])
         for gone in events.all("worker_draining", pool="range"):
-            assert gone["reason"] == "scaled down"
+            assert gone["reason"] == "surplus"
         assert (pool.stats()["failed"], pool.stats()["restarts"]) == (0, 0)
 
 
