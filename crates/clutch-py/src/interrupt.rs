@@ -2,9 +2,12 @@
 //!
 //! Nobody is hit by another's interrupt: an exception is sent to a thread only while that thread is inside the work that is
 //! to stop, under its lock; what was sent and not raised when the work has ended is taken back. Each piece of work gets it
-//! once, so that its clean-up is left alone. Python runs this in the main thread, from a signal's handler.
+//! once, so that its clean-up is left alone. An event loop would lose it between two steps of its tasks: a thread that runs
+//! one has its waker called first, and gets the exception when a step of a task goes on all the same. Python runs this in
+//! the main thread, from a signal's handler.
 
 use std::cell::OnceCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use clutch_core::link::{Board, word};
@@ -26,10 +29,18 @@ struct Slot {
 struct Running {
     /// Its word on the board while a piece of work may be interrupted here.
     word: Option<u32>,
-    /// Interrupted already.
-    told: bool,
-    /// Called too, from the main thread: wakes what no exception wakes (an event loop).
+    told: Told,
+    /// Called from the main thread: has an event loop cancel its task. True: a task holds the loop up.
     waker: Option<Py<PyAny>>,
+}
+
+/// How far the work has been interrupted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Told {
+    #[default]
+    No,
+    Woken,
+    Raised,
 }
 
 thread_local! {
@@ -40,6 +51,8 @@ thread_local! {
 #[derive(Default)]
 pub struct Slots {
     known: Mutex<Vec<Weak<Slot>>>,
+    /// The handler has run since [`Slots::expect`].
+    heard: AtomicBool,
 }
 
 impl Slots {
@@ -67,7 +80,7 @@ impl Slots {
         self.with_mine(py, |slot| {
             let mut running = slot.running.lock();
             if running.word != Some(at) {
-                *running = Running { word: Some(at), told: false, waker: None };
+                *running = Running { word: Some(at), ..Running::default() };
             }
         });
         // After it is known here: an interrupt that came before saw nothing to interrupt.
@@ -78,40 +91,58 @@ impl Slots {
     pub fn leave(&self, py: Python<'_>) {
         self.with_mine(py, |slot| {
             let ended = std::mem::take(&mut *slot.running.lock());
-            if ended.told {
+            if ended.told == Told::Raised {
                 // SAFETY: takes back an exception of this very thread that was sent and not raised yet.
                 unsafe { ffi::PyThreadState_SetAsyncExc(slot.ident as _, std::ptr::null_mut()) };
             }
         });
     }
 
-    /// What wakes this thread when it waits in a way that no exception ends; none: no more.
-    pub fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) {
-        let before = self.with_mine(py, |slot| std::mem::replace(&mut slot.running.lock().waker, waker));
+    /// What wakes this thread when it waits in a way that no exception ends; none: no more. True: its work was interrupted
+    /// already, and the exception may have been lost in a callback that lets none out.
+    pub fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) -> bool {
+        let (before, told) = self.with_mine(py, |slot| {
+            let mut running = slot.running.lock();
+            (std::mem::replace(&mut running.waker, waker), running.told != Told::No)
+        });
         drop(before);
+        told
     }
 
-    /// Raises `exception` in every thread whose work is to stop; true: in this thread too, by the caller.
-    pub fn interrupt(&self, py: Python<'_>, board: &Board, exception: &Bound<'_, PyAny>) -> bool {
+    /// Raises `exception` in every thread whose work is to stop; true: in this thread too, by the caller. `is_safe(ident)`
+    /// says whether an exception would come out of what that thread runs right now; if not, it is tried again soon.
+    pub fn interrupt(&self, board: &Board, exception: &Bound<'_, PyAny>, is_safe: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.heard.store(true, Ordering::Release);
         let here = SLOT.with(|slot| slot.get().map(Arc::as_ptr));
         let mut hit = false;
         for slot in self.all() {
-            let mut running = slot.running.lock();
-            let is_to_stop = running.word.is_some_and(|at| board.get(at) == word::ABANDONED);
-            if !is_to_stop || std::mem::replace(&mut running.told, true) {
+            if !slot.is_held_up(exception.py(), board) {
                 continue;
             }
-            let waker = running.waker.as_ref().map(|waker| waker.clone_ref(py));
-            if Some(Arc::as_ptr(&slot)) == here {
-                hit = true;
+            if !is_safe.call1((slot.ident,))?.is_truthy()? {
+                self.expect();
+            } else if slot.is_here(here) {
+                hit |= slot.begin_raise(board);
             } else {
-                // SAFETY: `exception` is a class; the thread is inside the work, as its lock is held.
-                unsafe { ffi::PyThreadState_SetAsyncExc(slot.ident as _, exception.as_ptr()) };
+                slot.raise(board, exception);
             }
-            drop(running);
-            wake(py, waker);
         }
-        hit
+        Ok(hit)
+    }
+
+    /// The signal is about to be sent.
+    pub fn expect(&self) {
+        self.heard.store(false, Ordering::Release);
+    }
+
+    /// Whether the signal is to be sent once more: it came just before the main thread went to wait in the kernel, where
+    /// Python's handler does not run; or an event loop was told, and its work goes on.
+    pub fn is_waiting(&self) -> bool {
+        let woken = |slot: &Arc<Slot>| {
+            let running = slot.running.lock();
+            running.word.is_some() && running.told == Told::Woken
+        };
+        !self.heard.load(Ordering::Acquire) || self.all().iter().any(woken)
     }
 
     /// Native numbers of the threads that run something now.
@@ -120,10 +151,50 @@ impl Slots {
     }
 }
 
-fn wake(py: Python<'_>, waker: Option<Py<PyAny>>) {
-    if let Some(waker) = waker
-        && let Err(error) = waker.call0(py)
-    {
-        error.write_unraisable(py, None);
+impl Slot {
+    fn is_here(&self, here: Option<*const Slot>) -> bool {
+        here == Some(std::ptr::from_ref(self))
+    }
+
+    /// Whether code is to stop here by an exception now: it was not raised before, and where an event loop runs, that was
+    /// told before and cannot do it.
+    fn is_held_up(&self, py: Python<'_>, board: &Board) -> bool {
+        let mut running = self.running.lock();
+        if !running.is_to_stop(board) {
+            return false;
+        }
+        let Some(waker) = running.waker.as_ref().map(|waker| waker.clone_ref(py)) else { return true };
+        running.told = Told::Woken;
+        drop(running);
+        let said = waker.call0(py).and_then(|said| said.is_truthy(py));
+        said.unwrap_or_else(|error| {
+            error.write_unraisable(py, None);
+            false
+        })
+    }
+
+    /// The lock was free meanwhile: the work may have ended.
+    fn begin_raise(&self, board: &Board) -> bool {
+        let mut running = self.running.lock();
+        let is_to_stop = running.is_to_stop(board);
+        if is_to_stop {
+            running.told = Told::Raised;
+        }
+        is_to_stop
+    }
+
+    fn raise(&self, board: &Board, exception: &Bound<'_, PyAny>) {
+        let mut running = self.running.lock();
+        if running.is_to_stop(board) {
+            running.told = Told::Raised;
+            // SAFETY: `exception` is a class; the thread is inside the work, as its lock is held.
+            unsafe { ffi::PyThreadState_SetAsyncExc(self.ident as _, exception.as_ptr()) };
+        }
+    }
+}
+
+impl Running {
+    fn is_to_stop(&self, board: &Board) -> bool {
+        self.told != Told::Raised && self.word.is_some_and(|at| board.get(at) == word::ABANDONED)
     }
 }

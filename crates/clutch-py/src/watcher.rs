@@ -21,6 +21,12 @@ use crate::stacks::Stacks;
 /// Results never wait longer than this behind a call that turns out to be long.
 const BEHIND: Duration = Duration::from_millis(1);
 
+/// When it is first looked whether an interrupt was heard; then after twice as long, and so on.
+const LOOK_AGAIN: Duration = Duration::from_millis(3);
+
+/// After so many times it is left to TERM.
+const AGAIN_MAX: u32 = 30;
+
 /// The writing half of the worker's link.
 #[derive(Debug)]
 pub struct Writer {
@@ -76,17 +82,37 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    fn hear(&self, inbox: &mut Inbox) {
+    /// Returns whether code is to be interrupted.
+    fn hear(&self, inbox: &mut Inbox) -> bool {
+        let mut interrupts = false;
         while matches!(inbox.fill(self.socket.as_fd(), false), Ok(Filled::Bytes)) {
             while let Ok(Some(received)) = inbox.next_frame() {
                 match received.frame.head.kind {
                     Kind::Stacks => self.show_stacks(received.frame.head),
-                    // The handler runs in the main thread, and finds out what is to stop.
-                    Kind::Cancel => sys::signal_thread(main_thread(), self.interrupt_signal),
+                    Kind::Cancel => {
+                        self.interrupt();
+                        interrupts = true;
+                    }
                     _ => {}
                 }
             }
         }
+        interrupts
+    }
+
+    /// The handler runs in the main thread, and finds out what is to stop.
+    fn interrupt(&self) {
+        self.slots.expect();
+        sys::signal_thread(main_thread(), self.interrupt_signal);
+    }
+
+    fn look_again(&self, times: Option<u32>) -> Option<u32> {
+        let times = times.map_or(0, |times| times + 1);
+        let wanted = times < AGAIN_MAX && self.slots.is_waiting();
+        wanted.then(|| {
+            self.interrupt();
+            times
+        })
     }
 
     fn show_stacks(&self, question: Head) {
@@ -112,6 +138,8 @@ pub fn start(writer: Arc<Writer>, dispatcher: OwnedFd, alarm: Alarm) -> io::Resu
 fn watch(writer: &Writer, dispatcher: &OwnedFd, alarm: &Alarm) {
     sys::block_signals();
     let mut inbox = Inbox::default();
+    // How often the signal was sent again.
+    let mut again: Option<u32> = None;
     loop {
         let mut fds = [
             PollFd::new(&writer.socket, PollFlags::empty()),
@@ -119,8 +147,11 @@ fn watch(writer: &Writer, dispatcher: &OwnedFd, alarm: &Alarm) {
             PollFd::new(&writer.timer, PollFlags::IN),
             PollFd::new(&alarm.socket, PollFlags::IN),
         ];
-        if poll(&mut fds, None).is_err() {
-            continue;
+        let look_again = again.map(|times| sys::timespec(LOOK_AGAIN.saturating_mul(1 << times.min(4))));
+        match poll(&mut fds, look_again.as_ref()) {
+            Err(_) => continue,
+            Ok(0) => again = alarm.look_again(again),
+            Ok(_) => {}
         }
         let [link, dispatcher, timer, alarmed] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {
@@ -130,7 +161,7 @@ fn watch(writer: &Writer, dispatcher: &OwnedFd, alarm: &Alarm) {
             writer.on_timer();
         }
         if !alarmed.is_empty() {
-            alarm.hear(&mut inbox);
+            again = if alarm.hear(&mut inbox) { Some(0) } else { again };
         }
     }
 }

@@ -238,14 +238,20 @@ impl WorkerLink {
         Ok((signal, file))
     }
 
-    /// Raises `exception` (a class) in the threads whose work is to stop. True: this thread is one of them.
-    fn interrupt(&self, exception: &Bound<'_, PyAny>) -> bool {
-        self.slots.interrupt(exception.py(), &self.board, exception)
+    /// Raises `exception` (a class) in the threads whose work is to stop, where `is_safe(ident)`. True: this thread is one
+    /// of them.
+    fn interrupt(&self, exception: &Bound<'_, PyAny>, is_safe: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.slots.interrupt(&self.board, exception, is_safe)
     }
 
-    /// Has `waker()` called when this thread's work is interrupted; None: no more.
-    fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) {
-        self.slots.set_waker(py, waker);
+    /// To be called by the handler again soon: it could not do what it should now.
+    fn interrupt_again(&self) {
+        self.slots.expect();
+    }
+
+    /// Has `waker()` called when this thread's work is interrupted; None: no more. True: it was interrupted already.
+    fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) -> bool {
+        self.slots.set_waker(py, waker)
     }
 
     /// Calls `listener(id, wants_stacks)` for work that is to stop, in the thread that reads the link.

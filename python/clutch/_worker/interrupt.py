@@ -7,7 +7,11 @@ work is to stop, another when the stacks are wanted.
 from __future__ import annotations
 
 import faulthandler
+import os
+import selectors
 import signal
+import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,22 +21,46 @@ from clutch._worker.image import gil_is_enabled
 from clutch.errors import Interrupted
 
 FRAMES_MAX = 100
+LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
+SWALLOWING = {"__del__", "_remove"}
+"""Names of functions that the interpreter calls and whose exceptions it only prints; `_remove`: of a WeakSet."""
 
 
-def listen(link: _core.WorkerLink, also: Callable[[], None] | None = None) -> None:
-    """Sets up both signals, in the main thread. `also()` interrupts what is bound to no thread (tasks, greenlets)."""
+def listen(link: _core.WorkerLink, also: Callable[[], bool] | None = None) -> None:
+    """Sets up both signals, in the main thread. `also()` says whether a task or greenlet that holds up this thread is to
+    stop: nothing that is bound to a thread.
+    """
+    main = threading.get_ident()
 
-    def interrupt(*_: Any) -> None:
-        here = link.interrupt(Interrupted)
-        if also is not None:
-            also()
-        if here:
+    def interrupt(_: int, here: types.FrameType | None) -> None:
+        def is_safe(ident: int) -> bool:
+            return lets_out(here if ident == main else sys._current_frames().get(ident))
+
+        hit = link.interrupt(Interrupted, is_safe)
+        if also is not None and also():
+            hit = hit or is_safe(main)
+            if not hit:
+                link.interrupt_again()
+        if hit:
             raise Interrupted
 
     signal.signal(link.interrupt_signal(), interrupt)
     shows_all = gil_is_enabled()
     number, file = link.show_stacks(shows_all)
     faulthandler.register(number, file=file, all_threads=shows_all, chain=True)
+
+
+def lets_out(frame: types.FrameType | None) -> bool:
+    """Whether an exception that is raised in this frame comes out of it: not of a finalizer, of a callback of a weak
+    reference, or of the machinery of an event loop.
+    """
+    if frame is not None and os.path.dirname(frame.f_code.co_filename) == LOOPS:
+        return False
+    while frame is not None:
+        if frame.f_code.co_name in SWALLOWING:
+            return False
+        frame = frame.f_back
+    return True
 
 
 def stack_of_coroutine(coroutine: Any) -> str:

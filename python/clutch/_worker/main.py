@@ -53,7 +53,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     code = 1
     try:
         profile = load_profile(image)
-        interrupt.listen(link, profile.interrupt)
+        interrupt.listen(link, profile.is_held_up)
         start(image)
         resolver.profile = profile
         profile.run(link, lambda: link.ready(json.dumps({**order, "pid": os.getpid()})))

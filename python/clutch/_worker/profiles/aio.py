@@ -18,7 +18,6 @@ from typing import Any
 from clutch import _core
 from clutch._worker.interrupt import stack_of_coroutine
 from clutch._worker.profiles.base import Slot, send_all_on_loop
-from clutch.errors import Interrupted
 
 
 class AsyncProfile:
@@ -27,9 +26,8 @@ class AsyncProfile:
         self.tasks = tasks
         self.first: Loop | None = None
 
-    def interrupt(self) -> None:
-        if self.first is not None:
-            self.first.interrupt()
+    def is_held_up(self) -> bool:
+        return self.first is not None and self.first.is_held_up()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
         first = self.first = Loop(link, self.tasks)
@@ -156,13 +154,12 @@ class Loop:
         if loop is not None and task is not None:
             loop._tell(task.cancel)
 
-    def interrupt(self) -> None:
-        """Code that holds up the loop of the main thread hears of no cancel: it gets an exception instead."""
+    def is_held_up(self) -> bool:
+        """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
         if not self.is_serving:
-            return
+            return False
         here = asyncio.current_task(self.loop)
-        if any(task is here and call.is_abandoned for _, task, call in list(self.on_loop.values())):
-            raise Interrupted
+        return any(task is here and call.is_abandoned for _, task, call in list(self.on_loop.values()))
 
     @contextlib.contextmanager
     def _stoppable(self, call: _core.Call) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
 end and nothing runs any more. What runs in threads of slots is interrupted natively; a profile whose slots are something
-else also says, by `interrupt`, how code that holds up the main thread is.
+else also says, by `is_held_up`, when code that is to stop holds up the main thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from clutch.errors import Interrupted
 class Profile(Protocol):
     """How slots are made."""
 
-    interrupt: Callable[[], None] | None
-    """Called in the main thread, in a signal's handler: raises Interrupted when what runs there right now is to stop."""
+    is_held_up: Callable[[], bool] | None
+    """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop."""
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None: ...
 
@@ -85,19 +85,11 @@ class Slot:
     def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs a coroutine on this thread's own loop. An interrupt cancels it; its loop is not used again."""
         runner = self._runner = self._runner or asyncio.Runner()
-        loop = runner.get_loop()
-        running: list[asyncio.Task[Any]] = []
-
-        async def body() -> Any:
-            task = asyncio.current_task()
-            assert task is not None
-            running.append(task)
-            return await coroutine
-
-        # A loop that waits for its descriptors hears of no exception.
-        self._link.set_waker(lambda: loop.call_soon_threadsafe(lambda: [task.cancel() for task in running]))
+        stoppable = Stoppable(coroutine, runner.get_loop())
+        if self._link.set_waker(stoppable.stop):
+            stoppable.stop()
         try:
-            return runner.run(body(), context=contextvars.copy_context())
+            return runner.run(stoppable.run(), context=contextvars.copy_context())
         except (Interrupted, asyncio.CancelledError):
             self._runner = None
             runner.close()
@@ -108,6 +100,37 @@ class Slot:
     def close(self) -> None:
         if self._runner is not None:
             self._runner.close()
+
+
+class Stoppable:
+    """A coroutine that is cancelled from any thread, also before it has started."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._coroutine = coroutine
+        self._loop = loop
+        self._task: asyncio.Task[Any] | None = None
+        self._is_told = False
+
+    def stop(self) -> bool:
+        """Cancels it. True: it was told before, and holds the loop up all the same."""
+        was_told, self._is_told = self._is_told, True
+        if not was_told:
+            self._loop.call_soon_threadsafe(self._cancel)
+        return was_told and asyncio.current_task(self._loop) is not None
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self) -> Any:
+        self._task = asyncio.current_task()
+        try:
+            if self._is_told:
+                raise asyncio.CancelledError
+            return await self._coroutine
+        finally:
+            self._task = None
+            self._coroutine.close()
 
 
 @contextlib.contextmanager

@@ -28,9 +28,8 @@ class GreenletProfile:
         self.tasks = tasks
         self.hub: Hub | None = None
 
-    def interrupt(self) -> None:
-        if self.hub is not None:
-            self.hub.interrupt()
+    def is_held_up(self) -> bool:
+        return self.hub is not None and self.hub.is_held_up()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
         hub = self.hub = Hub(link, self.tasks)
@@ -81,11 +80,10 @@ class Hub:
         if greenlet is not None:
             greenlet.kill(Interrupted, block=False)
 
-    def interrupt(self) -> None:
-        """Code that never switches hears of no kill: it gets the exception at once."""
+    def is_held_up(self) -> bool:
+        """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
         here = gevent.getcurrent()
-        if any(greenlet is here and call.is_abandoned for greenlet, call in list(self.greenlets.values())):
-            raise Interrupted
+        return any(greenlet is here and call.is_abandoned for greenlet, call in list(self.greenlets.values()))
 
     def _run(self, call: _core.Call) -> None:
         try:
@@ -216,11 +214,19 @@ class NativeLoop:
                 outcome.append((False, error))
             done.send()
 
-        self.loop.call_soon_threadsafe(lambda: tasks.append(self.loop.create_task(body())))
+        def stop() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:  # interrupted before it was on its way
+                outcome.append((False, Interrupted()))
+                done.send()
+
         try:
+            self.loop.call_soon_threadsafe(lambda: tasks.append(self.loop.create_task(body())))
             done.wait()
         except Interrupted:
-            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            # In order behind the other: the task is there, or never will be.
+            self.loop.call_soon_threadsafe(stop)
             done.wait()
         succeeded, value = outcome[0]
         if succeeded:

@@ -12,7 +12,7 @@ from clutch._worker.profiles.base import Slot
 
 
 class ThreadProfile:
-    interrupt = None
+    is_held_up = None
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
