@@ -556,17 +556,24 @@ impl Call {
         taken.flatten()
     }
 
-    /// Waits, in this thread, until one chunk may be sent. False: nobody takes any more.
+    /// Waits, in this thread, until one chunk may be sent. False: nobody takes any more. Nothing interrupts the wait, nor the
+    /// clean-up after it: the producer is closed, not torn apart.
     fn wait_credit(&self, py: Python<'_>) -> PyResult<bool> {
+        let link = self.link.get();
+        link.slots.leave(py);
+        let there = |stream: &crate::worker::Stream| stream.credit > 0 || stream.cancelled;
         loop {
             match self.take_credit() {
-                Some(true) => return Ok(true),
+                Some(true) => break,
                 None => return Ok(false),
-                Some(false) => {}
+                Some(false) => link.wait_streams(py, self.id, there)?,
             }
-            let there = |stream: &crate::worker::Stream| stream.credit > 0 || stream.cancelled;
-            self.link.get().wait_streams(py, self.id, there)?;
         }
+        let goes_on = link.slots.enter(py, &link.board, self.word);
+        if !goes_on {
+            link.slots.leave(py);
+        }
+        Ok(goes_on)
     }
 
     /// Calls `listener()` whenever credit or a cancel has come; None stops it.

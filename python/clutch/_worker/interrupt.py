@@ -26,10 +26,8 @@ SWALLOWING = {"__del__", "_remove"}
 """Names of functions that the interpreter calls and whose exceptions it only prints; `_remove`: of a WeakSet."""
 
 
-def listen(link: _core.WorkerLink, also: Callable[[], bool] | None = None) -> None:
-    """Sets up both signals, in the main thread. `also()` says whether a task or greenlet that holds up this thread is to
-    stop: nothing that is bound to a thread.
-    """
+def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None = None) -> None:
+    """Sets up both signals, in the main thread. `is_held_up` is the profile's."""
     main = threading.get_ident()
 
     def interrupt(_: int, here: types.FrameType | None) -> None:
@@ -37,10 +35,10 @@ def listen(link: _core.WorkerLink, also: Callable[[], bool] | None = None) -> No
             return lets_out(here if ident == main else sys._current_frames().get(ident))
 
         hit = link.interrupt(Interrupted, is_safe)
-        if also is not None and also():
-            hit = hit or is_safe(main)
-            if not hit:
-                link.interrupt_again()
+        held_up = is_held_up() if is_held_up is not None and lets_out(here) else False
+        hit = hit or held_up is True
+        if held_up is None or (is_held_up is not None and not lets_out(here)):
+            link.interrupt_again()
         if hit:
             raise Interrupted
 
@@ -89,5 +87,7 @@ def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:
 
 
 def stack_text(what: str, frames: Iterator[types.FrameType]) -> str:
-    lines = [f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}' for frame in frames]
+    lines = [
+        f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}' for frame in frames
+    ]
     return "\n".join([f"{what} (most recent call first):", *lines[:FRAMES_MAX], ""])

@@ -17,7 +17,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker.interrupt import stack_of_coroutine
-from clutch._worker.profiles.base import Slot, send_all_on_loop
+from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
 
 
 class AsyncProfile:
@@ -26,7 +26,7 @@ class AsyncProfile:
         self.tasks = tasks
         self.first: Loop | None = None
 
-    def is_held_up(self) -> bool:
+    def is_held_up(self) -> bool | None:
         return self.first is not None and self.first.is_held_up()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
@@ -63,8 +63,8 @@ class Loop:
         self.others: list[Loop] = []
         self.tasks = tasks
         self.running: set[asyncio.Task[None]] = set()
-        # Calls whose code runs on the loop, and so stops when its task is cancelled. Shared, as `waiting` is.
-        self.on_loop: dict[int, tuple[Loop, asyncio.Task[Any], _core.Call]] = {} if first is None else first.on_loop
+        # Calls whose code runs on a loop, and so stops when its task is cancelled. Shared, as `waiting` is.
+        self.on_loop: dict[int, tuple[asyncio.Task[Any], Running]] = {} if first is None else first.on_loop
         self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
         self.loop: asyncio.AbstractEventLoop
         self.ended = asyncio.Event()
@@ -147,28 +147,32 @@ class Loop:
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
         """Work is to stop: told by whichever loop reads the link. What runs in a thread is not the loop's to stop."""
-        loop, task, _ = self.on_loop.get(call_id, (None, None, None))
+        task, running = self.on_loop.get(call_id, (None, None))
         if wants_stacks:
             self.link.tell_stacks(call_id, stack_of_coroutine(task.get_coro()) if task is not None else "")
             self.link.flush()
-        if loop is not None and task is not None:
-            loop._tell(task.cancel)
+        if running is not None:
+            running.stop()
 
-    def is_held_up(self) -> bool:
+    def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
-        if not self.is_serving:
-            return False
-        here = asyncio.current_task(self.loop)
-        return any(task is here and call.is_abandoned for _, task, call in list(self.on_loop.values()))
+        here = asyncio.current_task(self.loop) if self.is_serving else None
+        found = [running for task, running in list(self.on_loop.values()) if task is here]
+        return found[0].is_held_up() if found else False
 
     @contextlib.contextmanager
-    def _stoppable(self, call: _core.Call) -> Iterator[None]:
+    def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> Iterator[None]:
         task = asyncio.current_task()
         assert task is not None
-        self.on_loop[call.id] = (self, task, call)
+        if call.is_abandoned:
+            raise asyncio.CancelledError
+
+        def cancel() -> None:
+            if self.on_loop.get(call.id) is entry:  # or the user's code has ended meanwhile, and this would hit ours
+                task.cancel()
+
+        entry = self.on_loop[call.id] = (task, Running(call, lambda: self._tell(cancel), is_user_code))
         try:
-            if call.is_abandoned:
-                raise asyncio.CancelledError
             yield
         finally:
             del self.on_loop[call.id]
@@ -195,7 +199,7 @@ class Loop:
             await self._call(call, tool)
             return
         lock = self.locks.setdefault(tool, asyncio.Lock())
-        with self._stoppable(call):
+        with self._stoppable(call, is_user_code=False):
             await lock.acquire()
         try:
             await self._call(call, tool)
@@ -218,10 +222,10 @@ class Loop:
             made = call.invoke()
             if inspect.isawaitable(made):
                 made = await made
-            if inspect.isasyncgen(made):
-                await send_all_on_loop(call, made)
-            else:
-                call.reply(made)
+        if inspect.isasyncgen(made):
+            await send_all_on_loop(call, made, lambda: self._stoppable(call))
+        else:
+            call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:
         slot = Slot(self.link)

@@ -22,10 +22,38 @@ from clutch.errors import Interrupted
 class Profile(Protocol):
     """How slots are made."""
 
-    is_held_up: Callable[[], bool] | None
-    """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop."""
+    is_held_up: Callable[[], bool | None] | None
+    """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop by an
+    exception. None: ask again soon."""
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None: ...
+
+
+class Running:
+    """A call whose code runs in a task or a greenlet, while it may be stopped."""
+
+    def __init__(self, call: _core.Call, stop: Callable[[], object], is_user_code: bool) -> None:
+        self._call = call
+        self._stop = stop
+        self._is_user_code = is_user_code
+        self._is_told = False
+        self._was_seen = False
+
+    def stop(self) -> None:
+        """Once: its clean-up is left alone."""
+        if not self._is_told:
+            self._is_told = True
+            self._stop()
+
+    def is_held_up(self) -> bool | None:
+        """Asked while it runs: whether to raise in it. None: ask again soon; so far it only has not come to a wait."""
+        if self._is_told or not self._is_user_code or not self._call.is_abandoned:
+            return False
+        if not self._was_seen:
+            self._was_seen = True
+            return None
+        self._is_told = True
+        return True
 
 
 class Slot:
@@ -171,8 +199,13 @@ async def send_all_async(call: _core.Call, values: AsyncGenerator[Any, Any]) -> 
     call.end_stream()
 
 
-async def send_all_on_loop(call: _core.Call, values: AsyncGenerator[Any, Any]) -> None:
-    """The same on a loop that others share: waiting for credit blocks nobody. The link is read elsewhere."""
+async def send_all_on_loop(
+    call: _core.Call, values: AsyncGenerator[Any, Any], stoppable: Callable[[], contextlib.AbstractContextManager[None]]
+) -> None:
+    """The same on a loop that others share: waiting for credit blocks nobody. The link is read elsewhere.
+
+    `stoppable()` is around the user's code alone: who waits for credit is closed, not cancelled.
+    """
     loop = asyncio.get_running_loop()
     credit = asyncio.Event()
     call.open_stream()
@@ -181,7 +214,8 @@ async def send_all_on_loop(call: _core.Call, values: AsyncGenerator[Any, Any]) -
         async with contextlib.aclosing(values):
             while await wait_credit_on_loop(call, credit):
                 try:
-                    value = await anext(values)
+                    with stoppable():
+                        value = await anext(values)
                 except StopAsyncIteration:
                     break
                 call.chunk(value)

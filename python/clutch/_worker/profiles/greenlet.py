@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import gevent
@@ -19,8 +21,11 @@ from gevent.pool import Group
 
 from clutch import _core
 from clutch._worker.interrupt import stack_of_frame
-from clutch._worker.profiles.base import send_all_on_loop
+from clutch._worker.profiles.base import Running, send_all_on_loop
 from clutch.errors import Interrupted
+
+
+Stoppable = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class GreenletProfile:
@@ -28,7 +33,7 @@ class GreenletProfile:
         self.tasks = tasks
         self.hub: Hub | None = None
 
-    def is_held_up(self) -> bool:
+    def is_held_up(self) -> bool | None:
         return self.hub is not None and self.hub.is_held_up()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
@@ -46,7 +51,7 @@ class Hub:
         self.group = Group()
         # The group itself lets go of a greenlet only some time after its end.
         self.running = 0
-        self.greenlets: dict[int, tuple[gevent.Greenlet, _core.Call]] = {}
+        self.greenlets: dict[int, tuple[gevent.Greenlet, Running]] = {}
         self.waiting: deque[_core.Call] = deque()
         self.locks: dict[Any, RLock] = {}
         self.flushing = False
@@ -73,48 +78,68 @@ class Hub:
                 self.group.start(gevent.Greenlet(self._run, call))
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
-        greenlet, _ = self.greenlets.get(call_id, (None, None))
+        greenlet, running = self.greenlets.get(call_id, (None, None))
         if wants_stacks:
             self.link.tell_stacks(call_id, stack_of_frame(greenlet.gr_frame) if greenlet is not None else "")
             self.link.flush()
-        if greenlet is not None:
-            greenlet.kill(Interrupted, block=False)
+        if running is not None:
+            running.stop()
 
-    def is_held_up(self) -> bool:
+    def is_held_up(self) -> bool | None:
         """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
         here = gevent.getcurrent()
-        return any(greenlet is here and call.is_abandoned for greenlet, call in list(self.greenlets.values()))
+        found = [running for greenlet, running in list(self.greenlets.values()) if greenlet is here]
+        return found[0].is_held_up() if found else False
+
+    @contextlib.contextmanager
+    def _stoppable(self, call: _core.Call, greenlet: gevent.Greenlet, is_user_code: bool = True) -> Iterator[None]:
+        """Around the user's code. A greenlet that is killed before it has started would never end its call."""
+        if call.is_abandoned:
+            raise Interrupted
+
+        def kill() -> None:
+            if self.greenlets.get(call.id) is entry:  # or the user's code has ended meanwhile, and this would hit ours
+                greenlet.throw(Interrupted)
+
+        stop = functools.partial(get_hub().loop.run_callback, kill)
+        entry = self.greenlets[call.id] = (greenlet, Running(call, stop, is_user_code))
+        try:
+            yield
+        finally:
+            del self.greenlets[call.id]
 
     def _run(self, call: _core.Call) -> None:
         try:
-            # From here on: one that is killed before it has started would never end its call.
-            self.greenlets[call.id] = (gevent.getcurrent(), call)
-            if call.is_abandoned:
-                raise Interrupted
             tool = call.tool
-            if tool is not None and tool.options.serial:
-                with self.locks.setdefault(tool, RLock()):
-                    self._call(call)
-            else:
+            if tool is None or not tool.options.serial:
                 self._call(call)
+                return
+            lock = self.locks.setdefault(tool, RLock())
+            with self._stoppable(call, gevent.getcurrent(), is_user_code=False):
+                lock.acquire()
+            try:
+                self._call(call)
+            finally:
+                lock.release()
         except BaseException as error:
             call.fail(error)
         finally:
-            del self.greenlets[call.id]
             self.running -= 1
             self._flush_soon()
 
     def _call(self, call: _core.Call) -> None:
-        if call.is_batch:
-            self._batch(call)
-            return
-        made = call.invoke()
-        if inspect.iscoroutine(made):
-            made = self._on_loop(made)
+        stoppable = functools.partial(self._stoppable, call, gevent.getcurrent())
+        with stoppable():
+            if call.is_batch:
+                self._batch(call)
+                return
+            made = call.invoke()
+            if inspect.iscoroutine(made):
+                made = self._on_loop(made)
         if inspect.isgenerator(made):
-            self._send_all(call, made)
+            self._send_all(call, made, stoppable)
         elif inspect.isasyncgen(made):
-            self._on_loop(send_all_on_loop(call, made))
+            self._on_loop(send_all_on_loop(call, made, stoppable))
         else:
             call.reply(made)
 
@@ -133,14 +158,15 @@ class Hub:
                 failed.append((at, error))
         call.reply_batch(values, failed)
 
-    def _send_all(self, call: _core.Call, values: Any) -> None:
+    def _send_all(self, call: _core.Call, values: Any, stoppable: Stoppable) -> None:
         credit = gevent.event.Event()
         call.open_stream()
         call.on_credit(credit.set)
         try:
             while self._wait_credit(call, credit):
                 try:
-                    value = next(values)
+                    with stoppable():
+                        value = next(values)
                 except StopIteration:
                     break
                 call.chunk(value)
