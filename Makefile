@@ -96,7 +96,7 @@ clean: ## removes all that was built, the environments too
 	@touch $@
 
 .venv/.built: .venv/.deps $(RUST_SOURCES)
-	$(call MATURIN,.venv,target) --extras greenlet,uvloop
+	$(call MATURIN,.venv,target) --extras greenlet,uvloop,reload
 	@touch $@
 
 .venv/.lint: .venv/.deps

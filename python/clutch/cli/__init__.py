@@ -1,4 +1,4 @@
-"""The `clutch` command: one file for each subcommand.
+"""The `clutch` command: one file for each subcommand; those for a running dispatcher are in remote.py.
 
 Exit codes: 0 done · 1 the work failed · 2 wrong usage or configuration · 128 + signal when a second signal cut the
 stop short. Errors go to stderr, results to stdout.
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from clutch.cli import call, doctor, init, run
+from clutch.cli import call, doctor, init, remote, run
 from clutch.errors import ClutchError, ConfigError
 
 
@@ -35,8 +35,8 @@ def commands() -> None:
     """Runs Python code in pools of process, thread, async and greenlet workers."""
 
 
-for module in (run, call, doctor, init):
-    commands.add_command(module.command)
+for command in (run.command, *remote.COMMANDS, call.command, doctor.command, init.command):
+    commands.add_command(command)
 
 
 def main() -> None:
