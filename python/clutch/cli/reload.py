@@ -62,8 +62,7 @@ class Reloader:
     def _begins(self) -> None:
         with self._lock:
             self._under_way += 1
-            if self._under_way == 1:
-                self._notifier.reloading()
+            self._notifier.reloading()  # each: the service manager waits for the one after its own signal
 
     def _ends(self, status: str) -> None:
         with self._lock:
