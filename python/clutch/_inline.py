@@ -197,8 +197,7 @@ class InlinePool(Pool):
     # ---- from the arguments to the result
 
     def _sent(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sent:
-        if self._shut:
-            raise closed_error(self.name)
+        self._check_open()
         if self._is_draining:
             raise Draining(f"pool {self.name!r} is draining and takes no more work", pool=self.name)
         if isinstance(function, str):
@@ -297,14 +296,37 @@ class InlinePool(Pool):
         return {**known, **nothing, **one, **counts, "workers": [] if self._shut else [worker]}
 
     def wait_ready(self, count: int | None = None, timeout: float | None = None) -> None:
-        if self._shut:
-            raise closed_error(self.name)
+        """It is."""
+        self._check_open()
 
     def drain(self) -> None:
+        self._check_open()
         self._is_draining = True
 
     def resume(self) -> None:
+        self._check_open()
         self._is_draining = False
+
+    def reload(self, timeout: float | None = None) -> None:
+        """Without effect: the code is that of this process."""
+        self._check_open()
+
+    def recycle(self, nr: int | None = None, timeout: float | None = None) -> None:
+        """Without effect, as there are no workers."""
+        self._check_open()
+
+    def scale(self, workers: int | None = None, *, min: int | None = None, max: int | None = None) -> None:  # noqa: A002
+        """Without effect, as there are no workers."""
+        self._check_open()
+
+    def stacks(self, worker: int | None = None, *, call: int | None = None) -> dict[str, str]:
+        """Nothing: what runs here runs in the caller's own thread."""
+        self._check_open()
+        return {}
+
+    def _check_open(self) -> None:
+        if self._shut:
+            raise closed_error(self.name)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Runs the hooks of the end; there is nothing to wait for."""

@@ -53,6 +53,21 @@ def test_ps_tells_of_pools_and_workers(tmp_path: Path) -> None:
         assert "api: ready, 2 of 2 workers ready" in text and "api/0 " in text and str(pid) in text
 
 
+def test_stack_shows_where_a_worker_is_and_it_goes_on(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with Server(tmp_path, ONE_POOL.replace("workers = 2", "workers = 1")) as server:
+        server.wait_ready("api")
+        with server.calling("meet", {"port": rendezvous.port}) as running:
+            guest = rendezvous.guest()
+            for what in ("api", "api/0"):
+                done = clutch("stack", what, cwd=tmp_path)
+                assert done.stdout.startswith("api/0\n") and "rendezvous.py" in done.stdout, done
+            (text,) = json.loads(clutch("stack", "api/0", "--json", cwd=tmp_path).stdout).values()
+            assert "in meet" in text
+            guest.let_go("went on")
+            assert answer(running).result == "went on"
+        assert clutch("stack", "api/9", cwd=tmp_path).returncode == 1
+
+
 def test_of_two_the_one_of_the_folder_or_of_the_pid_is_meant(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "two", "neither")]
     for folder in folders:

@@ -210,5 +210,3 @@ def test_the_page_says_the_same() -> None:
     page = PAGE.read_text()
     for row in (head, *rows):
         assert row in page, row
-
-

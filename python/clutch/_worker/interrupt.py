@@ -61,5 +61,7 @@ def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:
 
 
 def stack_text(what: str, frames: Iterator[types.FrameType]) -> str:
-    lines = [f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}' for frame in frames]
+    lines = [
+        f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}' for frame in frames
+    ]
     return "\n".join([f"{what} (most recent call first):", *lines[:FRAMES_MAX], ""])
