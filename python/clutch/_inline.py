@@ -287,6 +287,7 @@ class InlinePool(Pool):
         state = "closed" if self._shut else "draining" if self._is_draining else "ready"
         calls = self._done + self._failed
         worker = {"nr": 0, "pid": os.getpid(), "generation": 1, "state": "ready", "calls": calls, "sent": 0}
+        worker |= {"rss": None, "private": None}
         nothing = dict.fromkeys(("queued", "lobby", "sent", "restarts"), 0)
         one = dict.fromkeys(("slots", "ready", "target", "generation"), 1)
         tools = sorted(self._image.known) if self._image.options["target"] else None
@@ -294,6 +295,9 @@ class InlinePool(Pool):
         counts = {"done": self._done, "failed": self._failed}
         known = {"name": self.name, "state": state, "reason": None, "zygote_pid": None, "image": image}
         return {**known, **nothing, **one, **counts, "workers": [] if self._shut else [worker]}
+
+    def _slots(self) -> int:
+        return 1
 
     def wait_ready(self, count: int | None = None, timeout: float | None = None) -> None:
         """It is."""
