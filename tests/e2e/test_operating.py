@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from running import COMMAND, FRONTS, WAIT_SECONDS, Server, answer, clutch, environment
@@ -66,6 +67,50 @@ def test_stack_shows_where_a_worker_is_and_it_goes_on(tmp_path: Path, rendezvous
             guest.let_go("went on")
             assert answer(running).result == "went on"
         assert clutch("stack", "api/9", cwd=tmp_path).returncode == 1
+
+
+def workers(server: Server) -> list[dict[str, Any]]:
+    (pool,) = json.loads(clutch("ps", "--json", cwd=server.folder).stdout)["pools"]
+    return [worker for worker in pool["workers"] if worker["state"] == "ready"]
+
+
+@needs_reload
+def test_drain_and_resume(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with Server(tmp_path, ONE_POOL) as server:
+        server.wait_ready("api")
+        with server.calling("meet", {"port": rendezvous.port}) as running:
+            guest = rendezvous.guest()
+            assert clutch("drain", "api", cwd=tmp_path).stdout == "api: takes no more work\n"
+            assert server.call("pid").status == 503
+            guest.let_go("finished")
+            assert answer(running).result == "finished"
+        assert clutch("drain", "--resume", cwd=tmp_path).returncode == 0
+        assert server.call("add", {"a": 1}).result == 2
+
+
+@needs_reload
+def test_scale(tmp_path: Path) -> None:
+    with Server(tmp_path, ONE_POOL) as server:
+        server.wait_ready("api")
+        for count in (3, 1):
+            assert clutch("scale", "api", str(count), cwd=tmp_path).returncode == 0
+            soon(lambda count=count: len(workers(server)) == count)
+        done = clutch("scale", "api", "5-2", cwd=tmp_path)
+        assert (done.returncode, "allowed" in done.stderr) == (1, True), done.stderr
+
+
+@needs_reload
+def test_recycle_waits_until_the_workers_are_others(tmp_path: Path) -> None:
+    with Server(tmp_path, ONE_POOL) as server:
+        server.wait_ready("api")
+        before = {worker["nr"]: worker["pid"] for worker in workers(server)}
+        assert clutch("recycle", "api/1", cwd=tmp_path).returncode == 0
+        between = {worker["nr"]: worker["pid"] for worker in workers(server)}
+        assert between[0] == before[0] and between[1] != before[1]
+        assert clutch("recycle", cwd=tmp_path).returncode == 0
+        after = {worker["nr"]: worker["pid"] for worker in workers(server)}
+        assert not set(after.values()) & set(between.values()) and len(after) == 2
+        assert clutch("recycle", "api/9", cwd=tmp_path).returncode == 1
 
 
 def test_of_two_the_one_of_the_folder_or_of_the_pid_is_meant(tmp_path: Path) -> None:
