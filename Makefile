@@ -14,7 +14,7 @@ MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build free-threaded test test-core test-stubs test-free-threaded test-python test-all-pythons \
+.PHONY: help build free-threaded test test-core test-stubs test-free-threaded test-stdlib test-python test-all-pythons \
 	demo bench lint fmt docs clean
 
 help: ## this list
@@ -27,8 +27,8 @@ free-threaded: .venv/.built ## .venv-ft: the same on a free-threaded CPython, wh
 	then $(MAKE) --no-print-directory .venv-ft/.built VENV_PYTHON=$$python; \
 	else echo "no free-threaded Python here: the tests that need one are skipped"; fi
 
-test: build free-threaded ## every test: the Rust core, the stub file, free-threaded, the Python suite
-	@status=0; for part in test-core test-stubs test-free-threaded test-python; \
+test: build free-threaded ## every test: the Rust core, the stub file, free-threaded, the standard library's, the Python suite
+	@status=0; for part in test-core test-stubs test-free-threaded test-stdlib test-python; \
 		do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
 test-core: ## the Rust core alone
@@ -41,6 +41,12 @@ test-free-threaded: ## the suite over the profiles, on the free-threaded interpr
 	@if [ -e .venv-ft/.built ]; then echo .venv-ft/bin/python -m pytest tests/profiles; \
 		.venv-ft/bin/python -m pytest tests/profiles --quiet; \
 	else echo "test-free-threaded: skipped, no .venv-ft (make free-threaded says why)"; fi
+
+test-stdlib: .venv/.built ## CPython's own cases for process pools, over a Pool, on Python 3.13
+	@if python=$$(tools/find-python.sh 3.13); then \
+		$(MAKE) --no-print-directory .venv-313/.built VENV_PYTHON=$$python && \
+		echo .venv-313/bin/python -m pytest tests/stdlib && .venv-313/bin/python -m pytest tests/stdlib --quiet -r fE; \
+	else echo "test-stdlib: skipped, there is no Python 3.13 here (tools/find-python.sh 3.13)"; fi
 
 test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
 	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(ARGS)
@@ -90,7 +96,7 @@ clean: ## removes all that was built, the environments too
 	@touch $@
 
 .venv/.built: .venv/.deps $(RUST_SOURCES)
-	$(call MATURIN,.venv,target) --extras greenlet,uvloop
+	$(call MATURIN,.venv,target) --extras greenlet,uvloop,reload
 	@touch $@
 
 .venv/.lint: .venv/.deps

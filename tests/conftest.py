@@ -10,6 +10,14 @@ from clutch import testing
 from rendezvous import Rendezvous
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Control sockets of tests are not among the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        yield
+
+
 @pytest.fixture
 def events() -> Iterator[testing.Watch]:
     """Every event from the test's start on."""

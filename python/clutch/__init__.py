@@ -30,11 +30,11 @@ from clutch.errors import (
     PoolClosed,
     RemoteError,
     SessionLost,
-    WorkerLost,
 )
 from clutch.tools import on_start, on_stop, tool
 
 if TYPE_CHECKING:
+    from clutch.broken import WorkerLost
     from clutch.pool import Future, Pool, Stream
 
 __version__ = "0.1.0"
@@ -64,9 +64,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The pool is loaded on first use: a worker that imports `clutch.tool` does not pay for the dispatcher's half."""
+    """Loaded on first use: a worker that imports `clutch.tool` does not pay for the dispatcher's half."""
     if name in {"Pool", "Future", "Stream"}:
         from clutch import pool
 
         return getattr(pool, name)
+    if name == "WorkerLost":
+        from clutch.broken import WorkerLost
+
+        return WorkerLost
     raise AttributeError(f"module 'clutch' has no attribute {name!r}")

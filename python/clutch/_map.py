@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,10 +18,26 @@ BATCH_ITEMS_MAX = 4096
 # One step may not grow the batch by more than this: the first items may not be like the rest.
 GROWTH_MAX = 16
 AHEAD_FOR_EACH_SLOT = 3
+# What is submitted at once, unmeasured: few parts, to be cheap, and enough for all slots to end together.
+PARTS_FOR_EACH_SLOT = 32
+
+
+def check_sizes(chunksize: int | None, buffersize: int | None) -> None:
+    """Raises as ProcessPoolExecutor does."""
+    if chunksize is not None and chunksize < 1:
+        raise ValueError("chunksize must be >= 1.")
+    if buffersize is not None and not isinstance(buffersize, int):
+        raise TypeError("buffersize must be an integer or None")
+    if buffersize is not None and buffersize < 1:
+        raise ValueError("buffersize must be None or > 0")
 
 
 class Batches:
-    """One map under way: what was submitted, and how large the next batch is."""
+    """One map under way: what was submitted, and how large the next batch is.
+
+    As in the standard library, a map of which nobody has read a result is done to its end all the same when its results
+    are dropped or the pool is shut down; one that was read in part and dropped is cancelled.
+    """
 
     def __init__(
         self,
@@ -29,42 +47,113 @@ class Batches:
         items: Iterator[Any],
         slots: int,
         timeout: float | None,
-        size: int | None,
-        ahead: int | None,
+        chunksize: int | None,
+        buffersize: int | None,
     ) -> None:
         self._submit = submit
         self._function = function
         self._spread = spread
         self._items = items
-        self._ends_at = None if timeout is None else time.monotonic() + timeout
-        self._fixed = size is not None
-        self._size = size or 1
-        self._ahead = ahead or slots * AHEAD_FOR_EACH_SLOT + 1
+        self._slots = slots
+        self._fixed = chunksize is not None
+        self._size = chunksize or 1
+        self._is_bounded = buffersize is not None
+        # `buffersize` counts what is one piece of work to the caller: an item, or a chunk where chunks have a size.
+        self._items_max = None if self._fixed else buffersize
+        self._ahead = buffersize if self._fixed and buffersize else slots * AHEAD_FOR_EACH_SLOT + 1
         self._futures: deque[tuple[Any, int]] = deque()
+        self._under_way = 0
+        self._unread = 0
+        self._error: Exception | None = None
+        self._runs_unread = False
+        # The pool's shutdown submits the rest while another thread reads.
+        self._lock = threading.RLock()
         # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
         self._options = _core.CallOptions(None, 0, 0, True)
+        self._ends_at = None if timeout is None else time.monotonic() + timeout
 
     def items(self) -> Iterator[Any]:
         self._submit_ahead()
-        return _core.MapItems(self._advance)
+        self._raise_kept_error()
+        self._runs_unread = True
+        return _core.MapItems(self._advance, self.close)
+
+    def submit_rest(self) -> None:
+        """Submits all that is left of a map that nobody has read from, unless the caller has bounded it."""
+        if self._is_bounded or not self._runs_unread:
+            return
+        with self._lock, self._keeping_errors():
+            rest = self._take(None)
+            wanted = -(-len(rest) // (self._slots * PARTS_FOR_EACH_SLOT))
+            size = self._size if self._fixed else max(self._size, min(wanted, BATCH_ITEMS_MAX))
+            for at in range(0, len(rest), size):
+                self._submit_batch(rest[at : at + size])
+
+    def close(self) -> None:
+        """Nobody reads on: what has not begun is cancelled."""
+        with self._lock:
+            self._items = iter(())
+            while self._futures:
+                self._futures.popleft()[0].cancel()
+
+    def __del__(self) -> None:
+        self.submit_rest()
+        if not self._runs_unread:
+            self.close()
 
     def _submit_ahead(self) -> None:
-        while len(self._futures) < self._ahead:
-            batch = list(itertools.islice(self._items, self._size))
-            if not batch:
-                return
-            self._futures.append((self._submit(self._options, self._function, self._spread, batch), len(batch)))
+        with self._lock, self._keeping_errors():
+            while (size := self._next_size()) > 0 and (batch := self._take(size)):
+                self._submit_batch(batch)
+
+    def _take(self, count: int | None) -> list[Any]:
+        """So many items, or all that are left, or those before the iterable raised."""
+        taken: list[Any] = []
+        with self._keeping_errors():
+            taken.extend(itertools.islice(self._items, count))
+        return taken
+
+    @contextlib.contextmanager
+    def _keeping_errors(self) -> Iterator[None]:
+        """An error of the iterable, of an item or of a closed pool comes when the results before it have been read."""
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            self._items = iter(())
+
+    def _raise_kept_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _next_size(self) -> int:
+        """Items of the next batch; 0: enough is under way."""
+        if self._items_max is None:
+            return self._size if len(self._futures) < self._ahead else 0
+        # Some for each slot, and none that is only as large as the room that happens to be left.
+        size = min(self._size, max(1, self._items_max // (self._slots + 1)))
+        return size if size <= self._items_max - self._under_way - self._unread else 0
+
+    def _submit_batch(self, batch: list[Any]) -> None:
+        future = self._submit(self._options, self._function, self._spread, batch)
+        self._futures.append((future, len(batch)))
+        self._under_way += len(batch)
 
     def _advance(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
         """The next batch, in order; a batch that was lost fails each of its items."""
+        self._runs_unread = False
+        self._unread = 0
+        self._submit_ahead()
         if not self._futures:
+            self._raise_kept_error()
             return None
         future, count = self._futures[0]
         try:
             values, failures, run_ns = future.result(self._left())
         except TimeoutError:
             if not future.done():
-                self._cancel()
+                self.close()
                 raise
             values, failures = lost(future, count)
         except Exception:
@@ -72,6 +161,8 @@ class Batches:
         else:
             self._learn(count, run_ns)
         self._futures.popleft()
+        self._under_way -= count
+        self._unread = count - 1
         self._submit_ahead()
         return values, failures
 
@@ -82,10 +173,6 @@ class Batches:
         if not self._fixed:
             wanted = BATCH_NS * count // max(1, run_ns)
             self._size = max(1, min(wanted, self._size * GROWTH_MAX, BATCH_ITEMS_MAX))
-
-    def _cancel(self) -> None:
-        for future, _ in self._futures:
-            future.cancel()
 
 
 def lost(future: Any, count: int) -> tuple[list[Any], list[tuple[int, BaseException]]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def dumps_by_value(value: Any, buffer_callback: Callable[[Any], Any]) -> bytes:
+def dumps_by_value(value: Any, buffer_callback: Callable[[Any], Any] | None) -> bytes:
     """Pickles with lambdas, closures and functions of `__main__` by value. Raises what pickle raises."""
     import cloudpickle
 

@@ -27,6 +27,7 @@ from clutch.values import (
     FRACTION,
     PATH,
     SIZE,
+    SOCKET,
     TARGET,
     TEXT,
     VARIABLES,
@@ -154,6 +155,12 @@ POOL = Section("pools.NAME", "A named set of identical workers with one waiting 
            "Whether /readyz waits for this pool.", "required"),
 ))
 
+TOP = Section("", "Of the dispatcher itself.", (
+    Option("control", SOCKET, None,
+           "The control socket that `clutch ps` and the like talk to; relative to the config's folder.",
+           None, "in a private folder of the user, found by itself"),
+))
+
 TOKEN = Option("token", TEXT, None, "`Authorization: Bearer …` that every request must bring.", "token", "none")
 INSECURE = Option("insecure", FLAG, False, "Allow an address beyond loopback without a token.")
 
@@ -220,6 +227,7 @@ class Config:
     pools: tuple[PoolSpec, ...]
     http: dict[str, Any] | None
     admin: dict[str, Any] | None
+    control: Path | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -280,6 +288,8 @@ def find(start: Path | None = None) -> Path:
 
 def _places(raw: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
     """Every place that a variable may set: the options of the file's pools and of all fronts."""
+    for option in TOP.options:
+        yield option.name, option.kind
     pools = raw.get("pools")
     sections = [(f"pools.{name}", POOL) for name in (pools if isinstance(pools, dict) else ())]
     sections += [(section.place, section) for section in FRONTS.values()]
@@ -289,6 +299,8 @@ def _places(raw: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
 
 
 def _kind_at(place: str) -> Kind | None:
+    if (option := TOP.option(place)) is not None:
+        return option.kind
     head, _, rest = place.partition(".")
     name, _, option_name = rest.partition(".")
     section = POOL if head == "pools" else FRONTS.get(name) if head == "fronts" else None
@@ -307,8 +319,12 @@ def _mark_insecure(fronts: Any) -> None:
 
 def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], report: Report) -> Config:
     for name in raw:
-        if name not in ("pools", "fronts"):
+        if name not in ("pools", "fronts") and TOP.option(name) is None:
             _unknown_table(name, name, LATER_TOP, ("pools", "fronts"), report)
+    top: dict[str, Any] = {}
+    for option in TOP.options:
+        if option.name in raw:
+            _parse(option, raw[option.name], option.name, top, report)
     folder = file.resolve().parent
     fronts = {name: _front(name, value, folder, report) for name, value in _tables(raw, "fronts", report)}
     pools = []
@@ -317,7 +333,8 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     if not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME]")
     _check_distinct_binds(fronts, report)
-    return Config(file, tuple(pools), fronts.get("http"), fronts.get("admin"))
+    control = folder / top["control"] if "control" in top else None
+    return Config(file, tuple(pools), fronts.get("http"), fronts.get("admin"), control)
 
 
 def _tables(raw: Mapping[str, Any], place: str, report: Report) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -15,7 +15,7 @@ from typing import Any
 from clutch.errors import ConfigError, Problem
 from clutch.values import TEXT, Kind
 
-PREFIXES = ("CLUTCH_POOLS_", "CLUTCH_FRONTS_")
+PREFIXES = ("CLUTCH_POOLS_", "CLUTCH_FRONTS_", "CLUTCH_CONTROL")
 
 
 @dataclass(slots=True)

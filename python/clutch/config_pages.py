@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from clutch.config import ADMIN, HTTP, POOL, Option, Section
+from clutch.config import ADMIN, HTTP, POOL, TOP, Option, Section
 
 INTRODUCTION = """\
 # Configuration
@@ -45,14 +45,14 @@ EXAMPLE_HEAD = """\
 
 def reference() -> str:
     """docs/config.md."""
-    pages = [INTRODUCTION, *(_section_page(section) for section in (POOL, HTTP, ADMIN)), SHAPES, _later_page()]
+    pages = [INTRODUCTION, *(_section_page(section) for section in (TOP, POOL, HTTP, ADMIN)), SHAPES, _later_page()]
     return "\n".join(pages)
 
 
 def _section_page(section: Section) -> str:
     rows = [_row(option) for option in section.options if not option.later]
     head = [
-        f"## `[{section.place}]`",
+        f"## `[{section.place}]`" if section.place else "## Above all tables",
         "",
         section.doc,
         "",
@@ -78,7 +78,7 @@ def _later_page() -> str:
 def example(target: str = "tools") -> str:
     """A `clutch.toml` with one pool, every option shown."""
     given = {"target": target, "profile": "process"}
-    parts = [EXAMPLE_HEAD]
+    parts = [EXAMPLE_HEAD + "\n".join(_example_lines(TOP, {}))]
     parts.append("\n".join(["[pools.tools]", *_example_lines(POOL, given)]))
     parts.append("\n".join(["[fronts.http]", *_example_lines(HTTP, {"bind": HTTP.options[0].default})]))
     parts.append("\n".join(["[fronts.admin]", *_example_lines(ADMIN, {"bind": ADMIN.options[0].default})]))

@@ -1,4 +1,4 @@
-"""Every error that Clutch raises, as one tree under `ClutchError`.
+"""Every error that Clutch raises, as one tree under `ClutchError`. (`WorkerLost` is in broken.py.)
 
 Owns the classes and nothing else: it imports no other part of Clutch. Promises that each can be pickled with its
 attributes, is made from a message and keywords named as its attributes, and reads well when printed alone.
@@ -7,7 +7,6 @@ attributes, is made from a message and keywords named as its attributes, and rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,31 +54,6 @@ class DeadlineExceeded(ClutchError, TimeoutError):
         """`"queue"` or `"running"`."""
         self.stacks = stacks
         """The Python stacks of the worker at that moment, when it was running."""
-
-
-class WorkerLost(ClutchError, BrokenExecutor):
-    """The worker died while it ran this work. Other work of the pool is not affected."""
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        pid: int | None = None,
-        signal: int | None = None,
-        exit_code: int | None = None,
-        output: str = "",
-        cause: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.pid = pid
-        self.signal = signal
-        """The signal that ended it, or None."""
-        self.exit_code = exit_code
-        """What it exited with, or None."""
-        self.output = output
-        """The last of what the worker wrote to stdout and stderr."""
-        self.cause = cause
-        """Why Clutch ended the worker itself, when it did."""
 
 
 class Poisoned(ClutchError):

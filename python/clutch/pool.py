@@ -23,8 +23,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
 
 from clutch import _core, config
-from clutch._map import Batches
-from clutch.errors import ConfigError, PoolClosed
+from clutch._map import Batches, check_sizes
+from clutch.errors import BadArguments, ConfigError, PoolClosed
 
 
 class Future(_core.Completion, concurrent.futures.Future):
@@ -193,6 +193,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         pool._start(spec, None, ())
         return pool
 
+    _is_over = True
+
     def _start(
         self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
     ) -> None:
@@ -202,6 +204,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         workers = spec.values["workers"]
         self._slots_max = spec.slots if workers.min < workers.max else 0
         self._shut, self._is_copy = True, False
+        self._maps: weakref.WeakSet[Batches] = weakref.WeakSet()
         core = dict(spec.core)
         main = main_of_caller() if spec.folder is None else None
         if main is not None:
@@ -212,6 +215,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         launch["main"] = main
         if spec.folder is None:
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
+            launch["authkey"] = own_authkey()
         launch["initializer"] = encode_initializer(initializer, initargs)
         core["launch"] = launch
         by_value = spec.folder is None and main is None
@@ -219,7 +223,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         new_future = functools.partial(Future.__new__, Future)
         new_stream = functools.partial(Stream.__new__, Stream)
         self._open(json.dumps(core), tag, new_future, new_stream, by_value)
-        self._shut = False
+        self._shut = self._is_over = False
         _pools.add(self)
 
     @property
@@ -238,18 +242,18 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     ) -> Iterator[Any]:
         """`fn` over the items, in order. Items travel in batches sized by measured cost, or of `chunksize`.
 
-        An item that fails raises when it is reached; iteration may go on after it. At most `buffersize` batches (by
-        default a few for each slot) are submitted ahead. `timeout` is in seconds from now, for the whole map.
+        An item that fails raises when it is reached; iteration may go on after it. `buffersize` is how many results
+        may be unread (items, or chunks of `chunksize`); by default some batches for each slot are submitted ahead, and
+        the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map.
         """
-        if chunksize is not None and chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")
-        if buffersize is not None and buffersize < 1:
-            raise ValueError("buffersize must be None or > 0")
+        check_sizes(chunksize, buffersize)
         self._check_open()
         spread = len(iterables) != 1
         items = zip(*iterables, strict=False) if spread else iter(iterables[0])
         slots = max(1, self._slots())
-        return Batches(self._submit_batch, fn, spread, items, slots, timeout, chunksize, buffersize).items()
+        batches = Batches(self._submit_batch, fn, spread, items, slots, timeout, chunksize, buffersize)
+        self._maps.add(batches)
+        return batches.items()
 
     def _slots(self) -> int:
         """What a map fills. Of a pool that scales, as many as it may come to: else it would have no reason to grow."""
@@ -374,13 +378,21 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         """Takes no more work. What was submitted is still done, unless `cancel_futures`; `wait` waits for that."""
         if self._is_copy:
             return
-        self._shut = True
-        self._close()
+        self._refuse_more(with_maps=not cancel_futures)
         if cancel_futures:
             self._cancel_waiting()
         if wait:
             self._wait_closed()
+            self._is_over = True
             _pools.discard(self)
+
+    def _refuse_more(self, with_maps: bool) -> None:
+        """What maps have looked at so far, or all they have, is the last that is submitted."""
+        if with_maps and not self._shut:
+            for batches in list(self._maps):
+                batches.submit_rest()
+        self._shut = True
+        self._close()
 
     def terminate_workers(self) -> None:
         """Tells the workers to end, with TERM; those that have not after `term_grace` are killed.
@@ -411,9 +423,11 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         await asyncio.to_thread(self.shutdown)
 
     def __del__(self) -> None:
-        if not getattr(self, "_shut", True):
-            self._shut = True
-            self._close()
+        """What was submitted is still done; the interpreter's end waits for that, so the pool is kept until then."""
+        if not (self._is_over or self._is_copy):
+            self._refuse_more(with_maps=False)
+            _forgotten.difference_update([pool for pool in _forgotten if pool._wait_closed(0)])
+            _forgotten.add(self)
 
     def __repr__(self) -> str:
         return f"<clutch.Pool {self.name!r}>"
@@ -421,6 +435,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
 
 _NO_OPTIONS = _core.CallOptions()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_forgotten: set[Pool] = set()
+"""Pools that nobody refers to any more and that have work yet."""
 
 
 def _leave_to_the_parent() -> None:
@@ -429,6 +445,7 @@ def _leave_to_the_parent() -> None:
     for pool in list(_pools):
         pool._shut = pool._is_copy = True
     _pools.clear()
+    _forgotten.clear()
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)
@@ -437,13 +454,12 @@ os.register_at_fork(after_in_child=_leave_to_the_parent)
 @atexit.register
 def _end_pools() -> None:
     """At the interpreter's end: what was submitted is done, as by the standard library. Not after Ctrl-C."""
-    pools = list(_pools)
-    for pool in pools:
-        pool._shut = True
-        pool._close()
+    pools = [*_pools, *_forgotten]
     try:
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
             raise KeyboardInterrupt
+        for pool in pools:
+            pool._refuse_more(with_maps=True)
         for pool in pools:
             pool._wait_closed()
     except KeyboardInterrupt:
@@ -451,10 +467,12 @@ def _end_pools() -> None:
             pool._stop(0.0)
         for pool in pools:
             pool._wait_closed()
+    for pool in pools:
+        pool._is_over = True
 
 
 def closed_error(name: str) -> Exception:
-    return PoolClosed(f"pool {name!r} is closed")
+    return PoolClosed(f"pool {name!r} is closed: cannot schedule new futures after shutdown")
 
 
 def check_count(name: str, value: object) -> int:
@@ -474,8 +492,17 @@ def encode_initializer(initializer: Callable[..., object] | None, initargs: tupl
     except Exception:
         import cloudpickle
 
-        body = cloudpickle.dumps((initializer, initargs))
+        try:
+            body = cloudpickle.dumps((initializer, initargs))
+        except Exception as error:
+            raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
     return base64.b64encode(body).decode()
+
+
+def own_authkey() -> str | None:
+    """With which workers may connect to the managers of this program; None where it does not use multiprocessing."""
+    process = sys.modules.get("multiprocessing.process")
+    return None if process is None else process.current_process().authkey.hex()
 
 
 def caller_path(python: str) -> list[str]:

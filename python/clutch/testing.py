@@ -1,8 +1,9 @@
-"""For tests of code that runs on Clutch: waits for what pools say and for the ends of processes, never for time.
+"""For tests of code that runs on Clutch: a pool without workers, and waiting for events rather than for time.
 
-`watch()` sees every event of this process's pools from then on (their names and fields: `Event` in
-crates/clutch-core/src/telemetry/mod.rs). `Processes` holds processes by pidfds, so that their numbers cannot become
-others' meanwhile. Every wait has a timeout after which it raises, with what did happen.
+`InlinePool` runs everything in the caller's thread. `watch()` sees every event of this process's pools from then on
+(their names and fields: `Event` in crates/clutch-core/src/telemetry/mod.rs). `Processes` holds processes by pidfds, so
+that their numbers cannot become others' meanwhile. Every wait has a timeout after which it raises, with what did
+happen.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from clutch import _core
+from clutch._inline import InlinePool
+
+__all__ = ["Event", "InlinePool", "Processes", "Watch", "children", "descendants", "describe", "watch"]
 
 WAIT_SECONDS = 30.0
 SEEN_MAX = 100_000

@@ -220,6 +220,7 @@ SIZE = Kind("size", 'bytes as a number, or text such as "64KB", "512MB", "1GB" (
 VARIABLES = Kind("variables", 'a table of texts, such as { NAME = "value" }', _variables)
 TARGET = Kind("target", '"package.module" or "package.module:object"', _target, verbatim=True)
 PATH = Kind("path", "a path, or a name on the PATH", _path, verbatim=True)
+SOCKET = Kind("socket", "a path", lambda value: _socket_path(_path(value)), verbatim=True)
 ADDRESS = Kind(
     "address",
     '"host:port", such as "127.0.0.1:8080" (port 0 takes a free one), or "unix:path"',

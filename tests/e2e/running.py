@@ -7,6 +7,7 @@ until it is so.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -14,9 +15,10 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
@@ -116,18 +118,23 @@ class Output:
 class Server:
     """One `clutch run`, in a session of its own as under a terminal."""
 
-    def __init__(self, folder: Path, config: str, *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, config: str, *arguments: str, before: Sequence[str] = (), stdin: int = subprocess.DEVNULL
+    ) -> None:
+        """`before`: a command that starts it; `stdin`: of a terminal, which becomes its own."""
         (folder / "clutch.toml").write_text(config)
-        command = [*COMMAND, "run", *arguments, "clutch.toml"]
+        command = [*before, *COMMAND, "run", *arguments, "clutch.toml"]
+        self.folder = folder
         self.process = subprocess.Popen(
             command,
             cwd=folder,
             env=environment(),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=take_terminal if stdin >= 0 else None,
         )
         assert self.process.stdout and self.process.stderr
         self.out, self.err = Output(self.process.stdout), Output(self.process.stderr)
@@ -213,6 +220,11 @@ class Server:
                 self.process.kill()
                 self.process.wait(WAIT_SECONDS)
             left.wait_ended()
+
+
+def take_terminal() -> None:
+    """Makes the terminal at stdin the one whose Ctrl-C and end this session hears of."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def answer(connection: http.client.HTTPConnection) -> Answer:

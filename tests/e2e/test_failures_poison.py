@@ -6,10 +6,10 @@ import os
 import signal
 
 import pytest
+from harmful import die_by_segfault
 
 from clutch import Poisoned, Pool, WorkerLost
 from clutch.testing import Watch
-from harmful import die_by_segfault
 from rendezvous import Rendezvous
 
 pytestmark = pytest.mark.timeout(120)

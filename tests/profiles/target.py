@@ -70,6 +70,15 @@ def not_a_tool() -> None:
     """Cannot be called by name."""
 
 
+class Made:
+    """May be referred to weakly."""
+
+
+@tool
+def make_made(_: int) -> Made:
+    return Made()
+
+
 class Lonely:
     """Unpickles only where it was made: its class cannot be imported in a worker."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import target
 
-from clutch import BadArguments, NoSuchTool, Pool, RemoteError, WorkerLost
+from clutch import BadArguments, NoSuchTool, Pool, PoolClosed, RemoteError, WorkerLost
+from clutch.testing import Watch
 from rendezvous import Rendezvous
 
 
@@ -113,23 +116,100 @@ def test_timeout(pool: Pool, rendezvous: Rendezvous) -> None:
     assert list(pool.map(target.add, range(10), timeout=60)) == list(range(10))
 
 
+def counted(taken: list[int]) -> Iterator[int]:
+    """Without an end; `taken` is what was taken of it."""
+    for number in itertools.count():
+        taken.append(number)
+        yield number
+
+
 def test_look_ahead_is_bounded(pool: Pool) -> None:
     taken: list[int] = []
-
-    def endless() -> Iterator[int]:
-        for number in itertools.count():
-            taken.append(number)
-            yield number
-
-    results = pool.map(target.add, endless(), chunksize=2, buffersize=3)
-    assert [next(results) for _ in range(100)] == list(range(100))
-    assert len(taken) <= 100 + 2 * (3 + 1)
-    del results
-
-    taken.clear()
-    unsized = pool.map(target.add, endless())
+    unsized = pool.map(target.add, counted(taken))
     assert [next(unsized) for _ in range(100)] == list(range(100))
     assert len(taken) < 1_000_000
+
+
+@pytest.mark.parametrize("buffersize", [1, 4, 100])
+def test_buffersize_is_how_many_results_may_be_unread(pool: Pool, buffersize: int) -> None:
+    """As in Python 3.14: items, though they travel in batches."""
+    taken: list[int] = []
+    results = pool.map(target.add, counted(taken), buffersize=buffersize)
+    assert len(taken) == buffersize
+    for number in range(300):
+        assert next(results) == number
+        assert len(taken) <= number + 1 + buffersize
+    assert list(pool.map(target.add, range(4), buffersize=buffersize)) == [0, 1, 2, 3]
+
+
+def test_buffersize_counts_chunks_where_their_size_is_given(pool: Pool) -> None:
+    taken: list[int] = []
+    results = pool.map(target.add, counted(taken), chunksize=2, buffersize=3)
+    assert len(taken) == 6
+    assert [next(results) for _ in range(100)] == list(range(100))
+    assert len(taken) <= 100 + 2 * (3 + 1)
+
+
+def test_results_may_be_read_after_the_shutdown(make_pool: Callable[..., Pool]) -> None:
+    with make_pool() as pool:
+        unread = pool.map(target.add, range(1000))
+    assert list(unread) == list(range(1000))
+
+
+def test_a_bounded_map_ends_with_the_pool(make_pool: Callable[..., Pool]) -> None:
+    """What it had submitted is read first; then it says why there is no more."""
+    with make_pool() as pool:
+        bounded = pool.map(target.add, itertools.count(), buffersize=4)
+    assert [next(bounded) for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(PoolClosed, match="cannot schedule new futures"):
+        next(bounded)
+    assert list(bounded) == []
+
+
+@pytest.mark.parametrize("chunksize", [None, 3])
+def test_a_map_whose_results_nobody_takes_is_done(
+    make_pool: Callable[..., Pool], tmp_path: Path, chunksize: int | None
+) -> None:
+    file = tmp_path / "done"
+
+    def note(_: int) -> None:
+        with file.open("a") as lines:
+            lines.write("x")
+
+    with make_pool() as pool:
+        pool.map(note, range(1000), chunksize=chunksize)
+    assert len(file.read_text()) == 1000
+
+
+@pytest.mark.parametrize("how", ["dropped", "closed"])
+def test_a_map_that_is_left_half_read_is_cancelled(
+    make_pool: Callable[..., Pool], rendezvous: Rendezvous, events: Watch, how: str
+) -> None:
+    pool = make_pool(workers=1)
+    pool.wait_ready()
+    slots = pool.stats()["slots"]
+    results = pool.map(target.visit, [rendezvous.port] * 3 * slots, chunksize=1, buffersize=3 * slots)
+    guests = rendezvous.guests(slots)
+    for guest in guests:
+        guest.let_go("w")
+    assert next(results) == "w"
+    guests = rendezvous.guests(slots)
+    if how == "closed":
+        results.close()  # type: ignore[attr-defined]
+        assert list(results) == []
+    else:
+        del results
+    events.wait("work_cancelled", pool="made")
+    assert pool.stats()["queued"] == 0
+    for guest in guests:
+        guest.let_go()
+
+
+def test_results_are_the_callers_alone(pool: Pool) -> None:
+    for made in pool.map(target.make_made, range(10), chunksize=5):
+        reference = weakref.ref(made)
+        del made
+        assert reference() is None
 
 
 def test_work_starts_before_the_first_result_is_asked_for(pool: Pool, rendezvous: Rendezvous) -> None:
@@ -139,18 +219,28 @@ def test_work_starts_before_the_first_result_is_asked_for(pool: Pool, rendezvous
 
 
 def test_an_error_of_the_iterable_is_the_callers(pool: Pool) -> None:
-    def broken() -> Iterator[int]:
-        yield 1
+    def broken(count: int) -> Iterator[int]:
+        yield from range(count)
         raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"):
-        list(pool.map(target.add, broken()))
+        pool.map(target.add, broken(0))
+    results = pool.map(target.add, broken(500))
+    assert [next(results) for _ in range(500)] == list(range(500)), "what came before it is not lost"
+    with pytest.raises(LookupError, match="mine"):
+        next(results)
+    assert list(results) == []
 
 
 @pytest.mark.parametrize("options", [{"chunksize": 0}, {"chunksize": -1}, {"buffersize": 0}])
 def test_wrong_sizes(pool: Pool, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         pool.map(target.add, [1], **options)
+
+
+def test_a_buffersize_that_is_no_number(pool: Pool) -> None:
+    with pytest.raises(TypeError, match="buffersize must be an integer or None"):
+        pool.map(target.add, [1], buffersize=2.0)  # type: ignore[arg-type]
 
 
 def test_two_maps_at_once(pool: Pool) -> None:

@@ -84,7 +84,7 @@ def test_doctor_as_json_and_as_text() -> None:
     facts = json.loads(clutch("doctor", "--json").stdout)
     assert facts["cpus"]["usable"] >= 1
     assert facts["interpreters"][0]["version"]
-    assert set(facts["extras"]) == {"gevent", "uvloop"}
+    assert set(facts["extras"]) == {"gevent", "uvloop", "watchfiles"}
     text = clutch("doctor").stdout
     assert "usable CPUs" in text
     assert "descriptors" in text

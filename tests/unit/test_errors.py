@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import concurrent.futures.process
 import inspect
 import pickle
+import subprocess
+import sys
 
 import pytest
 
-from clutch import errors
+from clutch import broken, errors
 
 SAMPLES = {
     errors.ClutchError: {},
     errors.Overloaded: {"pool": "api", "retry_after": 0.5},
     errors.Draining: {"pool": "api", "retry_after": None},
     errors.DeadlineExceeded: {"where": "queue", "stacks": "File x"},
-    errors.WorkerLost: {"pid": 7, "signal": 9, "exit_code": None, "output": "bye", "cause": "reload"},
+    broken.WorkerLost: {"pid": 7, "signal": 9, "exit_code": None, "output": "bye", "cause": "reload"},
     errors.Poisoned: {"deaths": 3},
     errors.RemoteError: {"kind": "encode", "type_name": "ValueError", "remote_traceback": "Traceback"},
     errors.SessionLost: {"session": "u1"},
@@ -28,7 +30,8 @@ SAMPLES = {
 
 
 def tree() -> set[type]:
-    return {kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.ClutchError)}
+    everything = [*vars(errors).values(), *vars(broken).values()]
+    return {kind for kind in everything if inspect.isclass(kind) and issubclass(kind, errors.ClutchError)}
 
 
 def test_every_error_has_a_sample() -> None:
@@ -57,7 +60,7 @@ def test_made_without_arguments(kind: type[errors.ClutchError]) -> None:
     ("kind", "base"),
     [
         (errors.DeadlineExceeded, TimeoutError),
-        (errors.WorkerLost, concurrent.futures.BrokenExecutor),
+        (broken.WorkerLost, concurrent.futures.process.BrokenProcessPool),
         (errors.PoolClosed, RuntimeError),
         (errors.Draining, errors.Overloaded),
     ],
@@ -65,6 +68,11 @@ def test_made_without_arguments(kind: type[errors.ClutchError]) -> None:
 def test_drops_in_for(kind: type[Exception], base: type[Exception]) -> None:
     with pytest.raises(base, match="late"):
         raise kind("late")
+
+
+def test_multiprocessing_is_not_imported_for_an_error_that_nobody_asks_for() -> None:
+    code = "import sys, clutch, clutch.pool; sys.exit('multiprocessing' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_interrupted_passes_except_exception() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from clutch import config
-from clutch.cli import logs
+from clutch.cli import control, logs
 from clutch.cli.run import Server
 from clutch.errors import ConfigError, PoolClosed
 
@@ -26,11 +28,22 @@ class Scene:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.when_ready: Callable[[], None] = lambda: None
+        self.when_ready_of: dict[str, Callable[[], None]] = {}
         self.listen: Callable[[], None] = lambda: None
+        self.when_reloaded: Callable[[], None] = lambda: None
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     scene = Scene()
 
     class Pool:
@@ -44,7 +57,11 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
         def wait_ready(self, workers: int) -> None:
             scene.events.append(f"{self.name} {workers} ready")
-            scene.when_ready()
+            scene.when_ready_of.get(self.name, scene.when_ready)()
+
+        def reload(self) -> None:
+            scene.events.append(f"{self.name} reloads")
+            scene.when_reloaded()
 
         def _stop(self, grace_s: float) -> None:
             scene.events.append(f"{self.name} has {grace_s:g} s")
@@ -73,10 +90,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setitem(sys.modules, "clutch._core", core)
     monkeypatch.setattr(clutch, "_core", core, raising=False)
     monkeypatch.setitem(sys.modules, "clutch.pool", pool)
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    yield scene
-    for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
-        signal.signal(number, handler)
+    return scene
 
 
 @pytest.fixture
@@ -147,3 +161,149 @@ def test_a_second_signal_ends_at_once(scene: Scene, loaded: config.Config, monke
     monkeypatch.setattr(sys.modules["clutch.pool"].Pool, "shutdown", stop_slowly)
     assert Server(loaded).serve() == 0
     assert codes == [128 + signal.SIGTERM]
+
+
+# HUP, and the service manager.
+
+
+def hang_up() -> None:
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_hup_loads_the_code_anew(scene: Scene, loaded: config.Config) -> None:
+    scene.when_ready = hang_up
+    scene.when_reloaded = terminate
+    assert Server(loaded).serve() == 0
+    assert scene.events[2:] == ["a 3 ready", "a reloads", "fronts stop 5", "a has 5 s", "a is gone"]
+
+
+def test_code_that_does_not_import_is_told_and_it_serves_on(
+    scene: Scene, loaded: config.Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = iter((ConfigError("SyntaxError in tools.py"), None))
+
+    def reloaded() -> None:
+        if (error := next(tries)) is None:
+            terminate()
+        else:
+            hang_up()
+            raise error
+
+    scene.when_ready = hang_up
+    scene.when_reloaded = reloaded
+    logs.log.propagate = True
+    with caplog.at_level(logging.INFO, "clutch"):
+        assert Server(loaded).serve() == 0
+    assert "SyntaxError in tools.py\npool a: the old code goes on" in caplog.text
+    assert scene.events.count("a reloads") == 2
+
+
+class Manager:
+    """The service manager's end of a notify socket."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(address.replace("@", "\0", 1))
+        self.socket.settimeout(30)
+
+    def heard(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.socket.recv(4096).decode().splitlines())
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager]:
+    address = str(tmp_path / "notify") if request.param == "path" else f"@clutch-test-{os.getpid()}"
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    manager = Manager(address)
+    yield manager
+    manager.socket.close()
+
+
+def test_the_service_manager_hears_of_every_turn(scene: Scene, loaded: config.Config, manager: Manager) -> None:
+    scene.when_ready = hang_up
+    scene.when_reloaded = terminate
+    assert Server(loaded).serve() == 0
+    assert "NOTIFY_SOCKET" not in os.environ, "workers have nothing to say there"
+    assert manager.heard() == {"STATUS": "starting a"}
+    heard = [manager.heard() for _ in range(4)]
+    assert sorted(one.get("STATUS", "") for one in heard) == ["reloading", "serving", "serving", "stopping"]
+    assert [one for one in heard if "STOPPING" in one] == [{"STOPPING": "1", "STATUS": "stopping"}]
+    (reloading,) = (one for one in heard if "RELOADING" in one)
+    assert 0 < int(reloading["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
+    assert [one.get("READY") for one in heard].count("1") == 2
+
+
+def test_it_hears_ready_only_when_fronts_listen_and_what_is_required_is_ready(
+    scene: Scene, tmp_path: Path, manager: Manager
+) -> None:
+    file = tmp_path / "clutch.toml"
+    file.write_text('[pools.a]\ntarget = "x"\n[pools.b]\ntarget = "x"\nrequired = false\n')
+    not_yet = threading.Event()
+
+    def optional() -> None:
+        assert scene.events[2].startswith("fronts start")
+        assert manager.heard() == {"STATUS": "starting a"}
+        manager.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            manager.heard()
+        manager.socket.settimeout(30)
+        not_yet.set()
+        assert manager.heard() == {"READY": "1", "STATUS": "serving"}
+        terminate()
+
+    scene.when_ready_of = {"a": lambda: assert_soon(not_yet), "b": optional}
+    assert Server(config.load(file, environ={})).serve() == 0
+    assert manager.heard() == {"STOPPING": "1", "STATUS": "stopping"}
+
+
+def assert_soon(event: threading.Event) -> None:
+    assert event.wait(30)
+
+
+def test_a_service_manager_that_is_not_there_does_not_matter(
+    scene: Scene, loaded: config.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/does/not/exist")
+    scene.when_ready = terminate
+    assert Server(loaded).serve() == 0
+
+
+# Asked by the control socket.
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_asked_to_stop(scene: Scene, loaded: config.Config, times: int) -> None:
+    """However often."""
+    server = Server(loaded)
+
+    def ask() -> None:
+        assert server.control is not None
+        for _ in range(times):
+            answer = control.ask(server.control.path, "stop")
+            assert answer["pid"] == os.getpid()
+
+    scene.when_ready = ask
+    assert server.serve() == 0
+    assert scene.events[-1] == "a is gone"
+    assert server.control is not None and not server.control.path.exists()
+
+
+def test_without_a_place_for_the_control_socket_it_serves_all_the_same(
+    scene: Scene,
+    loaded: config.Config,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "clutch").write_text("a file")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    scene.when_ready = terminate
+    logs.log.propagate = True
+    with caplog.at_level(logging.INFO, "clutch"):
+        assert Server(loaded).serve() == 0
+    assert "no control socket" in caplog.text
+
+
+def test_but_not_without_the_place_that_was_asked_for(scene: Scene, loaded: config.Config, tmp_path: Path) -> None:
+    assert Server(loaded, tmp_path / "nowhere" / "socket").serve() == 1
+    assert scene.events == []

@@ -198,7 +198,7 @@ pub enum Refusal {
     Expired { at: Where, stacks: String },
     #[error("cancelled")]
     Cancelled,
-    #[error("pool '{pool}' is closed")]
+    #[error("pool '{pool}' is closed: cannot schedule new futures after shutdown")]
     Closed { pool: String },
     /// No worker of the pool can start; the reason is the last start's.
     #[error("{reason}")]

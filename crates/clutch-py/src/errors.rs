@@ -12,7 +12,8 @@ pub fn clutch_error(py: Python<'_>, class: &str, message: &str, attributes: &[(&
         for (name, value) in attributes {
             kwargs.set_item(name, value)?;
         }
-        let class = py.import("clutch.errors")?.getattr(class)?;
+        let module = if class == "WorkerLost" { "clutch.broken" } else { "clutch.errors" };
+        let class = py.import(module)?.getattr(class)?;
         Ok(PyErr::from_value(class.call((message,), Some(&kwargs))?))
     };
     make().unwrap_or_else(|error| error)

@@ -413,10 +413,12 @@ impl Drop for StreamCore {
     }
 }
 
-/// Items of a map, in order. `advance()` gives the next batch as `(values, [(index, exception)])`, or None at the end.
-#[pyclass(frozen, module = "clutch._core")]
+/// Items of a map, in order. `advance()` gives the next batch as `(values, [(index, exception)])`, or None at the end;
+/// `give_up()` says that nobody reads on.
+#[pyclass(frozen, weakref, module = "clutch._core")]
 pub struct MapItems {
     advance: Py<PyAny>,
+    give_up: Py<PyAny>,
     current: Mutex<Current>,
 }
 
@@ -430,8 +432,14 @@ struct Current {
 #[pymethods]
 impl MapItems {
     #[new]
-    fn new(advance: Py<PyAny>) -> MapItems {
-        MapItems { advance, current: Mutex::default() }
+    fn new(advance: Py<PyAny>, give_up: Py<PyAny>) -> MapItems {
+        MapItems { advance, give_up, current: Mutex::default() }
+    }
+
+    /// As of a generator: there are no more items.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        *self.current.lock() = Current::default();
+        self.give_up.call0(py).map(drop)
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -448,10 +456,13 @@ impl MapItems {
                         let at = current.at;
                         current.at += 1;
                         let failed = current.failures.iter().find(|(index, _)| *index == at);
-                        return match failed {
-                            Some((_, error)) => Err(PyErr::from_value(error.bind(py).clone())),
-                            None => values.get_item(at).map(Some),
-                        };
+                        if let Some((_, error)) = failed {
+                            return Err(PyErr::from_value(error.bind(py).clone()));
+                        }
+                        let value = values.get_item(at)?;
+                        // A value is the caller's alone once it is given out.
+                        values.set_item(at, py.None())?;
+                        return Ok(Some(value));
                     }
                 }
             }

@@ -56,7 +56,7 @@ class Image:
         return image
 
     def prepare(self) -> None:
-        """The caller's arguments, sys.path and folder; the greenlet profile patches before anything is imported."""
+        """The caller's arguments, sys.path, folder and key; the greenlet profile patches before any import."""
         sys.argv[:] = self.options.get("argv") or sys.argv
         if self.options.get("cwd"):
             os.chdir(self.options["cwd"])
@@ -65,6 +65,10 @@ class Image:
             sys.path[:] = [*self.options["sys_path"], *own]
         if self.shape["profile"] == "greenlet":
             patch_for_greenlets()
+        if self.options.get("authkey"):
+            from multiprocessing import process
+
+            process.current_process().authkey = bytes.fromhex(self.options["authkey"])
 
     def import_target(self) -> None:
         """Imports `__main__`'s script and the target, and notes what that did to the process."""

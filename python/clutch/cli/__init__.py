@@ -1,7 +1,6 @@
-"""The `clutch` command: one file for each subcommand.
+"""The `clutch` command: one file for each subcommand; those for a running dispatcher are in remote.py.
 
-Exit codes: 0 done · 1 the work failed · 2 wrong usage or configuration · 128 + signal when a second signal cut the
-stop short. Errors go to stderr, results to stdout.
+Errors go to stderr, results to stdout. The exit codes are the same for all, and are in docs/operating.md too.
 """
 
 from __future__ import annotations
@@ -10,8 +9,15 @@ from typing import Any
 
 import click
 
-from clutch.cli import call, doctor, init, run
+from clutch.cli import call, doctor, init, remote, run
 from clutch.errors import ClutchError, ConfigError
+
+EXIT_CODES = {
+    "0": "done; of `clutch run`: stopped in order",
+    "1": "the work failed, or nobody is there to do it; of `clutch run`: it could not serve, or the stop failed",
+    "2": "wrong usage or configuration, or a target that does not import",
+    "128 + n": "of `clutch run`: a second signal with number n cut the stop short (130 for Ctrl-C, 143 for TERM)",
+}
 
 
 class WrongConfig(click.ClickException):
@@ -35,8 +41,8 @@ def commands() -> None:
     """Runs Python code in pools of process, thread, async and greenlet workers."""
 
 
-for module in (run, call, doctor, init):
-    commands.add_command(module.command)
+for command in (run.command, *remote.COMMANDS, call.command, doctor.command, init.command):
+    commands.add_command(command)
 
 
 def main() -> None:

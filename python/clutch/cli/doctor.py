@@ -22,7 +22,11 @@ from clutch.cli.flags import as_json
 KERNEL_OLDEST = (5, 10)
 DESCRIPTORS_FEW = 4096
 IMPORT_TIMEOUT_S = 120.0
-EXTRAS = {"gevent": "profile greenlet", "uvloop": "a faster loop for profile async"}
+EXTRAS = {
+    "gevent": "profile greenlet",
+    "uvloop": "a faster loop for profile async",
+    "watchfiles": "clutch run --reload",
+}
 
 UNSAFE_IN_THREADS = {
     "matplotlib.pyplot": "its current figure is one for all threads: @tool(main_thread=True), or profile process",

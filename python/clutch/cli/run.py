@@ -1,7 +1,8 @@
 """`clutch run`: all pools and fronts of a configuration, until a signal.
 
 The order of start and stop is here for this command: pools, fronts, ready; then fronts, pools. The main thread does
-nothing but wait for signals, so that a second one always gets through.
+nothing but wait for signals, so that a second one always gets through. The control socket is there from before the
+first pool until after the last.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clutch.cli import logs
+from clutch.cli import control_server, logs
+from clutch.cli.commands import Commands
+from clutch.cli.first import stay_first
 from clutch.cli.flags import log_flags
+from clutch.cli.reload import Reloader, Watcher, import_watchfiles, watched_folders
+from clutch.cli.systemd import Notifier
 from clutch.errors import ClutchError, ConfigError
 
 if TYPE_CHECKING:
@@ -34,15 +40,28 @@ STOPPED = 201
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
 )
 @click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token.")
+@click.option("--reload", "watch", is_flag=True, help="Load the code anew when its files change: for development.")
+@click.option(
+    "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
+)
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @log_flags
 def command(
-    config: str | None, settings: tuple[str, ...], insecure: bool, check: bool, log_format: str, log_level: str
+    config: str | None,
+    settings: tuple[str, ...],
+    insecure: bool,
+    watch: bool,
+    socket: Path | None,
+    check: bool,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Runs all pools and fronts of CONFIG (default: the nearest clutch.toml).
 
-    INT and TERM stop it in order, running work having its grace; a second one ends everything at once.
+    INT and TERM stop it in order, running work having its grace; a second one ends everything at once. HUP loads the
+    code anew.
     """
+    stay_first()
     from clutch.config import load
 
     logs.set_up(log_format, log_level)
@@ -53,7 +72,9 @@ def command(
         names = ", ".join(pool.name for pool in loaded.pools)
         click.echo(f"{loaded.file}: no problems; pools: {names}")
         return
-    raise SystemExit(Server(loaded).serve())
+    if watch:
+        import_watchfiles()
+    raise SystemExit(Server(loaded, socket or loaded.control, watch).serve())
 
 
 class Inbox:
@@ -66,7 +87,7 @@ class Inbox:
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.writer, False)
         self.replaced = signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
-        for number in SIGNALS:
+        for number in (*SIGNALS, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
 
     def say(self, byte: int) -> None:
@@ -84,12 +105,21 @@ class Inbox:
 class Server:
     """The life of one `clutch run`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, socket: Path | None = None, watch: bool = False) -> None:
         self.config = config
+        self.socket = socket
+        self.watch = watch
         self.inbox = Inbox()
+        self.notifier = Notifier()
         self.pools: dict[str, Any] = {}
+        self.reloader = Reloader(self.pools, self.notifier)
+        self.control: control_server.Control | None = None
+        self.watcher: Watcher | None = None
         self.fronts: Any = None
         self.announcers: list[threading.Thread] = []
+        self.awaited: set[str | None] = {spec.name for spec in config.pools if spec.values["required"]}
+        self.had_terminal = has_terminal()
+        self.stop_was_asked = False
         self.exit_code = 0
         self.is_stopping = False
 
@@ -103,6 +133,7 @@ class Server:
             self.exit_code = 1
         finally:
             self.is_stopping = True
+            self.notifier.stopping()
             stopper = threading.Thread(target=self._stop, name="clutch-stop", daemon=True)
             stopper.start()
             self._wait_for_stop()
@@ -111,7 +142,11 @@ class Server:
 
     def _wait_for_reason(self) -> None:
         while (byte := self.inbox.next()) not in (*SIGNALS, NEVER_READY):
-            pass
+            if byte == signal.SIGHUP:
+                # A terminal that was closed says so by the same signal, and asks for no new code.
+                if self.had_terminal and not has_terminal():
+                    break
+                self.reloader.ask()
         reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
         logs.info(f"{reason}: stopping; a signal now ends all at once")
 
@@ -119,6 +154,8 @@ class Server:
         while (byte := self.inbox.next()) != STOPPED:
             if byte in SIGNALS:
                 # The zygotes and workers see our end and go too.
+                if self.control is not None:
+                    self.control.remove_file()
                 os._exit(128 + byte)
         self.inbox.close()
 
@@ -126,6 +163,7 @@ class Server:
         from clutch import _core
         from clutch.pool import Pool
 
+        self._open_control()
         for spec in self.config.pools:
             self.pools[spec.name] = Pool.from_spec(spec)
             logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
@@ -142,8 +180,42 @@ class Server:
             threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
             for spec in self.config.pools
         ]
+        self._ready(None)
         for announcer in self.announcers:
             announcer.start()
+        if self.watch:
+            self.watcher = Watcher(watched_folders(self.config), self.reloader)
+
+    def _open_control(self) -> None:
+        """Where it cannot be, the pools are served all the same; not where one was asked for."""
+        commands = Commands(str(self.config.file.resolve()), self.pools, self.reloader.reload, self._asked_to_stop)
+        try:
+            if self.socket is not None:
+                self.control = control_server.open_at(self.socket, commands)
+            else:
+                self.control = control_server.open_default(self.config.file, commands)
+        except OSError as error:
+            if self.socket is not None:
+                raise
+            logs.log.warning("no control socket, so `clutch ps` and the like do not reach this: %s", error)
+
+    def _asked_to_stop(self, now: bool) -> None:
+        """As by TERM; `now`: as by a second one. To ask twice is not to be in a hurry."""
+        if not self.stop_was_asked:
+            self.stop_was_asked = True
+            self.inbox.say(signal.SIGTERM)
+        if now:
+            self.inbox.say(signal.SIGTERM)
+
+    def _ready(self, name: str | None) -> None:
+        """One more pool is ready, or for a beginning none; the service manager hears of the last that is required."""
+        if name is not None and name not in self.awaited:
+            return
+        self.awaited.discard(name)
+        if self.awaited:
+            self.notifier.status(f"starting {', '.join(sorted(map(str, self.awaited)))}")
+        else:
+            self.notifier.ready("serving")
 
     def _announce(self, spec: PoolSpec) -> None:
         """Says when a pool is ready. One that can never be ends the run: better now than at the first call."""
@@ -153,6 +225,7 @@ class Server:
             self._not_ready(error)
         else:
             logs.info(f"pool {spec.name}: ready", pool=spec.name, ready=True)
+            self._ready(spec.name)
 
     def _not_ready(self, error: ClutchError) -> None:
         if not self.is_stopping:
@@ -163,12 +236,17 @@ class Server:
 
     def _stop(self) -> None:
         try:
+            if self.watcher is not None:
+                self.watcher.close()
             if self.fronts is not None:
                 self.fronts.stop(max(spec.values["grace"] for spec in self.config.pools))
             with ThreadPoolExecutor(max(1, len(self.pools))) as together:
                 list(together.map(self._stop_pool, self.config.pools))
             for announcer in self.announcers:
                 announcer.join()  # a closed pool lets it go; no thread may be in the core when the interpreter ends
+            self.reloader.close()
+            if self.control is not None:
+                self.control.close()
             logs.info("stopped")
         except Exception:
             logs.log.exception("the stop failed")
@@ -181,6 +259,15 @@ class Server:
         if pool := self.pools.get(spec.name):
             pool._stop(spec.values["grace"])
             pool.shutdown()
+
+
+def has_terminal() -> bool:
+    """Whether this process belongs to a terminal that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def describe(spec: PoolSpec) -> str:

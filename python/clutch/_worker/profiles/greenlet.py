@@ -24,7 +24,6 @@ from clutch._worker.interrupt import stack_of_frame
 from clutch._worker.profiles.base import Running, send_all_on_loop
 from clutch.errors import Interrupted
 
-
 Stoppable = Callable[[], contextlib.AbstractContextManager[None]]
 
 

@@ -1,0 +1,132 @@
+"""New code while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clutch.cli import logs
+from clutch.cli.systemd import Notifier
+from clutch.errors import ClutchError, ConfigError, PoolClosed
+
+if TYPE_CHECKING:
+    from clutch.config import Config
+
+ASKED_MAX = 4
+"""Reloads at a time that nobody waits for: all but the last are overtaken."""
+WATCH_STEP_MS = 100
+"""Changes are gathered until there were none for so long."""
+
+
+class Reloader:
+    """Reloads pools. Old code goes on where the new one does not start; a later reload overtakes an earlier one."""
+
+    def __init__(self, pools: Mapping[str, Any], notifier: Notifier) -> None:
+        self._pools = pools
+        self._notifier = notifier
+        self._threads = ThreadPoolExecutor(ASKED_MAX, "clutch-reload")
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._is_asked = False
+
+    def ask(self) -> None:
+        """All pools, soon; returns at once."""
+        with self._lock:
+            if not self._is_asked:
+                self._is_asked = True
+                self._threads.submit(self._asked)
+
+    def _asked(self) -> None:
+        self._is_asked = False
+        self.reload(list(self._pools))
+
+    def reload(self, names: list[str]) -> dict[str, str]:
+        """By pool, why its new code does not run."""
+        self._begins()
+        failed: dict[str, str] = {}
+        try:
+            with ThreadPoolExecutor(max(1, len(names))) as together:
+                reasons = zip(names, together.map(self._reload, names), strict=True)
+                failed = {name: reason for name, reason in reasons if reason is not None}
+        finally:
+            self._ends(f"old code in {', '.join(failed)}" if failed else "serving")
+        return failed
+
+    def close(self) -> None:
+        """The pools are closed, so nothing holds its threads."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _begins(self) -> None:
+        with self._lock:
+            self._under_way += 1
+            self._notifier.reloading()  # each: the service manager waits for the one after its own signal
+
+    def _ends(self, status: str) -> None:
+        with self._lock:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._notifier.ready(status)
+
+    def _reload(self, name: str) -> str | None:
+        logs.info(f"pool {name}: reloading", pool=name)
+        try:
+            self._pools[name].reload()
+        except PoolClosed as error:
+            return str(error)
+        except ClutchError as error:
+            logs.log.error("%s\npool %s: the old code goes on", str(error).rstrip(), name)
+            return str(error)
+        logs.info(f"pool {name}: reloaded", pool=name, reloaded=True)
+        return None
+
+
+class Watcher:
+    """Asks for a reload whenever Python files change below these folders."""
+
+    def __init__(self, folders: list[Path], reloader: Reloader) -> None:
+        self._folders = folders
+        self._reloader = reloader
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clutch-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        watchfiles = import_watchfiles()
+        logs.info(f"watching {', '.join(map(str, self._folders))}")
+        changes = watchfiles.watch(
+            *self._folders,
+            watch_filter=watchfiles.PythonFilter(),
+            step=WATCH_STEP_MS,
+            stop_event=self._stop,
+            raise_interrupt=False,
+        )
+        for changed in changes:
+            logs.info(f"changed: {', '.join(sorted({path for _, path in changed}))}")
+            self._reloader.ask()
+
+
+def import_watchfiles() -> Any:
+    try:
+        import watchfiles
+    except ImportError as error:
+        raise ConfigError(f"--reload needs watchfiles: pip install 'clutch[reload]' ({error})") from error
+    return watchfiles
+
+
+def watched_folders(config: Config) -> list[Path]:
+    """The config's folder and where each pool's target is; none that is inside of another."""
+    folders = {config.file.resolve().parent}
+    for pool in config.pools:
+        top = pool.values["target"].partition(":")[0].partition(".")[0]
+        for entry in map(Path, pool.core["launch"]["sys_path"]):
+            if (entry / top).is_dir() or (entry / f"{top}.py").is_file():
+                folders.add((entry / top if (entry / top).is_dir() else entry).resolve())
+                break
+    return sorted(one for one in folders if not any(other in one.parents for other in folders))

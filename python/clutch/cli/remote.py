@@ -1,0 +1,245 @@
+"""Commands for a running `clutch run`: `ps`, `drain`, `scale`, `reload`, `recycle`, `stop`, `stack`.
+
+They find it by the config of the working folder, and talk to its control socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from clutch.cli import control
+from clutch.cli.control import ControlError, Dispatcher
+from clutch.cli.flags import as_json
+from clutch.errors import ConfigError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+ANSWER_SECONDS_MAX = 30.0
+
+
+def dispatcher_flags(command: Command) -> Command:
+    """Which one is meant, where the working folder does not tell."""
+    command = click.option("--pid", type=int, help="The dispatcher with this pid.")(command)
+    path = click.Path(path_type=Path)
+    return click.option(
+        "--control", "socket", type=path, envvar="CLUTCH_CONTROL", help="Its control socket, where it was given one."
+    )(command)
+
+
+def find(socket: Path | None, pid: int | None) -> Path:
+    """The control socket that is meant. Raises ControlError where none is, click.UsageError where several are."""
+    if socket is not None:
+        return socket
+    config = own_config()
+    if pid is None and config is not None and (own := own_socket(config)) is not None:
+        return own
+    return choose(control.running(), config, pid).socket
+
+
+def choose(running: list[Dispatcher], config: Path | None, pid: int | None) -> Dispatcher:
+    meant = running
+    if pid is not None:
+        meant = [one for one in running if one.pid == pid]
+    elif config is not None:
+        meant = control.of_config(running, config)
+    if len(meant) == 1:
+        return meant[0]
+    listed = "".join(f"\n  {one}" for one in (meant or running))
+    if meant:
+        raise click.UsageError(f"several dispatchers run: choose one with --pid{listed}")
+    wanted = f"with pid {pid}" if pid is not None else f"with {config}" if config is not None else "of this user"
+    others = f"; these do, to be chosen with --pid:{listed}" if running else ""
+    raise ControlError(f"no dispatcher {wanted} runs{others}")
+
+
+def own_config() -> Path | None:
+    from clutch import config
+
+    named = os.environ.get("CLUTCH_CONFIG")
+    try:
+        return Path(named) if named else config.find()
+    except ConfigError:
+        return None
+
+
+def own_socket(config: Path) -> Path | None:
+    """Where this config says that its dispatcher listens."""
+    from clutch.config_layers import read_file
+
+    try:
+        given = read_file(config).get("control")
+    except ConfigError:
+        return None
+    return config.resolve().parent / given if isinstance(given, str) else None
+
+
+# The commands
+
+
+@click.command("ps")
+@dispatcher_flags
+@as_json
+def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Shows the pools of a running `clutch run`, and their workers."""
+    found = control.ask(find(socket, pid), "ps", ANSWER_SECONDS_MAX)
+    click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+
+
+@click.command("drain")
+@click.argument("pool", required=False)
+@click.option("--resume", is_flag=True, help="Take work again.")
+@dispatcher_flags
+@as_json
+def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Lets POOL, or all pools, finish what they have and take no more."""
+    names = control.ask(find(socket, pid), "drain", ANSWER_SECONDS_MAX, pool=pool, resume=resume)
+    say(names, as_json, "takes work again" if resume else "takes no more work")
+
+
+@click.command("scale")
+@click.argument("pool")
+@click.argument("workers", metavar="N|MIN-MAX")
+@dispatcher_flags
+@as_json
+def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Gives POOL so many workers, or bounds within which it scales itself."""
+    least, most = worker_range(workers)
+    names = control.ask(find(socket, pid), "scale", ANSWER_SECONDS_MAX, pool=pool, min=least, max=most)
+    say(names, as_json, f"{workers} workers")
+
+
+@click.command("reload")
+@click.argument("pool", required=False)
+@dispatcher_flags
+@as_json
+def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Loads the code of POOL, or of all pools, anew, and waits until it serves.
+
+    Code that does not import leaves the old one serving; its error is shown, and the exit code is 1.
+    """
+    failed = control.ask(find(socket, pid), "reload", pool=pool)
+    if as_json:
+        click.echo(json.dumps({"failed": failed}))
+    elif not failed:
+        click.echo("reloaded")
+    if failed:
+        raise click.ClickException("\n".join([*failed.values(), "the old code goes on"]))
+
+
+@click.command("recycle")
+@click.argument("worker", required=False, metavar="[POOL[/NR]]")
+@dispatcher_flags
+@as_json
+def recycle(worker: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Replaces a worker, or all of a pool or of all pools in turn, and waits until that is done. No work is lost."""
+    pool, nr = worker_name(worker) if worker is not None else (None, None)
+    names = control.ask(find(socket, pid), "recycle", pool=pool, nr=nr)
+    say(names, as_json, "recycled" if nr is None else f"worker {nr} recycled")
+
+
+@click.command("stop")
+@click.option("--now", is_flag=True, help="Without the grace: running work is cut.")
+@dispatcher_flags
+@as_json
+def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Stops a running `clutch run`, as TERM does, and waits until it is gone."""
+    path = find(socket, pid)
+    with control.connected(path) as connection:
+        process = os.pidfd_open(control.check_peer(connection))
+    try:
+        stopped = control.ask(path, "stop", ANSWER_SECONDS_MAX, now=now)
+        select.select([process], [], [])
+    finally:
+        os.close(process)
+    click.echo(json.dumps(stopped) if as_json else f"stopped: pid {stopped['pid']}")
+
+
+@click.command("stack")
+@click.argument("what", metavar="POOL[/NR]|CALL")
+@dispatcher_flags
+@as_json
+def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Prints where the Python code of a worker, or of one call by its id, is. Nothing is stopped for it."""
+    if what.isdecimal():
+        asked: dict[str, Any] = {"call": int(what)}
+    else:
+        asked = dict(zip(("pool", "nr"), worker_name(what), strict=True))
+    stacks = control.ask(find(socket, pid), "stacks", ANSWER_SECONDS_MAX, **asked)
+    if as_json:
+        click.echo(json.dumps(stacks, indent=2))
+        return
+    click.echo("\n\n".join(f"{worker}\n{text.rstrip()}" for worker, text in stacks.items()))
+
+
+COMMANDS = (ps, drain, scale, reload, recycle, stop, stack)
+
+
+# Words to values
+
+
+def worker_range(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    if found is None:
+        raise click.UsageError(f"{text!r} workers: write a number, or two as in 2-8")
+    least = int(found[1])
+    return least, int(found[2] or least)
+
+
+def worker_name(text: str) -> tuple[str, int | None]:
+    """`api/3` or `api`."""
+    pool, slash, nr = text.partition("/")
+    if slash and not nr.isdecimal():
+        raise click.UsageError(f"{text!r} is not a worker: write POOL/NR, as in api/3")
+    return pool, int(nr) if slash else None
+
+
+# Values to words
+
+
+def say(names: list[str], as_json: bool, what: str) -> None:
+    click.echo(json.dumps({"pools": names}) if as_json else "\n".join(f"{name}: {what}" for name in names))
+
+
+def as_text(found: dict[str, Any]) -> str:
+    head = f"pid {found['pid']}, {found['config']}, for {age(found['age_s'])}"
+    return "\n\n".join([head, *map(pool_text, found["pools"])])
+
+
+def pool_text(pool: dict[str, Any]) -> str:
+    counts = ", ".join(f"{pool[name]} {name}" for name in ("queued", "sent", "done", "failed", "restarts"))
+    head = f"{pool['name']}: {pool['state']}, {pool['ready']} of {pool['target']} workers ready; {counts}"
+    lines = [head] if pool["reason"] is None else [head, f"  {pool['reason'].rstrip()}"]
+    rows = [("worker", "pid", "generation", "state", "calls", "sent", "age", "memory")]
+    rows += [worker_row(pool["name"], worker) for worker in pool["workers"]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def worker_row(pool: str, worker: dict[str, Any]) -> tuple[str, ...]:
+    known = (str(worker[name]) for name in ("pid", "generation", "state", "calls", "sent"))
+    return f"{pool}/{worker['nr']}", *known, age(worker["age_s"]), memory(worker)
+
+
+def memory(worker: dict[str, Any]) -> str:
+    """Of its own, where that was looked at; else with what it shares with others."""
+    private, rss = worker.get("private"), worker.get("rss")
+    if private is not None:
+        return f"{private / (1 << 20):.0f} MB"
+    return "" if rss is None else f"{rss / (1 << 20):.0f} MB, shared included"
+
+
+def age(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s"

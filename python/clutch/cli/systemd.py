@@ -1,0 +1,39 @@
+"""`Type=notify`: what the service manager is told of a dispatcher's life. Without one, nothing happens."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from clutch.cli import logs
+
+
+class Notifier:
+    """Speaks to the datagram socket that `NOTIFY_SOCKET` names; the variable is taken, so that no worker speaks too."""
+
+    def __init__(self) -> None:
+        self._address = os.environ.pop("NOTIFY_SOCKET", None)
+
+    def ready(self, status: str) -> None:
+        self.say(f"READY=1\nSTATUS={status}")
+
+    def reloading(self) -> None:
+        self.say(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reloading")
+
+    def stopping(self) -> None:
+        self.say("STOPPING=1\nSTATUS=stopping")
+
+    def status(self, text: str) -> None:
+        self.say(f"STATUS={text}")
+
+    def say(self, text: str) -> None:
+        if self._address is None:
+            return
+        # "@name": of the abstract namespace, which has no files.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notify:
+                notify.sendto(text.encode(), address)
+        except OSError as error:
+            logs.log.debug("the service manager does not hear: %s", error)

@@ -1,0 +1,107 @@
+"""Where `clutch.Pool` differs from the standard library's process pool, as far as that one's own cases can tell.
+
+docs/differences.md says the same; a test compares them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+from clutch import BadArguments, RemoteError
+
+PYTHON = (3, 13)
+"""Whose cases these are."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A reason, in a sentence, and the cases that fail by it and with which error."""
+
+    reason: str
+    error: type[BaseException]
+    cases: tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = ", ".join(f"`{case}`" for case in self.cases)
+        return textwrap.fill(f"* {self.reason} ({names})", 120, subsequent_indent="  ", break_on_hyphens=False)
+
+
+DIFFERENCES = (
+    Difference(
+        "The case looks into ProcessPoolExecutor (`_processes`, `_max_workers`, `_broken`, "
+        "`_executor_manager_thread`); of a `Pool`, `stats()` tells, and a lost worker or a failed "
+        "initializer does not break it for good.",
+        AttributeError,
+        (
+            "ProcessPoolExecutorTest.test_killed_child",
+            "ProcessPoolExecutorTest.test_saturation",
+            "ProcessPoolExecutorTest.test_idle_process_reuse_one",
+            "ProcessPoolExecutorTest.test_idle_process_reuse_multiple",
+            "ProcessPoolExecutorTest.test_max_tasks_per_child",
+            "ProcessPoolExecutorTest.test_max_tasks_per_child_defaults_to_spawn_context",
+            "ProcessPoolShutdownTest.test_context_manager_shutdown",
+            "ProcessPoolShutdownTest.test_del_shutdown",
+            "ProcessPoolShutdownTest.test_shutdown_no_wait",
+            "FailingInitializerMixin.test_initializer",
+            "ExecutorDeadlockTest.test_shutdown_deadlock_pickle",
+        ),
+    ),
+    Difference(
+        "The case makes the start of ProcessPoolExecutor's second Python thread fail; a `Pool` starts none.",
+        TypeError,
+        ("ProcessPoolExecutorTest.test_python_finalization_error",),
+    ),
+    Difference(
+        "The worker's traceback is the cause of an exception here too, as `clutch.errors.RemoteTraceback` rather than "
+        "as a private class.",
+        AssertionError,
+        ("ProcessPoolExecutorTest.test_traceback",),
+    ),
+    Difference(
+        "`shutdown(cancel_futures=True)` cancels all that has not begun; ProcessPoolExecutor still runs what it has "
+        "put into its pipe.",
+        AssertionError,
+        ("ProcessPoolShutdownTest.test_cancel_futures",),
+    ),
+    Difference(
+        "A closed pool raises `PoolClosed`, which is a RuntimeError and says the same, but is printed by its own name.",
+        AssertionError,
+        ("ProcessPoolShutdownTest.test_submit_after_interpreter_shutdown",),
+    ),
+    Difference(
+        "What cannot be pickled is told where it is submitted, as `BadArguments` with pickle's error as its cause; "
+        "ProcessPoolExecutor tells it by the future. Locks and queues of multiprocessing are among it: workers are not "
+        "children of the program. Those of a `multiprocessing.Manager()` travel.",
+        BadArguments,
+        (
+            "ExecutorDeadlockTest.test_error_at_task_pickle",
+            "ProcessPoolShutdownTest.test_processes_terminate",
+        ),
+    ),
+    Difference(
+        "Arguments that cannot be unpickled fail their own call with `BadArguments`, and nothing else.",
+        BadArguments,
+        (
+            "ExecutorDeadlockTest.test_error_at_task_unpickle",
+            "ExecutorDeadlockTest.test_exit_at_task_unpickle",
+        ),
+    ),
+    Difference(
+        'A result that cannot be pickled is a `RemoteError(kind="encode")`, so that it cannot be taken for an error of '
+        "the function.",
+        RemoteError,
+        (
+            "ExecutorDeadlockTest.test_error_during_result_pickle_on_worker",
+            "ExecutorDeadlockTest.test_exit_during_result_pickle_on_worker",
+        ),
+    ),
+    Difference(
+        'A result that cannot be unpickled is a `RemoteError(kind="decode")` of that call, and nothing else.',
+        RemoteError,
+        (
+            "ExecutorDeadlockTest.test_error_during_result_unpickle_in_result_handler",
+            "ExecutorDeadlockTest.test_exit_during_result_unpickle_in_result_handler",
+        ),
+    ),
+)
