@@ -122,10 +122,7 @@ class CallFailed(RuntimeError): ...
 class WorkerLink:
     def __new__(
         cls,
-        link: int,
-        board: int,
-        alarm: int,
-        dispatcher: int,
+        descriptors: tuple[int, int, int, int],
         resolve: Callable[[int, bytes], Any],
         describe: Callable[[BaseException], tuple[str, str, str, str, bytes]],
         payload_bytes_max: int,

@@ -45,7 +45,7 @@ def test_failure_32_the_same_tool_may_be_submitted_again() -> None:
 
 
 def test_failure_32_suspects_run_alone_and_the_innocent_are_cleared(rendezvous: Rendezvous, events: Watch) -> None:
-    """Four begin in one worker and it dies: nobody knows of which. Each runs alone next, and only one dies of it again."""
+    """Four begin in one worker, which dies: nobody knows of which. Each runs alone next; one dies of it again."""
     with Pool("harmful", name="suspects", profile="thread", workers=1, threads=4) as pool:
         pool.wait_ready(timeout=60)
         retried = pool.options(retry=5)

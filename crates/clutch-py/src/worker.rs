@@ -124,17 +124,15 @@ impl WorkerLink {
     /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads. From
     /// `memory_floor` bytes of private memory on, it is told after calls that raised it.
     #[new]
-    #[pyo3(signature = (link, board, alarm, dispatcher, resolve, describe, payload_bytes_max, memory_floor=None))]
+    #[pyo3(signature = (descriptors, resolve, describe, payload_bytes_max, memory_floor=None))]
     fn new(
-        link: i32,
-        board: i32,
-        alarm: i32,
-        dispatcher: i32,
+        descriptors: (i32, i32, i32, i32),
         resolve: Py<PyAny>,
         describe: Py<PyAny>,
         payload_bytes_max: u64,
         memory_floor: Option<u64>,
     ) -> PyResult<WorkerLink> {
+        let (link, board, alarm, dispatcher) = descriptors;
         let inbox = Inbox::default();
         let writer = Arc::new(Writer::new(sys::adopt(link))?);
         let (slots, stacks) = (Arc::<Slots>::default(), Arc::<OnceLock<Stacks>>::default());

@@ -49,7 +49,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
     limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
-    link = _core.WorkerLink(*descriptors, resolver, failure.describe, *limits)
+    link = _core.WorkerLink(descriptors, resolver, failure.describe, *limits)
     code = 1
     try:
         profile = load_profile(image)

@@ -1,8 +1,8 @@
 """What a profile is, and what the slots of all profiles share.
 
 A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
-end and nothing runs any more. What runs in threads of slots is interrupted natively; a profile whose slots are something
-else also says, by `is_held_up`, when code that is to stop holds up the main thread.
+end and nothing runs any more. What runs in threads of slots is interrupted natively; a profile whose slots are
+something else also says, by `is_held_up`, when code that is to stop holds up the main thread.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Profile(Protocol):
     """How slots are made."""
 
     is_held_up: Callable[[], bool | None] | None
-    """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop by an
-    exception. None: ask again soon."""
+    """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop by
+    an exception. None: ask again soon."""
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None: ...
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import gevent
 import gevent.event
+import greenlet
 from gevent import monkey
 from gevent.hub import Waiter, get_hub
 from gevent.lock import RLock
@@ -50,7 +51,7 @@ class Hub:
         self.group = Group()
         # The group itself lets go of a greenlet only some time after its end.
         self.running = 0
-        self.greenlets: dict[int, tuple[gevent.Greenlet, Running]] = {}
+        self.greenlets: dict[int, tuple[greenlet.greenlet, Running]] = {}
         self.waiting: deque[_core.Call] = deque()
         self.locks: dict[Any, RLock] = {}
         self.flushing = False
@@ -77,9 +78,9 @@ class Hub:
                 self.group.start(gevent.Greenlet(self._run, call))
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
-        greenlet, running = self.greenlets.get(call_id, (None, None))
+        found, running = self.greenlets.get(call_id, (None, None))
         if wants_stacks:
-            self.link.tell_stacks(call_id, stack_of_frame(greenlet.gr_frame) if greenlet is not None else "")
+            self.link.tell_stacks(call_id, stack_of_frame(found.gr_frame) if found is not None else "")
             self.link.flush()
         if running is not None:
             running.stop()
@@ -87,21 +88,21 @@ class Hub:
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
         here = gevent.getcurrent()
-        found = [running for greenlet, running in list(self.greenlets.values()) if greenlet is here]
+        found = [running for known, running in list(self.greenlets.values()) if known is here]
         return found[0].is_held_up() if found else False
 
     @contextlib.contextmanager
-    def _stoppable(self, call: _core.Call, greenlet: gevent.Greenlet, is_user_code: bool = True) -> Iterator[None]:
+    def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> Iterator[None]:
         """Around the user's code. A greenlet that is killed before it has started would never end its call."""
         if call.is_abandoned:
             raise Interrupted
 
         def kill() -> None:
             if self.greenlets.get(call.id) is entry:  # or the user's code has ended meanwhile, and this would hit ours
-                greenlet.throw(Interrupted)
+                here.throw(Interrupted)
 
         stop = functools.partial(get_hub().loop.run_callback, kill)
-        entry = self.greenlets[call.id] = (greenlet, Running(call, stop, is_user_code))
+        entry = self.greenlets[call.id] = (here, Running(call, stop, is_user_code))
         try:
             yield
         finally:
