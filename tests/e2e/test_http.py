@@ -425,3 +425,13 @@ def test_a_unix_socket(tmp_path: Path) -> None:
         server.wait_ready("api")
         done = clutch("call", "api.add", "a=1", "b=2", "--url", "unix:calls.sock", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+def test_a_client_that_goes_away_stops_its_call(server: Server, same_workers: None) -> None:
+    with Rendezvous() as rendezvous:
+        with closing(http.client.HTTPConnection(server.http, timeout=WAIT_SECONDS)) as connection:
+            body = json.dumps({"port": rendezvous.port})
+            connection.request("POST", "/pools/api/tools/meet", body, {"Content-Type": "application/json"})
+            guest = rendezvous.guest()
+        # Nobody lets it go: an exception ends its wait.
+        guest.wait_gone()
