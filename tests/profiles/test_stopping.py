@@ -200,6 +200,29 @@ def test_a_batch_stops_as_a_whole(one_process: Pool, rendezvous: Rendezvous) -> 
     assert rendezvous.nobody_waits(), "the second item was never begun"
 
 
+def test_stacks_show_what_waits_and_stop_nothing(one_process: Pool, shape: Shape, rendezvous: Rendezvous) -> None:
+    futures = [one_process.submit("visit", rendezvous.port) for _ in range(shape.slots_of_worker)]
+    guests = rendezvous.guests(len(futures))
+    (text,) = one_process.stacks().values()
+    assert text.count(" in visit\n") == shape.slots_of_worker, text
+    assert one_process.stacks(worker=99) == {}
+    assert list(one_process.stacks(call=futures[0].work_id)) == ["made/0"]
+    for guest in guests:
+        guest.let_go("on")
+    assert [future.result(30) for future in futures] == ["on"] * len(futures)
+
+
+def test_stacks_show_tasks_that_wait(one_process: Pool, shape: Shape, rendezvous: Rendezvous) -> None:
+    if shape.options["profile"] != "async":
+        return
+    future = one_process.submit("visit_async", rendezvous.port)
+    guest = rendezvous.guest()
+    (text,) = one_process.stacks().values()
+    assert " in visit_async\n" in text and " in meet_async\n" in text, text
+    guest.let_go("on")
+    assert future.result(30) == "on"
+
+
 def test_the_page_says_the_same() -> None:
     """docs/stopping.md has the table of this file."""
     head = "| code | " + " | ".join(FATES) + " |"

@@ -279,6 +279,12 @@ pub fn put_simple(out: &mut Vec<u8>, kind: Kind, id: u64, codec: Codec, payload:
     put(out, Head { kind, codec, regions: 0, flags: 0, id }, &[], &[], payload);
 }
 
+/// Asks for the stacks, not because of one piece of work.
+pub fn put_question(out: &mut Vec<u8>, question: u64) {
+    let head = Head { kind: Kind::Stacks, codec: Codec::Empty, regions: 0, flags: flag::ASKED, id: question };
+    put(out, head, &[], &[], &[]);
+}
+
 /// Appends a credit frame.
 pub fn put_credit(out: &mut Vec<u8>, id: u64, credit: u32) {
     let head = Head { kind: Kind::Credit, codec: Codec::Empty, regions: 0, flags: 0, id };

@@ -110,6 +110,8 @@ pub struct WorkerLink {
     stacks: Arc<OnceLock<Stacks>>,
     /// Called with the id of work that is to stop, by the thread that reads.
     on_cancel: Mutex<Option<Py<PyAny>>>,
+    /// Gives the stacks of all tasks or greenlets.
+    on_stacks: Mutex<Option<Py<PyAny>>>,
     /// Looked at after calls, where the pool has a limit for it.
     memory: Option<OwnMemory>,
     /// Since when the oldest result waits for company.
@@ -162,6 +164,7 @@ impl WorkerLink {
             slots,
             stacks,
             on_cancel: Mutex::default(),
+            on_stacks: Mutex::default(),
             memory: memory_floor.map(OwnMemory::new),
             waiting_ns: AtomicU64::new(0),
             born: Instant::now(),
@@ -255,6 +258,11 @@ impl WorkerLink {
     /// Calls `listener(id, wants_stacks)` for work that is to stop, in the thread that reads the link.
     fn on_cancel(&self, listener: Py<PyAny>) {
         *self.on_cancel.lock() = Some(listener);
+    }
+
+    /// Asks `listener()` for the stacks of all tasks or greenlets when somebody wants to see them.
+    fn on_stacks(&self, listener: Py<PyAny>) {
+        *self.on_stacks.lock() = Some(listener);
     }
 
     /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
@@ -372,11 +380,26 @@ impl WorkerLink {
                     let payload = received.payload().map_err(broken)?;
                     self.stream_event(py, id, |stream| stream.input.push_back(payload));
                 }
+                Kind::Stacks => self.answer_stacks(py, frame.head),
                 Kind::Drain => self.queue.lock().draining = true,
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Where all tasks or greenlets stand; written at once, for somebody waits for it.
+    fn answer_stacks(&self, py: Python<'_>, head: Head) {
+        let Some(listener) = self.on_stacks.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
+        let told = listener.call0(py).and_then(|text| {
+            let text: String = text.extract(py)?;
+            let head = Head { codec: Codec::Plain, ..head };
+            self.writer.outbox.push(|out| wire::put(&mut out.bytes, head, &[], &[], text.as_bytes()));
+            self.flush(py)
+        });
+        if let Err(error) = told {
+            error.write_unraisable(py, None);
+        }
     }
 
     fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) {

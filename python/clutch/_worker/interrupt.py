@@ -21,6 +21,8 @@ from clutch._worker.image import gil_is_enabled
 from clutch.errors import Interrupted
 
 FRAMES_MAX = 100
+STACKS_MAX = 200_000
+"""Characters of the stacks of all tasks or greenlets of a worker."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
 SWALLOWING = {"__del__", "_remove"}
 """Names of functions that the interpreter calls and whose exceptions it only prints; `_remove`: of a WeakSet."""

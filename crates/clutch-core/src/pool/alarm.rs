@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::link::{Filled, Inbox};
 use crate::sys;
-use crate::wire::{self, Head, Kind};
+use crate::wire::{self, Kind};
 use crate::work::{Codec, WorkId};
 
 /// What a worker answers: the stacks as text, for this work or this question.
@@ -51,8 +51,7 @@ impl Alarm {
     /// Asks for the stacks, without touching any work.
     pub fn ask(&self, question: u64) {
         let mut bytes = Vec::with_capacity(wire::HEAD_BYTES);
-        let head = Head { kind: Kind::Stacks, codec: Codec::Empty, regions: 0, flags: wire::flag::ASKED, id: question };
-        wire::put(&mut bytes, head, &[], &[], &[]);
+        wire::put_question(&mut bytes, question);
         self.send(&bytes);
     }
 
@@ -85,32 +84,67 @@ fn take_frames(inbox: &mut Inbox, answers: &mut Vec<Stacks>) {
     }
 }
 
+/// How long tasks have to show where they wait, once the threads have.
+const TASKS_WAIT: Duration = Duration::from_millis(100);
+
 /// Questions for stacks that somebody waits for.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
-    open: Mutex<(u64, HashMap<u64, Option<String>>)>,
+    open: Mutex<Open>,
     answered: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Open {
+    last: u64,
+    parts: HashMap<u64, Parts>,
+}
+
+/// What has come: of the threads by the alarm, of tasks or greenlets by the link.
+#[derive(Debug, Default)]
+struct Parts {
+    tasks: Option<String>,
+    threads: Option<String>,
+}
+
 impl Questions {
-    /// Asks, and waits until the deadline; none: no answer came.
-    pub(super) fn ask(&self, alarm: &Alarm, deadline: Instant) -> Option<String> {
+    /// The number of a new question, to be asked by the caller.
+    pub(super) fn open(&self, has_tasks: bool) -> u64 {
         let mut open = self.open.lock();
-        open.0 += 1;
-        let question = open.0;
-        open.1.insert(question, None);
-        alarm.ask(question);
-        while open.1.get(&question).is_some_and(Option::is_none) {
-            if self.answered.wait_until(&mut open, deadline).timed_out() {
+        open.last += 1;
+        let question = open.last;
+        let tasks = if has_tasks { None } else { Some(String::new()) };
+        open.parts.insert(question, Parts { tasks, threads: None });
+        question
+    }
+
+    /// Waits for the answer until the deadline; none: the worker did not answer.
+    pub(super) fn wait(&self, question: u64, deadline: Instant) -> Option<String> {
+        let mut open = self.open.lock();
+        let mut until = deadline;
+        while let Some(parts) = open.parts.get(&question) {
+            if parts.threads.is_some() {
+                until = until.min(Instant::now() + TASKS_WAIT);
+            }
+            let whole = parts.threads.is_some() && parts.tasks.is_some();
+            if whole || self.answered.wait_until(&mut open, until).timed_out() {
                 break;
             }
         }
-        open.1.remove(&question).flatten()
+        let Parts { tasks, threads } = open.parts.remove(&question)?;
+        let threads = threads?;
+        Some(
+            [tasks.unwrap_or_default(), threads]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join("\n"),
+        )
     }
 
-    pub(super) fn answer(&self, question: u64, text: String) {
-        if let Some(place) = self.open.lock().1.get_mut(&question) {
-            *place = Some(text);
+    pub(super) fn answer(&self, question: u64, text: String, of_threads: bool) {
+        if let Some(parts) = self.open.lock().parts.get_mut(&question) {
+            *(if of_threads { &mut parts.threads } else { &mut parts.tasks }) = Some(text);
         }
         self.answered.notify_all();
     }

@@ -60,6 +60,8 @@ pub(super) struct Effects {
     pub(super) notices: Vec<Notice>,
     /// Work that is to be interrupted, and whether the stacks are wanted first.
     pub(super) interrupts: SmallVec<[(Arc<Link>, WorkId, bool); 1]>,
+    /// Answers to questions for the stacks of tasks.
+    pub(super) stacks: Vec<(u64, String)>,
     /// When the driver has to look again, at the latest.
     pub(super) look_at: Option<Instant>,
 }
@@ -74,11 +76,28 @@ pub(super) enum Told {
 
 /// What a worker said.
 pub(super) enum Incoming {
-    Finished { id: WorkId, run_ns: u64, outcome: Outcome },
-    Chunk { id: WorkId, payload: Payload },
-    Credit { id: WorkId, count: u32 },
-    Begun { id: WorkId },
-    Stacks { id: WorkId, text: String },
+    Finished {
+        id: WorkId,
+        run_ns: u64,
+        outcome: Outcome,
+    },
+    Chunk {
+        id: WorkId,
+        payload: Payload,
+    },
+    Credit {
+        id: WorkId,
+        count: u32,
+    },
+    Begun {
+        id: WorkId,
+    },
+    /// `asked`: an answer to a question that is not about one piece of work.
+    Stacks {
+        id: u64,
+        asked: bool,
+        text: String,
+    },
     Ready(String),
     StartFailed(String),
     Memory(Memory),
@@ -103,7 +122,10 @@ impl Incoming {
             Kind::Chunk => Incoming::Chunk { id: frame.head.id, payload: received.payload()? },
             Kind::Begun => Incoming::Begun { id: frame.head.id },
             Kind::Credit => Incoming::Credit { id: frame.head.id, count: frame.credit() },
-            Kind::Stacks => Incoming::Stacks { id: frame.head.id, text: text() },
+            Kind::Stacks => {
+                let asked = frame.head.flags & wire::flag::ASKED != 0;
+                Incoming::Stacks { id: frame.head.id, asked, text: text() }
+            }
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
             Kind::Stats => serde_json::from_slice(frame.payload).map_or(Incoming::Other, Incoming::Memory),
@@ -118,7 +140,8 @@ impl Core {
             Incoming::Finished { id, run_ns, outcome } => self.finish(key, id, run_ns, outcome, now, effects),
             Incoming::Chunk { id, payload } => self.tell(id, Told::Chunk(payload), effects),
             Incoming::Begun { id } => self.tell(id, Told::Begun, effects),
-            Incoming::Stacks { id, text } => self.take_stacks(id, text, false, effects),
+            Incoming::Stacks { id, asked: true, text } => effects.stacks.push((id, text)),
+            Incoming::Stacks { id, asked: false, text } => self.take_stacks(id, text, false, effects),
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),

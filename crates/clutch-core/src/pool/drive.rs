@@ -240,7 +240,7 @@ impl Pool {
         }
         for stacks in answers {
             match stacks.asked {
-                true => self.questions.answer(stacks.id, stacks.text),
+                true => self.questions.answer(stacks.id, stacks.text, true),
                 false => {
                     self.transact_with(|core, _, _, effects| core.take_stacks(stacks.id, stacks.text, true, effects))
                 }

@@ -288,7 +288,14 @@ impl Pool {
     /// The Python stacks of one worker, without stopping it; none: it did not answer until the deadline.
     pub fn stacks(&self, worker: WorkerKey, deadline: Instant) -> Option<String> {
         let link = self.core.lock().peers.get(&worker)?.link.clone();
-        self.questions.ask(&link.alarm, deadline)
+        let has_tasks = self.config.shape.profile.has_tasks();
+        let question = self.questions.open(has_tasks);
+        link.alarm.ask(question);
+        if has_tasks {
+            link.outbox.push(|out| wire::put_question(&mut out.bytes, question));
+            self.flush(&link);
+        }
+        self.questions.wait(question, deadline)
     }
 
     /// The worker that has begun this work, or was sent it.
@@ -443,6 +450,9 @@ impl Pool {
         }
         for notice in effects.notices {
             self.notify(notice);
+        }
+        for (question, text) in effects.stacks {
+            self.questions.answer(question, text, false);
         }
         self.wake_for(effects.look_at);
     }

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clutch import _core
-from clutch._worker.interrupt import stack_of_coroutine
+from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
 from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
 
 
@@ -84,6 +84,7 @@ class Loop:
         os.set_blocking(self.link.fileno(), True)
         if ready is not None:
             self.link.on_cancel(self._cancel)
+            self.link.on_stacks(self._stacks)
             for loop in self.others:
                 loop.started.wait()
             ready()
@@ -153,6 +154,10 @@ class Loop:
             self.link.flush()
         if running is not None:
             running.stop()
+
+    def _stacks(self) -> str:
+        tasks = [task for loop in (self, *self.others) for task in list(loop.running)]
+        return "\n".join(stack_of_coroutine(task.get_coro()) for task in tasks)[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""

@@ -21,7 +21,7 @@ from gevent.lock import RLock
 from gevent.pool import Group
 
 from clutch import _core
-from clutch._worker.interrupt import stack_of_frame
+from clutch._worker.interrupt import STACKS_MAX, stack_of_frame
 from clutch._worker.profiles.base import Running, send_all_on_loop
 from clutch.errors import Interrupted
 
@@ -59,6 +59,7 @@ class Hub:
 
     def serve(self) -> None:
         self.link.on_cancel(self._cancel)
+        self.link.on_stacks(self._stacks)
         watcher = get_hub().loop.io(self.link.fileno(), 1)
         while True:
             get_hub().wait(watcher)
@@ -84,6 +85,10 @@ class Hub:
             self.link.flush()
         if running is not None:
             running.stop()
+
+    def _stacks(self) -> str:
+        waiting = [known.gr_frame for known, _ in list(self.greenlets.values()) if known.gr_frame is not None]
+        return "\n".join(map(stack_of_frame, waiting))[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
