@@ -291,8 +291,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     def stacks(self, worker: int | None = None, *, call: int | None = None) -> dict[str, str]:
         """The Python stacks of the workers as text, by name (`pool/0`), without stopping anything.
 
-        `worker`: only the one with this number. `call`: only the one that has the work with this `Future.work_id`. A worker
-        that does not answer within a second (it is stopped, or starts) is left out.
+        `worker`: only the one with this number. `call`: only the one that has the work with this `Future.work_id`. A
+        worker that does not answer within a second (it is stopped, or starts) is left out.
         """
         return {f"{self.name}/{nr}": text for nr, text in self._stacks(worker, call)}
 
