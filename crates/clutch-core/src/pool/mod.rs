@@ -116,21 +116,7 @@ impl Pool {
             expiring: Vec::new(),
             spare: Vec::new(),
         };
-        let status = Status {
-            health: Health::Starting,
-            lives: Health::Starting,
-            quiet: false,
-            reason: None,
-            ready: 0,
-            target: config.workers_min as usize,
-            min: config.workers_min as usize,
-            max: config.shape.workers as usize,
-            workers: Vec::new(),
-            zygote_pid: None,
-            generation: 0,
-            restarts: 0,
-            image: serde_json::Value::Null,
-        };
+        let status = Status::new(&config);
         let poller = Poller::new()?;
         let wake = sys::event_fd()?;
         poller.add(wake.as_fd(), WAKE, false)?;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::state::WorkerKey;
+use crate::config::PoolConfig;
 
 /// What the rest of the world may know of a pool's workers.
 #[derive(Clone, Debug, Serialize)]
@@ -69,6 +70,26 @@ impl Status {
     pub(super) fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
         self.set_health(self.lives.clone());
+    }
+}
+
+impl Status {
+    pub(super) fn new(config: &PoolConfig) -> Status {
+        Status {
+            health: Health::Starting,
+            lives: Health::Starting,
+            quiet: false,
+            reason: None,
+            ready: 0,
+            target: config.workers_min as usize,
+            min: config.workers_min as usize,
+            max: config.shape.workers as usize,
+            workers: Vec::new(),
+            zygote_pid: None,
+            generation: 0,
+            restarts: 0,
+            image: serde_json::Value::Null,
+        }
     }
 }
 

@@ -1,0 +1,92 @@
+//! Ends that are not results: cancelled, expired, abandoned, stuck, refused.
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use super::{Action, Machine, Place, StopCause, Stopping, Verdict, WorkerKey, index, is_at};
+use crate::work::{Where, WorkId};
+
+impl<T> Machine<T> {
+    pub(super) fn cancel(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        match self.item(id).map(|item| (item.place, item.begun)) {
+            Some((Place::Lobby | Place::Queued | Place::Suspect, _)) => self.withdraw(id, Verdict::Cancelled, out),
+            Some((Place::Sent(worker), false)) => out.push(Action::Take { worker, id }),
+            _ => {}
+        }
+    }
+
+    pub(super) fn abandon(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        match self.item(id).map(|item| item.place) {
+            Some(Place::Lobby | Place::Queued | Place::Suspect) => self.withdraw(id, Verdict::Cancelled, out),
+            Some(Place::Sent(worker)) => out.push(Action::Abandon { worker, id }),
+            _ => {}
+        }
+    }
+
+    /// The deadline of one piece of work has passed.
+    pub fn expire(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        match self.item(id).map(|item| item.place) {
+            Some(Place::Lobby | Place::Queued | Place::Suspect) => {
+                self.withdraw(id, Verdict::Expired(Where::Queue), out);
+            }
+            Some(Place::Sent(worker)) => out.push(Action::Overdue { worker, id }),
+            Some(Place::Abandoned(worker)) => self.stuck(worker, id, out),
+            None => {}
+        }
+    }
+
+    /// Answers work that a worker has begun; its slot stays busy until the code has stopped, which it should by `by`.
+    pub fn answer_running(&mut self, id: WorkId, cause: StopCause, by: Instant) -> Option<T> {
+        let item = self.item_mut(id)?;
+        let Place::Sent(worker) = item.place else { return None };
+        item.place = Place::Abandoned(worker);
+        item.stopping = Some(Stopping { by, cause, stuck: false });
+        let body = item.body.take();
+        self.deadlines.push(Reverse((by, id)));
+        body
+    }
+
+    pub(super) fn stuck(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<T>>) {
+        let Some(stopping) = self.item_mut(id).and_then(|item| item.stopping.as_mut()) else { return };
+        stopping.stuck = true;
+        out.push(Action::Stuck { worker, id, cause: stopping.cause });
+        self.tell_drained(worker, out);
+    }
+
+    /// Answers work that waits.
+    pub(super) fn withdraw(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
+        let place = self.items[index(id)].place;
+        self.answer(id, verdict, out);
+        let items = &self.items;
+        match place {
+            Place::Queued => self.queue.removed(|id| is_at(items, id, place)),
+            Place::Suspect => self.suspects.retain(|suspect| *suspect != id),
+            _ => self.lobby.removed(|id| is_at(items, id, place)),
+        }
+        self.sweep_deadlines();
+    }
+
+    pub(super) fn fail(&mut self, out: &mut Vec<Action<T>>) {
+        self.failing = true;
+        self.answer_waiting(Verdict::Failing, out);
+    }
+
+    pub(super) fn answer_waiting(&mut self, verdict: Verdict, out: &mut Vec<Action<T>>) {
+        let waiting: Vec<WorkId> = self
+            .items
+            .iter()
+            .filter(|(_, item)| matches!(item.place, Place::Lobby | Place::Queued | Place::Suspect))
+            .map(|(_, item)| item.id)
+            .collect();
+        for id in waiting {
+            self.withdraw(id, verdict, out);
+        }
+    }
+
+    pub(super) fn sweep_deadlines(&mut self) {
+        if self.deadlines.len() > 2 * self.items.len() + 64 {
+            let items = &self.items;
+            self.deadlines.retain(|Reverse((_, id))| items.get(index(*id)).is_some_and(|item| item.id == *id));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Workers that come, hold, drain and go, and their slots: who gets what.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::load::{AHEAD, Alone, Load};
+use super::{Action, Machine, Place, Verdict, WorkerKey, index};
+use crate::work::WorkId;
+
+impl<T> Machine<T> {
+    pub(super) fn ready(
+        &mut self,
+        worker: WorkerKey,
+        slots: usize,
+        words: usize,
+        calls_max: Option<u64>,
+        now: Instant,
+    ) {
+        let load = Load {
+            slots,
+            words,
+            sent: VecDeque::new(),
+            load_ns: 0,
+            progress: now,
+            accepting: true,
+            held: false,
+            draining: false,
+            alone: Alone::No,
+            calls: 0,
+            calls_max,
+        };
+        self.free_slots += load.free();
+        self.workers.insert(worker, load);
+        self.failing = false;
+    }
+
+    pub(super) fn hold(&mut self, worker: WorkerKey, held: bool, out: &mut Vec<Action<T>>) {
+        self.change(worker, |load| load.held = held);
+        if held {
+            self.take_all(worker, out);
+        }
+    }
+
+    pub(super) fn drain(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
+        self.change(worker, |load| load.draining = true);
+        self.take_all(worker, out);
+        self.tell_drained(worker, out);
+    }
+
+    pub(super) fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
+        self.change(worker, |load| load.accepting = false);
+        let Some(load) = self.workers.remove(&worker) else { return };
+        self.ahead -= load.ahead();
+        let is_abandoned = |id| self.item(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
+        let had_begun = |id| begun.contains(&id) || self.item(id).is_some_and(|item| item.begun);
+        let suspects = load.sent.iter().filter(|id| is_abandoned(**id) || had_begun(**id)).count();
+        for id in load.sent.into_iter().rev() {
+            let Some(item) = self.item(id) else { continue };
+            if matches!(item.place, Place::Abandoned(_)) {
+                self.remove(id);
+            } else if begun.contains(&id) || item.begun {
+                self.judge(worker, id, suspects, ended, out);
+            } else {
+                self.requeue(id, out);
+            }
+        }
+    }
+
+    /// Asks back all that a worker has not begun, the newest first, so that the oldest ends up in front.
+    pub(super) fn take_all(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
+        let Some(load) = self.workers.get(&worker) else { return };
+        let takes = load.sent.iter().rev().filter(|id| self.may_take(**id)).map(|id| Action::Take { worker, id: *id });
+        out.extend(takes);
+    }
+
+    pub(super) fn may_take(&self, id: WorkId) -> bool {
+        self.item(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
+    }
+
+    pub(super) fn tell_drained(&self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
+        if self.drained(worker) {
+            out.push(Action::Drained { worker });
+        }
+    }
+
+    pub(super) fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, now: Instant, out: &mut Vec<Action<T>>) {
+        let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
+        item.begun = !taken;
+        if taken {
+            let progress = self.workers.get(&worker).map_or(now, |load| load.progress);
+            self.unload(worker, id, progress);
+            self.change(worker, |load| load.calls -= 1);
+            self.requeue(id, out);
+            self.tell_drained(worker, out);
+        }
+    }
+
+    /// Back into the line, where there is one: a pool that cannot start workers lets nothing wait.
+    pub(super) fn requeue(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        if self.failing {
+            return self.answer(id, Verdict::Failing, out);
+        }
+        let item = &mut self.items[index(id)];
+        item.begun = false;
+        if item.alone {
+            return self.put_suspect(id);
+        }
+        item.place = Place::Queued;
+        let priority = item.request.priority;
+        self.queue.put_back(id, priority);
+    }
+
+    // ---- slots
+
+    /// Changes one worker and keeps the counts of free slots true.
+    pub(super) fn change<R>(&mut self, worker: WorkerKey, change: impl FnOnce(&mut Load) -> R) -> Option<R> {
+        let load = self.workers.get_mut(&worker)?;
+        let (free, ahead, busy) = (load.free(), load.ahead(), load.busy());
+        let result = change(load);
+        self.busy = self.busy + load.busy() - busy;
+        self.busy_least = self.busy_least.min(self.busy);
+        self.free_slots = self.free_slots + load.free() - free;
+        self.ahead = self.ahead + load.ahead() - ahead;
+        Some(result)
+    }
+
+    pub(super) fn least_loaded(&self) -> Option<WorkerKey> {
+        let mut best: Option<(WorkerKey, usize)> = None;
+        for (worker, load) in &self.workers {
+            if load.free() == 0 {
+                continue;
+            }
+            if load.sent.is_empty() {
+                return Some(*worker);
+            }
+            let share = load.sent.len() * 1024 / load.slots;
+            if best.is_none_or(|(_, least)| share < least) {
+                best = Some((*worker, share));
+            }
+        }
+        best.map(|(worker, _)| worker)
+    }
+
+    pub(super) fn send(&mut self, worker: WorkerKey, id: WorkId, now: Instant, out: &mut Vec<Action<T>>) {
+        let load_ns = self.expected_ns(self.items[index(id)].request.function).unwrap_or(AHEAD.as_nanos() as u64 + 1);
+        let item = &mut self.items[index(id)];
+        (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
+        let worn = self.change(worker, |load| {
+            if load.sent.is_empty() {
+                load.progress = now;
+            }
+            load.sent.push_back(id);
+            load.load_ns += load_ns;
+            load.calls += 1;
+            load.calls_max.is_some_and(|most| load.calls == worn_at(most))
+        });
+        out.push(Action::Send { worker, id });
+        if worn == Some(true) {
+            out.push(Action::Worn { worker });
+        }
+    }
+
+    /// Takes work off a worker's account.
+    pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, progress: Instant) {
+        let load_ns = self.item(id).map_or(0, |item| item.load_ns);
+        self.change(worker, |load| {
+            if let Some(at) = load.sent.iter().position(|sent| *sent == id) {
+                load.sent.remove(at);
+                load.load_ns -= load_ns;
+            }
+            if load.alone == Alone::Running(id) {
+                load.alone = Alone::No;
+            }
+            load.progress = progress;
+        });
+    }
+
+    /// Whether a worker that was told to drain has nothing left but what will not stop: ask after [`Machine::finished`].
+    pub fn drained(&self, worker: WorkerKey) -> bool {
+        self.workers.get(&worker).is_some_and(|load| {
+            let spent = load.calls_max.is_some_and(|most| load.calls >= most);
+            (load.draining || spent) && load.sent.iter().all(|id| self.is_stuck(*id))
+        })
+    }
+
+    pub(super) fn is_stuck(&self, id: WorkId) -> bool {
+        self.item(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.stuck)
+    }
+}
+
+/// A worker with a limit of calls is replaced when so many have been sent to it.
+fn worn_at(most: u64) -> u64 {
+    (most - most / 5).max(1)
+}
