@@ -1,0 +1,91 @@
+"""What the soak sees beside the answers: the events of the pools, and what this process holds before and after."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from clutch import _core
+
+ENDS = {"work_expired", "work_cancelled", "work_poisoned", "work_lost"}
+"""Events that say that one piece of work has ended; there may be one of them for each."""
+ENDED_KEPT_MAX = 50_000
+LAST_KEPT_MAX = 60
+
+
+class Events:
+    """Counts events by name, and work that ended by two of them."""
+
+    def __init__(self) -> None:
+        self._events = _core.Events()
+        self._end = threading.Event()
+        self._ended: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self.counts: Counter[str] = Counter()
+        self.twice: list[str] = []
+        self.last: dict[str, deque[str]] = {}
+        self._thread.start()
+
+    def close(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            text = self._events.next(0.2)
+            if text is not None:
+                self._take(text)
+
+    def _take(self, text: str) -> None:
+        event = json.loads(text)
+        self.counts[event["event"]] += 1
+        self.last.setdefault(event["pool"], deque(maxlen=LAST_KEPT_MAX)).append(text)
+        if event["event"] in ENDS:
+            key = event["pool"], event["id"]
+            if key in self._ended:
+                self.twice.append(f"{event['pool']}: work {event['id']}: {self._ended[key]}, then {event['event']}")
+            self._ended[key] = event["event"]
+            if len(self._ended) > ENDED_KEPT_MAX:
+                self._ended.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What this process holds at one moment."""
+
+    descriptors: Counter[str]
+    """By what they are: `socket`, `anon_inode:[eventfd]`, a path."""
+    threads: Counter[str]
+    """By name."""
+    rss_bytes: int
+
+    @classmethod
+    def now(cls) -> Holdings:
+        return cls(Counter(_descriptors()), Counter(_threads()), _rss_bytes())
+
+    def more_than(self, before: Holdings) -> list[str]:
+        """What there is more of, in words."""
+        more = [("descriptor", self.descriptors - before.descriptors), ("thread", self.threads - before.threads)]
+        return [f"{count} more {what}(s) {name}" for what, counts in more for name, count in counts.items()]
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}").partition(":[")[0])
+        except FileNotFoundError:
+            continue  # that of the listing itself
+    return found
+
+
+def _threads() -> list[str]:
+    return [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+
+
+def _rss_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
