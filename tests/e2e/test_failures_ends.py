@@ -33,6 +33,15 @@ def test_failure_06_a_stop_ends_workers_that_ignore_term(rendezvous: Rendezvous,
             assert error.cause == "the pool was stopped and the grace was over" and error.cause in str(error)
 
 
+def test_work_that_could_run_again_is_lost_with_the_pool(rendezvous: Rendezvous) -> None:
+    """It had begun: that the pool is closed would say that it had not."""
+    with Pool("harmful", workers=2) as pool:
+        futures = [pool.options(retry=3).submit("visit", rendezvous.port) for _ in range(2)]
+        rendezvous.guests(2)
+        pool.kill_workers()
+        assert {type(future.exception(30)) for future in futures} == {WorkerLost}
+
+
 def test_failure_06_term_is_heeded_by_code_that_heeds_it(rendezvous: Rendezvous) -> None:
     with Pool("harmful", workers=2, term_grace=30) as pool:
         futures = [pool.submit("exit_at_term", rendezvous.port) for _ in range(2)]

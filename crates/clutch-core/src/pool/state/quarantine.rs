@@ -47,7 +47,7 @@ impl<T> Machine<T> {
         ended: bool,
         out: &mut Vec<Action<T>>,
     ) {
-        let deaths_max = self.limits.deaths_max;
+        let (deaths_max, failing) = (self.limits.deaths_max, self.failing);
         let Some(item) = self.item_mut(id) else { return };
         match item.sentence(suspects, ended, deaths_max) {
             Sentence::Lost => self.answer(id, Verdict::Lost(worker), out),
@@ -55,6 +55,8 @@ impl<T> Machine<T> {
                 let deaths = item.deaths;
                 self.answer(id, Verdict::Poisoned { worker, deaths }, out);
             }
+            // Nothing runs here any more: what it ended by is the last that is known of it.
+            Sentence::Again { .. } if failing => self.answer(id, Verdict::Lost(worker), out),
             Sentence::Again { alone } => {
                 // Once alone, always alone: it was not cleared yet.
                 item.alone |= alone;
