@@ -94,6 +94,9 @@ def bridge_of_running_loop() -> _core.Bridge:
     loop = asyncio.get_running_loop()
     bridge = _bridges.get(loop)
     if bridge is None:
+        # One with waiters left refers to its loop and would stay for ever.
+        for closed in [known for known in list(_bridges) if known.is_closed()]:
+            _bridges.pop(closed, None)
         bridge = _bridges[loop] = _core.Bridge()
         loop.add_reader(bridge.fileno(), bridge.drain)
     return bridge

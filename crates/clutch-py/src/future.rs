@@ -9,6 +9,7 @@ use clutch_core::sys;
 use clutch_core::work::{Codec, Outcome, Payload, Refusal, WorkId};
 use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -133,6 +134,22 @@ impl Completion {
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Completion {
         Completion { held: OnceLock::new() }
+    }
+
+    /// An error that was raised refers to the frames that it went through, and one of those often holds the future.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Whoever holds the lock is using it, so that it is no garbage.
+        let Some(decoded) = self.held.get().and_then(|held| held.decoded.try_lock()) else { return Ok(()) };
+        match &*decoded {
+            Some(Decoded::Value(kept) | Decoded::Error(kept)) => visit.call(kept),
+            None => Ok(()),
+        }
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let Some(held) = self.held.get() else { return };
+        let kept = held.decoded.try_lock().and_then(|mut decoded| decoded.replace(Decoded::Value(py.None())));
+        drop(kept);
     }
 
     /// Whether the end is there.
@@ -440,6 +457,19 @@ impl MapItems {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         *self.current.lock() = Current::default();
         self.give_up.call0(py).map(drop)
+    }
+
+    /// As for a [`Completion`]: the error of an item that was raised may lead back to here.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.advance)?;
+        let Some(current) = self.current.try_lock() else { return Ok(()) };
+        visit.call(&current.values)?;
+        current.failures.iter().try_for_each(|(_, error)| visit.call(error))
+    }
+
+    fn __clear__(&self) {
+        let kept = self.current.try_lock().map(|mut current| std::mem::take(&mut *current));
+        drop(kept);
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -1,0 +1,78 @@
+"""What is not used any more goes, also where an error that was raised refers to itself through the frames it crossed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+
+import pytest
+import target
+
+from clutch import Pool
+from clutch import pool as faces
+
+
+class Kept:
+    """Something in the frame of a caller."""
+
+
+def fails_by_future(pool: Pool) -> weakref.ref[Kept]:
+    kept = Kept()
+    future = pool.submit(target.raise_it, LookupError())
+    with pytest.raises(LookupError):
+        future.result(30)
+    return weakref.ref(kept)
+
+
+def fails_by_callback(pool: Pool) -> weakref.ref[Kept]:
+    kept = Kept()
+    future = pool.submit(target.raise_it, LookupError())
+    future.add_done_callback(lambda done: (kept, done))
+    assert isinstance(future.exception(30), LookupError)
+    return weakref.ref(kept)
+
+
+def fails_by_map(pool: Pool) -> weakref.ref[Kept]:
+    kept = Kept()
+    results = pool.map(target.raise_it, [LookupError()])
+    with pytest.raises(LookupError):
+        next(results)
+    return weakref.ref(kept)
+
+
+def fails_by_stream(pool: Pool) -> weakref.ref[Kept]:
+    kept = Kept()
+    stream = pool.stream(target.count, 3, 1)
+    with pytest.raises(LookupError):
+        list(stream)
+    return weakref.ref(kept)
+
+
+@pytest.mark.parametrize("fail", [fails_by_future, fails_by_callback, fails_by_map, fails_by_stream])
+def test_a_failure_keeps_nothing(pool: Pool, fail: Callable[[Pool], weakref.ref[Kept]]) -> None:
+    kept = fail(pool)
+    others = threading.Event()
+    pool.submit(target.add, 1).add_done_callback(lambda _: others.set())  # that thread has let go of the one before
+    assert others.wait(30)
+    gc.collect()
+    assert kept() is None
+
+
+def test_an_event_loop_that_ended_early_is_not_kept(pool: Pool) -> None:
+    async def leave_early() -> weakref.ref[asyncio.AbstractEventLoop]:
+        for _ in range(20):
+            asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        return weakref.ref(asyncio.get_running_loop())
+
+    async def wait() -> None:
+        await pool.submit(target.add, 1)
+
+    loops = [asyncio.run(leave_early()) for _ in range(5)]
+    asyncio.run(wait())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 5
+    assert len(faces._bridges) <= 1
