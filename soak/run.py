@@ -111,7 +111,8 @@ class Soak:
             while not _is_whole(pool.stats()) and time.monotonic() < end:
                 time.sleep(0.02)
             if not _is_whole(stats := pool.stats()):
-                self._faults.append(f"{pool.name} has not recovered: {stats}")
+                self._faults.append(f"{pool.name} has not recovered")
+                self._explain(pool)
                 continue
             echoes = [pool.submit("echo", number) for number in range(2 * stats["slots"])]
             answers = [echo.result(RECOVERY_SECONDS_MAX) for echo in echoes]
@@ -160,17 +161,19 @@ class Soak:
         lost = self._ledger.overdue()
         if lost and not self._faults:
             self._faults += [f"lost: {work}" for work in lost]
-            self._explain()
+            for caller in self._callers:
+                if caller.pool.name in {work.pool for work in lost}:
+                    self._explain(caller.pool)
+            faulthandler.dump_traceback(all_threads=True)
         return bool(lost)
 
-    def _explain(self) -> None:
-        """While it is still so: what the pools and this process are at."""
-        for name in dict.fromkeys(work.pool for work in self._ledger.overdue()):
-            pool = next(caller.pool for caller in self._callers if caller.pool.name == name)
-            print(f"\n{name}: {pool.stats()}")
-            print(*(f"\n{worker}:\n{text}" for worker, text in pool.stacks().items()))
-            print(f"the last events:\n  {_lines(self._events.last.get(name, []))}", flush=True)
-        faulthandler.dump_traceback(all_threads=True)
+    def _explain(self, pool: Pool) -> None:
+        """While it is still so: what the pool and its workers are at."""
+        stats = pool.stats()
+        print(f"\n{pool.name}: {stats}")
+        print(*(f"  {worker['state']}: {describe(worker['pid'])}" for worker in stats["workers"]), sep="\n")
+        print(*(f"\n{worker}:\n{text}" for worker, text in pool.stacks().items()))
+        print(f"the last events:\n  {_lines(self._events.last.get(pool.name, []))}", flush=True)
 
     def _report(self, before: Holdings, after: Holdings) -> None:
         ledger, events = self._ledger, self._events
