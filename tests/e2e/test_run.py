@@ -185,7 +185,8 @@ def test_a_target_that_does_not_import(tmp_path: Path, text: str, words: list[st
         for word in words:
             assert word in server.err.text
         assert "importlib" not in server.err.text  # the traceback begins with the user's own line
-        assert "stopped" in server.err.lines[-1]
+        # What workers print comes by another way, and may come after it.
+        assert any(line.endswith("stopped") for line in server.err.lines[-20:])
 
 
 def test_a_broken_target_is_told_at_once_while_another_still_imports(tmp_path: Path, rendezvous: Rendezvous) -> None:
