@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,8 @@ from typing import Any
 import pytest
 import target
 
-from clutch import BadArguments, Pool, RemoteError
+from clutch import BadArguments, Pool, RemoteError, WorkerLost
+from clutch.testing import Watch
 from rendezvous import Rendezvous
 
 BOTH_KINDS = pytest.mark.parametrize("suffix", ["", "_async"])
@@ -274,6 +277,25 @@ def test_a_lost_worker_ends_its_streams(make_pool: Callable[..., Pool], rendezvo
     rendezvous.guest().let_go()
     assert next(stream) == 0
     os.kill(rendezvous.guest().pid, signal.SIGKILL)
+    with pytest.raises(WorkerLost):
+        next(stream)
+    assert list(stream) == []
+
+
+def test_a_stream_runs_again_only_before_its_first_value(
+    make_pool: Callable[..., Pool], rendezvous: Rendezvous, events: Watch
+) -> None:
+    """After that its values would come twice."""
+    pool = make_pool()
+    stream = pool.options(retry=5).stream("visits", rendezvous.port, 3)
+    guest = rendezvous.guest()
+    os.kill(guest.pid, signal.SIGKILL)
+    events.wait("worker_gone", pid=guest.pid)
+    guest = rendezvous.guest()
+    guest.let_go()
+    assert next(stream) == 0
+    guest = rendezvous.guest()
+    os.kill(guest.pid, signal.SIGKILL)
     with pytest.raises(WorkerLost):
         next(stream)
     assert list(stream) == []

@@ -138,7 +138,10 @@ impl Core {
     pub(super) fn take_in(&mut self, key: WorkerKey, incoming: Incoming, now: Instant, effects: &mut Effects) {
         match incoming {
             Incoming::Finished { id, run_ns, outcome } => self.finish(key, id, run_ns, outcome, now, effects),
-            Incoming::Chunk { id, payload } => self.tell(id, Told::Chunk(payload), effects),
+            Incoming::Chunk { id, payload } => {
+                self.machine.told_part(id);
+                self.tell(id, Told::Chunk(payload), effects);
+            }
             Incoming::Begun { id } => self.tell(id, Told::Begun, effects),
             Incoming::Stacks { id, asked: true, text } => effects.stacks.push((id, text)),
             Incoming::Stacks { id, asked: false, text } => self.take_stacks(id, text, false, effects),

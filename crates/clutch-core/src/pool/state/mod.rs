@@ -287,6 +287,13 @@ impl<T> Machine<T> {
         self.item_mut(id).and_then(|item| item.body.as_mut())
     }
 
+    /// Part of its answer is out: to run it again would tell that part twice.
+    pub fn told_part(&mut self, id: WorkId) {
+        if let Some(item) = self.item_mut(id) {
+            item.request.retry = 0;
+        }
+    }
+
     pub fn request(&self, id: WorkId) -> Option<Request> {
         self.item(id).map(|item| item.request)
     }
