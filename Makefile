@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+MINUTES ?= 5
 BIN := .venv/bin
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '*.rs' -o -name Cargo.toml \) -not -path '*/tests/*' -not -path '*/benches/*')
 # How the tests and benches find the free-threaded environment, when there is one.
@@ -15,7 +16,7 @@ MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build free-threaded test test-core test-stubs test-free-threaded test-stdlib test-python test-all-pythons \
-	demo bench lint fmt docs clean
+	demo soak bench lint fmt docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,9 @@ test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 
 
 demo: build free-threaded ## the main job on real work: four profiles, HTTP, a killed worker, a table
 	@$(WITH_FREE_THREADED) $(BIN)/python examples/demo.py $(ARGS)
+
+soak: build free-threaded ## mixed load while workers are killed, stopped and replaced; MINUTES=5, ARGS="--seed S"
+	@$(WITH_FREE_THREADED) $(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
 
 bench: build free-threaded .venv/.bench ## the comparisons, as ratios measured side by side
 	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y wrk >/dev/null 2>&1; } \

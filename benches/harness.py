@@ -19,17 +19,18 @@ Samples = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured: rounds of pairs, rounds of the row whose samples take many seconds each, seconds of one
-    sample of a rate, calls of one sample of a latency."""
+    """How much is measured: rounds of pairs, rounds of the row whose samples take many seconds each, rounds of a row
+    whose bar is under 5 %, seconds of one sample of a rate, calls of one sample of a latency."""
 
     rounds: int
     slow_rounds: int
+    fine_rounds: int
     seconds: float
     calls: int
 
 
-FULL = Scale(rounds=9, slow_rounds=3, seconds=0.4, calls=2_500)
-QUICK = Scale(rounds=3, slow_rounds=1, seconds=0.2, calls=700)
+FULL = Scale(rounds=9, slow_rounds=3, fine_rounds=20, seconds=0.4, calls=2_500)
+QUICK = Scale(rounds=3, slow_rounds=1, fine_rounds=6, seconds=0.2, calls=700)
 
 
 @dataclass(frozen=True)

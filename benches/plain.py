@@ -16,6 +16,14 @@ def increment(number: int) -> int:
     return number + 1
 
 
+def spin(steps: int) -> int:
+    """Work that takes as long as it has steps, and uses a CPU all the time."""
+    total = 0
+    for step in range(steps):
+        total ^= step
+    return total
+
+
 def count_primes(limit: int) -> int:
     """How many primes lie below `limit`; loops only, so that threads share nothing but the interpreter."""
     count = 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import threading
 from collections.abc import Callable
 from random import Random
@@ -158,13 +157,14 @@ class _Reader:
     def __init__(self, ledger: Ledger, work: Work, rng: Random) -> None:
         self._ledger = ledger
         self._work = work
-        self._places = itertools.count()
         self._taken = 0
+        self._is_right = True
         self._closes_after = rng.randint(1, 10) if rng.random() < CLOSE_SHARE else None
 
     def takes(self, value: object) -> bool:
         """Whether more is wanted."""
-        if value != (self._work.number, self._taken):
+        if self._is_right and value != (self._work.number, self._taken):
+            self._is_right = False
             self._ledger.protest(f"value {self._taken} of the stream is {value!r}", self._work)
         self._taken += 1
         return self._closes_after is None or self._taken < self._closes_after

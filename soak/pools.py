@@ -19,7 +19,12 @@ _COMMON: dict[str, Any] = {
     "start_timeout": 20.0,
 }
 _SHAPES: dict[str, dict[str, Any]] = {
-    "process": {"profile": "process", "workers": {"min": 2, "max": 4}, "scale": {"idle": 2.0}, "recycle": {"calls": 150}},
+    "process": {
+        "profile": "process",
+        "workers": {"min": 2, "max": 4},
+        "scale": {"idle": 2.0},
+        "recycle": {"calls": 150},
+    },
     "thread": {"profile": "thread", "workers": 2, "threads": 4, "recycle": {"calls": 600, "age": 20.0}},
     "async": {"profile": "async", "workers": 2, "tasks": 8, "recycle": {"calls": 600, "memory": "200MB"}},
     "greenlet": {"profile": "greenlet", "workers": 2, "tasks": 8, "recycle": {"calls": 600}},

@@ -26,6 +26,7 @@ PROGRESS_SECONDS = 15.0
 RECOVERY_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 30.0
 GONE_SECONDS_MAX = 5.0
+STEADY_SECONDS = 0.3
 LAST_WORK = 40
 SHOWN_MAX = 10
 ENDS: dict[str, Callable[[Pool], None]] = {
@@ -51,7 +52,7 @@ class Soak:
         print(f"soak: seed {self._seed}, {seconds:.0f} s, pools {' '.join(self._names)}", flush=True)
         _warm_up()
         self._events = Events()
-        before = Holdings.now()
+        before = _steady_holdings()
         self._start()
         self._watch(seconds)
         self._calm_down()
@@ -86,7 +87,8 @@ class Soak:
             if now >= next_words:
                 next_words += PROGRESS_SECONDS
                 submitted, left = sum(self._ledger.submitted.values()), len(self._ledger.still_open())
-                print(f"soak: {end - now:.0f} s to go, {submitted:,} submitted, {left} open", file=sys.stderr, flush=True)
+                words = f"{end - now:.0f} s to go, {submitted:,} submitted, {left} open"
+                print(f"soak: {words}", file=sys.stderr, flush=True)
             time.sleep(LOOK_SECONDS)
 
     def _calm_down(self) -> None:
@@ -212,6 +214,18 @@ def _warm_up() -> None:
         pool.submit(tools.echo, 0).add_done_callback(lambda _: done.set())
         done.wait(RECOVERY_SECONDS_MAX)
         asyncio.run(wait())
+
+
+def _steady_holdings() -> Holdings:
+    """Once the first pool has let go of all."""
+    gc.collect()
+    found, end = Holdings.now(), time.monotonic() + GONE_SECONDS_MAX
+    while time.monotonic() < end:
+        time.sleep(STEADY_SECONDS)
+        found, last = Holdings.now(), found
+        if not (found.more_than(last) or last.more_than(found)):
+            break
+    return found
 
 
 def _is_whole(stats: dict) -> bool:

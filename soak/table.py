@@ -14,8 +14,8 @@ def rendered(ledger: Ledger, lost: Mapping[str, int]) -> str:
     pools = list(ledger.submitted)
     words = {word for _, word in ledger.answered}
     rows = [["", *pools, "all"], _row("submitted", ledger.submitted, pools)]
-    for word in [word for word in _FIRST if word in words] + sorted(words - set(_FIRST)):
-        rows.append(_row(word, {pool: ledger.answered[pool, word] for pool in pools}, pools))
+    order = [word for word in _FIRST if word in words] + sorted(words - set(_FIRST))
+    rows += [_row(word, {pool: ledger.answered[pool, word] for pool in pools}, pools) for word in order]
     rows.append(_row("lost", lost, pools))
     rows.append(["latest, ms", *(f"{1000 * ledger.latest.get(pool, 0):,.0f}" for pool in pools), ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -33,7 +33,5 @@ def _row(name: str, numbers: Mapping[str, int], pools: list[str]) -> list[str]:
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
-    first, *rest = (
-        cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  ".join([first, *rest])
+    first, *rest = zip(cells, widths, strict=True)
+    return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in rest)])

@@ -127,7 +127,8 @@ class Work:
         state = f"{self.future!r}, work {self.future.work_id}" if self.future is not None else self.face
         asked = " cancelled," if self.is_cancelled else ""
         age = time.monotonic() - self.began
-        return f"#{self.number} {self.pool}: {self.kind.tool.__name__}({extra}) {self.options},{asked} {age:.1f} s: {state}"
+        call = f"{self.kind.tool.__name__}({extra}) {self.options}"
+        return f"#{self.number} {self.pool}: {call},{asked} {age:.1f} s: {state}"
 
 
 def draw(rng: Random, kinds: list[Kind], number: int, pool: str, face: str) -> Work:

@@ -9,4 +9,8 @@ MODULES = {
     "http": "benches.rows.over_http",
     "start": "benches.rows.start",
     "thread": "benches.rows.threads",
+    "deadline": "benches.rows.deadlines",
+    "backlog": "benches.rows.backlog",
+    "recycle": "benches.rows.recycling",
+    "replacement": "benches.rows.replacement",
 }

@@ -1,4 +1,4 @@
-"""What is not used any more goes, also where an error that was raised refers to itself through the frames it crossed."""
+"""What is not used any more goes, also where an error that was raised leads back to itself through its frames."""
 
 from __future__ import annotations
 
@@ -63,9 +63,8 @@ def test_a_failure_keeps_nothing(pool: Pool, fail: Callable[[Pool], weakref.ref[
 
 def test_an_event_loop_that_ended_early_is_not_kept(pool: Pool) -> None:
     async def leave_early() -> weakref.ref[asyncio.AbstractEventLoop]:
-        for _ in range(20):
-            asyncio.ensure_future(wait())
-        await asyncio.sleep(0)
+        tasks = [asyncio.ensure_future(wait()) for _ in range(20)]
+        await asyncio.wait(tasks, timeout=0)
         return weakref.ref(asyncio.get_running_loop())
 
     async def wait() -> None:
