@@ -7,12 +7,12 @@ import time
 from random import Random
 
 import pytest
-
-from clutch import DeadlineExceeded, Overloaded, Poisoned, RemoteError, WorkerLost
 from soak import ledger, tools, work
 from soak.ledger import Ledger
 from soak.seen import Holdings
 from soak.work import CALLS, STREAMS, Kind, Work
+
+from clutch import DeadlineExceeded, Overloaded, Poisoned, RemoteError, WorkerLost
 
 ECHO = Kind(1, tools.echo)
 FAIL = Kind(1, tools.fail, raises=True)

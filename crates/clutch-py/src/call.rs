@@ -68,15 +68,16 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
     let py = link.py();
     let started = Instant::now();
     let (id, codec) = (frame.id, frame.codec);
+    let entry = this.entry(frame.function);
+    if entry.as_ref().is_some_and(|entry| !entry.simple) {
+        // It may have to wait for its turn, and is not interrupted there: it looks whether it is still wanted.
+        let call = Call::new(link.clone().unbind(), frame);
+        return in_python(slot, "special", call, |call| (call,));
+    }
     if !this.slots.enter(py, &this.board, frame.word) {
         this.slots.leave(py);
         let end = Err(describe(py, this, Trouble::Raised(interrupted(py))));
         return this.put_end(id, started, end).map_err(PyErr::from);
-    }
-    let entry = this.entry(frame.function);
-    if entry.as_ref().is_some_and(|entry| !entry.simple) {
-        let call = Call::new(link.clone().unbind(), frame);
-        return in_python(slot, "special", call, |call| (call,));
     }
     let prepared = prepare(py, this, entry.as_deref(), &mut frame);
     let made = match prepared {
@@ -275,6 +276,10 @@ fn run_batch(
     let values = PyList::empty(py);
     let mut failures: Vec<(usize, Failure)> = Vec::new();
     for (at, item) in prepared.arguments.bind(py).iter().enumerate() {
+        if is_abandoned() {
+            // The item before has swallowed what was to end all.
+            return Err(Trouble::Raised(interrupted(py)));
+        }
         let made = in_copy(py, || match prepared.spread {
             true => function.call1(item.cast::<PyTuple>()?),
             false => function.call1((&item,)),

@@ -145,9 +145,12 @@ impl Slots {
         !self.heard.load(Ordering::Acquire) || self.all().iter().any(woken)
     }
 
-    /// Native numbers of the threads that run something now.
-    pub fn busy_threads(&self) -> Vec<i32> {
-        self.all().iter().filter(|slot| slot.running.lock().word.is_some()).map(|slot| slot.native).collect()
+    /// Native numbers of the threads that run something now, those whose work is to stop first.
+    pub fn busy_threads(&self, board: &Board) -> Vec<i32> {
+        let busy = self.all().into_iter().filter_map(|slot| slot.running.lock().word.map(|at| (slot.native, at)));
+        let (mut first, rest): (Vec<_>, Vec<_>) = busy.partition(|(_, at)| board.get(*at) == word::ABANDONED);
+        first.extend(rest);
+        first.into_iter().map(|(native, _)| native).collect()
     }
 }
 

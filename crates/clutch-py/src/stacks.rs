@@ -13,21 +13,26 @@ const WRITTEN: Duration = Duration::from_millis(500);
 /// Longest text that is sent: it has to fit one message.
 const TEXT_BYTES_MAX: usize = 30 << 10;
 
+/// Of more threads faulthandler shows the newest only.
+const THREADS_SHOWN: usize = 100;
+
 /// Where faulthandler writes, and how its end is known.
 #[derive(Debug)]
 pub struct Stacks {
     file: OwnedFd,
     /// Signalled by the handler that faulthandler calls after itself.
     written: OwnedFd,
-    signal: i32,
-    /// The handler shows all threads. Without the GIL only its own can be shown safely.
-    shows_all: bool,
+    /// Its handler shows the thread that it runs in.
+    one: i32,
+    /// Its handler shows all threads. Without the GIL only the own one can be shown safely.
+    all: Option<i32>,
 }
 
 impl Stacks {
-    pub fn new(signal: i32, shows_all: bool) -> io::Result<Stacks> {
+    pub fn new(one: i32, all: Option<i32>) -> io::Result<Stacks> {
         let file = sys::memory_file("clutch-stacks")?;
-        Ok(Stacks { file, written: sys::tell_of_signal(signal)?, signal, shows_all })
+        let signals: Vec<i32> = [Some(one), all].into_iter().flatten().collect();
+        Ok(Stacks { file, written: sys::tell_of_signals(&signals)?, one, all })
     }
 
     /// For `faulthandler.register`.
@@ -35,21 +40,22 @@ impl Stacks {
         self.file.as_raw_fd()
     }
 
-    /// The stacks of all threads, or one after the other of these (the main thread when there are none).
-    pub fn take(&self, threads: &[i32]) -> Vec<u8> {
+    /// The stacks of all threads. Where they are too many, or cannot be shown together, `busy` come first, one after the
+    /// other (the main thread when there are none).
+    pub fn take(&self, busy: &[i32]) -> Vec<u8> {
         let main = rustix::process::getpid().as_raw_nonzero().get();
-        if self.shows_all || threads.is_empty() {
-            self.signal(main);
-        } else {
-            threads.iter().for_each(|thread| self.signal(*thread));
+        if self.all.is_none() || sys::count_threads() > THREADS_SHOWN {
+            let busy = if busy.is_empty() { &[main] } else { busy };
+            busy.iter().for_each(|thread| self.signal(*thread, self.one));
         }
+        self.all.into_iter().for_each(|all| self.signal(main, all));
         sys::take_file(self.file.as_fd(), TEXT_BYTES_MAX).unwrap_or_default()
     }
 
-    fn signal(&self, thread: i32) {
+    fn signal(&self, thread: i32, signal: i32) {
         let written: BorrowedFd<'_> = self.written.as_fd();
         sys::clear_event(written);
-        sys::signal_thread(thread, self.signal);
+        sys::signal_thread(thread, signal);
         // A thread that the kernel holds does not write; what others wrote is sent.
         let _ = sys::wait_readable(written, Some(Instant::now() + WRITTEN));
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use clutch_core::link::{Filled, Flushed, Inbox, Outbox};
+use clutch_core::link::{Board, Filled, Flushed, Inbox, Outbox};
 use clutch_core::sys::{self, EndSignal};
 use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -49,7 +49,10 @@ impl Writer {
     /// Writes all that waits, also on a link that somebody has made non-blocking (event loops do).
     pub fn flush(&self) -> io::Result<()> {
         while self.outbox.flush(self.socket(), true)? == Flushed::Blocked {
-            poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], None)?;
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], None) {
+                Err(rustix::io::Errno::INTR) => {}
+                polled => drop(polled?),
+            }
         }
         Ok(())
     }
@@ -77,6 +80,7 @@ impl Writer {
 pub struct Alarm {
     pub socket: OwnedFd,
     pub slots: Arc<Slots>,
+    pub board: Arc<Board>,
     pub stacks: Arc<OnceLock<Stacks>>,
     pub interrupt_signal: i32,
 }
@@ -116,7 +120,8 @@ impl Alarm {
     }
 
     fn show_stacks(&self, question: Head) {
-        let text = self.stacks.get().map(|stacks| stacks.take(&self.slots.busy_threads())).unwrap_or_default();
+        let text =
+            self.stacks.get().map(|stacks| stacks.take(&self.slots.busy_threads(&self.board))).unwrap_or_default();
         let mut answer = Vec::with_capacity(text.len() + HEAD_BYTES);
         wire::put(&mut answer, question, &[], &[], &text);
         // A dispatcher that does not listen has other worries.

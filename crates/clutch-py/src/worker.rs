@@ -35,9 +35,10 @@ const OVERDUE_NS: u64 = 1;
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Among the real-time signals: the one that interrupts, the one that shows stacks.
+/// Among the real-time signals: the one that interrupts, those that show the stacks of all threads and of one.
 const INTERRUPT_SIGNAL: i32 = 10;
 const STACKS_SIGNAL: i32 = 11;
+const STACK_SIGNAL: i32 = 12;
 
 fn interrupt_signal() -> i32 {
     sys::real_time_signal(INTERRUPT_SIGNAL)
@@ -91,7 +92,7 @@ struct Queue {
 #[pyclass(frozen, module = "clutch._core")]
 pub struct WorkerLink {
     pub writer: Arc<Writer>,
-    pub board: Board,
+    pub board: Arc<Board>,
     pub regions: Arc<RegionPool>,
     pub describe: Py<PyAny>,
     inbox: Mutex<Inbox>,
@@ -138,16 +139,18 @@ impl WorkerLink {
         let inbox = Inbox::default();
         let writer = Arc::new(Writer::new(sys::adopt(link))?);
         let (slots, stacks) = (Arc::<Slots>::default(), Arc::<OnceLock<Stacks>>::default());
+        let board = Arc::new(Board::open(sys::adopt(board))?);
         let alarm = watcher::Alarm {
             socket: sys::adopt(alarm),
             slots: slots.clone(),
+            board: board.clone(),
             stacks: stacks.clone(),
             interrupt_signal: interrupt_signal(),
         };
         watcher::start(writer.clone(), sys::adopt(dispatcher), alarm)?;
         Ok(WorkerLink {
             writer,
-            board: Board::open(sys::adopt(board))?,
+            board,
             regions: Arc::default(),
             describe,
             tables: inbox.regions.clone(),
@@ -230,13 +233,15 @@ impl WorkerLink {
         interrupt_signal()
     }
 
-    /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, chain=True)`.
-    fn show_stacks(&self, shows_all: bool) -> PyResult<(i32, i32)> {
-        let signal = sys::real_time_signal(STACKS_SIGNAL);
-        let stacks = Stacks::new(signal, shows_all)?;
+    /// Prepares to show stacks: `(signals, descriptor)` for `faulthandler.register(…, chain=True)`. The first signal shows
+    /// one thread; the second, where there is one, all.
+    fn show_stacks(&self, shows_all: bool) -> PyResult<(Vec<i32>, i32)> {
+        let one = sys::real_time_signal(STACK_SIGNAL);
+        let all = shows_all.then(|| sys::real_time_signal(STACKS_SIGNAL));
+        let stacks = Stacks::new(one, all)?;
         let file = stacks.file();
         let _ = self.stacks.set(stacks);
-        Ok((signal, file))
+        Ok(([one].into_iter().chain(all).collect(), file))
     }
 
     /// Raises `exception` (a class) in the threads whose work is to stop, where `is_safe(ident)`. True: this thread is one
@@ -302,7 +307,7 @@ impl WorkerLink {
             drop(queue);
             self.waiting_ns.store(0, Ordering::Relaxed);
             match reads {
-                true => self.read(py)?,
+                true => self.read(py, true)?,
                 false => py.detach(|| self.wait_for_reader()),
             }
         }
@@ -320,25 +325,28 @@ impl WorkerLink {
         }
     }
 
-    /// Reads once, as the one that `queue.reading` stands for.
-    fn read(&self, py: Python<'_>) -> PyResult<()> {
+    /// Reads once, as the one that `queue.reading` stands for. `idle`: what a handler of the user's raises hits no work.
+    fn read(&self, py: Python<'_>, idle: bool) -> PyResult<()> {
         let mut inbox = self.inbox.lock();
         let filled = py.detach(|| {
             self.writer.flush()?;
             inbox.fill(self.writer.socket(), true)
         });
-        let taken = self.take_filled(py, filled, &mut inbox);
+        let taken = self.take_filled(py, filled, &mut inbox, idle);
         drop(inbox);
         self.let_others_read();
         taken
     }
 
-    fn take_filled(&self, py: Python<'_>, filled: io::Result<Filled>, inbox: &mut Inbox) -> PyResult<()> {
+    fn take_filled(&self, py: Python<'_>, filled: io::Result<Filled>, inbox: &mut Inbox, idle: bool) -> PyResult<()> {
         match filled {
             Ok(Filled::Bytes) => self.absorb(py, inbox)?,
             Ok(Filled::Nothing) => {}
             Ok(Filled::End) => self.end(),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => py.check_signals()?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => match py.check_signals() {
+                Err(raised) if idle => raised.write_unraisable(py, None),
+                handled => handled?,
+            },
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -575,7 +583,7 @@ impl WorkerLink {
             self.let_others_read();
             return Ok(());
         }
-        self.read(py)?;
+        self.read(py, false)?;
         if self.queue.lock().ended {
             self.streams.lock().values_mut().for_each(|stream| stream.cancelled = true);
         }

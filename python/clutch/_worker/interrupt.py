@@ -46,8 +46,9 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
 
     signal.signal(link.interrupt_signal(), interrupt)
     shows_all = gil_is_enabled()
-    number, file = link.show_stacks(shows_all)
-    faulthandler.register(number, file=file, all_threads=shows_all, chain=True)
+    numbers, file = link.show_stacks(shows_all)
+    for number, all_threads in zip(numbers, (False, True), strict=False):
+        faulthandler.register(number, file=file, all_threads=all_threads, chain=True)
 
 
 def lets_out(frame: types.FrameType | None) -> bool:

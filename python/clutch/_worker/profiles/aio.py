@@ -244,6 +244,8 @@ class Loop:
         failed: list[tuple[int, BaseException]] = []
         function = call.function
         for at, arguments in enumerate(call.items()):
+            if call.is_abandoned:
+                raise asyncio.CancelledError
             try:
                 values.append(await function(*arguments))
             except BaseException as error:
@@ -252,6 +254,11 @@ class Loop:
                 values.append(None)
                 failed.append((at, error))
         call.reply_batch(values, failed)
+
+
+def is_inside(task: asyncio.Task[Any]) -> bool:
+    """In its code right now; not in that of the loop on its behalf, which an exception would break."""
+    return getattr(task.get_coro(), "cr_running", False)
 
 
 def is_async_function(function: Any) -> bool:

@@ -12,11 +12,15 @@ import contextlib
 import contextvars
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+import types
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import Any, Protocol
 
 from clutch import _core
 from clutch.errors import Interrupted
+
+LOOK_AGAIN_SECONDS = 0.05
+"""How often a call that waits for its turn looks whether it is still wanted."""
 
 
 class Profile(Protocol):
@@ -59,18 +63,18 @@ class Running:
 class Slot:
     """A thread that runs one call at a time: `_core.WorkerLink.serve` calls these when a call is no plain value."""
 
-    def __init__(self, link: _core.WorkerLink, main: Callable[[Callable[[], Any]], Any] | None = None) -> None:
+    def __init__(self, link: _core.WorkerLink, main: Callable[[_core.Call], None] | None = None) -> None:
         self._link = link
         self._runner: asyncio.Runner | None = None
         self._main = main
-        """Runs a function in the worker's main thread; None: this thread is it."""
+        """Runs a call in the worker's main thread; None: this thread is it."""
 
     def special(self, call: _core.Call) -> None:
         """A tool with conditions: serial, or bound to the main thread."""
         try:
             tool = call.tool
             if tool is not None and tool.options.serial:
-                with interruptible(tool.lock):
+                with turn(call, tool.lock):
                     self._placed(call, tool)
             else:
                 self._placed(call, tool)
@@ -79,7 +83,7 @@ class Slot:
 
     def _placed(self, call: _core.Call, tool: Any) -> None:
         if tool is not None and tool.options.main_thread and self._main is not None:
-            self._main(lambda: Slot(self._link).run(call))
+            self._main(call)
         else:
             self.run(call)
 
@@ -90,11 +94,9 @@ class Slot:
             if call.is_batch:
                 call.run_batch()
                 return
-            made = call.invoke()
+            self.finish(call, call.invoke())
         except BaseException as error:
             call.fail(error)
-        else:
-            self.finish(call, made)
 
     def finish(self, call: _core.Call, made: Any) -> None:
         """Ends a call whose function made a coroutine, a generator, or a value."""
@@ -110,7 +112,7 @@ class Slot:
         except BaseException as error:
             call.fail(error)
 
-    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def wait(self, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
         """Runs a coroutine on this thread's own loop. An interrupt cancels it; its loop is not used again."""
         runner = self._runner = self._runner or asyncio.Runner()
         stoppable = Stoppable(coroutine, runner.get_loop())
@@ -119,21 +121,21 @@ class Slot:
         try:
             return runner.run(stoppable.run(), context=contextvars.copy_context())
         except (Interrupted, asyncio.CancelledError):
-            self._runner = None
-            runner.close()
+            self.close()
             raise
         finally:
             self._link.set_waker(None)
 
     def close(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
 
 
 class Stoppable:
     """A coroutine that is cancelled from any thread, also before it has started."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, coroutine: types.CoroutineType[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
         self._coroutine = coroutine
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
@@ -144,7 +146,7 @@ class Stoppable:
         was_told, self._is_told = self._is_told, True
         if not was_told:
             self._loop.call_soon_threadsafe(self._cancel)
-        return was_told and asyncio.current_task(self._loop) is not None
+        return was_told and self._coroutine.cr_running
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -162,10 +164,11 @@ class Stoppable:
 
 
 @contextlib.contextmanager
-def interruptible(lock: threading.Lock) -> Iterator[None]:
-    """Holds a lock. The wait for it is in slices: between them this thread hears that it is to stop."""
-    while not lock.acquire(timeout=0.05):
-        pass
+def turn(call: _core.Call, lock: threading.Lock) -> Iterator[None]:
+    """Holds a lock. No interrupt comes while a call waits for it (that could lose the lock): it looks itself."""
+    while not lock.acquire(timeout=LOOK_AGAIN_SECONDS):
+        if call.is_abandoned:
+            raise Interrupted
     try:
         yield
     finally:

@@ -48,6 +48,7 @@ class Hub:
     def __init__(self, link: _core.WorkerLink, tasks: int) -> None:
         self.link = link
         self.tasks = tasks
+        self.callbacks = get_hub().loop
         self.group = Group()
         # The group itself lets go of a greenlet only some time after its end.
         self.running = 0
@@ -106,7 +107,8 @@ class Hub:
             if self.greenlets.get(call.id) is entry:  # or the user's code has ended meanwhile, and this would hit ours
                 here.throw(Interrupted)
 
-        stop = functools.partial(get_hub().loop.run_callback, kill)
+        # Of the main thread's hub: what stops may be a coroutine in the native thread.
+        stop = functools.partial(self.callbacks.run_callback, kill)
         entry = self.greenlets[call.id] = (here, Running(call, stop, is_user_code))
         try:
             yield
@@ -153,6 +155,8 @@ class Hub:
         failed: list[tuple[int, BaseException]] = []
         function = call.function
         for at, arguments in enumerate(call.items()):
+            if call.is_abandoned:
+                raise Interrupted
             try:
                 made = function(*arguments)
                 values.append(self._on_loop(made) if inspect.iscoroutine(made) else made)
@@ -243,22 +247,28 @@ class NativeLoop:
                 outcome.append((True, await coroutine))
             except BaseException as error:
                 outcome.append((False, error))
-            done.send()
+
+        def start() -> None:
+            tasks.append(self.loop.create_task(body()))
+            # Not by `body`: a task that is cancelled before its first step never comes there.
+            tasks[0].add_done_callback(lambda _: done.send())
 
         def stop() -> None:
             if tasks:
                 tasks[0].cancel()
             else:  # interrupted before it was on its way
-                outcome.append((False, Interrupted()))
                 done.send()
 
         try:
-            self.loop.call_soon_threadsafe(lambda: tasks.append(self.loop.create_task(body())))
+            self.loop.call_soon_threadsafe(start)
             done.wait()
         except Interrupted:
             # In order behind the other: the task is there, or never will be.
             self.loop.call_soon_threadsafe(stop)
             done.wait()
+        if not outcome:
+            coroutine.close()
+            raise Interrupted
         succeeded, value = outcome[0]
         if succeeded:
             return value

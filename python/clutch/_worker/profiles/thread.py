@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from clutch import _core
-from clutch._worker.profiles.base import Slot
+from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Slot
+from clutch.errors import Interrupted
 
 
 class ThreadProfile:
@@ -36,7 +38,7 @@ class ThreadProfile:
             raise self.failure
 
     def _serve(self, link: _core.WorkerLink) -> None:
-        slot = Slot(link, self._in_main)
+        slot = Slot(link, functools.partial(self._in_main, Slot(link)))
         try:
             link.serve(slot)
             slot.close()
@@ -45,18 +47,19 @@ class ThreadProfile:
         finally:
             self.main.put(None)
 
-    def _in_main(self, function: Callable[[], Any]) -> None:
-        """Runs a function in the main thread and waits for it. The function sees to its own failures."""
-        done = threading.Event()
+    def _in_main(self, slot: Slot, call: _core.Call) -> None:
+        """Runs a call in the main thread and waits for it. One that is to stop before it has begun is withdrawn."""
+        claim, done = threading.Lock(), threading.Event()
 
         def job() -> None:
-            try:
-                function()
-            finally:
+            if claim.acquire(blocking=False):
+                slot.run(call)
                 done.set()
 
         self.main.put(job)
-        done.wait()
+        while not done.wait(LOOK_AGAIN_SECONDS):
+            if call.is_abandoned and claim.acquire(blocking=False):
+                raise Interrupted
 
 
 def make(shape: dict[str, Any]) -> ThreadProfile:

@@ -1,0 +1,212 @@
+"""Tools that have something to do when they are stopped, or make it hard to stop them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from target import staying
+
+from clutch import tool
+from rendezvous import meet, meet_async
+
+
+@tool
+def echo(value: Any) -> Any:
+    return value
+
+
+@tool
+def visit(port: int, word: str = "") -> str:
+    return meet(port, word)
+
+
+@tool
+async def visit_async(port: int, word: str = "") -> str:
+    return await meet_async(port, word)
+
+
+@tool(serial=True)
+def visit_alone(port: int, word: str = "") -> str:
+    return meet(port, word)
+
+
+@tool(serial=True)
+def alone(value: Any) -> Any:
+    return value
+
+
+@tool(main_thread=True)
+def visit_main(port: int, word: str = "") -> str:
+    return meet(port, word)
+
+
+# Clean-up that takes its time.
+
+
+@tool
+def spin_then_tidy(port: int) -> None:
+    try:
+        with staying(port):
+            while True:
+                pass
+    finally:
+        meet(port, "tidying")
+        meet(port, "tidy")
+
+
+@tool
+async def spin_async_then_tidy(port: int) -> None:
+    try:
+        with staying(port):
+            while True:
+                pass
+    finally:
+        await meet_async(port, "tidying")
+        await meet_async(port, "tidy")
+
+
+@tool
+async def sleep_async_then_tidy(port: int) -> None:
+    try:
+        with staying(port):
+            await asyncio.sleep(300)
+    finally:
+        await meet_async(port, "tidying")
+        await meet_async(port, "tidy")
+
+
+@tool
+def stream_then_tidy(port: int) -> Iterator[int]:
+    try:
+        yield 1
+        with staying(port):
+            while True:
+                pass
+    finally:
+        meet(port, "tidying")
+        meet(port, "tidy")
+
+
+@tool
+async def stream_async_then_tidy(port: int) -> AsyncIterator[int]:
+    try:
+        yield 1
+        with staying(port):
+            await asyncio.sleep(300)
+    finally:
+        await meet_async(port, "tidying")
+        await meet_async(port, "tidy")
+
+
+def swallow(port: int) -> str:
+    """An item of a batch that ends as if nothing had been."""
+    with contextlib.suppress(BaseException), staying(port):
+        while True:
+            pass
+    return "swallowed"
+
+
+async def swallow_async(port: int) -> str:
+    with contextlib.suppress(BaseException), staying(port):
+        await asyncio.sleep(300)
+    return "swallowed"
+
+
+# Short work of every kind, for storms.
+
+
+@tool
+def spin_for(seconds: float) -> str:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    return "spun"
+
+
+@tool
+def sleep_for(seconds: float) -> str:
+    time.sleep(seconds)
+    return "slept"
+
+
+@tool
+async def sleep_async_for(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+@tool
+async def spin_async_for(seconds: float) -> str:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        await asyncio.sleep(0)
+    return "spun"
+
+
+@tool(serial=True)
+def spin_alone_for(seconds: float) -> str:
+    return spin_for(seconds)
+
+
+@tool(serial=True)
+async def sleep_alone_for(seconds: float) -> str:
+    return await sleep_async_for(seconds)
+
+
+@tool(main_thread=True)
+def spin_in_main_for(seconds: float) -> str:
+    return spin_for(seconds)
+
+
+# Code that meddles with what stopping is made of.
+
+
+@tool
+def start_threads(count: int) -> int:
+    """Threads that wait as long as the worker lives."""
+    for _ in range(count):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return threading.active_count()
+
+
+@tool
+def alarm_later(port: int) -> None:
+    """A handler of the user's own that raises when the call is long over."""
+    kept = socket.create_connection(("127.0.0.1", port))
+    kept.sendall(f"{os.getpid()} \n".encode())
+
+    def raise_it(*_: Any) -> None:
+        kept.close()
+        raise TimeoutError("the user's own alarm")
+
+    signal.signal(signal.SIGALRM, raise_it)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+
+
+@tool
+def block_signals_and_stay(port: int) -> None:
+    with staying(port):
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            pass
+
+
+@tool
+def use_faulthandler(how: str) -> None:
+    uses: dict[str, Callable[[], Any]] = {
+        "enable": lambda: faulthandler.enable(sys.stderr),
+        "disable": faulthandler.disable,
+        "later": lambda: faulthandler.dump_traceback_later(3600, file=sys.stderr),
+        "another signal": lambda: faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True),
+    }
+    uses[how]()
