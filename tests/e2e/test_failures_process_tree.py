@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 import uuid
 from collections import Counter
@@ -278,6 +279,29 @@ def test_failure_51_zygote_killed_while_its_workers_run(rendezvous: Rendezvous, 
         outcomes = [future.exception(30) for future in futures]
         assert sorted(type(outcome) for outcome in outcomes if outcome) == [WorkerLost]
         assert [future.result(30) for future in queued] == list(range(50))
+
+
+@pytest.mark.parametrize("calls_meanwhile", [True, False], ids=["during a call", "before a call"])
+def test_failure_51_the_end_of_an_orphan_is_seen_after_a_blocking_call(
+    rendezvous: Rendezvous, events: Watch, calls_meanwhile: bool
+) -> None:
+    """The caller takes the reading side of the link for itself, and has to give it back to be watched."""
+    with Pool("harmful", workers=1) as pool:
+        pool.wait_ready(timeout=60)
+        caller = threading.Thread(target=pool.call, args=("visit", rendezvous.port))
+        if calls_meanwhile:
+            caller.start()
+            guest = rendezvous.guest()
+        os.kill(pool.stats()["zygote_pid"], signal.SIGKILL)
+        events.wait("zygote_ready", pool="pool", generation=2)
+        if not calls_meanwhile:
+            caller.start()
+            guest = rendezvous.guest()
+        guest.let_go()
+        caller.join()
+        os.kill(guest.pid, signal.SIGKILL)
+        events.wait("worker_gone", pool="pool", pid=guest.pid)
+        events.wait("worker_ready", pool="pool", generation=2)
 
 
 def test_failure_51_dispatcher_killed_right_after_its_zygote(tmp_path: Path, rendezvous: Rendezvous) -> None:

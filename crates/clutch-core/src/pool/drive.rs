@@ -216,11 +216,15 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Links that nobody reads are read by the driver: their ends are not told by a zygote any more.
-    pub fn arm_all(&self) {
+    /// No zygote tells of the ends of these workers any more: the driver sees them by their links.
+    pub fn orphaned(&self, workers: &[WorkerKey]) {
         let mut core = self.core.lock();
-        for peer in core.peers.values_mut().filter(|peer| !peer.leased) {
-            peer.arm(&self.poller);
+        for worker in workers {
+            let Some(peer) = core.peers.get_mut(worker) else { continue };
+            peer.orphaned = true;
+            if !peer.leased {
+                peer.arm(&self.poller);
+            }
         }
     }
 

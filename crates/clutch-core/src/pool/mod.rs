@@ -383,7 +383,7 @@ impl Pool {
         let busy = core.machine.worker(link.key).is_some_and(|(sent, _)| sent > 0);
         if let Some(peer) = core.peers.get_mut(&link.key) {
             peer.leased = false;
-            if busy || broken {
+            if busy || broken || peer.orphaned {
                 peer.arm(&self.poller);
             }
         }

@@ -66,6 +66,8 @@ pub(super) struct Peer {
     pub(super) armed: bool,
     /// A blocking caller reads it.
     pub(super) leased: bool,
+    /// Its zygote is gone: nothing but the end of the link tells of its own.
+    pub(super) orphaned: bool,
     /// The poller also tells when its socket has room.
     pub(super) writable_wanted: bool,
     /// Its process is stopped by a signal.
@@ -90,6 +92,7 @@ impl Peer {
             link,
             armed: false,
             leased: false,
+            orphaned: false,
             writable_wanted: false,
             stopped: false,
             barred: false,

@@ -255,8 +255,9 @@ impl Driver {
         };
         if !told_to {
             self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
-            self.pool.arm_all();
         }
+        let workers = self.machine.workers.iter().filter(|(_, worker)| worker.generation == generation);
+        self.pool.orphaned(&workers.map(|(key, _)| *key).collect::<Vec<_>>());
         self.tell(Event::ZygoteGone { generation, reason, signaled });
     }
 
