@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import multiprocessing
 import os
 import signal
@@ -76,6 +77,13 @@ def hold_the_gil(port: int) -> str:
 
 
 @tool
+def without_the_gil(port: int) -> None:
+    kept = arrive(port)
+    hashlib.pbkdf2_hmac("sha256", b"word", b"salt", 2_000_000_000)
+    kept.close()
+
+
+@tool
 def sleep_long(port: int) -> None:
     kept = arrive(port)
     time.sleep(LONG_SECONDS)
@@ -134,6 +142,11 @@ def die_by_own_signal() -> None:
 
 
 @tool
+def exit_with(code: int) -> None:
+    os._exit(code)
+
+
+@tool
 def visit_then_die(port: int, how: Callable[[], None]) -> None:
     meet(port)
     how()
@@ -169,14 +182,16 @@ def talk(megabytes: int) -> int:
 
 @tool
 def have_children(own_session: bool = False) -> list[int]:
-    """A shell's child, a multiprocessing child, and one in a session of its own; all that would live for long."""
+    """A shell's child, one that ignores TERM, a multiprocessing child, one in a session of its own: all live long."""
     shell = subprocess.Popen(["sh", "-c", f"sleep {LONG_SECONDS} & echo $!; wait"], stdout=subprocess.PIPE, text=True)
     assert shell.stdout
     inner = int(shell.stdout.readline())
+    deaf = subprocess.Popen(["sh", "-c", f"trap '' TERM; echo; exec sleep {LONG_SECONDS}"], stdout=subprocess.PIPE)
+    assert deaf.stdout and deaf.stdout.readline()
     twin = multiprocessing.get_context("fork").Process(target=time.sleep, args=(LONG_SECONDS,))
     twin.start()
     assert twin.pid
-    pids = [shell.pid, inner, twin.pid]
+    pids = [shell.pid, inner, deaf.pid, twin.pid]
     if own_session:
         pids.append(subprocess.Popen(["sleep", str(LONG_SECONDS)], start_new_session=True).pid)
     return pids

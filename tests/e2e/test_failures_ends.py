@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -85,8 +86,18 @@ def test_failure_06_a_call_that_does_not_stop_costs_its_worker(
         assert how in gone["cause"] and "past its deadline" in gone["cause"]
 
 
-def test_failure_55_neighbours_of_a_stuck_call_end_in_peace(rendezvous: Rendezvous, events: Watch) -> None:
-    with Pool("harmful", profile="thread", workers=1, threads=2, interrupt_grace=0.1) as pool:
+SHARED = pytest.mark.parametrize(
+    "shape",
+    [{"profile": "thread", "workers": 1, "threads": 2}, {"profile": "async", "workers": 1, "tasks": 2}],
+    ids=lambda shape: shape["profile"],
+)
+
+
+@SHARED
+def test_failure_55_neighbours_of_a_stuck_call_end_in_peace(
+    rendezvous: Rendezvous, events: Watch, shape: dict[str, Any]
+) -> None:
+    with Pool("harmful", **shape, interrupt_grace=0.1) as pool:
         neighbour = pool.submit("visit", rendezvous.port)
         guest = rendezvous.guest()
         stuck = pool.options(deadline=0.5).submit("sleep_long", rendezvous.port)
@@ -101,9 +112,9 @@ def test_failure_55_neighbours_of_a_stuck_call_end_in_peace(rendezvous: Rendezvo
         pool.kill_workers()
 
 
-def test_failure_55_neighbours_that_do_not_end_are_told_why(rendezvous: Rendezvous) -> None:
-    options = {"grace": 0.3, "interrupt_grace": 0.1, "term_grace": 0.2}
-    with Pool("harmful", profile="thread", workers=1, threads=2, **options) as pool:  # type: ignore[arg-type]
+@SHARED
+def test_failure_55_neighbours_that_do_not_end_are_told_why(rendezvous: Rendezvous, shape: dict[str, Any]) -> None:
+    with Pool("harmful", **shape, grace=0.3, interrupt_grace=0.1, term_grace=0.2) as pool:
         neighbour = pool.submit("visit", rendezvous.port)
         rendezvous.guest()
         stuck = pool.options(deadline=0.5).submit("sleep_long", rendezvous.port)

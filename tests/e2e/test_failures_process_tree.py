@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -21,7 +22,10 @@ from rendezvous import Rendezvous
 
 pytestmark = pytest.mark.timeout(120)
 ORPHAN_SECONDS_MAX = 2.0
-FORKS = int(os.environ.get("CLUTCH_TEST_FORKS", "300"))
+FORKS = int(os.environ.get("CLUTCH_TEST_FORKS", "10000"))
+FORKS_MIN = 300
+FORKS_SECONDS = float(os.environ.get("CLUTCH_TEST_FORKS_SECONDS", "30"))
+"""As many of the 10,000 as the machine does in this time."""
 
 DISPATCHER = """
 import sys
@@ -97,7 +101,7 @@ def test_failure_01_with_its_grandchildren(tmp_path: Path) -> None:
     with Script(tmp_path, text, "process", "fork") as script:
         grandchildren = [int(pid) for pid in script.hear("children (.*)").split()]
         with script.below() as processes, Processes(grandchildren) as theirs:
-            assert len(theirs.pids) == 4
+            assert len(theirs.pids) == 5
             script.kill()
             assert processes.alive(ORPHAN_SECONDS_MAX) == []
             assert theirs.alive(ORPHAN_SECONDS_MAX) == []
@@ -109,14 +113,20 @@ def test_failure_02_the_group_is_known_before_the_first_work(start: str) -> None
         assert pool.call("is_group_leader")
 
 
-@pytest.mark.parametrize("end", ["killed", "recycled", "stopped"])
-def test_failure_02_grandchildren_go_with_their_worker(events: Watch, end: str) -> None:
+@pytest.mark.parametrize("end", ["killed", "recycled", "stopped", "exits", "cancelled"])
+def test_failure_02_grandchildren_go_with_their_worker(events: Watch, rendezvous: Rendezvous, end: str) -> None:
     recycle = {"calls": 2, "jitter": 0} if end == "recycled" else {}
-    with Pool("harmful", workers=1, recycle=recycle) as pool:
+    with Pool("harmful", workers=1, recycle=recycle, interrupt_grace=0.1, term_grace=0.2) as pool:
         worker = pool.call("pid")
         with Processes(pool.call("have_children")) as grandchildren:
-            assert len(grandchildren.pids) == 3
-            if end == "killed":
+            assert len(grandchildren.pids) == 4, "one of them ignores TERM"
+            if end == "cancelled":
+                future = pool.submit("ignore_term", rendezvous.port)
+                rendezvous.guest()
+                assert future.cancel()
+            elif end == "exits":
+                assert isinstance(pool.submit("exit_with", 3).exception(30), WorkerLost)
+            elif end == "killed":
                 os.kill(worker, signal.SIGKILL)
             elif end == "stopped":
                 pool.shutdown()
@@ -240,20 +250,34 @@ class Ends:
                 self.how[event["cause"].partition(") ")[2]] += 1
 
 
+def end_a_worker(pool: Pool, nr: int) -> int:
+    """Of its only call, most by order, some with a code of their own."""
+    code = 0 if nr % 10 else 1 + nr // 10 % 200
+    if code:
+        error = pool.submit("exit_with", code).exception(30)
+        assert isinstance(error, WorkerLost) and error.exit_code == code
+    else:
+        assert pool.call("echo", nr) == nr
+    return code
+
+
 def test_failure_05_many_forks_and_exits() -> None:
-    ends, sizes = Ends(), []
-    with Pool("harmful", name="forks", workers=2, max_tasks_per_child=1) as pool:
+    ends, codes, sizes = Ends(), Counter[int](), []
+    options = {"max_tasks_per_child": 1, "restarts_max": FORKS}
+    with Pool("harmful", name="forks", workers=2, **options) as pool:  # type: ignore[arg-type]
         pool.wait_ready(timeout=60)
         zygote = pool.stats()["zygote_pid"]
-        for forks in range(1, FORKS + 1):
-            pool.call("echo", forks)
-            if forks % (FORKS // 10) == 0:
-                ends.wait(forks)
+        until = time.monotonic() + FORKS_SECONDS
+        while codes.total() < FORKS_MIN or (codes.total() < FORKS and time.monotonic() < until):
+            codes[end_a_worker(pool, codes.total())] += 1
+            if codes.total() % (FORKS_MIN // 10) == 0:
+                ends.wait(codes.total())
                 sizes.append([(descriptors(pid), resident_bytes(pid)) for pid in ("self", zygote)])
+        ends.wait(codes.total())
+        assert ends.how == {f"exited with code {code}": count for code, count in codes.items()}, "each code is known"
         pool.wait_ready(timeout=60)
         wait_reaped(zygote)
         assert pool.stats()["zygote_pid"] == zygote
-    assert set(ends.how) == {"exited with code 0"}, "each exit code is known"
     for (fds, memory), (fds_last, memory_last) in zip(sizes[1], sizes[-1], strict=True):
         assert fds_last <= fds + 40, "a few workers come and go at any time"
         assert memory_last <= memory + (4 << 20)
@@ -317,17 +341,26 @@ def test_failure_51_dispatcher_killed_right_after_its_zygote(tmp_path: Path, ren
 
 
 FORKING = """
-import os, sys
+import os, stat, sys
 from clutch import Pool, PoolClosed
 from clutch.testing import Processes
+
+def is_socket(fd):
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False
 
 if __name__ == "__main__":
     pool = Pool("harmful", workers=2)
     pool.wait_ready(timeout=60)
     workers = Processes([worker["pid"] for worker in pool.stats()["workers"]])
+    sockets = lambda: {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if is_socket(int(fd))}
+    links = sockets()
     inner, outer = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
+        print("links of", len(links), "left:", len(links & sockets()))
         for use in (
             lambda: pool.call("echo", 1),
             lambda: pool.submit("echo", 1),
@@ -360,6 +393,7 @@ def test_failure_53_a_fork_of_the_dispatcher_does_not_hold_the_pool(tmp_path: Pa
     with Script(tmp_path, FORKING) as script:
         assert script.process.wait(60) == 0, script.err.text
         text = script.out.wait_end()
+    assert re.search(r"links of ([4-9]|\d\d) left: 0", text), text
     assert text.count("in the child:") == 6 and "no PoolClosed" not in text
     assert "own pool: works" in text and "parent: still works" in text
     assert "workers left: []" in text and "child: 0" in text

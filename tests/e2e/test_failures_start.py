@@ -1,15 +1,17 @@
-"""Failures 8 to 10, 14, 16 and 56, and the rest of how pools start, or do not."""
+"""Failures 8 to 16, 54 and 56: how pools start, or do not."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,10 @@ pytestmark = pytest.mark.timeout(120)
 KNOWN_SECONDS_MAX = 2.0
 STOP_SECONDS_MAX = 1.0
 OUTPUT_BYTES_MIN = 8 << 10
+ANSWER_SECONDS_MAX = 0.1
+ATTEMPTS = 5
+BACKOFF_SECONDS_FIRST = 0.1
+BUSY_SHARE_MAX = 0.2
 
 
 @pytest.fixture
@@ -212,6 +218,32 @@ def test_failure_12_a_failing_pool_recovers_by_itself(folder: Path, events: Watc
         assert pool.stats()["reason"] is None
 
 
+FAILS_TO_START = "@clutch.on_start\ndef begin():\n    raise ValueError('no database')\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "event"),
+    [("raise ValueError('no database')\n", "zygote_started"), (FAILS_TO_START, "worker_starting")],
+    ids=["import", "start hook"],
+)
+def test_failure_12_starts_that_fail_come_slower_and_slower(
+    folder: Path, events: Watch, source: str, event: str
+) -> None:
+    (folder / "written_fails.py").write_text("import clutch\n" + source + tool())
+    with Pool("written_fails", workers=1) as pool:
+        events.wait(event, pool="pool")
+        started, busy = [time.monotonic()], time.process_time()
+        for _ in range(ATTEMPTS):
+            events.wait(event, pool="pool")
+            started.append(time.monotonic())
+        took, worked = started[-1] - started[0], time.process_time() - busy
+        stats = pool.stats()
+        assert stats["state"] == "failing" and "no database" in stats["reason"]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(started)]
+    assert all(gap >= 0.9 * BACKOFF_SECONDS_FIRST * 2**nr for nr, gap in enumerate(gaps)), gaps
+    assert worked < BUSY_SHARE_MAX * took, "the dispatcher waits"
+
+
 # What an import does.
 
 
@@ -230,6 +262,25 @@ def test_failure_10_an_import_that_prints_forks_and_starts_threads(folder: Path,
         assert pool.call("work") == "works"
         warnings = " ".join(events.wait("zygote_ready", pool="pool")["warnings"])
         assert "busy-bee" in warnings and "socket" in warnings and "preload = false" in warnings
+
+
+def test_failure_10_a_process_that_an_import_leaves_behind(folder: Path, events: Watch) -> None:
+    """It holds copies of the zygote's descriptors, and does not keep the pool from starting and ending."""
+    (folder / "written_leaves.py").write_text(
+        "import os, time\nchild = os.fork()\nif child == 0:\n    time.sleep(3600)\n" + tool("return child")
+    )
+    with Pool("written_leaves", workers=1) as pool:
+        left = Processes([pool.call("work")])
+        zygote = pool.stats()["zygote_pid"]
+        os.kill(zygote, signal.SIGKILL)
+        events.wait("zygote_lost", pool="pool")
+        events.wait("zygote_ready", pool="pool", generation=2)
+        again = Processes([pool.submit("work").result(30)])
+        pool.recycle(timeout=60)
+        again = Processes([pool.call("work")])
+        assert again.pids != left.pids
+    assert again.alive(2.0) == []
+    left.send(signal.SIGKILL)
 
 
 def test_failure_10_numpy_is_no_reason_to_warn(folder: Path, events: Watch) -> None:
@@ -251,17 +302,22 @@ def test_preload_happens_once_and_otherwise_in_each_worker() -> None:
                 assert loaded_in == pid
 
 
-def test_failure_11_an_import_that_hangs_is_killed(folder: Path, rendezvous: Rendezvous, events: Watch) -> None:
-    source = f"import rendezvous\nrendezvous.meet({rendezvous.port}, 'importing')\n" + tool()
+@pytest.mark.parametrize("how", ["meet", "meet_without_yielding"])
+def test_failure_11_an_import_that_hangs_is_killed(
+    folder: Path, rendezvous: Rendezvous, events: Watch, how: str
+) -> None:
+    source = f"import rendezvous\nrendezvous.{how}({rendezvous.port}, 'importing')\n" + tool()
     (folder / "written_hangs.py").write_text(source)
-    with Pool("written_hangs", workers=1, start_timeout=0.5) as pool:
+    with Pool("harmful", name="whole") as whole, Pool("written_hangs", workers=1, start_timeout=0.5) as pool:
         hanging = rendezvous.guest()
+        assert whole.call("echo", 1) == 1
         with pytest.raises(ConfigError, match="start_timeout"):
             pool.call("work")
         hanging.wait_gone()
         rendezvous.guest().let_go()  # the next attempt
         events.wait("pool_recovered", pool="pool")
         assert pool.call("work") == "works"
+        assert whole.call("echo", 1) == 1 and events.all("pool_failing", pool="whole") == []
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
@@ -317,6 +373,16 @@ def test_failure_13_stop_while_some_are_ready_and_others_start(folder: Path, ren
         assert processes.alive() == []
 
 
+def quickest(action: Callable[[], object]) -> float:
+    """The best of some attempts: what a busy machine adds is not the pool's."""
+    took = []
+    for _ in range(ATTEMPTS):
+        started = time.monotonic()
+        action()
+        took.append(time.monotonic() - started)
+    return min(took)
+
+
 def test_failure_15_a_pool_that_starts_keeps_nobody_waiting(folder: Path, rendezvous: Rendezvous) -> None:
     (folder / "written_slow.py").write_text(f"import rendezvous\nrendezvous.meet({rendezvous.port})\n" + tool())
     with Pool("harmful", name="ready") as ready:
@@ -324,7 +390,12 @@ def test_failure_15_a_pool_that_starts_keeps_nobody_waiting(folder: Path, rendez
         with Pool("written_slow", name="slow") as slow:
             importing = rendezvous.guest()
             assert slow.stats()["state"] == "starting"
-            assert ready.call("echo", 1) == 1
+            stopped = [Pool("harmful", name=f"stopped-{nr}", workers=1) for nr in range(ATTEMPTS)]
+            for pool in stopped:
+                pool.wait_ready(timeout=60)
+            for action in (slow.stats, ready.stats, lambda: ready.call("echo", 1), lambda: stopped.pop().shutdown()):
+                assert quickest(action) < ANSWER_SECONDS_MAX
+            assert slow.stats()["state"] == "starting"
             waiting = slow.submit("work")
             importing.let_go()
             assert waiting.result(30) == "works"

@@ -230,6 +230,16 @@ async def raise_it_async(error: BaseException) -> None:
     raise error
 
 
+def raise_in_stream(error: BaseException) -> Iterator[int]:
+    yield 1
+    raise error
+
+
+async def raise_in_stream_async(error: BaseException) -> AsyncIterator[int]:
+    yield 1
+    raise error
+
+
 def raise_odd() -> None:
     raise OddInit(7, "seven")
 

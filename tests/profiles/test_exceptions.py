@@ -135,6 +135,25 @@ def test_failure_31_not_an_exception(pool: Pool, raiser: Callable[..., Any], err
         assert isinstance(caught.value.__cause__, RemoteTraceback)
 
 
+@pytest.mark.parametrize("raiser", [target.raise_in_stream, target.raise_in_stream_async])
+@pytest.mark.parametrize("error", [target.Quit("bye"), SystemExit(3), KeyboardInterrupt("k")], ids=repr)
+def test_failure_31_not_an_exception_in_a_stream(pool: Pool, raiser: Callable[..., Any], error: BaseException) -> None:
+    stream = pool.stream(raiser, error)
+    assert next(stream) == 1
+    with pytest.raises(type(error)) as caught:
+        next(stream)
+    assert caught.value.args == error.args
+
+
+@RAISERS
+@pytest.mark.parametrize("error", [target.Quit("bye"), SystemExit(3), KeyboardInterrupt("k")], ids=repr)
+def test_failure_31_not_an_exception_in_a_batch(pool: Pool, raiser: Callable[..., Any], error: BaseException) -> None:
+    results = pool.map(raiser, [error, ValueError("second")], chunksize=2)
+    with pytest.raises(type(error)) as caught:
+        next(results)
+    assert caught.value.args == error.args
+
+
 def test_failure_31_the_ways_of_exiting(pool: Pool) -> None:
     with pytest.raises(SystemExit) as caught:
         pool.call(target.exit_with, 0)

@@ -128,8 +128,10 @@ pub struct Zygote {
     pub hello: Option<Hello>,
     /// What it said after loading: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
-    /// It was told to end: readable when it has.
+    /// Readable when it has ended. The end of its socket may never come: what its import forked holds that, too.
     ended: Option<OwnedFd>,
+    /// It was told to end.
+    ending: bool,
 }
 
 impl Zygote {
@@ -148,19 +150,24 @@ impl Zygote {
             .spawn()?;
         let pid = child.id() as i32;
         let (outbox, inbox) = (Outbox::default(), Inbox::default());
-        let (image, ended) = (serde_json::Value::Null, None);
-        let zygote = Zygote { generation, pid, child, control: ours, outbox, inbox, output, hello: None, image, ended };
+        let (image, ended) = (serde_json::Value::Null, sys::pidfd(pid).ok());
+        let (hello, ending, control) = (None, false, ours);
+        let zygote = Zygote { generation, pid, child, control, outbox, inbox, output, hello, image, ended, ending };
         zygote.say(Kind::Launch, 0, &launch(config, generation));
         Ok(zygote)
     }
 
     /// Its poller tells from now on when it has said something, or has ended.
     pub fn watch(&self, poller: &Poller) -> io::Result<()> {
+        self.ended.iter().try_for_each(|pidfd| poller.add(pidfd.as_fd(), self.token(), false))?;
         poller.add(self.control.as_fd(), self.token(), false)
     }
 
     pub fn unwatch(&self, poller: &Poller) {
-        poller.remove(self.ended.as_ref().unwrap_or(&self.control).as_fd());
+        self.ended.iter().for_each(|pidfd| poller.remove(pidfd.as_fd()));
+        if !self.ending {
+            poller.remove(self.control.as_fd());
+        }
     }
 
     fn token(&self) -> u64 {
@@ -169,10 +176,9 @@ impl Zygote {
 
     /// Whether it was told to end.
     pub fn is_ending(&self) -> bool {
-        self.ended.is_some()
+        self.ending
     }
 
-    /// Whether it was, and has.
     pub fn has_ended(&self) -> bool {
         let now = Some(Instant::now());
         self.ended.as_ref().is_some_and(|pidfd| matches!(sys::wait_readable(pidfd.as_fd(), now), Ok(true)))
@@ -209,7 +215,7 @@ impl Zygote {
     pub fn read(&mut self) -> Option<Vec<Said>> {
         match self.inbox.fill(self.control.as_fd(), false) {
             Ok(Filled::Bytes) => {}
-            Ok(Filled::Nothing) => return Some(Vec::new()),
+            Ok(Filled::Nothing) => return (!self.has_ended()).then(Vec::new),
             Ok(Filled::End) | Err(_) => return None,
         }
         let mut said = Vec::new();
@@ -229,14 +235,13 @@ impl Zygote {
             sys::end_group(self.pid, EndSignal::Kill);
             let _ = self.child.kill();
         }
-        if self.ended.is_some() {
-            return true;
+        if std::mem::replace(&mut self.ending, true) {
+            return self.ended.is_some();
         }
         poller.remove(self.control.as_fd());
         // The end of the control socket tells it to kill its workers' groups and exit. One that is gone already needs no
         // telling.
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        self.ended = sys::pidfd(self.pid).ok().filter(|pidfd| poller.add(pidfd.as_fd(), self.token(), false).is_ok());
         self.ended.is_some()
     }
 
