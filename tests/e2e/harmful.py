@@ -84,6 +84,16 @@ def without_the_gil(port: int) -> None:
 
 
 @tool
+def stick(port: int) -> None:
+    """Waits for a lock that it holds itself: no exception and no handler of a signal ends that."""
+    kept = arrive(port)
+    library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+    kept.close()
+
+
+@tool
 def sleep_long(port: int) -> None:
     kept = arrive(port)
     time.sleep(LONG_SECONDS)

