@@ -490,7 +490,9 @@ impl World {
         let counts = self.machine.counts();
         let free = self.free_slots();
         let suspects = self.works.values().filter(|known| known.answers == 0 && known.suspect).count();
-        let idle_for_nothing = free > 0 && counts.queued + counts.lobby > 0 && suspects == 0;
+        // A worker may be kept free for a suspect.
+        let free = if suspects == 0 { free } else { 0 };
+        let idle_for_nothing = free > 0 && counts.queued + counts.lobby > 0;
         assert!(!idle_for_nothing, "{free} slots idle while work waits: {counts:?}");
         self.check_queue(counts.queued);
         for (key, worker) in &self.workers {
