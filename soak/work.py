@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from clutch import DeadlineExceeded, Overloaded, Poisoned, WorkerLost
+from clutch import ConfigError, DeadlineExceeded, Overloaded, Poisoned, WorkerLost
 from soak import tools
 
 DEADLINE_SHARE = 0.3
@@ -172,6 +172,8 @@ def of_error(work: Work, error: BaseException, now: float) -> Verdict:
             return Verdict("refused")
         case DeadlineExceeded(where=where):
             return Verdict(f"late in {where}", _too_early(work, now))
+        case WorkerLost(pid=0) | ConfigError():
+            return Verdict("pool failing")  # none of its workers became ready, three times in a row
         case WorkerLost():
             return Verdict("worker lost")
         case Poisoned():

@@ -66,6 +66,7 @@ def test_what_is_not_answered_in_time_is_lost(monkeypatch: pytest.MonkeyPatch) -
     [
         (a_work(), Overloaded(), "refused", True),
         (a_work(), WorkerLost(), "worker lost", True),
+        (a_work(), WorkerLost(pid=0), "pool failing", True),
         (a_work(deadline=1e-9), DeadlineExceeded(where="queue"), "late in queue", True),
         (a_work(deadline=1e6), DeadlineExceeded(where="running"), "late in running", False),
         (a_work(), DeadlineExceeded(where="queue"), "late in queue", False),
