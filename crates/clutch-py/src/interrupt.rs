@@ -80,7 +80,7 @@ impl Slots {
         self.with_mine(py, |slot| {
             let mut running = slot.running.lock();
             if running.word != Some(at) {
-                *running = Running { word: Some(at), ..Running::default() };
+                *running = Running { word: Some(at), told: Told::No, waker: running.waker.take() };
             }
         });
         // After it is known here: an interrupt that came before saw nothing to interrupt.
@@ -90,8 +90,12 @@ impl Slots {
     /// The work is over in this thread: no exception for it comes any more.
     pub fn leave(&self, py: Python<'_>) {
         self.with_mine(py, |slot| {
-            let ended = std::mem::take(&mut *slot.running.lock());
-            if ended.told == Told::Raised {
+            let mut running = slot.running.lock();
+            let told = running.told;
+            // The waker stays until it is taken back: a stream leaves and enters around each of its values.
+            *running = Running { waker: running.waker.take(), ..Running::default() };
+            drop(running);
+            if told == Told::Raised {
                 // SAFETY: takes back an exception of this very thread that was sent and not raised yet.
                 unsafe { ffi::PyThreadState_SetAsyncExc(slot.ident as _, std::ptr::null_mut()) };
             }

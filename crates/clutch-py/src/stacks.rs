@@ -10,6 +10,10 @@ use clutch_core::sys;
 /// How long one thread may take to write its stacks.
 const WRITTEN: Duration = Duration::from_millis(500);
 
+/// How often a thread that wrote nothing is asked again, and after how long.
+const TRIES: u32 = 10;
+const RESTORED: Duration = Duration::from_millis(1);
+
 /// Longest text that is sent: it has to fit one message.
 const TEXT_BYTES_MAX: usize = 30 << 10;
 
@@ -52,11 +56,24 @@ impl Stacks {
         sys::take_file(self.file.as_fd(), TEXT_BYTES_MAX).unwrap_or_default()
     }
 
+    /// Has one thread write. Faulthandler takes its own handler away for a moment after each time, while it calls ours:
+    /// a signal that comes then writes nothing, and is sent again.
     fn signal(&self, thread: i32, signal: i32) {
         let written: BorrowedFd<'_> = self.written.as_fd();
-        sys::clear_event(written);
-        sys::signal_thread(thread, signal);
-        // A thread that the kernel holds does not write; what others wrote is sent.
-        let _ = sys::wait_readable(written, Some(Instant::now() + WRITTEN));
+        for _ in 0..TRIES {
+            let before = self.written_bytes();
+            sys::clear_event(written);
+            sys::signal_thread(thread, signal);
+            // A thread that the kernel holds does not write; what others wrote is sent.
+            let heard = sys::wait_readable(written, Some(Instant::now() + WRITTEN));
+            if !matches!(heard, Ok(true)) || self.written_bytes() > before {
+                return;
+            }
+            std::thread::sleep(RESTORED);
+        }
+    }
+
+    fn written_bytes(&self) -> i64 {
+        rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_size)
     }
 }

@@ -140,16 +140,19 @@ class Stoppable:
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
         self._is_told = False
+        self._is_by_exception = False
 
     def stop(self) -> bool:
-        """Cancels it. True: it was told before, and holds the loop up all the same."""
+        """Cancels it. True: it was told before and holds the loop up; then an exception does it, and no cancel follows."""
         was_told, self._is_told = self._is_told, True
-        if not was_told:
+        is_held_up = was_told and self._coroutine.cr_running
+        if not was_told or (self._is_by_exception and not is_held_up):
             self._loop.call_soon_threadsafe(self._cancel)
-        return was_told and self._coroutine.cr_running
+        self._is_by_exception = is_held_up
+        return is_held_up
 
     def _cancel(self) -> None:
-        if self._task is not None:
+        if self._task is not None and not self._is_by_exception:
             self._task.cancel()
 
     async def run(self) -> Any:
