@@ -143,7 +143,7 @@ class Stoppable:
         self._is_by_exception = False
 
     def stop(self) -> bool:
-        """Cancels it. True: it was told before and holds the loop up; then an exception does it, and no cancel follows."""
+        """Cancels it. True: it was told before and holds the loop up: then an exception does it, and no cancel."""
         was_told, self._is_told = self._is_told, True
         is_held_up = was_told and self._coroutine.cr_running
         if not was_told or (self._is_by_exception and not is_held_up):
