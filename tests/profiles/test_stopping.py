@@ -211,7 +211,8 @@ def test_stacks_show_what_waits_and_stop_nothing(one_process: Pool, shape: Shape
     futures = [one_process.submit("visit", rendezvous.port) for _ in range(shape.slots_of_worker)]
     guests = rendezvous.guests(len(futures))
     (text,) = one_process.stacks().values()
-    assert text.count(" in visit\n") == shape.slots_of_worker, text
+    # A greenlet that has said who it is and not begun to wait yet is on two of them.
+    assert text.count(" in visit\n") >= shape.slots_of_worker, text
     assert one_process.stacks(worker=99) == {}
     assert list(one_process.stacks(call=futures[0].work_id)) == ["made/0"]
     for guest in guests:
