@@ -139,13 +139,12 @@ class Stoppable:
         self._coroutine = coroutine
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
-        self._is_told = False
-        self._is_by_exception = False
+        self._is_told = self._is_cancelled = self._is_by_exception = False
 
     def stop(self) -> bool:
         """Cancels it. True: it was told before and holds the loop up: then an exception does it, and no cancel."""
         was_told, self._is_told = self._is_told, True
-        is_held_up = was_told and self._coroutine.cr_running
+        is_held_up = was_told and not self._is_cancelled and self._coroutine.cr_running
         if not was_told or (self._is_by_exception and not is_held_up):
             self._loop.call_soon_threadsafe(self._cancel)
         self._is_by_exception = is_held_up
@@ -153,6 +152,7 @@ class Stoppable:
 
     def _cancel(self) -> None:
         if self._task is not None and not self._is_by_exception:
+            self._is_cancelled = True  # once: what runs from here on cleans up
             self._task.cancel()
 
     async def run(self) -> Any:
