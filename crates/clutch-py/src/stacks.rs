@@ -49,8 +49,8 @@ impl Stacks {
     pub fn take(&self, busy: &[i32]) -> Vec<u8> {
         let main = rustix::process::getpid().as_raw_nonzero().get();
         if self.all.is_none() || sys::count_threads() > THREADS_SHOWN {
-            let busy = if busy.is_empty() { &[main] } else { busy };
-            busy.iter().for_each(|thread| self.signal(*thread, self.one));
+            let others = busy.iter().copied().filter(|thread| *thread != main).take(THREADS_SHOWN);
+            others.chain([main]).for_each(|thread| self.signal(thread, self.one));
         }
         self.all.into_iter().for_each(|all| self.signal(main, all));
         sys::take_file(self.file.as_fd(), TEXT_BYTES_MAX).unwrap_or_default()

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from clutch import _core
-from clutch._worker.image import gil_is_enabled
 from clutch.errors import Interrupted
 
 FRAMES_MAX = 100
@@ -45,8 +44,8 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
             raise Interrupted
 
     signal.signal(link.interrupt_signal(), interrupt)
-    shows_all = gil_is_enabled()
-    numbers, file = link.show_stacks(shows_all)
+    # Each thread shows itself: what another one runs may change while it is looked at, and that has crashed workers.
+    numbers, file = link.show_stacks(False)
     for number, all_threads in zip(numbers, (False, True), strict=False):
         faulthandler.register(number, file=file, all_threads=all_threads, chain=True)
 
