@@ -102,6 +102,11 @@ impl Slots {
         });
     }
 
+    /// Whether this thread is inside a piece of work that may be interrupted.
+    pub fn is_inside(&self, py: Python<'_>) -> bool {
+        self.with_mine(py, |slot| slot.running.lock().word.is_some())
+    }
+
     /// What wakes this thread when it waits in a way that no exception ends; none: no more. True: its work was interrupted
     /// already, and the exception may have been lost in a callback that lets none out.
     pub fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) -> bool {

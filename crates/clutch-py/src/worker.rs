@@ -260,6 +260,11 @@ impl WorkerLink {
         self.slots.set_waker(py, waker)
     }
 
+    /// Whether this thread is inside work that may be interrupted: not while a stream waits, nor when it is closed.
+    fn is_inside(&self, py: Python<'_>) -> bool {
+        self.slots.is_inside(py)
+    }
+
     /// Calls `listener(id, wants_stacks)` for work that is to stop, in the thread that reads the link.
     fn on_cancel(&self, listener: Py<PyAny>) {
         *self.on_cancel.lock() = Some(listener);

@@ -115,7 +115,7 @@ class Slot:
     def wait(self, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
         """Runs a coroutine on this thread's own loop. An interrupt cancels it; its loop is not used again."""
         runner = self._runner = self._runner or asyncio.Runner()
-        stoppable = Stoppable(coroutine, runner.get_loop())
+        stoppable = Stoppable(coroutine, runner.get_loop(), self._link)
         if self._link.set_waker(stoppable.stop):
             stoppable.stop()
         try:
@@ -135,8 +135,11 @@ class Slot:
 class Stoppable:
     """A coroutine that is cancelled from any thread, also before it has started."""
 
-    def __init__(self, coroutine: types.CoroutineType[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, coroutine: types.CoroutineType[Any, Any, Any], loop: asyncio.AbstractEventLoop, link: _core.WorkerLink
+    ) -> None:
         self._coroutine = coroutine
+        self._link = link
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
         self._is_told = self._is_cancelled = self._is_by_exception = False
@@ -151,7 +154,7 @@ class Stoppable:
         return is_held_up
 
     def _cancel(self) -> None:
-        if self._task is not None and not self._is_by_exception:
+        if self._task is not None and not self._is_by_exception and self._link.is_inside():
             self._is_cancelled = True  # once: what runs from here on cleans up
             self._task.cancel()
 
