@@ -46,14 +46,8 @@ def stop_another(pool: Pool, rendezvous: Rendezvous) -> None:
         guest.wait_gone()
 
 
-@pytest.mark.parametrize("name", TIDYING)
-def test_clean_up_is_left_alone(patient: Pool, shape: Shape, name: str, rendezvous: Rendezvous) -> None:
-    if shape.name == "greenlet" and name == "spin_async_then_tidy":
-        return  # nothing stops it there
-    future = patient.submit(name, rendezvous.port)
-    guest = rendezvous.guest()
-    assert future.cancel()
-    guest.wait_gone()
+def check_tidies(patient: Pool, rendezvous: Rendezvous) -> None:
+    """The clean-up goes on to its end, also while other work in its worker is stopped."""
     tidying = rendezvous.guest()
     assert tidying.word == "tidying"
     stop_another(patient, rendezvous)
@@ -62,6 +56,17 @@ def test_clean_up_is_left_alone(patient: Pool, shape: Shape, name: str, rendezvo
     assert last.word == "tidy"
     last.let_go()
     assert patient.submit("echo", 1).result(30) == 1
+
+
+@pytest.mark.parametrize("name", TIDYING)
+def test_clean_up_is_left_alone(patient: Pool, shape: Shape, name: str, rendezvous: Rendezvous) -> None:
+    if shape.name == "greenlet" and name == "spin_async_then_tidy":
+        return  # nothing stops it there
+    future = patient.submit(name, rendezvous.port)
+    guest = rendezvous.guest()
+    assert future.cancel()
+    guest.wait_gone()
+    check_tidies(patient, rendezvous)
 
 
 @pytest.mark.parametrize("name", ["stream_then_tidy", "stream_async_then_tidy"])
@@ -71,14 +76,7 @@ def test_the_clean_up_of_generators_is_left_alone(patient: Pool, name: str, rend
     guest = rendezvous.guest()
     stream.close()
     guest.wait_gone()
-    tidying = rendezvous.guest()
-    assert tidying.word == "tidying"
-    stop_another(patient, rendezvous)
-    tidying.let_go()
-    last = rendezvous.guest()
-    assert last.word == "tidy"
-    last.let_go()
-    assert patient.submit("echo", 1).result(30) == 1
+    check_tidies(patient, rendezvous)
 
 
 def test_a_turn_that_comes_with_the_interrupt_is_passed_on(patient: Pool, rendezvous: Rendezvous) -> None:

@@ -14,30 +14,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from target import staying
+from target import echo, staying, visit, visit_alone, visit_async  # noqa: F401 (tools of this target, too)
 
 from clutch import tool
 from rendezvous import meet, meet_async
-
-
-@tool
-def echo(value: Any) -> Any:
-    return value
-
-
-@tool
-def visit(port: int, word: str = "") -> str:
-    return meet(port, word)
-
-
-@tool
-async def visit_async(port: int, word: str = "") -> str:
-    return await meet_async(port, word)
-
-
-@tool(serial=True)
-def visit_alone(port: int, word: str = "") -> str:
-    return meet(port, word)
 
 
 @tool(serial=True)

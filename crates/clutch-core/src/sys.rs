@@ -265,11 +265,11 @@ pub fn signal_thread(thread: i32, signal: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
 }
 
-/// Where [`tell_of_signals`]' handler writes to.
+/// Where [`tell_of_signal`]'s handler writes to.
 static TOLD: AtomicI32 = AtomicI32::new(-1);
 
-/// Makes these signals do nothing but signal one eventfd, of which a copy is returned. Once in a process.
-pub fn tell_of_signals(signals: &[i32]) -> io::Result<OwnedFd> {
+/// Makes `signal` do nothing but signal an eventfd, of which a copy is returned. One signal of a process only.
+pub fn tell_of_signal(signal: i32) -> io::Result<OwnedFd> {
     extern "C" fn tell(_signal: libc::c_int) {
         let one = 1u64;
         // SAFETY: write(2) may be called in a handler; the descriptor stays open for as long as the process lives.
@@ -277,24 +277,14 @@ pub fn tell_of_signals(signals: &[i32]) -> io::Result<OwnedFd> {
     }
     let event = event_fd()?;
     TOLD.store(event.try_clone()?.into_raw_fd(), Ordering::Relaxed);
-    for signal in signals {
-        // SAFETY: zeroed is a valid sigaction; the handler above only writes to a descriptor.
-        let failed = unsafe {
-            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-            action.sa_sigaction = tell as extern "C" fn(libc::c_int) as usize;
-            action.sa_flags = libc::SA_RESTART;
-            libc::sigaction(*signal, &action, std::ptr::null_mut()) != 0
-        };
-        if failed {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(event)
-}
-
-/// Of this process; 0 where the kernel does not say.
-pub fn count_threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+    // SAFETY: zeroed is a valid sigaction; the handler above only writes to a descriptor.
+    let failed = unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        action.sa_sigaction = tell as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &action, std::ptr::null_mut()) != 0
+    };
+    if failed { Err(io::Error::last_os_error()) } else { Ok(event) }
 }
 
 /// The real-time signal with this offset: free for programs, and used by hardly any.

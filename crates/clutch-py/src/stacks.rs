@@ -17,7 +17,7 @@ const RESTORED: Duration = Duration::from_millis(1);
 /// Longest text that is sent: it has to fit one message.
 const TEXT_BYTES_MAX: usize = 30 << 10;
 
-/// Of more threads faulthandler shows the newest only.
+/// Most threads that are shown beside the main thread.
 const THREADS_SHOWN: usize = 100;
 
 /// Where faulthandler writes, and how its end is known.
@@ -26,17 +26,14 @@ pub struct Stacks {
     file: OwnedFd,
     /// Signalled by the handler that faulthandler calls after itself.
     written: OwnedFd,
-    /// Its handler shows the thread that it runs in.
-    one: i32,
-    /// Its handler shows all threads. Without the GIL only the own one can be shown safely.
-    all: Option<i32>,
+    /// Its handler shows the thread that it runs in: what another one runs may change while it is looked at.
+    signal: i32,
 }
 
 impl Stacks {
-    pub fn new(one: i32, all: Option<i32>) -> io::Result<Stacks> {
+    pub fn new(signal: i32) -> io::Result<Stacks> {
         let file = sys::memory_file("clutch-stacks")?;
-        let signals: Vec<i32> = [Some(one), all].into_iter().flatten().collect();
-        Ok(Stacks { file, written: sys::tell_of_signals(&signals)?, one, all })
+        Ok(Stacks { file, written: sys::tell_of_signal(signal)?, signal })
     }
 
     /// For `faulthandler.register`.
@@ -44,26 +41,22 @@ impl Stacks {
         self.file.as_raw_fd()
     }
 
-    /// The stacks of all threads. Where they are too many, or cannot be shown together, `busy` come first, one after the
-    /// other (the main thread when there are none).
+    /// The stacks of `busy`, one after the other, then of the main thread.
     pub fn take(&self, busy: &[i32]) -> Vec<u8> {
         let main = rustix::process::getpid().as_raw_nonzero().get();
-        if self.all.is_none() || sys::count_threads() > THREADS_SHOWN {
-            let others = busy.iter().copied().filter(|thread| *thread != main).take(THREADS_SHOWN);
-            others.chain([main]).for_each(|thread| self.signal(thread, self.one));
-        }
-        self.all.into_iter().for_each(|all| self.signal(main, all));
+        let others = busy.iter().copied().filter(|thread| *thread != main).take(THREADS_SHOWN);
+        others.chain([main]).for_each(|thread| self.signal(thread));
         sys::take_file(self.file.as_fd(), TEXT_BYTES_MAX).unwrap_or_default()
     }
 
     /// Has one thread write. Faulthandler takes its own handler away for a moment after each time, while it calls ours:
     /// a signal that comes then writes nothing, and is sent again.
-    fn signal(&self, thread: i32, signal: i32) {
+    fn signal(&self, thread: i32) {
         let written: BorrowedFd<'_> = self.written.as_fd();
         for _ in 0..TRIES {
             let before = self.written_bytes();
             sys::clear_event(written);
-            sys::signal_thread(thread, signal);
+            sys::signal_thread(thread, self.signal);
             // A thread that the kernel holds does not write; what others wrote is sent.
             let heard = sys::wait_readable(written, Some(Instant::now() + WRITTEN));
             if !matches!(heard, Ok(true)) || self.written_bytes() > before {

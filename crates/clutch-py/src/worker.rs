@@ -38,7 +38,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Among the real-time signals: the one that interrupts, those that show the stacks of all threads and of one.
 const INTERRUPT_SIGNAL: i32 = 10;
 const STACKS_SIGNAL: i32 = 11;
-const STACK_SIGNAL: i32 = 12;
 
 fn interrupt_signal() -> i32 {
     sys::real_time_signal(INTERRUPT_SIGNAL)
@@ -233,15 +232,13 @@ impl WorkerLink {
         interrupt_signal()
     }
 
-    /// Prepares to show stacks: `(signals, descriptor)` for `faulthandler.register(…, chain=True)`. The first signal shows
-    /// one thread; the second, where there is one, all.
-    fn show_stacks(&self, shows_all: bool) -> PyResult<(Vec<i32>, i32)> {
-        let one = sys::real_time_signal(STACK_SIGNAL);
-        let all = shows_all.then(|| sys::real_time_signal(STACKS_SIGNAL));
-        let stacks = Stacks::new(one, all)?;
+    /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, all_threads=False, chain=True)`.
+    fn show_stacks(&self) -> PyResult<(i32, i32)> {
+        let signal = sys::real_time_signal(STACKS_SIGNAL);
+        let stacks = Stacks::new(signal)?;
         let file = stacks.file();
         let _ = self.stacks.set(stacks);
-        Ok(([one].into_iter().chain(all).collect(), file))
+        Ok((signal, file))
     }
 
     /// Raises `exception` (a class) in the threads whose work is to stop, where `is_safe(ident)`. True: this thread is one

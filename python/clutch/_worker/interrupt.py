@@ -45,9 +45,8 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
 
     signal.signal(link.interrupt_signal(), interrupt)
     # Each thread shows itself: what another one runs may change while it is looked at, and that has crashed workers.
-    numbers, file = link.show_stacks(False)
-    for number, all_threads in zip(numbers, (False, True), strict=False):
-        faulthandler.register(number, file=file, all_threads=all_threads, chain=True)
+    number, file = link.show_stacks()
+    faulthandler.register(number, file=file, all_threads=False, chain=True)
 
 
 def lets_out(frame: types.FrameType | None) -> bool:

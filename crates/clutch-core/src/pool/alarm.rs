@@ -100,11 +100,32 @@ struct Open {
     parts: HashMap<u64, Parts>,
 }
 
-/// What has come: of the threads by the alarm, of tasks or greenlets by the link.
-#[derive(Debug, Default)]
-struct Parts {
+/// What has come of the stacks: of the threads by the alarm, of tasks or greenlets by the link.
+#[derive(Debug)]
+pub(super) struct Parts {
     tasks: Option<String>,
     threads: Option<String>,
+}
+
+impl Parts {
+    /// Nothing has come yet. Only tasks and greenlets have stacks that no thread shows.
+    pub(super) fn awaited(has_tasks: bool) -> Parts {
+        Parts { tasks: (!has_tasks).then(String::new), threads: None }
+    }
+
+    pub(super) fn put(&mut self, text: String, of_threads: bool) {
+        *(if of_threads { &mut self.threads } else { &mut self.tasks }) = Some(text);
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.threads.is_some() && self.tasks.is_some()
+    }
+
+    /// What there is, the tasks first.
+    pub(super) fn text(self) -> String {
+        let parts = [self.tasks, self.threads].into_iter().flatten().filter(|text| !text.is_empty());
+        parts.collect::<Vec<_>>().join("\n")
+    }
 }
 
 impl Questions {
@@ -113,8 +134,7 @@ impl Questions {
         let mut open = self.open.lock();
         open.last += 1;
         let question = open.last;
-        let tasks = if has_tasks { None } else { Some(String::new()) };
-        open.parts.insert(question, Parts { tasks, threads: None });
+        open.parts.insert(question, Parts::awaited(has_tasks));
         question
     }
 
@@ -126,25 +146,16 @@ impl Questions {
             if parts.threads.is_some() {
                 until = until.min(Instant::now() + TASKS_WAIT);
             }
-            let whole = parts.threads.is_some() && parts.tasks.is_some();
-            if whole || self.answered.wait_until(&mut open, until).timed_out() {
+            if parts.is_whole() || self.answered.wait_until(&mut open, until).timed_out() {
                 break;
             }
         }
-        let Parts { tasks, threads } = open.parts.remove(&question)?;
-        let threads = threads?;
-        Some(
-            [tasks.unwrap_or_default(), threads]
-                .into_iter()
-                .filter(|text| !text.is_empty())
-                .collect::<Vec<_>>()
-                .join("\n"),
-        )
+        open.parts.remove(&question).filter(|parts| parts.threads.is_some()).map(Parts::text)
     }
 
     pub(super) fn answer(&self, question: u64, text: String, of_threads: bool) {
         if let Some(parts) = self.open.lock().parts.get_mut(&question) {
-            *(if of_threads { &mut parts.threads } else { &mut parts.tasks }) = Some(text);
+            parts.put(text, of_threads);
         }
         self.answered.notify_all();
     }

@@ -154,7 +154,7 @@ impl Core {
     }
 
     fn weigh(&mut self, key: WorkerKey, memory: Memory, effects: &mut Effects) {
-        let full = self.memory_limit.zip(memory.private).is_some_and(|(limit, private)| private >= limit);
+        let full = memory.reaches(self.memory_limit);
         if let Some(peer) = self.peers.get_mut(&key) {
             peer.barred |= full;
         }

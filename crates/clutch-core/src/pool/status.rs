@@ -27,6 +27,13 @@ pub struct Memory {
     pub private: Option<u64>,
 }
 
+impl Memory {
+    /// Whether its private memory is known to be at the limit, where there is one.
+    pub fn reaches(&self, limit: Option<u64>) -> bool {
+        limit.zip(self.private).is_some_and(|(limit, private)| private >= limit)
+    }
+}
+
 /// State of the whole pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::alarm::Parts;
 use super::core::{Core, Effects, Entry, Told};
 use super::state::{Action, Event, StopCause, WorkerKey};
 use super::{Notice, Pool};
@@ -22,17 +23,12 @@ pub(super) struct Expiring {
     id: WorkId,
     reply: Arc<dyn Reply>,
     until: Instant,
-    /// Of its task or greenlet, from Python.
-    own: Option<String>,
-    /// Of the worker's threads, from its native thread.
-    threads: Option<String>,
+    stacks: Parts,
 }
 
 impl Expiring {
     fn answer(self, effects: &mut Effects) {
-        let parts = [self.own, self.threads].into_iter().flatten().filter(|text| !text.is_empty());
-        let stacks = parts.collect::<Vec<_>>().join("\n");
-        let refusal = Refusal::Expired { at: Where::Running, stacks };
+        let refusal = Refusal::Expired { at: Where::Running, stacks: self.stacks.text() };
         effects.replies.push((self.reply, Told::Finish(Outcome::Refused(refusal))));
     }
 }
@@ -67,10 +63,8 @@ impl Core {
         };
         pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
         let hears = self.stop_code(worker, id, &entry, true, effects);
-        // Only tasks and greenlets have stacks that no thread shows.
-        let own = if pool.config.shape.profile.has_tasks() { None } else { Some(String::new()) };
-        let reply = entry.work.reply;
-        let expiring = Expiring { worker, id, reply, until: now + STACKS_WAIT, own, threads: None };
+        let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
+        let expiring = Expiring { worker, id, reply: entry.work.reply, until: now + STACKS_WAIT, stacks };
         if hears { self.expiring.push(expiring) } else { expiring.answer(effects) }
     }
 
@@ -113,10 +107,9 @@ impl Core {
     /// Stacks have come: of the threads by the alarm, of the task itself by the link. Both make the answer whole.
     pub(super) fn take_stacks(&mut self, id: WorkId, text: String, of_threads: bool, effects: &mut Effects) {
         let Some(at) = self.expiring.iter().position(|expiring| expiring.id == id) else { return };
-        let expiring = &mut self.expiring[at];
-        let place = if of_threads { &mut expiring.threads } else { &mut expiring.own };
-        *place = Some(text);
-        if expiring.own.is_some() && expiring.threads.is_some() {
+        let stacks = &mut self.expiring[at].stacks;
+        stacks.put(text, of_threads);
+        if stacks.is_whole() {
             self.expiring.swap_remove(at).answer(effects);
         }
     }

@@ -25,8 +25,7 @@ impl Supervisor {
         for (key, memory) in figures {
             let Some(worker) = self.workers.get_mut(&key) else { continue };
             worker.memory = Some(memory);
-            let full = limit.zip(memory.private).is_some_and(|(limit, private)| private >= limit);
-            if full && worker.state == State::Ready {
+            if memory.reaches(limit) && worker.state == State::Ready {
                 worker.barred = true;
                 out.push(Action::Bar { worker: key, barred: true });
                 self.worn(key, Leave::Memory);
