@@ -16,7 +16,7 @@ MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build free-threaded test test-core test-stubs test-free-threaded test-stdlib test-python test-all-pythons \
-	demo soak bench lint fmt docs clean
+	demo soak bench bench-serve lint fmt docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,11 @@ bench: build free-threaded .venv/.bench ## the comparisons, as ratios measured s
 	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y wrk >/dev/null 2>&1; } \
 		|| echo "wrk is missing: the HTTP row is left out; install it with: sudo apt-get install wrk"
 	@$(WITH_FREE_THREADED) $(BIN)/python -m benches $(ARGS)
+
+bench-serve: build .venv/.bench ## served apps against granian, gunicorn and uvicorn; the grid of S1, the table of S3
+	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y wrk >/dev/null 2>&1; } \
+		|| echo "wrk is missing: the rows over HTTP are left out; install it with: sudo apt-get install wrk"
+	@$(BIN)/python -m benches.serve $(ARGS)
 
 lint: .venv/.built .venv/.lint ## formatting, clippy, ruff, pyright
 	cargo fmt --all --check

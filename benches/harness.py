@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 CONFIDENCE = 0.95
 
 Samples = dict[str, list[float]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Scale:
     fine_rounds: int
     seconds: float
     calls: int
+    peers_only: bool = False
+    """For a look at what the machine gives the peers, without Clutch and without ratios."""
 
 
 FULL = Scale(rounds=9, slow_rounds=3, fine_rounds=20, seconds=0.4, calls=2_500)
@@ -43,6 +46,12 @@ class Contestant:
 
 class Skipped(Exception):
     """The row cannot run on this machine; the message says why and what would mend it."""
+
+
+def turns(field: Sequence[T], rounds: int) -> Iterator[T]:
+    """Each member `rounds` times; every other round goes backwards, so that nobody always comes first."""
+    for nr in range(rounds):
+        yield from reversed(field) if nr % 2 else field
 
 
 def interleave(contestants: Iterable[Contestant], rounds: int) -> Samples:
@@ -105,13 +114,25 @@ class Comparison:
     met: bool
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """A table of its own: words and figures as they are to be shown."""
+
+    title: str
+    headings: list[str]
+    lines: list[list[str]]
+
+
 @dataclass
 class Report:
-    """What a row found: its lines, and what stands below the table (versions, settings, figures beside)."""
+    """What a row found: its lines, and what stands below the table (versions, settings, figures beside); or sheets,
+    with the cells that they were made from."""
 
     lines: list[Comparison] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skipped: str | None = None
+    sheets: list[Sheet] = field(default_factory=list)
+    cells: list[dict[str, Any]] = field(default_factory=list)
 
     def compare(self, work: str, unit: str, samples: Samples, against: dict[str, Bar]) -> None:
         """Add one line for each peer in `against`; the first contestant in `samples` is ours."""

@@ -22,12 +22,13 @@ def tree(root_pid: int | None = None) -> list[int]:
 
 
 def _children(pid: int) -> Iterator[int]:
-    for task in _tasks(pid):
+    for task in tasks(pid):
         with contextlib.suppress(*_GONE):
             yield from map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
 
 
-def _tasks(pid: int) -> list[int]:
+def tasks(pid: int) -> list[int]:
+    """The threads of a process."""
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except _GONE:
@@ -36,7 +37,7 @@ def _tasks(pid: int) -> list[int]:
 
 def cpu_ns(pids: Collection[int]) -> int:
     """Nanoseconds on a CPU, user and system, of all live threads of `pids`."""
-    return sum(_task_cpu_ns(pid, task) for pid in pids for task in _tasks(pid))
+    return sum(_task_cpu_ns(pid, task) for pid in pids for task in tasks(pid))
 
 
 def _task_cpu_ns(pid: int, task: int) -> int:
@@ -67,6 +68,6 @@ def parent(pid: int) -> int:
 def pin(pids: Collection[int], cpus: Collection[int]) -> None:
     """Let every thread of `pids` run on `cpus` only; threads and processes they start inherit it."""
     for pid in pids:
-        for task in _tasks(pid):
+        for task in tasks(pid):
             with contextlib.suppress(*_GONE):
                 os.sched_setaffinity(task, cpus)

@@ -1,20 +1,24 @@
-"""Run one row in this process: `python -m benches.row NAME [--quick]`; prints its report as one JSON line."""
+"""Run one row in this process: `python -m benches.row CATALOGUE NAME [--quick] [--peers]`.
+
+Prints its report as one JSON line.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
+from dataclasses import replace
 
-from benches import rows
 from benches.harness import FULL, QUICK, Report, Skipped
 
 
 def main() -> None:
-    name, *flags = sys.argv[1:]
-    module = importlib.import_module(rows.MODULES[name])
+    catalogue, name, *flags = sys.argv[1:]
+    module = importlib.import_module(importlib.import_module(catalogue).MODULES[name])
+    scale = replace(QUICK if "--quick" in flags else FULL, peers_only="--peers" in flags)
     try:
-        report = module.run(QUICK if "--quick" in flags else FULL)
+        report = module.run(scale)
     except Skipped as reason:
         report = Report(skipped=f"{name}: {reason}")
     print(json.dumps(report.as_dict()))

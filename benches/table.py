@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,36 @@ def _processor() -> str:
 
 
 def rendered(reports: Iterable[dict[str, Any]]) -> str:
-    """All lines of all reports in one table, and all notes below it."""
+    """All lines of all reports in one table, then all sheets, and all notes below."""
     found = list(reports)
-    cells = [_HEADINGS, *(_cells(line) for report in found for line in report["lines"])]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    table = [_aligned(row, widths) for row in cells]
-    table.insert(1, "─" * len(table[0]))
+    lines = [_cells(line) for report in found for line in report["lines"]]
+    parts = ["\n".join(_compared(lines))] if lines else []
+    parts += [_sheet(sheet) for report in found for sheet in report["sheets"]]
     skipped = [f"skipped: {report['skipped']}" for report in found if report["skipped"]]
-    return "\n".join([*table, "", *skipped, *(note for report in found for note in report["notes"])])
+    parts.append("\n".join([*skipped, *(note for report in found for note in report["notes"])]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _compared(lines: list[tuple[str, ...]]) -> list[str]:
+    widths = _widths([_HEADINGS, *lines])
+    shown = [_aligned(row, widths) for row in (_HEADINGS, *lines)]
+    shown.insert(1, "─" * len(shown[0]))
+    return shown
+
+
+def _sheet(sheet: dict[str, Any]) -> str:
+    """A title, then words to the left in the first column and figures to the right in the others."""
+    rows = [sheet["headings"], *sheet["lines"]]
+    first, *others = _widths(rows)
+    shown = [
+        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])
+        for row in rows
+    ]
+    return "\n".join([sheet["title"], "─" * len(shown[0]), *shown])
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def _cells(line: dict[str, Any]) -> tuple[str, ...]:

@@ -1,16 +1,13 @@
-"""Every option of Clutch: name, kind, default and one line of doc, once.
+"""Configurations: read, merged from their layers, checked, and every option of a pool decided.
 
-From the tables below come the reading of `clutch.toml`, the `CLUTCH_*` variables, the flags, the keyword arguments of
-`clutch.Pool`, the JSON that the Rust core gets, the commented file of `clutch init` and docs/config.md
-(`python -m clutch.config`). Promises that one `ConfigError` reports everything that is wrong, each with its place.
-Does not import the extension.
+What options there are is in options.py. Promises that one `ConfigError` reports everything that is wrong, each with its
+place. Does not import the extension.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,173 +17,16 @@ from clutch import interpreter, limits
 from clutch.config_layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml
 from clutch.errors import ConfigError, Problem
 from clutch.interpreter import Interpreter, NotAnInterpreter
-from clutch.values import (
-    ADDRESS,
-    DURATION,
-    FLAG,
-    FRACTION,
-    PATH,
-    SIZE,
-    SOCKET,
-    TARGET,
-    TEXT,
-    VARIABLES,
-    Kind,
-    WorkerRange,
-    choice,
-    whole,
-    worker_range,
-)
+from clutch.options import FRONTS, POOL, TOKEN, TOP, Option, Section, core_json
+from clutch.values import PATH, POOL_NAME, TARGET, Kind, WorkerRange
 
 FILE_NAME = "clutch.toml"
-WORKERS_MAX = 4096
-THREADS_MAX = 4096
-TASKS_MAX = 65_536
-POOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-UNSET: Any = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option. `default` is written as in TOML; None: there is none, or `default_text` says how it is found."""
-
-    name: str
-    kind: Kind
-    default: Any
-    doc: str
-    core: str | None = None
-    """Where the value goes in the JSON for the core, dotted."""
-    default_text: str | None = None
-    python_default: Any = UNSET
-    """The default of a `clutch.Pool(...)` where it differs."""
-    later: bool = False
-    """Part of the grammar, but refused in this version."""
-
-    def default_value(self, from_python: bool) -> Any:
-        default = self.python_default if from_python and self.python_default is not UNSET else self.default
-        return None if default is None else self.kind.parse(default)
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    place: str
-    doc: str
-    options: tuple[Option, ...]
-
-    def option(self, name: str) -> Option | None:
-        return next((option for option in self.options if option.name == name), None)
-
-    @property
-    def groups(self) -> set[str]:
-        """First words of dotted names: `queue`, `recycle`."""
-        return {option.name.split(".")[0] for option in self.options if "." in option.name}
-
-
-# fmt: off
-POOL = Section("pools.NAME", "A named set of identical workers with one waiting line.", (
-    Option("target", TARGET, None,
-           "What the pool runs: a module, or an object in one.", "launch.target", "none; a config file must name one"),
-    Option("profile", choice("process", "thread", "async", "greenlet"), "process",
-           "How slots are made inside a worker.", "shape.profile"),
-    Option("workers", worker_range(WORKERS_MAX), None,
-           "Worker processes; of a range, as many as the load needs.", "shape.workers", "by profile"),
-    Option("threads", whole(1, THREADS_MAX), None,
-           "Threads of a worker that run work (thread), or event loops (async).", "shape.threads", "by profile"),
-    Option("tasks", whole(1, TASKS_MAX), None,
-           "Tasks or greenlets at a time of each thread.", "shape.tasks", "by profile"),
-    Option("python", PATH, None,
-           "Interpreter of the workers; a path is relative to the config's folder.", None,
-           "the one that runs Clutch"),
-    Option("env", VARIABLES, {},
-           "Environment variables, set before anything is imported.", None,
-           "BLAS threads: max(1, usable CPUs // (workers × threads))"),
-    Option("start", choice("fork", "spawn"), "fork",
-           "Workers are forked from a preloaded zygote, or started afresh.", "start"),
-    Option("start_timeout", DURATION, "60s",
-           "A zygote or worker that is not ready by then is killed and started again.", "start_timeout_ms"),
-    Option("preload", FLAG, True,
-           "Import the target once in the zygote rather than in each worker.", "launch.preload"),
-    Option("gil_policy", choice("fail", "warn", "processes"), "warn",
-           "On a free-threaded Python, when an import turned the GIL back on.", "launch.gil_policy"),
-    Option("deadline", DURATION, None,
-           "For work that brings no deadline of its own.", "deadline_ms", "none"),
-    Option("queue.limit", whole(1, 10_000_000), 1000,
-           "Longest waiting line.", "queue_limit", "1000; no limit for a pool made in Python", None),
-    Option("queue.overflow", choice("reject", "block"), "reject",
-           "When the line is full: refuse at once, or let the submitter wait.", "overflow"),
-    Option("deaths_max", whole(1, 1000), 3,
-           "Work that so many workers have died of, in one submission with its retries, is not tried again (Poisoned).",
-           "deaths_max"),
-    Option("recycle.calls", whole(1, 1 << 53), None,
-           "Replace a worker after so many calls.", "recycle_calls", "never"),
-    Option("recycle.age", DURATION, None,
-           "Replace a worker at this age.", "recycle_age_ms", "never"),
-    Option("recycle.memory", SIZE, None,
-           "Replace a worker whose private memory (not shared with others) reaches this.",
-           "recycle_memory_bytes", "never"),
-    Option("recycle.together", whole(1, WORKERS_MAX), 1,
-           "So many workers may leave at a time; calls and memory that are used up do not wait for that.",
-           "recycle_together"),
-    Option("restarts_max", whole(1, 1_000_000), 1000,
-           "So many deaths a minute that nobody asked for; beyond that the next starts wait.", "restarts_max"),
-    Option("recycle.jitter", FRACTION, 0.1,
-           "Fraction by which each worker's limits are drawn lower, so that not all are replaced at once.",
-           "recycle_jitter"),
-    Option("scale.delay", DURATION, "100ms",
-           "A pool with a range of workers grows when work waits for so long.", "scale_delay_ms"),
-    Option("scale.idle", DURATION, "30s",
-           "It shrinks when fewer workers would have been enough for so long.", "scale_idle_ms"),
-    Option("memory_max", SIZE, None,
-           "The pool does not grow when its workers' private memory would come to more.", "memory_max_bytes", "none"),
-    Option("grace", DURATION, "30s",
-           "How long a stop waits for running work.", "grace_ms"),
-    Option("interrupt_grace", DURATION, "1s",
-           "How long code that was told to stop (deadline, cancel) has for it, before its worker is ended.",
-           "interrupt_grace_ms"),
-    Option("term_grace", DURATION, "1s",
-           "After TERM to a worker and what it started, until KILL.", "term_grace_ms"),
-    Option("stopped_limit", DURATION, "30s",
-           "A worker that stays stopped (SIGSTOP) for longer is replaced.", "stopped_limit_ms"),
-    Option("payload_max", SIZE, "1GB",
-           "Largest arguments or result of one call.", "payload_bytes_max"),
-    Option("output_kept", SIZE, "8KB",
-           "The last of a worker's output that its WorkerLost error shows.", "output_kept_bytes"),
-    Option("required", FLAG, True,
-           "Whether /readyz waits for this pool.", "required"),
-))
-
-TOP = Section("", "Of the dispatcher itself.", (
-    Option("control", SOCKET, None,
-           "The control socket that `clutch ps` and the like talk to; relative to the config's folder.",
-           None, "in a private folder of the user, found by itself"),
-))
-
-TOKEN = Option("token", TEXT, None, "`Authorization: Bearer …` that every request must bring.", "token", "none")
-INSECURE = Option("insecure", FLAG, False, "Allow an address beyond loopback without a token.")
-
-HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
-    Option("bind", ADDRESS, "127.0.0.1:8080", "Where it listens.", "bind"),
-    TOKEN,
-    INSECURE,
-    Option("body_max", SIZE, "16MB", "Largest request body.", "body_bytes_max"),
-    Option("head_max", SIZE, "64KB", "Largest request head.", "head_bytes_max"),
-    Option("head_timeout", DURATION, "10s", "A client that has not sent its head by then is cut off.",
-           "head_timeout_ms"),
-    Option("body_timeout", DURATION, "30s", "A client that has not sent its body by then is cut off.",
-           "body_timeout_ms"),
-    Option("connections_max", whole(1, 1_000_000), 4096, "Most connections at a time.", "connections_max"),
-))
-
-ADMIN = Section("fronts.admin", "Health, readiness and metrics: /healthz, /readyz, /metrics.", (
-    Option("bind", ADDRESS, "127.0.0.1:9180", "Where it listens.", "bind"),
-    TOKEN,
-    INSECURE,
-))
-# fmt: on
-
-FRONTS = {"http": HTTP, "admin": ADMIN}
-LATER_FRONTS = ("serve", "tcp", "grpc")
+LATER_FRONTS = ("grpc",)
 LATER_TOP = ("jobs", "stores")
+
+APP_PROFILE = "async"
+"""Of a pool that runs an app, unless the profile is given; the zygote takes another one for a WSGI app."""
+CPUS_FOR_EACH_HTTP_THREAD = 4
 
 BLAS_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
@@ -220,13 +60,25 @@ class PoolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """What the work of a pool comes through."""
+
+    validate: bool = False
+    """A network front calls its tools."""
+    target: str | None = None
+    """The app of a serve or tcp front."""
+    app: Mapping[str, Any] | None = None
+    """What the zygote is told of that app."""
+    front: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
-    """A whole configuration, checked. `http` and `admin` are the JSON of the core's front configs, as dicts."""
+    """A whole configuration, checked. `fronts`: by name, the JSON of the core's config of each, as a dict."""
 
     file: Path
     pools: tuple[PoolSpec, ...]
-    http: dict[str, Any] | None
-    admin: dict[str, Any] | None
+    fronts: Mapping[str, dict[str, Any]]
     control: Path | None = None
 
     @property
@@ -246,10 +98,22 @@ def load(
     `settings` are texts such as `pools.api.workers=4`; they win over variables (`CLUTCH_POOLS_API_WORKERS`), which
     win over the file. Raises `ConfigError` with all problems.
     """
-    environ = os.environ if environ is None else environ
     file = Path(path) if path is not None else find()
-    raw = read_file(file)
-    report = Report(source=str(file))
+    return compose(read_file(file), file, settings=settings, insecure=insecure, environ=environ)
+
+
+def compose(
+    raw: dict[str, Any],
+    file: Path,
+    *,
+    settings: Iterable[str] = (),
+    insecure: bool = False,
+    environ: Mapping[str, str] | None = None,
+    sources: Mapping[str, str] | None = None,
+) -> Config:
+    """As `load`, of tables that were read, or made, already. `sources`: where the value at a place comes from."""
+    environ = os.environ if environ is None else environ
+    report = Report(str(file), dict(sources or {}))
     merge_variables(raw, environ, dict(_places(raw)), report)
     merge_settings(raw, settings, _kind_at, report)
     if insecure:
@@ -266,9 +130,8 @@ def resolve(name: str = "pool", *, validate: bool = False, folder: Path | None =
     """
     report = Report()
     given = _read(POOL, {key: value for key, value in options.items() if value is not None}, "Pool", report)
-    if not POOL_NAME.fullmatch(name):
-        _bad_name("Pool.name", name, report)
-    spec = _pool(name, given, "Pool", folder, validate, os.environ, report)
+    _check_name(name, "Pool.name", report)
+    spec = _pool(name, given, "Pool", folder, Use(validate), os.environ, report)
     report.raise_if_any()
     return spec
 
@@ -290,12 +153,25 @@ def _places(raw: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
     """Every place that a variable may set: the options of the file's pools and of all fronts."""
     for option in TOP.options:
         yield option.name, option.kind
-    pools = raw.get("pools")
-    sections = [(f"pools.{name}", POOL) for name in (pools if isinstance(pools, dict) else ())]
+    sections = [(f"pools.{name}", POOL) for name in (*_keys(raw, "pools"), *_app_pools(raw))]
     sections += [(section.place, section) for section in FRONTS.values()]
     for place, section in sections:
         for option in section.options:
             yield f"{place}.{option.name}", option.kind
+
+
+def _keys(raw: Mapping[str, Any], place: str) -> tuple[str, ...]:
+    table = raw.get(place)
+    return tuple(table) if isinstance(table, dict) else ()
+
+
+def _app_pools(raw: Mapping[str, Any]) -> Iterator[str]:
+    """The pools that fronts with an app name; such a pool needs no table."""
+    for front in set(APPS).intersection(_keys(raw, "fronts")):
+        table = raw["fronts"][front]
+        name = table.get("pool", FRONTS[front].default("pool")) if isinstance(table, dict) else None
+        if isinstance(name, str):
+            yield name
 
 
 def _kind_at(place: str) -> Kind | None:
@@ -327,14 +203,18 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
             _parse(option, raw[option.name], option.name, top, report)
     folder = file.resolve().parent
     fronts = {name: _front(name, value, folder, report) for name, value in _tables(raw, "fronts", report)}
-    pools = []
-    for name, value in _tables(raw, "pools", report):
-        pools.append(_config_pool(name, value, folder, "http" in fronts, environ, report))
-    if not raw.get("pools"):
-        report.add("pools", "there is no pool", allowed="at least one [pools.NAME]")
-    _check_distinct_binds(fronts, report)
+    uses = _uses(fronts, report)
+    tables = {name: {} for name in uses} | dict(_tables(raw, "pools", report))
+    of_tools = Use(validate="http" in fronts)
+    pools = [
+        _config_pool(name, table, folder, uses.get(name, of_tools), environ, report) for name, table in tables.items()
+    ]
+    if not tables and not raw.get("pools"):
+        report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
+    cores = {name: _front_core(name, values) for name, values in fronts.items()}
+    _check_distinct_binds(cores, report)
     control = folder / top["control"] if "control" in top else None
-    return Config(file, tuple(pools), fronts.get("http"), fronts.get("admin"), control)
+    return Config(file, tuple(pools), cores, control)
 
 
 def _tables(raw: Mapping[str, Any], place: str, report: Report) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -357,7 +237,14 @@ def _unknown_table(place: str, name: str, later: Iterable[str], known: Iterable[
         report.unknown(place, "no such table", name, known)
 
 
+# What is particular to each front.
+
+APPS = {"serve": "app", "tcp": "handler"}
+"""Fronts that run an app of the user's, and the option that names it."""
+
+
 def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> dict[str, Any]:
+    """Its options, each decided; nothing of a front that there is not."""
     place = f"fronts.{name}"
     if name not in FRONTS:
         _unknown_table(place, name, LATER_FRONTS, FRONTS, report)
@@ -365,41 +252,108 @@ def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> d
     section = FRONTS[name]
     given = _read(section, raw, place, report)
     values = {option.name: given.get(option.name, option.default_value(False)) for option in section.options}
+    if name in APPS:
+        _finish_app_front(place, APPS[name], raw, values, folder, report)
+    else:
+        _finish_call_front(place, values, folder, report)
+    return values
+
+
+def _finish_call_front(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
     bind = values["bind"] = values["bind"].under(folder)
     if not (bind.is_local or values["token"] or values["insecure"]):
         allowed = "a loopback address, a Unix socket, a token, or insecure = true (--insecure)"
         report.add(f"{place}.bind", "an address beyond loopback needs a token", given=str(bind), allowed=allowed)
-    return core_json(section, values)
+
+
+def _finish_app_front(
+    place: str, app: str, raw: Mapping[str, Any], values: dict[str, Any], folder: Path, report: Report
+) -> None:
+    """It runs the user's own app, so it listens wherever it is told."""
+    if app not in raw:
+        report.add(f"{place}.{app}", "is missing", allowed=TARGET.allowed)
+    values["bind"] = tuple(bind.under(folder) for bind in values["bind"])
+    if "access_log" in values:  # of serve alone
+        _finish_serve(place, values, folder, report)
+
+
+def _finish_serve(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
+    values["threads"] = values["threads"] or max(1, limits.usable_cpus() // CPUS_FOR_EACH_HTTP_THREAD)
+    if values["access_log"] not in (None, "-"):
+        values["access_log"] = str(folder / values["access_log"])
+    pair = ("tls.certificate", "tls.key")
+    for name, other in (pair, pair[::-1]):
+        if values[name] is not None:
+            values[name] = str(folder / values[name])
+        elif values[other] is not None:
+            report.add(f"{place}.{name}", f"is missing: {other} is given", allowed=PATH.allowed)
+
+
+def _front_core(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    core = core_json(FRONTS[name], values) if values else {}
+    if core.get("tls", {}).get("certificate", "") is None:
+        core["tls"] = None
+    return core
+
+
+def _uses(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> dict[str, Use]:
+    """By pool, the app that it runs."""
+    uses: dict[str, Use] = {}
+    for name in APPS:
+        if values := fronts.get(name):
+            kind = {"kind": "tcp"} if name == "tcp" else {"kind": "auto", "root_path": values["root_path"]}
+            kind["factory"] = values.get("factory", False)
+            use = Use(target=values[APPS[name]], app=kind, front=name)
+            if (other := uses.setdefault(values["pool"], use)) is not use:
+                what = f"this pool runs the app of fronts.{other.front}"
+                report.add(f"fronts.{name}.pool", what, given=values["pool"], allowed="a pool of its own")
+    return uses
 
 
 def _check_distinct_binds(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> None:
     first_at: dict[str, str] = {}
     for name, front in fronts.items():
-        bind = front.get("bind", "")
-        if bind and not bind.endswith(":0") and (other := first_at.setdefault(bind, name)) != name:
-            report.add(f"fronts.{name}.bind", f"fronts.{other} listens there too", given=bind)
+        binds = front.get("bind", [])
+        for bind in [binds] if isinstance(binds, str) else binds:
+            if bind in first_at:
+                report.add(f"fronts.{name}.bind", f"fronts.{first_at[bind]} listens there too", given=bind)
+            elif not bind.endswith(":0"):
+                first_at[bind] = name
+
+
+# Pools of a configuration.
 
 
 def _config_pool(
     name: str,
     raw: Mapping[str, Any],
     folder: Path,
-    validate: bool,
+    use: Use,
     environ: Mapping[str, str],
     report: Report,
 ) -> PoolSpec:
     place = f"pools.{name}"
-    if not POOL_NAME.fullmatch(name):
-        _bad_name(place, name, report)
+    _check_name(name, place, report)
     given = _read(POOL, raw, place, report)
-    if "target" not in raw:
+    if use.app is not None:
+        _check_own_target(given, place, use, report)
+    elif "target" not in raw:
         report.add(f"{place}.target", "is missing", allowed=TARGET.allowed)
-    return _pool(name, given, place, folder, validate, environ, report)
+    return _pool(name, given, place, folder, use, environ, report)
 
 
-def _bad_name(place: str, name: str, report: Report) -> None:
-    allowed = "a letter, then letters, digits, - and _, at most 64 in all"
-    report.add(place, "not a name for a pool", given=_show(name), allowed=allowed)
+def _check_own_target(given: dict[str, Any], place: str, use: Use, report: Report) -> None:
+    own = given.setdefault("target", use.target)
+    if use.target is not None and own != use.target:
+        what = f"this pool runs {use.target}, the app of fronts.{use.front}"
+        report.add(f"{place}.target", what, given=own, allowed="no target here, or another pool for that front")
+
+
+def _check_name(name: str, place: str, report: Report) -> None:
+    try:
+        POOL_NAME.parse(name)
+    except ValueError:
+        report.add(place, "not a name for a pool", given=_show(name), allowed=POOL_NAME.allowed)
 
 
 def _read(section: Section, raw: Mapping[str, Any], place: str, report: Report) -> dict[str, Any]:
@@ -451,12 +405,14 @@ def _pool(
     given: dict[str, Any],
     place: str,
     folder: Path | None,
-    validate: bool,
+    use: Use,
     environ: Mapping[str, str],
     report: Report,
 ) -> PoolSpec:
     from_python = folder is None
     values = {option.name: given.get(option.name, option.default_value(from_python)) for option in POOL.options}
+    if use.app is not None:
+        values["profile"] = given.get("profile", APP_PROFILE)
     python = _interpreter(values["python"], place, folder, report)
     cpus = limits.usable_cpus()
     values |= {key: given.get(key, default) for key, default in shape_defaults(values["profile"], python, cpus).items()}
@@ -465,7 +421,7 @@ def _pool(
     values["env"] = added | values["env"]
     core = {"name": name, "python": python.path, "env": values["env"], **core_json(POOL, values)}
     core["workers_min"] = values["workers"].min
-    core["launch"] |= _launch(core, folder, validate)
+    core["launch"] |= _launch(core, folder, use) | {"profile_given": "profile" in given}
     return PoolSpec(name, values, python, core, warnings, folder)
 
 
@@ -526,7 +482,7 @@ def _oversubscribes(text: str, runners: int, cpus: int) -> bool:
     return text.isdecimal() and int(text) > 1 and int(text) * runners > cpus
 
 
-def _launch(core: Mapping[str, Any], folder: Path | None, validate: bool) -> dict[str, Any]:
+def _launch(core: Mapping[str, Any], folder: Path | None, use: Use) -> dict[str, Any]:
     """What the zygote is told. `sys_path`, `main` and `initializer` of a pool made in Python are added by it."""
     cwd = None if folder is None else os.getcwd()
     return {
@@ -535,19 +491,9 @@ def _launch(core: Mapping[str, Any], folder: Path | None, validate: bool) -> dic
         "cwd": cwd,
         "main": None,
         "initializer": None,
-        "validate": validate,
+        "validate": use.validate,
+        "app": use.app,
     }
-
-
-def core_json(section: Section, values: Mapping[str, Any]) -> dict[str, Any]:
-    core: dict[str, Any] = {}
-    for option in section.options:
-        if option.core is not None:
-            value = values[option.name]
-            *outer, last = option.core.split(".")
-            table = core.setdefault(outer[0], {}) if outer else core
-            table[last] = None if value is None else option.kind.core(value)
-    return core
 
 
 if __name__ == "__main__":

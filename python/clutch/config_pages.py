@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from clutch.config import ADMIN, HTTP, POOL, TOP, Option, Section
+from clutch.options import ADMIN, FRONTS, HTTP, POOL, TOP, Option, Section
 
 INTRODUCTION = """\
 # Configuration
 
-<!-- Generated from python/clutch/config.py by `make docs`. Do not edit. -->
+<!-- Generated from python/clutch/options.py by `make docs`. Do not edit. -->
 
 `clutch run` reads `clutch.toml`, or `[tool.clutch]` of a `pyproject.toml`: the file it is given, else the nearest one
 upward from the working folder. What is set later in this list wins:
@@ -21,6 +21,7 @@ upward from the working folder. What is set later in this list wins:
 3. settings: `clutch run --set pools.api.queue.limit=500`, as often as needed
 
 The options of a pool are the keyword arguments of `clutch.Pool` as well: `Pool("shop.tools", queue={"limit": 500})`.
+`clutch serve` takes the same variables and settings; its letters are in [serve.md](serve.md).
 Everything that is wrong is reported at once, each with its place, what was given, what is allowed and the nearest
 right name.
 """
@@ -45,7 +46,12 @@ EXAMPLE_HEAD = """\
 
 def reference() -> str:
     """docs/config.md."""
-    pages = [INTRODUCTION, *(_section_page(section) for section in (TOP, POOL, HTTP, ADMIN)), SHAPES, _later_page()]
+    pages = [
+        INTRODUCTION,
+        *(_section_page(section) for section in (TOP, POOL, *FRONTS.values())),
+        SHAPES,
+        _later_page(),
+    ]
     return "\n".join(pages)
 
 
@@ -70,8 +76,7 @@ def _row(option: Option) -> str:
 def _later_page() -> str:
     return (
         "## Not in this version\n\n"
-        "The tables `[fronts.serve]`, `[fronts.tcp]` and `[fronts.grpc]` are named here so that a config which uses\n"
-        "them gets a clear error.\n"
+        "The table `[fronts.grpc]` is named here so that a config which uses it gets a clear error.\n"
     )
 
 

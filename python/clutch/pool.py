@@ -25,6 +25,7 @@ from typing import Any, Self
 from clutch import _core, config
 from clutch._map import Batches, check_sizes
 from clutch.errors import BadArguments, ConfigError, PoolClosed
+from clutch.options import WORKERS_MAX
 
 
 class Future(_core.Completion, concurrent.futures.Future):
@@ -355,8 +356,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         stats = self.stats()
         least = workers if workers is not None else min if min is not None else stats["min"]
         most = workers if workers is not None else max if max is not None else stats["max"]
-        if not 1 <= least <= most <= config.WORKERS_MAX:
-            allowed = f"1 <= min <= max <= {config.WORKERS_MAX}"
+        if not 1 <= least <= most <= WORKERS_MAX:
+            allowed = f"1 <= min <= max <= {WORKERS_MAX}"
             raise ValueError(f"pool {self.name!r} cannot have {least} to {most} workers; allowed: {allowed}")
         self._scale(least, most)
 

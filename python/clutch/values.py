@@ -59,11 +59,12 @@ class WorkerRange:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a front listens: host and port, or the path of a Unix socket."""
+    """Where a front listens: host and port, the path of a Unix socket, or a socket that was handed over."""
 
     host: str
     port: int
     path: str | None = None
+    descriptor: int | None = None
 
     @property
     def is_local(self) -> bool:
@@ -82,6 +83,8 @@ class Address:
     def __str__(self) -> str:
         if self.path is not None:
             return f"unix:{self.path}"
+        if self.descriptor is not None:
+            return f"fd:{self.descriptor}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -101,6 +104,15 @@ def choice(*names: str) -> Kind:
         return str(value)
 
     return Kind("choice", ", ".join(names), parse, names=names, verbatim=True)
+
+
+def or_none(kind: Kind) -> Kind:
+    """The same, or the word "none": for a limit with a default that may be lifted."""
+
+    def parse(value: Any) -> Any:
+        return None if value == "none" else kind.parse(value)
+
+    return replace(kind, allowed=f'{kind.allowed}, or "none"', parse=parse)
 
 
 def worker_range(most: int) -> Kind:
@@ -200,6 +212,44 @@ def _address(value: Any) -> Address:
     return Address(found[1] or found[2], int(found[3]))
 
 
+def _binds(value: Any) -> tuple[Address, ...]:
+    one = isinstance(value, str | Address)
+    if not one and not isinstance(value, list | tuple):
+        raise ValueError
+    binds = tuple(map(_bind, [value] if one else value))
+    if not binds:
+        raise ValueError
+    return binds
+
+
+def _bind(value: Any) -> Address:
+    handed_over = re.fullmatch(r"fd:(\d{1,6})", value) if isinstance(value, str) else None
+    return Address("", 0, descriptor=int(handed_over[1])) if handed_over else _address(value)
+
+
+def _networks(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError
+    networks = (value,) if isinstance(value, str) else tuple(map(_text, value))
+    for network in networks:
+        if network != "*":
+            ipaddress.ip_network(network, strict=False)
+    return networks
+
+
+def _root_path(value: Any) -> str:
+    is_plain = isinstance(value, str) and not re.search(r"[\s?#\0]", value)
+    if not is_plain or (value and not re.fullmatch(r"(/[^/]+)+", value)):
+        raise ValueError
+    return str(value)
+
+
+def _pool_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", value):
+        raise ValueError
+    return value
+
+
 def _socket_path(path: str) -> str:
     if not 0 < len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         raise ValueError
@@ -227,4 +277,20 @@ ADDRESS = Kind(
     _address,
     core=str,
     verbatim=True,
+)
+BINDS = Kind(
+    "binds",
+    '"host:port", "unix:path" or "fd:3" (a socket that was handed over, listening), or a list of these',
+    _binds,
+    core=lambda binds: [str(bind) for bind in binds],
+)
+NETWORKS = Kind(
+    "networks",
+    'a list of addresses and networks, such as ["10.0.0.0/8", "::1"]; "*": all',
+    _networks,
+    core=list,
+)
+ROOT_PATH = Kind("root path", 'a path such as "/shop", without a / at its end; or ""', _root_path, verbatim=True)
+POOL_NAME = Kind(
+    "name of a pool", "a letter, then letters, digits, - and _, at most 64 in all", _pool_name, verbatim=True
 )

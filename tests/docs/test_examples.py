@@ -44,6 +44,12 @@ _PROMISES = {
     "model_target": [r"predicted: \[3\.0, -2\.0, 2\.0\]", r"residuals: ndarray \(3,\) True"],
     "four_profiles": [rf"(?m)^{name} +(\d|skipped)" for name in ("process", "thread", "async", "greenlet")],
     "free_threaded": [r"global lock: False", r"two threads are \d\.\d+ times as fast as one"],
+    "tcp_echo": [
+        r"both in one worker: True",
+        r"one: HELLO\nother: GOOD MORNING",
+        r"after the reload: goodbye goodbye",
+        r"in another worker: True\nlate: STILL THERE\?",
+    ],
     "http_curl": [r'\{"result": ?25\}', r"1\. Definitions", r"below", r"primes?"],
 }
 

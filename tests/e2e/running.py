@@ -115,29 +115,68 @@ class Output:
         return next(filter(None, (re.search(pattern, line) for line in self.lines)), None)
 
 
-class Server:
-    """One `clutch run`, in a session of its own as under a terminal."""
+class Dispatcher:
+    """One `clutch run` or `clutch serve`, in a session of its own as under a terminal."""
 
-    def __init__(
-        self, folder: Path, config: str, *arguments: str, before: Sequence[str] = (), stdin: int = subprocess.DEVNULL
-    ) -> None:
-        """`before`: a command that starts it; `stdin`: of a terminal, which becomes its own."""
-        (folder / "clutch.toml").write_text(config)
-        command = [*before, *COMMAND, "run", *arguments, "clutch.toml"]
+    def __init__(self, folder: Path, command: Sequence[str], stdin: int = subprocess.DEVNULL, **more: Any) -> None:
+        """`stdin`: of a terminal, which becomes its own."""
         self.folder = folder
         self.process = subprocess.Popen(
             command,
             cwd=folder,
-            env=environment(),
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
             preexec_fn=take_terminal if stdin >= 0 else None,
+            **{"env": environment(), **more},
         )
         assert self.process.stdout and self.process.stderr
         self.out, self.err = Output(self.process.stdout), Output(self.process.stderr)
+
+    def wait_ready(self, pool: str) -> None:
+        self.err.wait(rf"pool {pool}: ready")
+
+    # Its end.
+
+    def below(self) -> Processes:
+        """Zygotes and workers, as of now."""
+        return Processes.below(self.process.pid)
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the terminal sends it to the whole group in the foreground."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout: float = WAIT_SECONDS) -> int:
+        code = self.process.wait(timeout)
+        self.out.wait_end()
+        self.err.wait_end()
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self.below() as left:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait(WAIT_SECONDS)
+            left.wait_ended()
+
+
+class Server(Dispatcher):
+    """One `clutch run`."""
+
+    def __init__(
+        self, folder: Path, config: str, *arguments: str, before: Sequence[str] = (), stdin: int = subprocess.DEVNULL
+    ) -> None:
+        """`before`: a command that starts it."""
+        (folder / "clutch.toml").write_text(config)
+        super().__init__(folder, [*before, *COMMAND, "run", *arguments, "clutch.toml"], stdin)
 
     # Addresses, from what it logs.
 
@@ -148,9 +187,6 @@ class Server:
     @property
     def admin(self) -> str:
         return self.err.wait(r"admin: http://(\S+?)(?:\"|$)")[1]
-
-    def wait_ready(self, pool: str) -> None:
-        self.err.wait(rf"pool {pool}: ready")
 
     # Requests.
 
@@ -192,35 +228,6 @@ class Server:
                 raise TimeoutError(figures)
         return figures
 
-    # Its end.
-
-    def below(self) -> Processes:
-        """Zygotes and workers, as of now."""
-        return Processes.below(self.process.pid)
-
-    def interrupt(self) -> None:
-        """Ctrl-C: the terminal sends it to the whole group in the foreground."""
-        os.killpg(self.process.pid, signal.SIGINT)
-
-    def terminate(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-
-    def wait(self, timeout: float = WAIT_SECONDS) -> int:
-        code = self.process.wait(timeout)
-        self.out.wait_end()
-        self.err.wait_end()
-        return code
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with self.below() as left:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait(WAIT_SECONDS)
-            left.wait_ended()
-
 
 def take_terminal() -> None:
     """Makes the terminal at stdin the one whose Ctrl-C and end this session hears of."""
@@ -230,3 +237,11 @@ def take_terminal() -> None:
 def answer(connection: http.client.HTTPConnection) -> Answer:
     response = connection.getresponse()
     return Answer(response.status, response.headers, response.read())
+
+
+def soon(condition: Callable[[], object]) -> None:
+    """For what no event tells: is asked again until it is so."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

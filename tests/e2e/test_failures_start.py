@@ -308,7 +308,7 @@ def test_failure_11_an_import_that_hangs_is_killed(
 ) -> None:
     source = f"import rendezvous\nrendezvous.{how}({rendezvous.port}, 'importing')\n" + tool()
     (folder / "written_hangs.py").write_text(source)
-    with Pool("harmful", name="whole") as whole, Pool("written_hangs", workers=1, start_timeout=0.5) as pool:
+    with Pool("harmful", name="whole") as whole, Pool("written_hangs", workers=1, start_timeout=2) as pool:
         hanging = rendezvous.guest()
         assert whole.call("echo", 1) == 1
         with pytest.raises(ConfigError, match="start_timeout"):

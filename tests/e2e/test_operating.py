@@ -10,13 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import COMMAND, FRONTS, WAIT_SECONDS, Server, answer, clutch, environment
+from running import COMMAND, FRONTS, WAIT_SECONDS, Server, answer, clutch, environment, soon
+from serving import ANY_PORT, Serving
 
 from clutch import Pool
 from clutch.cli import EXIT_CODES, control
@@ -27,14 +27,6 @@ ONE_POOL = f'[pools.api]\ntarget = "served"\nworkers = 2\n{FRONTS}'
 OWN = "from clutch import tool\n@tool\ndef version() -> int:\n    return {}\n"
 OPERATING = Path(__file__).resolve().parents[2] / "docs/operating.md"
 needs_reload = pytest.mark.skipif(not hasattr(Pool, "reload"), reason="this version of the core does not reload")
-
-
-def soon(condition: Callable[[], object]) -> None:
-    """For what no event tells: is asked again until it is so."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # Commands
@@ -370,6 +362,18 @@ def test_as_pid_1_it_answers_signals(tmp_path: Path, rendezvous: Rendezvous, num
             assert answer(running).result == "done"
             assert server.wait() == 0
             processes.wait_ended()
+
+
+@needs_unshare
+def test_as_pid_1_it_passes_gunicorns_signals_on(tmp_path: Path) -> None:
+    command = [*UNSHARE, *COMMAND, "serve", "web:app", "-w", "1", "-b", ANY_PORT]
+    with Serving(tmp_path, command=command) as serving:
+        serving.wait_ready("web")
+        (first,) = children(serving.process.pid)
+        os.kill(first, signal.SIGTTIN)
+        serving.err.wait("pool web: 2 workers")
+        os.kill(first, signal.SIGQUIT)
+        assert serving.wait() == 0
 
 
 @needs_unshare

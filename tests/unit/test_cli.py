@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from clutch import config
+from clutch import config, options
 from clutch.cli import commands, doctor
 from clutch.cli.flags import pool_options
 from clutch.errors import PoolClosed
@@ -223,7 +223,7 @@ def test_call_used_wrongly(arguments: tuple[str, ...]) -> None:
 
 def test_flags_of_a_pool_are_read_as_the_table_says() -> None:
     texts = {"profile": "thread", "workers": "2", "queue.limit": "7", "deadline": "1s", "env": '{ A = "b" }'}
-    flags: dict[str, str | None] = {f"pool_{option.name.replace('.', '_')}": None for option in config.POOL.options}
+    flags: dict[str, str | None] = {f"pool_{option.name.replace('.', '_')}": None for option in options.POOL.options}
     flags |= {f"pool_{name.replace('.', '_')}": text for name, text in texts.items()}
     given = pool_options(flags)
     assert given == {"profile": "thread", "workers": 2, "queue.limit": 7, "deadline": "1s", "env": {"A": "b"}}

@@ -45,7 +45,7 @@ SMALL = '[pools.api]\ntarget = "shop.tools"\n'
 def test_small_config_gets_every_default(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, SMALL))
     (pool,) = loaded.pools
-    assert (loaded.http, loaded.admin) == (None, None)
+    assert loaded.fronts == {}
     assert pool.core["name"] == "api"
     assert pool.core["queue_limit"] == 1000
     assert pool.core["overflow"] == "reject"
@@ -98,9 +98,8 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
     )
     assert api.core["recycle_memory_bytes"] == 512 << 20
     assert compute.slots == 100
-    assert loaded.http is not None
-    assert loaded.http["body_bytes_max"] == 1024
-    assert loaded.admin == {"bind": "[::1]:9180", "token": "secret"}
+    assert loaded.fronts["http"]["body_bytes_max"] == 1024
+    assert loaded.fronts["admin"] == {"bind": "[::1]:9180", "token": "secret"}
 
 
 def test_launch_tells_the_zygote_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +133,7 @@ def test_settings_win_over_variables_over_file(tmp_path: Path) -> None:
 
 def test_a_variable_makes_a_front(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, SMALL), environ={"CLUTCH_FRONTS_ADMIN_BIND": "127.0.0.1:0"})
-    assert loaded.admin == {"bind": "127.0.0.1:0", "token": None}
+    assert loaded.fronts["admin"] == {"bind": "127.0.0.1:0", "token": None}
 
 
 @pytest.mark.parametrize(
@@ -201,7 +200,7 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         ("", "pools", "there is no pool"),
         ("[pools.api]\n", "pools.api.target", "is missing"),
         (SMALL + "[jobs]\n", "jobs", "not in this version"),
-        (SMALL + "[fronts.serve]\n", "fronts.serve", "not in this version"),
+        (SMALL + "[fronts.grpc]\n", "fronts.grpc", "not in this version"),
         (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "a wrong value"),
         (SMALL + "[fronts.htp]\n", "fronts.htp", "no such table"),
         ("pools = 3\n", "pools", "is not a table"),
@@ -258,8 +257,7 @@ def test_loopback_needs_none(tmp_path: Path, bind: str) -> None:
 
 def test_a_unix_socket_is_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, SMALL + '[fronts.http]\nbind = "unix:run/clutch.sock"\n'))
-    assert loaded.http is not None
-    assert loaded.http["bind"] == f"unix:{tmp_path.resolve()}/run/clutch.sock"
+    assert loaded.fronts["http"]["bind"] == f"unix:{tmp_path.resolve()}/run/clutch.sock"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -268,6 +266,114 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "has no [tool.clutch]" in str(*problems_of(write(tmp_path, "", "pyproject.toml")).values())
     with pytest.raises(ConfigError, match="clutch init"):
         config.find(Path("/proc/self"))
+
+
+# Fronts that run an app
+
+WEB = '[fronts.serve]\napp = "shop.web:app"\n'
+TCP = '[fronts.tcp]\nhandler = "shop.echo:handle"\n'
+
+
+def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "usable_cpus", lambda: 8)
+    loaded = load(write(tmp_path, WEB + TCP))
+    web, tcp = loaded.pools
+    assert (web.name, web.values["target"], web.core["launch"]["target"]) == ("web", "shop.web:app", "shop.web:app")
+    assert web.core["shape"] == {"profile": "async", "workers": 8, "threads": 1, "tasks": 256}
+    assert web.core["launch"]["app"] == {"kind": "auto", "factory": False, "root_path": ""}
+    assert web.core["launch"]["profile_given"] is False
+    assert web.core["queue_limit"] == 1000
+    assert (tcp.name, tcp.core["launch"]["app"]) == ("tcp", {"kind": "tcp", "factory": False})
+    assert loaded.fronts["serve"] == {
+        "pool": "web",
+        "bind": ["127.0.0.1:8000"],
+        "threads": 2,
+        "timeout_ms": 30_000,
+        "disconnect": "tell",
+        "root_path": "",
+        "head_bytes_max": 64 << 10,
+        "headers_max": 100,
+        "head_timeout_ms": 10_000,
+        "body_bytes_max": None,
+        "body_timeout_ms": 30_000,
+        "write_timeout_ms": 30_000,
+        "keep_alive_ms": 75_000,
+        "connection_requests_max": None,
+        "streams_max": 100,
+        "connections_max": 10_000,
+        "message_bytes_max": 16 << 20,
+        "tls": None,
+        "proxy_protocol": False,
+        "forwarded_allow": ["127.0.0.1", "::1"],
+        "access_log": None,
+        "access_log_format": "text",
+    }
+    assert loaded.fronts["tcp"] == {"pool": "tcp", "bind": ["127.0.0.1:9000"], "connections_max": 10_000}
+
+
+def test_a_pool_of_tools_runs_no_app(tmp_path: Path) -> None:
+    launch = load(write(tmp_path, SMALL)).pools[0].core["launch"]
+    assert (launch["app"], launch["profile_given"]) == (None, False)
+
+
+def test_an_app_in_a_pool_that_is_described(tmp_path: Path) -> None:
+    text = SMALL + WEB + 'pool = "own"\nfactory = true\n[pools.own]\nprofile = "thread"\nthreads = 3\n[fronts.http]\n'
+    pools = {pool.name: pool for pool in load(write(tmp_path, text)).pools}
+    api, own = pools["api"], pools["own"]
+    assert (own.values["target"], own.core["shape"]["profile"], own.slots) == (
+        "shop.web:app",
+        "thread",
+        3 * own.core["shape"]["workers"],
+    )
+    assert own.core["launch"]["app"] == {"kind": "auto", "factory": True, "root_path": ""}
+    assert (own.core["launch"]["profile_given"], own.core["launch"]["validate"]) == (True, False)
+    assert (api.core["launch"]["app"], api.core["launch"]["validate"]) == (None, True)
+
+
+def test_variables_and_settings_reach_the_pool_of_an_app(tmp_path: Path) -> None:
+    environ = {"CLUTCH_POOLS_WEB_WORKERS": "3", "CLUTCH_FRONTS_SERVE_BIND": '["[::1]:1", "fd:3"]'}
+    settings = ["pools.web.threads=2", "fronts.serve.timeout=none", "fronts.serve.tls.key=k", "fronts.serve.bind=h:1"]
+    loaded = load(write(tmp_path, WEB + 'tls.certificate = "c"\n'), environ=environ, settings=settings)
+    assert (loaded.pools[0].core["shape"]["workers"], loaded.pools[0].core["shape"]["threads"]) == (3, 2)
+    assert (loaded.fronts["serve"]["bind"], loaded.fronts["serve"]["timeout_ms"]) == (["h:1"], None)
+    loaded = load(write(tmp_path, WEB), environ=environ)
+    assert loaded.fronts["serve"]["bind"] == ["[::1]:1", "fd:3"]
+
+
+def test_paths_of_a_front_are_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
+    text = (
+        WEB + 'tls = { certificate = "c.pem", key = "/k.pem" }\naccess_log = "log/a"\nbind = ["unix:s", "0.0.0.0:80"]\n'
+    )
+    serve = load(write(tmp_path, text)).fronts["serve"]
+    here = tmp_path.resolve()
+    assert serve["tls"] == {"certificate": f"{here}/c.pem", "key": "/k.pem"}
+    assert (serve["access_log"], serve["bind"]) == (f"{here}/log/a", [f"unix:{here}/s", "0.0.0.0:80"])
+    assert load(write(tmp_path, WEB + 'access_log = "-"\n')).fronts["serve"]["access_log"] == "-"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        ("[fronts.serve]\n", "fronts.serve.app", "is missing"),
+        ("[fronts.tcp]\n", "fronts.tcp.handler", "is missing"),
+        (WEB + 'pool = "a b"\n', "fronts.serve.pool", "a wrong value"),
+        (WEB + '[pools.web]\ntarget = "shop.tools"\n', "pools.web.target", "runs shop.web:app"),
+        (WEB + 'pool = "one"\n' + TCP + 'pool = "one"\n', "fronts.tcp.pool", "the app of fronts.serve"),
+        (WEB + TCP + 'bind = "127.0.0.1:8000"\n', "fronts.tcp.bind", "fronts.serve listens"),
+        (WEB + 'bind = ["unix:a", "unix:a"]\n', "fronts.serve.bind", "fronts.serve listens"),
+        (WEB + "bind = []\n", "fronts.serve.bind", "a wrong value"),
+        (WEB + 'bind = "fd:x"\n', "fronts.serve.bind", "a wrong value"),
+        (WEB + 'tls.certificate = "a"\n', "fronts.serve.tls.key", "tls.certificate is given"),
+        (WEB + 'tls.key = "a"\n', "fronts.serve.tls.certificate", "tls.key is given"),
+        (WEB + 'root_path = "shop/"\n', "fronts.serve.root_path", "a wrong value"),
+        (WEB + 'forwarded_allow = ["10.0.0.0/40"]\n', "fronts.serve.forwarded_allow", "a wrong value"),
+        (WEB + "forwarded_allow = [3]\n", "fronts.serve.forwarded_allow", "a wrong value"),
+        (WEB + "timeout = 0\n", "fronts.serve.timeout", "a wrong value"),
+        (WEB + "keepalive = 1\n", "fronts.serve.keepalive", "no such option"),
+    ],
+)
+def test_refused_of_an_app(tmp_path: Path, text: str, place: str, what: str) -> None:
+    assert what in problems_of(write(tmp_path, text))[place].what
 
 
 # Pools made in Python
@@ -412,5 +518,12 @@ def test_the_core_gets_exactly_the_fields_of_its_structs(tmp_path: Path) -> None
     pool = json.loads(loaded.pools[0].core_json())
     assert set(pool) == rust_fields("PoolConfig")
     assert set(pool["shape"]) == rust_fields("Shape")
-    assert set(loaded.http or {}) == rust_fields("HttpConfig")
-    assert set(loaded.admin or {}) == rust_fields("AdminConfig")
+    assert set(loaded.fronts["http"]) == rust_fields("HttpConfig")
+    assert set(loaded.fronts["admin"]) == rust_fields("AdminConfig")
+
+
+def test_the_core_gets_exactly_the_fields_of_the_fronts_with_an_app(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, WEB + 'tls = { certificate = "a.pem", key = "/b.pem" }\n' + TCP))
+    assert set(loaded.fronts["serve"]) == rust_fields("ServeConfig")
+    assert set(loaded.fronts["serve"]["tls"]) == rust_fields("TlsConfig")
+    assert set(loaded.fronts["tcp"]) == rust_fields("TcpConfig")

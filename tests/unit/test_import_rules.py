@@ -16,7 +16,7 @@ PACKAGE = ROOT / "python/clutch"
 
 # Each may import those of lower rank. Fronts, jobs and the supervisor know nothing of one another.
 RANKS = [
-    {"config", "error", "forked", "work", "wire", "region", "sys", "shutdown", "telemetry"},
+    {"config", "descriptor", "error", "forked", "work", "wire", "region", "sys", "shutdown", "telemetry"},
     {"link"},
     {"pool"},
     {"supervisor", "jobs", "front", "load"},
@@ -33,6 +33,7 @@ FORBIDDEN_IN = {
     "limits": {"*"},
     "interpreter": {"*"},
     "values": {"*"},
+    "options": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
     "config_layers": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
     "config": {"pool", "jobs", "serve", "cli", "_worker", "_core"},
     "config_pages": {"pool", "jobs", "serve", "cli", "_worker", "_core"},
@@ -186,7 +187,7 @@ def test_worker_imports_an_extra_only_where_it_belongs(file: Path) -> None:
             assert package in sys.stdlib_module_names | allowed, f"{file.name}:{node.lineno} imports {name}"
 
 
-@pytest.mark.parametrize("name", ["config", "errors", "values", "limits", "interpreter", "cli/__init__"])
+@pytest.mark.parametrize("name", ["config", "options", "errors", "values", "limits", "interpreter", "cli/__init__"])
 def test_checked_without_the_extension(name: str) -> None:
     for node in at_import_time(ast.parse((PACKAGE / f"{name}.py").read_text())):
         assert not any(found.startswith("clutch._core") for _, found in imports(ast.Module([node], [])))

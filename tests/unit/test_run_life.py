@@ -18,6 +18,8 @@ import pytest
 
 from clutch import config
 from clutch.cli import control, logs
+from clutch.cli.orders import OF_SERVE, bounds
+from clutch.cli.pidfile import Pidfile
 from clutch.cli.run import Server
 from clutch.errors import ConfigError, PoolClosed
 
@@ -31,11 +33,13 @@ class Scene:
         self.when_ready_of: dict[str, Callable[[], None]] = {}
         self.listen: Callable[[], None] = lambda: None
         self.when_reloaded: Callable[[], None] = lambda: None
+        self.workers = 3
+        self.when_scaled: Callable[[], None] = lambda: None
 
 
 @pytest.fixture(autouse=True)
 def _signals() -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = tuple(OF_SERVE)
     handlers = [signal.getsignal(number) for number in numbers]
     yield
     for number, handler in zip(numbers, handlers, strict=True):
@@ -43,7 +47,7 @@ def _signals() -> Iterator[None]:
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that pools and fronts are asked)
     scene = Scene()
 
     class Pool:
@@ -63,6 +67,14 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
             scene.events.append(f"{self.name} reloads")
             scene.when_reloaded()
 
+        def stats(self) -> dict[str, int]:
+            return {"min": scene.workers, "max": scene.workers, "target": scene.workers}
+
+        def scale(self, *, min: int, max: int) -> None:  # noqa: A002
+            scene.events.append(f"{self.name} scales to {min}-{max}")
+            scene.workers = min
+            scene.when_scaled()
+
         def _stop(self, grace_s: float) -> None:
             scene.events.append(f"{self.name} has {grace_s:g} s")
 
@@ -70,7 +82,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
             scene.events.append(f"{self.name} is gone")
 
     class Fronts:
-        def __init__(self, pools: dict[str, Any], http: str | None, admin: str | None) -> None:
+        def __init__(self, pools: dict[str, Any], http: str | None = None, admin: str | None = None) -> None:
             scene.events.append(f"fronts start: {list(pools)} {http is not None} {admin is not None}")
             scene.listen()
 
@@ -78,6 +90,9 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
             return "127.0.0.1:8080"
 
         def admin_address(self) -> None:
+            return None
+
+        def next_warning(self) -> None:
             return None
 
         def stop(self, grace_s: float) -> None:
@@ -307,3 +322,169 @@ def test_without_a_place_for_the_control_socket_it_serves_all_the_same(
 def test_but_not_without_the_place_that_was_asked_for(scene: Scene, loaded: config.Config, tmp_path: Path) -> None:
     assert Server(loaded, tmp_path / "nowhere" / "socket").serve() == 1
     assert scene.events == []
+
+
+# Signals as gunicorn's: `clutch serve`.
+
+
+def send(*numbers: int) -> Callable[[], None]:
+    def sends() -> None:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    return sends
+
+
+def serve(config: config.Config, **more: Any) -> Server:
+    return Server(config, orders=OF_SERVE, **more)
+
+
+@pytest.mark.parametrize(
+    ("number", "grace"), [(signal.SIGTERM, "5"), (signal.SIGINT, "0"), (signal.SIGQUIT, "0")], ids=lambda x: str(x)
+)
+def test_term_has_a_grace_int_and_quit_have_none(
+    scene: Scene, loaded: config.Config, number: signal.Signals, grace: str
+) -> None:
+    scene.when_ready = send(number)
+    assert serve(loaded).serve() == 0
+    assert scene.events[-3:] == [f"fronts stop {grace}", f"a has {grace} s", "a is gone"]
+
+
+def test_run_gives_int_its_grace(scene: Scene, loaded: config.Config) -> None:
+    scene.when_ready = send(signal.SIGINT)
+    assert Server(loaded).serve() == 0
+    assert "fronts stop 5" in scene.events
+
+
+def test_one_worker_more_and_one_less(scene: Scene, loaded: config.Config) -> None:
+    """Each signal is waited for: of two equal ones that are pending a process hears one."""
+    later = [send(signal.SIGTTIN), send(signal.SIGTTOU), terminate]
+    scene.when_scaled = lambda: later.pop(0)()
+    scene.when_ready = send(signal.SIGTTIN)
+    assert serve(loaded).serve() == 0
+    scaled = [event for event in scene.events if "scales" in event]
+    assert scaled == ["a scales to 4-4", "a scales to 5-5", "a scales to 4-4"]
+
+
+def test_a_pool_that_cannot_scale_is_told_and_serves_on(
+    scene: Scene, loaded: config.Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    def closed() -> None:
+        terminate()
+        raise PoolClosed("it stops")
+
+    scene.when_scaled = closed
+    scene.when_ready = send(signal.SIGTTIN)
+    logs.log.propagate = True
+    assert serve(loaded).serve() == 0
+    assert "pool a: it stops" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("stats", "step", "expected"),
+    [
+        ({"min": 2, "max": 2, "target": 2}, 1, (3, 3)),
+        ({"min": 2, "max": 2, "target": 2}, -1, (1, 1)),
+        ({"min": 1, "max": 1, "target": 1}, -1, (1, 1)),
+        ({"min": 1, "max": 8, "target": 3}, 1, (4, 8)),
+        ({"min": 1, "max": 8, "target": 3}, -1, (1, 2)),
+        ({"min": 1, "max": 8, "target": 8}, 1, (9, 9)),
+        ({"min": 4096, "max": 4096, "target": 4096}, 1, (4096, 4096)),
+    ],
+)
+def test_bounds_that_make_one_more_or_less(stats: dict[str, int], step: int, expected: tuple[int, int]) -> None:
+    assert bounds(stats, step) == expected
+
+
+def test_logs_are_opened_anew_where_the_front_can(
+    scene: Scene, loaded: config.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reopen(_fronts: Any) -> None:
+        scene.events.append("logs")
+        terminate()
+
+    monkeypatch.setattr(sys.modules["clutch._core"].Fronts, "reopen_logs", reopen, raising=False)
+    scene.when_ready = send(signal.SIGUSR1)
+    assert serve(loaded).serve() == 0
+    assert "logs" in scene.events
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGWINCH])
+def test_what_a_signal_cannot_do_is_said(
+    scene: Scene,
+    loaded: config.Config,
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("clutch.cli.run.has_terminal", lambda: False)
+    said: list[str] = []
+
+    class WhenSaid(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+            terminate()
+
+    handler = WhenSaid(logging.WARNING)
+    logs.log.addHandler(handler)
+    scene.when_ready = send(number)
+    try:
+        assert serve(loaded).serve() == 0
+    finally:
+        logs.log.removeHandler(handler)
+    assert [number.name in text for text in said] == [True]
+
+
+def test_a_terminal_whose_window_changes_asks_for_nothing(
+    scene: Scene, loaded: config.Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("clutch.cli.run.has_terminal", lambda: True)
+    logs.log.propagate = True
+
+    def window_changes() -> None:
+        assert server._carried_out(signal.SIGWINCH) is False
+        terminate()
+
+    scene.when_ready = window_changes
+    server = serve(loaded)
+    assert server.serve() == 0
+    assert "WINCH" not in caplog.text
+
+
+def test_the_pid_is_in_a_file_while_it_lives(scene: Scene, loaded: config.Config, tmp_path: Path) -> None:
+    file = tmp_path / "web.pid"
+    file.write_text("4000000\n")
+
+    def look() -> None:
+        assert file.read_text() == f"{os.getpid()}\n"
+        terminate()
+
+    scene.when_ready = look
+    assert serve(loaded, pidfile=Pidfile(file)).serve() == 0
+    assert list(tmp_path.glob("web.pid*")) == []
+
+
+def test_a_pid_file_of_a_process_that_lives_is_left_alone(scene: Scene, loaded: config.Config, tmp_path: Path) -> None:
+    file = tmp_path / "web.pid"
+    file.write_text(f"{os.getppid()}\n")
+    assert serve(loaded, pidfile=Pidfile(file)).serve() == 1
+    assert (file.read_text(), scene.events) == (f"{os.getppid()}\n", [])
+
+
+def test_a_hurried_end_leaves_no_files(
+    scene: Scene, loaded: config.Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def end(_code: int) -> None:
+        assert not (tmp_path / "web.pid").exists()
+        ended.set()
+
+    def stop_slowly(_pool: Any) -> None:
+        os.kill(os.getpid(), signal.SIGQUIT)
+        assert ended.wait(10)
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(sys.modules["clutch.pool"].Pool, "shutdown", stop_slowly)
+    scene.when_ready = terminate
+    assert serve(loaded, pidfile=Pidfile(tmp_path / "web.pid")).serve() == 0
+    assert ended.is_set()

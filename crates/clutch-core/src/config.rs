@@ -1,6 +1,6 @@
 //! Every option of a pool and of the fronts, typed once.
 //!
-//! The values arrive as JSON from `python/clutch/config.py`, which owns names, defaults, documentation and the
+//! The values arrive as JSON from `python/clutch/options.py`, which owns names, defaults, documentation and the
 //! checks that a person sees; here a wrong value is a bug of the caller, so the parse is strict.
 
 use std::collections::BTreeMap;
@@ -161,4 +161,91 @@ pub struct HttpConfig {
 pub struct AdminConfig {
     pub bind: String,
     pub token: Option<String>,
+}
+
+/// What becomes of a request whose client has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disconnect {
+    /// The app is told (`http.disconnect`) and goes on.
+    Tell,
+    /// It is stopped, as a cancelled call is.
+    Cancel,
+}
+
+/// Certificates for TLS.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM file: the certificate, then those that vouch for it.
+    pub certificate: String,
+    /// PEM file.
+    pub key: String,
+}
+
+/// How a line of the access log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// An ASGI or WSGI app, served over HTTP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServeConfig {
+    /// The pool that runs the app.
+    pub pool: String,
+    /// Each `host:port`, `unix:path` or `fd:number` (a socket that was handed over, listening already).
+    pub bind: Vec<String>,
+    /// Threads that speak HTTP.
+    pub threads: usize,
+    /// Until the head of the response, then of the app's silence while the client is ready. None: no limit.
+    pub timeout_ms: Option<u64>,
+    pub disconnect: Disconnect,
+    /// The app's `root_path` and `SCRIPT_NAME`.
+    pub root_path: String,
+    /// Largest request head, in bytes.
+    pub head_bytes_max: usize,
+    /// Most header lines of a request.
+    pub headers_max: usize,
+    /// A client that has not sent its whole head after this long is cut off.
+    pub head_timeout_ms: u64,
+    /// Largest request body, in bytes. None: no limit.
+    pub body_bytes_max: Option<u64>,
+    /// A client that sends nothing of its body for so long, while the app waits for it, is cut off.
+    pub body_timeout_ms: u64,
+    /// A client that takes nothing of its response for so long is cut off.
+    pub write_timeout_ms: u64,
+    /// An idle connection is closed after this long.
+    pub keep_alive_ms: u64,
+    /// A connection is closed after so many requests. None: no limit.
+    pub connection_requests_max: Option<u64>,
+    /// Most requests at a time on one HTTP/2 connection.
+    pub streams_max: u32,
+    /// Most connections at a time.
+    pub connections_max: usize,
+    /// Largest message of a WebSocket, in bytes.
+    pub message_bytes_max: usize,
+    pub tls: Option<TlsConfig>,
+    /// Each connection starts with a line (or head) of the PROXY protocol.
+    pub proxy_protocol: bool,
+    /// Addresses and networks whose `X-Forwarded-…` headers are believed; `*`: all; unix sockets always.
+    pub forwarded_allow: Vec<String>,
+    /// `-`: standard output, or a path. None: no access log.
+    pub access_log: Option<String>,
+    pub access_log_format: LogFormat,
+}
+
+/// A handler of connections.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpConfig {
+    /// The pool that runs the handler.
+    pub pool: String,
+    /// Each `host:port`, `unix:path` or `fd:number`.
+    pub bind: Vec<String>,
+    /// Most connections at a time, those that wait for a slot included.
+    pub connections_max: usize,
 }

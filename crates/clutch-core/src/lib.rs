@@ -6,10 +6,12 @@
 compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and subreapers");
 
 pub mod config;
+pub mod descriptor;
 pub mod error;
 pub mod forked;
 pub mod front;
 pub mod link;
+pub mod load;
 pub mod pool;
 pub mod region;
 pub mod supervisor;

@@ -73,10 +73,6 @@ impl Outbox {
         result
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pending.lock().bytes.is_empty() && self.writing.lock().is_done()
-    }
-
     /// Writes what is pending, unless another thread is at it. With `wait` a full socket blocks.
     pub fn flush(&self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<Flushed> {
         loop {
@@ -215,7 +211,7 @@ impl Inbox {
     pub fn next_frame(&mut self) -> Result<Option<Received<'_>>, WireError> {
         loop {
             let Some((frame, len)) = Frame::parse(&self.buffer[self.start..self.end])? else { return Ok(None) };
-            let count = frame.head.kind.descriptors(if frame.head.kind == Kind::Descriptor { frame.size() } else { 0 });
+            let count = frame.descriptors();
             if frame.head.kind == Kind::Descriptor {
                 let (id, size) = (frame.head.id as u32, frame.size());
                 let descriptor = if count > 0 { self.descriptors.pop_front() } else { None };
@@ -223,10 +219,12 @@ impl Inbox {
                 self.start += len;
                 continue;
             }
-            if self.descriptors.len() < count {
+            // The kernel drops a descriptor when the reader may have no more of them: one connection is lost by that.
+            let had = self.descriptors.len().min(count);
+            if had < count && frame.head.kind != Kind::Call {
                 return Err(WireError::Descriptor);
             }
-            let descriptors = self.descriptors.drain(..count).collect();
+            let descriptors = self.descriptors.drain(..had).collect();
             let at = self.start;
             self.start += len;
             let Some((frame, _)) = Frame::parse(&self.buffer[at..at + len])? else { return Ok(None) };
@@ -289,14 +287,17 @@ impl Announced {
             wire::put(&mut out.bytes, head, &[], fixed, &payload.inline);
             return Ok(());
         }
-        for lease in &payload.leases {
-            self.announce(out, lease)?;
-            lease.region.lend(reader);
-        }
+        self.announce_all(out, payload)?;
+        payload.leases.iter().for_each(|lease| lease.region.lend(reader));
         head.regions = payload.leases.len() as u8;
         let references: Vec<RegionRef> = payload.leases.iter().map(|lease| lease.reference()).collect();
         wire::put(&mut out.bytes, head, &references, fixed, &payload.inline);
         Ok(())
+    }
+
+    /// Announces the regions of a payload. Before what else travels beside its frame: that comes last.
+    pub fn announce_all(&mut self, out: &mut Pending, payload: &Payload) -> io::Result<()> {
+        payload.leases.iter().try_for_each(|lease| self.announce(out, lease))
     }
 
     fn announce(&mut self, out: &mut Pending, lease: &Lease) -> io::Result<()> {

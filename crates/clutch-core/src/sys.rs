@@ -17,6 +17,8 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Most descriptors received by one call; more than any frame carries.
 const DESCRIPTORS_MAX: usize = 16;
@@ -83,6 +85,32 @@ pub fn receive_with_descriptors(
         }
     }
     Ok(message.bytes)
+}
+
+/// Ends a connection in both directions, whoever else has a copy of its socket.
+pub fn hang_up(socket: BorrowedFd<'_>) {
+    // The peer may have ended it already.
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
+/// Whether the other end has closed a connection, or broken it, and left nothing to read.
+pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(socket, &mut [0u8; 1][..], flags) {
+        Ok((count, _)) => count == 0,
+        Err(errno) => errno != rustix::io::Errno::AGAIN && errno != rustix::io::Errno::INTR,
+    }
+}
+
+/// A socket that this process was handed over by number, listening already; the number stays its owner's.
+pub fn listening_socket(fd: RawFd) -> io::Result<OwnedFd> {
+    let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {fd} is no socket that listens"));
+    // SAFETY: the number is only used for this call, which copies it or fails.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    let socket = if copy < 0 { return Err(missing()) } else { adopt(copy) };
+    let listens = rustix::net::sockopt::socket_acceptconn(&socket).unwrap_or(false);
+    rustix::fs::fcntl_setfl(&socket, rustix::fs::fcntl_getfl(&socket)? | rustix::fs::OFlags::NONBLOCK)?;
+    if listens { Ok(socket) } else { Err(missing()) }
 }
 
 /// Waits until `fd` is readable or the deadline passes; false when it passed.
@@ -463,4 +491,15 @@ impl Poller {
     pub fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// For a runtime, which is entered: tells when the descriptor that `owner` keeps open is readable.
+pub fn readable<T: AsFd + AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: the descriptor is open as long as its owner lives, which the result keeps, and is always the same one:
+    // both traits are of types that own or borrow one descriptor.
+    unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(io::Error::from)
 }

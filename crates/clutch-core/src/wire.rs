@@ -5,10 +5,13 @@
 
 use thiserror::Error;
 
+pub mod http;
+pub mod websocket;
+
 use crate::work::{Codec, Failure};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 16;
@@ -18,6 +21,9 @@ pub const FRAME_BYTES_MAX: usize = 4 << 20;
 
 /// Payload parts longer than this go into a region instead of the frame.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Largest piece of a chunk that goes in several.
+pub const PIECE_BYTES: usize = 1 << 20;
 
 /// Most regions that one frame refers to.
 pub const REGIONS_MAX: usize = 255;
@@ -112,15 +118,6 @@ impl Kind {
             _ => 0,
         }
     }
-
-    /// Descriptors that travel beside the frame.
-    pub fn descriptors(self, size: u64) -> usize {
-        match self {
-            Kind::Descriptor if size > 0 => 1,
-            Kind::Fork => FORK_DESCRIPTORS,
-            _ => 0,
-        }
-    }
 }
 
 /// Link, board, alarm, standard output, standard error: what a new worker gets.
@@ -131,8 +128,12 @@ pub mod flag {
     pub const WANT_BEGUN: u8 = 1;
     pub const HAS_INPUT: u8 = 2;
     pub const ONE_VALUE: u8 = 4;
+    /// A descriptor travels beside the call: the connection that it is about.
+    pub const HAS_DESCRIPTOR: u8 = 8;
     /// Of a `Stacks` frame: a question (and its answer) that is not about one piece of work.
     pub const ASKED: u8 = 1;
+    /// Of a `Chunk`: it is a piece of a value that goes on in the next chunk.
+    pub const MORE: u8 = 1;
     /// Of a `Cancel` frame: the deadline has passed and the caller waits for the stacks of what runs, where they are known.
     pub const WANT_STACKS: u8 = 1;
     pub const KIND_SHIFT: u8 = 4;
@@ -208,6 +209,16 @@ impl<'a> Frame<'a> {
         self.regions.chunks_exact(16).map(|part| RegionRef { id: u32_at(part, 0), len: u64_at(part, 8) })
     }
 
+    /// Descriptors that travel beside the frame.
+    pub fn descriptors(&self) -> usize {
+        match self.head.kind {
+            Kind::Descriptor if self.size() > 0 => 1,
+            Kind::Call if self.head.flags & flag::HAS_DESCRIPTOR != 0 => 1,
+            Kind::Fork => FORK_DESCRIPTORS,
+            _ => 0,
+        }
+    }
+
     /// Of a call: index of its word on the board.
     pub fn word(&self) -> u32 {
         u32_at(self.fixed, 0)
@@ -277,6 +288,17 @@ impl CallFields {
 /// Appends a frame that is only a head and, perhaps, a payload.
 pub fn put_simple(out: &mut Vec<u8>, kind: Kind, id: u64, codec: Codec, payload: &[u8]) {
     put(out, Head { kind, codec, regions: 0, flags: 0, id }, &[], &[], payload);
+}
+
+/// A chunk in pieces that fit into frames: all but the last say that more comes.
+pub fn put_pieces(out: &mut Vec<u8>, id: u64, codec: Codec, payload: &[u8]) {
+    let mut rest = payload;
+    while rest.len() > PIECE_BYTES {
+        let (piece, after) = rest.split_at(PIECE_BYTES);
+        put(out, Head { kind: Kind::Chunk, codec, regions: 0, flags: flag::MORE, id }, &[], &[], piece);
+        rest = after;
+    }
+    put_simple(out, Kind::Chunk, id, codec, rest);
 }
 
 /// Asks for the stacks, not because of one piece of work.

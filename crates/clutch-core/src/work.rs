@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use thiserror::Error;
 
+use crate::descriptor::Descriptor;
 use crate::region::Lease;
 
 /// Names one piece of work for as long as its pool knows it. Never reused within a pool.
@@ -33,6 +34,14 @@ pub enum Codec {
     Bytes = 5,
     /// Pairs of index and item of a mapped batch (see docs/wire.md, "batch").
     Batch = 6,
+    /// The head of a request or a response, and the body or its first part behind it (see wire/http.rs).
+    Http = 7,
+    /// The last bytes of a body.
+    Last = 8,
+    /// A WebSocket message of text.
+    Text = 9,
+    /// A WebSocket closes: its code, two bytes, and the reason, as text.
+    Close = 10,
 }
 
 impl Codec {
@@ -45,6 +54,10 @@ impl Codec {
             4 => Codec::Name,
             5 => Codec::Bytes,
             6 => Codec::Batch,
+            7 => Codec::Http,
+            8 => Codec::Last,
+            9 => Codec::Text,
+            10 => Codec::Close,
             _ => return None,
         })
     }
@@ -106,10 +119,19 @@ pub struct Work {
     pub retry: u32,
     /// Chunks follow (an inbound stream).
     pub has_input: bool,
+    /// Handed to the worker with the work; the submitter is told when it has begun.
+    pub descriptor: Option<Arc<Descriptor>>,
     /// The submitter takes one value; a stream is refused before it produces anything.
     pub one_value: bool,
     /// Called with the answer, exactly once.
     pub reply: Arc<dyn Reply>,
+}
+
+impl Work {
+    /// Whether it ends only when somebody else ends it: it is told when its worker is to end, and cut at the grace.
+    pub fn is_endless(&self) -> bool {
+        self.kind == WorkKind::Connection
+    }
 }
 
 /// Where the answer of one piece of work goes. Called from the thread that learned of it: it must not block.

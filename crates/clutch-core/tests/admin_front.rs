@@ -3,7 +3,7 @@
 mod support;
 
 use clutch_core::config::{AdminConfig, PoolConfig};
-use clutch_core::front::Fronts;
+use clutch_core::front::{FrontConfigs, Fronts};
 use clutch_core::pool::{Health, WorkerView};
 use serde_json::json;
 use support::client::Client;
@@ -14,7 +14,8 @@ fn admin(token: Option<&str>) -> AdminConfig {
 }
 
 fn serve(stages: &[&Stage], config: AdminConfig) -> Fronts {
-    Fronts::start(stages.iter().map(|stage| stage.pool.clone()).collect(), None, Some(config)).expect("fronts")
+    let configs = FrontConfigs { admin: Some(config), ..FrontConfigs::default() };
+    Fronts::start(stages.iter().map(|stage| stage.pool.clone()).collect(), configs).expect("fronts")
 }
 
 fn client(fronts: &Fronts) -> Client {

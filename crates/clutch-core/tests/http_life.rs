@@ -5,7 +5,7 @@ mod support;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clutch_core::front::Fronts;
+use clutch_core::front::{FrontConfigs, Fronts};
 use clutch_core::telemetry::Event;
 use clutch_core::wire::STREAM_WINDOW;
 use clutch_core::work::Failure;
@@ -181,7 +181,7 @@ fn after_the_grace_requests_are_cut_off_and_their_calls_given_up() {
 fn an_address_that_is_taken_is_an_error_that_names_it() {
     let house = House::new();
     let address = house.fronts.http_address().expect("an address");
-    let taken = Fronts::start(Default::default(), Some(http(address)), None);
+    let taken = Fronts::start(Default::default(), FrontConfigs { http: Some(http(address)), ..Default::default() });
     let error = taken.err().expect("an error").to_string();
     assert!(error.contains("fronts.http") && error.contains(address), "{error}");
 }
@@ -200,12 +200,12 @@ fn a_unix_socket_is_its_owners_alone() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(house.fronts.http_address(), Some(bind.as_str()));
     assert_eq!(house.post("", "{}").status, 200);
-    assert!(Fronts::start(Default::default(), Some(http(&bind)), None).is_err());
+    assert!(Fronts::start(Default::default(), FrontConfigs { http: Some(http(&bind)), ..Default::default() }).is_err());
     assert_eq!(house.post("", "{}").status, 200);
     house.fronts.stop(PATIENCE);
     assert!(!path.exists());
     std::fs::write(&path, "a file of the user").expect("a file");
-    assert!(Fronts::start(Default::default(), Some(http(&bind)), None).is_err());
+    assert!(Fronts::start(Default::default(), FrontConfigs { http: Some(http(&bind)), ..Default::default() }).is_err());
     assert!(path.exists());
     std::fs::remove_dir_all(&folder).expect("clean");
 }

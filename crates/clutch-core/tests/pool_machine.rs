@@ -18,6 +18,7 @@ enum Happening {
         deadline_ms: Option<u64>,
         block: bool,
         retry: u32,
+        endless: bool,
     },
     Begin(usize),
     Finish {
@@ -25,6 +26,8 @@ enum Happening {
         run_us: u64,
     },
     LateReply(usize),
+    /// Work that runs turns out to have no end.
+    MarkEndless(usize),
     Cancel(usize),
     Abandon(usize),
     CancelWaiting,
@@ -52,13 +55,15 @@ enum Happening {
 fn submit() -> impl Strategy<Value = Happening> {
     let deadline = prop_oneof![3 => Just(None), 1 => (0u64..20).prop_map(Some)];
     let retry = prop_oneof![4 => Just(0u32), 1 => 1u32..3];
-    (0u32..3, -1i8..=1, deadline, prop::bool::weighted(0.1), retry).prop_map(
-        |(function, priority, deadline_ms, block, retry)| Happening::Submit {
+    let (block, endless) = (prop::bool::weighted(0.1), prop::bool::weighted(0.2));
+    (0u32..3, -1i8..=1, deadline, block, retry, endless).prop_map(
+        |(function, priority, deadline_ms, block, retry, endless)| Happening::Submit {
             function,
             priority,
             deadline_ms,
             block,
             retry,
+            endless,
         },
     )
 }
@@ -71,6 +76,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         15 => (pick.clone(), prop_oneof![1u64..100, 1000u64..100_000])
             .prop_map(|(pick, run_us)| Happening::Finish { pick, run_us }),
         2 => pick.clone().prop_map(Happening::LateReply),
+        3 => pick.clone().prop_map(Happening::MarkEndless),
         5 => (0usize..64).prop_map(Happening::Cancel),
         5 => (0usize..64).prop_map(Happening::Abandon),
         1 => Just(Happening::CancelWaiting),
@@ -106,9 +112,9 @@ fn pick_work(world: &World, pick: usize) -> Option<WorkId> {
 
 fn happen(world: &mut World, happening: Happening) {
     match happening {
-        Happening::Submit { function, priority, deadline_ms, block, retry } => {
+        Happening::Submit { function, priority, deadline_ms, block, retry, endless } => {
             let deadline = deadline_ms.map(|ms| world.now + Duration::from_millis(ms));
-            world.submit(Request { function, priority, deadline, block, retry });
+            world.submit(Request { function, priority, deadline, block, retry, endless });
         }
         Happening::Cancel(pick) => pick_work(world, pick).into_iter().for_each(|id| world.cancel(id)),
         Happening::Abandon(pick) => pick_work(world, pick).into_iter().for_each(|id| world.on(Event::Abandon { id })),
@@ -126,6 +132,7 @@ fn happen(world: &mut World, happening: Happening) {
         Happening::Begin(pick)
         | Happening::Finish { pick, .. }
         | Happening::LateReply(pick)
+        | Happening::MarkEndless(pick)
         | Happening::Hold(pick)
         | Happening::Resume(pick)
         | Happening::Drain(pick)
@@ -158,6 +165,12 @@ fn happen_to(world: &mut World, worker: WorkerKey, happening: &Happening) {
             let on_link = |id: &WorkId| world.workers[&worker].frames.iter().any(|(known, _)| known == id);
             if let Some(id) = answered.filter(|id| !on_link(id)) {
                 world.late_reply(worker, id);
+            }
+        }
+        Happening::MarkEndless(pick) => {
+            let begun = world.workers[&worker].frames.iter().filter(|(_, word)| *word == Word::Begun);
+            if let Some(id) = begun.map(|(id, _)| *id).nth(*pick) {
+                world.mark_endless(id);
             }
         }
         Happening::Hold(_) => world.hold(worker, true),

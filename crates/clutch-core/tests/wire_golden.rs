@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use clutch_core::wire::http::{self, Place, RequestLine, request_flag, response_flag};
+use clutch_core::wire::websocket;
 use clutch_core::wire::{self, CallFields, Frame, Head, Kind, NO_TIMEOUT, RegionRef, WIRE_VERSION, flag};
 use clutch_core::work::{Codec, Failure, WorkKind};
 use serde_json::{Value, json};
@@ -97,6 +99,40 @@ fn credit() -> Golden {
     Golden { name: "credit", bytes, fields: with(fields(head(Kind::Credit, Codec::Empty, 9), &[]), "credit", json!(8)) }
 }
 
+/// The first piece of a message that needs two.
+fn piece() -> Golden {
+    let head = Head { flags: flag::MORE, ..head(Kind::Chunk, Codec::Text, 9) };
+    let mut bytes = Vec::new();
+    wire::put(&mut bytes, head, &[], &[], b"to be ");
+    Golden { name: "chunk: a piece of a message", bytes, fields: fields(head, b"to be ") }
+}
+
+/// The head of a request, and its body.
+fn request() -> Vec<u8> {
+    let place = |address, port| Place { address, port };
+    let line = RequestLine {
+        version: 11,
+        flags: request_flag::SECURE | request_flag::WEBSOCKET,
+        method: "GET",
+        path: b"/a%20b",
+        query: b"c=d",
+        client: place("10.0.0.1", 4711),
+        server: place("::1", 443),
+    };
+    let mut bytes = Vec::new();
+    http::put_request(&mut bytes, line).put(b"host", b"example");
+    bytes.extend_from_slice(b"body");
+    bytes
+}
+
+/// The head of a response, and its body.
+fn response(flags: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    http::put_response(&mut bytes, flags, 200).put(b"content-type", b"text/plain");
+    bytes.extend_from_slice(b"body");
+    bytes
+}
+
 fn descriptor(name: &'static str, size: u64) -> Golden {
     let mut bytes = Vec::new();
     wire::put_descriptor(&mut bytes, 3, size);
@@ -111,6 +147,11 @@ fn calls() -> Vec<Golden> {
         flags: flag::WANT_BEGUN | flag::HAS_INPUT | flag::ONE_VALUE | job,
         ..head(Kind::Call, Codec::Pickle, 4)
     };
+    let connection = (WorkKind::Connection as u8) << flag::KIND_SHIFT;
+    let connection =
+        Head { flags: flag::WANT_BEGUN | flag::HAS_DESCRIPTOR | connection, ..head(Kind::Call, Codec::Empty, 5) };
+    let request_head =
+        Head { flags: (WorkKind::Request as u8) << flag::KIND_SHIFT, ..head(Kind::Call, Codec::Http, 6) };
     let first = CallFields { word: 7, function: 2, timeout_us: 1_500_000 };
     let endless = CallFields { word: 1023, function: 3, timeout_us: NO_TIMEOUT };
     let regions = [RegionRef { id: 3, len: 1 << 20 }, RegionRef { id: 4, len: 5_000_000_000 }];
@@ -119,6 +160,8 @@ fn calls() -> Vec<Golden> {
     vec![
         call("call", plain, first, &[], &arguments),
         call("call of a network caller, in a region", json, endless, &regions[..1], &[]),
+        call("call with a connection beside it", connection, endless, &[], &[]),
+        call("call: a request", request_head, first, &[], &request()),
         call("call with every flag and two regions", pickle, first, &regions, b"\x80\x05N."),
     ]
 }
@@ -177,6 +220,13 @@ fn of_workers() -> Vec<Golden> {
         simple("begun", Kind::Begun, 9, Codec::Empty, &[]),
         simple("chunk", Kind::Chunk, 9, Codec::Json, b"{\"n\":1}"),
         simple("chunk: the end of an inbound stream", Kind::Chunk, 9, Codec::Empty, &[]),
+        simple("chunk: the last of a body", Kind::Chunk, 9, Codec::Last, b"bye"),
+        simple("chunk: a message of text", Kind::Chunk, 9, Codec::Text, "ž".as_bytes()),
+        simple("chunk: a message of bytes", Kind::Chunk, 9, Codec::Bytes, &[0, 255]),
+        simple("chunk: a WebSocket closes", Kind::Chunk, 9, Codec::Close, &websocket::close(4001, "enough")),
+        piece(),
+        simple("chunk: the head of a response", Kind::Chunk, 9, Codec::Http, &response(0)),
+        answer("result: a whole response", Kind::Result, Codec::Http, 1234, &response(response_flag::WHOLE)),
         credit(),
         simple("cancel", Kind::Cancel, 9, Codec::Empty, &[]),
         answer("result", Kind::Result, Codec::Plain, 1234, b"\x05\x02\0\0\0hi"),

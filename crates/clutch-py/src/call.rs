@@ -14,9 +14,17 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::codec::{self, Encoder};
 use crate::context::in_copy;
+use crate::descriptor::Descriptor;
 use crate::errors::clutch_error;
+use crate::serve::{App, Served, Starter, Unstarted};
 use crate::types::{is_async_generator, is_coroutine, is_generator};
 use crate::worker::{CallFrame, Entry, WorkerLink};
+
+mod batch;
+mod starting;
+
+use self::batch::{encode_batch, run_batch};
+pub use self::starting::{Waiting, start_requests};
 
 /// The number of "the function comes with the arguments".
 pub const BY_VALUE: u32 = 0;
@@ -44,6 +52,8 @@ struct Prepared {
     keywords: Option<Py<PyDict>>,
     /// Of a mapped batch: whether each item is a tuple of arguments.
     spread: bool,
+    /// It comes from a client of the app.
+    request: Option<Served>,
 }
 
 /// Why a call has no value.
@@ -62,10 +72,10 @@ impl From<PyErr> for Trouble {
 /// Runs a call in a slot's own thread, from its claim to its end.
 pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: CallFrame) -> PyResult<()> {
     let this = link.get();
-    if !this.begin(&frame) {
+    let py = link.py();
+    if !this.begin(py, frame.id, frame.word, frame.flags) {
         return Ok(());
     }
-    let py = link.py();
     let started = Instant::now();
     let (id, codec) = (frame.id, frame.codec);
     let entry = this.entry(frame.function);
@@ -79,13 +89,19 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
         let end = Err(describe(py, this, Trouble::Raised(interrupted(py))));
         return this.put_end(id, started, end).map_err(PyErr::from);
     }
-    let prepared = prepare(py, this, entry.as_deref(), &mut frame);
+    let prepared = prepare(link, entry.as_deref(), &mut frame);
     let made = match prepared {
         Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, frame.word, started),
         Ok(prepared) => match invoke(py, &prepared) {
             Ok(made) if needs_finish(&made) => {
                 let call = Call::begun(link.clone().unbind(), frame, started, prepared);
                 return in_python(slot, "finish", call, |call| (call, made));
+            }
+            made if prepared.request.is_some() => {
+                this.slots.leave(py);
+                let end = end_of_request(py, &prepared, made.err());
+                this.close_stream(id);
+                return this.put_end(id, started, end).map_err(PyErr::from);
             }
             Ok(made) => encode(py, this, codec, prepared.tool.as_ref(), &made, false),
             Err(trouble) => Err(trouble),
@@ -126,17 +142,29 @@ fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Reads what is to be called out of a frame.
-fn prepare(
-    py: Python<'_>,
-    link: &WorkerLink,
-    entry: Option<&Entry>,
-    frame: &mut CallFrame,
-) -> Result<Prepared, Trouble> {
-    let payload = link.payload(frame)?;
+fn prepare(link: &Bound<'_, WorkerLink>, entry: Option<&Entry>, frame: &mut CallFrame) -> Result<Prepared, Trouble> {
+    let py = link.py();
+    let payload = link.get().payload(frame)?;
+    if let Some(app) = entry.and_then(|entry| entry.app.as_ref()) {
+        return request(link, app, frame, &payload).map_err(Trouble::Raised);
+    }
     let unreadable = |error: PyErr| Trouble::Failure(unreadable(py, error));
     let tool = entry.map(|entry| entry.tool.clone_ref(py));
     let by_name = entry.is_some_and(|entry| entry.by_name);
     let function = entry.map(|entry| entry.function.clone_ref(py));
+    if let Some(function) = function.as_ref().filter(|_| frame.flags & flag::HAS_DESCRIPTOR != 0) {
+        let descriptor = Descriptor::new(frame.descriptor.take());
+        let arguments = PyTuple::new(py, [Py::new(py, descriptor)?])?.unbind();
+        return Ok(Prepared {
+            tool,
+            function: function.clone_ref(py),
+            by_name,
+            arguments,
+            keywords: None,
+            spread: false,
+            request: None,
+        });
+    }
     match (frame.codec, function) {
         (Codec::Json, Some(function)) => {
             let body = PyBytes::new(py, payload.body());
@@ -151,21 +179,46 @@ fn prepare(
                 arguments,
                 keywords: Some(keywords.unbind()),
                 spread: false,
+                request: None,
             })
         }
         (Codec::Batch, function) => batch(py, tool, function, &payload).map_err(unreadable),
         (_, Some(function)) => {
             let (arguments, keywords) = codec::decode_arguments(py, &payload).map_err(unreadable)?;
             let keywords = keywords.map(Bound::unbind);
-            Ok(Prepared { tool, function, by_name, arguments: arguments.unbind(), keywords, spread: false })
+            Ok(Prepared {
+                tool,
+                function,
+                by_name,
+                arguments: arguments.unbind(),
+                keywords,
+                spread: false,
+                request: None,
+            })
         }
         (_, None) => {
             let read =
                 || -> PyResult<(Py<PyAny>, Py<PyTuple>, Py<PyDict>)> { codec::unpickle(py, &payload)?.extract() };
             let (function, arguments, keywords) = read().map_err(unreadable)?;
-            Ok(Prepared { tool, function, by_name, arguments, keywords: Some(keywords), spread: false })
+            Ok(Prepared { tool, function, by_name, arguments, keywords: Some(keywords), spread: false, request: None })
         }
     }
+}
+
+fn request(link: &Bound<'_, WorkerLink>, app: &Arc<App>, frame: &CallFrame, payload: &Payload) -> PyResult<Prepared> {
+    let py = link.py();
+    let has_input = frame.flags & flag::HAS_INPUT != 0;
+    let (request, arguments) = Served::of(link, app, frame.id, payload, has_input)?;
+    let arguments = arguments.unbind();
+    Ok(Prepared {
+        tool: None,
+        function: app.run.clone_ref(py),
+        by_name: false,
+        arguments,
+        keywords: None,
+        spread: false,
+        request: Some(request),
+    })
 }
 
 /// A batch is `(spread, items)`, or `(function, spread, items)` when the function comes by value.
@@ -176,7 +229,15 @@ fn batch(py: Python<'_>, tool: Option<Py<PyAny>>, known: Option<Py<PyAny>>, payl
         None => (parts.get_item(0)?.unbind(), parts.get_item(1)?, parts.get_item(2)?),
     };
     let arguments = items.cast::<PyList>()?.to_tuple().unbind();
-    Ok(Prepared { tool, function, by_name: false, arguments, keywords: None, spread: spread.is_truthy()? })
+    Ok(Prepared {
+        tool,
+        function,
+        by_name: false,
+        arguments,
+        keywords: None,
+        spread: spread.is_truthy()?,
+        request: None,
+    })
 }
 
 fn unreadable(py: Python<'_>, error: PyErr) -> Failure {
@@ -190,9 +251,10 @@ fn unreadable(py: Python<'_>, error: PyErr) -> Failure {
 fn invoke<'py>(py: Python<'py>, prepared: &Prepared) -> Result<Bound<'py, PyAny>, Trouble> {
     let arguments = prepared.arguments.bind(py);
     let function = prepared.function.bind(py);
-    let made = in_copy(py, || match &prepared.keywords {
-        Some(keywords) => function.call(arguments, Some(keywords.bind(py))),
-        None => function.call1(arguments),
+    let made = in_copy(py, || match (&prepared.keywords, &prepared.request) {
+        (Some(keywords), _) => function.call(arguments, Some(keywords.bind(py))),
+        (None, Some(request)) => request.take(function.call1(arguments)?),
+        (None, None) => function.call1(arguments),
     });
     made.map_err(|error| {
         // Raised by the call itself, before any line of the function ran: the arguments do not fit.
@@ -260,93 +322,6 @@ fn describe(py: Python<'_>, link: &WorkerLink, trouble: Trouble) -> Failure {
     }
 }
 
-// ---- batches
-
-/// Runs the items of a batch in this thread. An item that fails does not touch the others.
-fn run_batch(
-    py: Python<'_>,
-    link: &WorkerLink,
-    slot: Option<&Bound<'_, PyAny>>,
-    prepared: &Prepared,
-    at: u32,
-    started: Instant,
-) -> Result<Payload, Trouble> {
-    let is_abandoned = || link.board.get(at) == word::ABANDONED;
-    let function = prepared.function.bind(py);
-    let values = PyList::empty(py);
-    let mut failures: Vec<(usize, Failure)> = Vec::new();
-    for (at, item) in prepared.arguments.bind(py).iter().enumerate() {
-        if is_abandoned() {
-            // The item before has swallowed what was to end all.
-            return Err(Trouble::Raised(interrupted(py)));
-        }
-        let made = in_copy(py, || match prepared.spread {
-            true => function.call1(item.cast::<PyTuple>()?),
-            false => function.call1((&item,)),
-        });
-        let made = match (made, slot) {
-            (Ok(made), Some(slot)) if is_coroutine(&made) => slot.call_method1("wait", (made,)),
-            (made, _) => made,
-        };
-        match made {
-            Ok(value) => values.append(value)?,
-            Err(error) if is_abandoned() => return Err(Trouble::Raised(error)),
-            Err(error) => {
-                values.append(py.None())?;
-                failures.push((at, describe(py, link, Trouble::Raised(error))));
-            }
-        }
-    }
-    encode_batch(py, link, &values, failures, started.elapsed())
-}
-
-/// Batch payload: run time (u64, ns), count of failures (u32), each failure as index (u32), length (u32) and body, then
-/// the pickled list of values. A large head, or a large pickle, lies in a region of its own.
-fn encode_batch(
-    py: Python<'_>,
-    link: &WorkerLink,
-    values: &Bound<'_, PyList>,
-    mut failures: Vec<(usize, Failure)>,
-    run: Duration,
-) -> Result<Payload, Trouble> {
-    let pickled = match Encoder::new(&link.regions).pickled(values.as_any(), false) {
-        Ok(encoded) => encoded.payload,
-        Err(_) => {
-            blank_unpicklable(py, link, values, &mut failures)?;
-            Encoder::new(&link.regions).pickled(values.as_any(), false)?.payload
-        }
-    };
-    let mut head = Vec::with_capacity(12);
-    head.extend_from_slice(&(run.as_nanos() as u64).to_le_bytes());
-    head.extend_from_slice(&(failures.len() as u32).to_le_bytes());
-    for (at, failure) in failures {
-        let body = clutch_core::wire::encode_failure(&failure);
-        head.extend_from_slice(&(at as u32).to_le_bytes());
-        head.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        head.extend_from_slice(&body);
-    }
-    head.extend_from_slice(&pickled.inline);
-    let mut payload = codec::raw(&link.regions, Codec::Batch, &head).map_err(PyErr::from)?;
-    payload.leases.extend(pickled.leases);
-    Ok(payload)
-}
-
-/// Replaces the values that cannot be encoded by their failures.
-fn blank_unpicklable(
-    py: Python<'_>,
-    link: &WorkerLink,
-    values: &Bound<'_, PyList>,
-    failures: &mut Vec<(usize, Failure)>,
-) -> PyResult<()> {
-    for (at, value) in values.iter().enumerate() {
-        if let Err(error) = Encoder::new(&link.regions).pickled(&value, false) {
-            failures.push((at, encode_failure(py, link, error)));
-            values.set_item(at, py.None())?;
-        }
-    }
-    Ok(())
-}
-
 // ---- for Python
 
 impl Call {
@@ -375,10 +350,10 @@ impl Call {
                 Some(prepared) => prepared,
                 None => {
                     drop(kept);
-                    let link = self.link.get();
+                    let link = self.link.bind(py);
                     let mut frame = self.frame.lock();
-                    let entry = link.entry(frame.function);
-                    prepare(py, link, entry.as_deref(), &mut frame)?
+                    let entry = link.get().entry(frame.function);
+                    prepare(link, entry.as_deref(), &mut frame)?
                 }
             }
         };
@@ -393,14 +368,40 @@ impl Call {
         if self.ended.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
+        let end = match self.prepared.lock().as_ref().filter(|prepared| prepared.request.is_some()) {
+            Some(prepared) => end_of_request(py, prepared, end.err()),
+            None => end.map_err(|trouble| describe(py, link, trouble)),
+        };
         link.close_stream(self.id);
-        let end = end.map_err(|trouble| describe(py, link, trouble));
         let started = *self.started.lock();
         link.put_end(self.id, started, end).map_err(PyErr::from)
     }
 
+    fn request_of(&self, py: Python<'_>) -> Option<Served> {
+        self.prepared.lock().as_ref().and_then(|prepared| Some(prepared.request.as_ref()?.clone_ref(py)))
+    }
+
     fn tool_of(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.prepared.lock().as_ref().and_then(|prepared| prepared.tool.as_ref().map(|tool| tool.clone_ref(py)))
+    }
+}
+
+/// What a task that is done has raised.
+fn outcome_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
+    let error = task.call_method0(pyo3::intern!(task.py(), "exception"))?;
+    if error.is_none() { Ok(()) } else { Err(PyErr::from_value(error)) }
+}
+
+/// What the work of a request ends with.
+fn end_of_request(py: Python<'_>, prepared: &Prepared, trouble: Option<Trouble>) -> Result<Payload, Failure> {
+    let raised = match trouble {
+        Some(Trouble::Failure(failure)) => return Err(failure),
+        Some(Trouble::Raised(error)) => Some(error),
+        None => None,
+    };
+    match &prepared.request {
+        Some(request) => request.end(py, raised.as_ref()),
+        None => Ok(Payload::empty()),
     }
 }
 
@@ -445,8 +446,9 @@ impl Call {
     }
 
     /// Claims the call. False: the dispatcher has taken it back, forget it.
-    fn begin(&self) -> bool {
-        let begun = self.link.get().begin(&self.frame.lock());
+    fn begin(&self, py: Python<'_>) -> bool {
+        let flags = self.frame.lock().flags;
+        let begun = self.link.get().begin(py, self.id, self.word, flags);
         *self.started.lock() = Instant::now();
         begun
     }
@@ -497,6 +499,11 @@ impl Call {
         self.end_with(py, end)
     }
 
+    /// Ends a request whose task is done.
+    fn end_request(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.end_with(task.py(), outcome_of(task).map(|()| Payload::empty()).map_err(Trouble::Raised))
+    }
+
     /// Ends the call with its value.
     fn reply(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = value.py();
@@ -526,7 +533,10 @@ impl Call {
             let message = "this tool is a generator: use stream()".to_owned();
             return Err(raise(Trouble::Failure(Failure::BadArguments { message, detail: String::new() })));
         }
-        self.link.get().open_stream(self.id);
+        if self.codec != Codec::Http {
+            // The body of a response has its credit already.
+            self.link.get().open_stream(self.id);
+        }
         Ok(())
     }
 
@@ -538,6 +548,9 @@ impl Call {
     /// Sends one value of a stream, at once. Credit must have been taken for it.
     fn chunk(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, link) = (value.py(), self.link.get());
+        if let Some(request) = self.request_of(py) {
+            return request.send(value);
+        }
         let payload = encode(py, link, self.codec, self.tool_of(py).as_ref(), value, true).map_err(raise)?;
         let payload = link.check_size(payload).map_err(|failure| raise(Trouble::Failure(failure)))?;
         link.put_chunk(self.id, &payload)?;
@@ -550,8 +563,10 @@ impl Call {
         if link.board.get(self.word) == word::ABANDONED {
             return None;
         }
+        let is_request = self.codec == Codec::Http;
         let taken = link.with_stream(self.id, |stream| {
-            if stream.cancelled {
+            // Of a call, `gone` is the end of its input, and its reader may be there still.
+            if stream.cancelled || (is_request && stream.gone) {
                 return None;
             }
             let some = stream.credit > 0;
@@ -566,7 +581,9 @@ impl Call {
     fn wait_credit(&self, py: Python<'_>) -> PyResult<bool> {
         let link = self.link.get();
         link.slots.leave(py);
-        let there = |stream: &crate::worker::Stream| stream.credit > 0 || stream.cancelled;
+        let is_request = self.codec == Codec::Http;
+        let there =
+            |stream: &crate::worker::Stream| stream.credit > 0 || stream.cancelled || (is_request && stream.gone);
         loop {
             match self.take_credit() {
                 Some(true) => break,
@@ -613,6 +630,7 @@ impl Prepared {
             arguments: self.arguments.clone_ref(py),
             keywords: self.keywords.as_ref().map(|keywords| keywords.clone_ref(py)),
             spread: self.spread,
+            request: self.request.as_ref().map(|request| request.clone_ref(py)),
         }
     }
 }

@@ -287,7 +287,7 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
         Codec::Plain => Decoder { rest: &payload.inline, leases: payload.leases.iter() }.value(py, 0),
         Codec::Pickle => unpickle(py, payload),
         Codec::Json | Codec::Bytes | Codec::Name => Ok(PyBytes::new(py, payload.body()).into_any()),
-        Codec::Batch => Err(PyTypeError::new_err("a batch is not one value")),
+        codec => Err(PyTypeError::new_err(format!("a payload of {codec:?} is not one value"))),
     }
 }
 

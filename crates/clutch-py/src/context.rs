@@ -12,7 +12,12 @@ impl<'py> Entered<'py> {
     fn new(py: Python<'py>) -> PyResult<Entered<'py>> {
         // SAFETY: returns a new reference, or null with an exception set; the GIL (or the thread state) is held.
         let context = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent())? };
-        // SAFETY: `context` is a context object that nobody has entered.
+        Entered::enter(context)
+    }
+
+    fn enter(context: Bound<'py, PyAny>) -> PyResult<Entered<'py>> {
+        let py = context.py();
+        // SAFETY: raises when it is no context, or when somebody has entered it.
         match unsafe { ffi::PyContext_Enter(context.as_ptr()) } {
             0 => Ok(Entered { context }),
             _ => Err(PyErr::fetch(py)),
@@ -28,6 +33,14 @@ impl Drop for Entered<'_> {
             PyErr::fetch(self.context.py()).write_unraisable(self.context.py(), None);
         }
     }
+}
+
+/// Calls `run` in this context.
+pub fn within<'py, R>(context: Bound<'py, PyAny>, run: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    let entered = Entered::enter(context)?;
+    let result = run();
+    drop(entered);
+    result
 }
 
 /// Calls `run` in a copy of the current context.

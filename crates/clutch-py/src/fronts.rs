@@ -22,18 +22,25 @@ fn parse<T: serde::de::DeserializeOwned>(what: &str, text: Option<&str>) -> PyRe
 
 #[pymethods]
 impl Fronts {
-    /// Starts listening. `http` and `admin` are the JSON of `config.rs`'s structs. Raises OSError when a bind fails.
+    /// Starts listening. All but the pools are the JSON of `config.rs`'s structs. Raises OSError when a bind fails.
     #[new]
-    #[pyo3(signature = (pools, http = None, admin = None))]
+    #[pyo3(signature = (pools, http = None, admin = None, serve = None, tcp = None))]
     fn new(
         py: Python<'_>,
         pools: HashMap<String, Bound<'_, PoolCore>>,
         http: Option<&str>,
         admin: Option<&str>,
+        serve: Option<&str>,
+        tcp: Option<&str>,
     ) -> PyResult<Fronts> {
         let pools = pools.values().map(|pool| pool.get().core(py)).collect::<PyResult<front::Pools>>()?;
-        let (http, admin) = (parse("http", http)?, parse("admin", admin)?);
-        Ok(Fronts { running: py.detach(|| front::Fronts::start(pools, http, admin))? })
+        let configs = front::FrontConfigs {
+            http: parse("http", http)?,
+            serve: parse("serve", serve)?,
+            tcp: parse("tcp", tcp)?,
+            admin: parse("admin", admin)?,
+        };
+        Ok(Fronts { running: py.detach(|| front::Fronts::start(pools, configs))? })
     }
 
     /// Where the http front listens: `host:port`, or None.
@@ -41,8 +48,28 @@ impl Fronts {
         self.running.http_address()
     }
 
+    /// Where the app is served, each `host:port` or `unix:path`.
+    fn serve_addresses(&self) -> Vec<String> {
+        self.running.serve_addresses().to_vec()
+    }
+
+    /// Where connections are taken, each `host:port` or `unix:path`.
+    fn tcp_addresses(&self) -> Vec<String> {
+        self.running.tcp_addresses().to_vec()
+    }
+
     fn admin_address(&self) -> Option<&str> {
         self.running.admin_address()
+    }
+
+    /// The next warning for the log; waits for it. None: the fronts were stopped.
+    fn next_warning(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.running.next_warning())
+    }
+
+    /// Log files were moved away: new ones are begun.
+    fn reopen_logs(&self) {
+        self.running.reopen_logs();
     }
 
     /// Stops accepting, lets requests end for so many seconds, then cuts them off. A second stop has no effect.

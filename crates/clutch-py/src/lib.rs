@@ -7,12 +7,15 @@ mod buffer;
 mod call;
 mod codec;
 mod context;
+mod descriptor;
+mod drain;
 mod errors;
 mod fronts;
 mod future;
 mod interrupt;
 mod pool;
 mod registry;
+mod serve;
 mod stacks;
 mod types;
 mod watcher;
@@ -36,6 +39,10 @@ mod _core {
     // The worker's side.
     #[pymodule_export]
     use crate::call::{Call, CallFailed};
+    #[pymodule_export]
+    use crate::descriptor::Descriptor;
+    #[pymodule_export]
+    use crate::serve::{StartResponse, Starter, share_state};
     #[pymodule_export]
     use crate::worker::WorkerLink;
     #[pymodule_export]

@@ -201,6 +201,7 @@ impl Open {
             priority: options.priority,
             by_value: encoded.by_value,
             has_input: false,
+            descriptor: None,
             one_value: true,
             retry: options.retry,
             reply: answer.clone(),

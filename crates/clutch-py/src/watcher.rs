@@ -15,6 +15,7 @@ use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
+use crate::drain::Drain;
 use crate::interrupt::Slots;
 use crate::stacks::Stacks;
 
@@ -57,6 +58,11 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes what waits as far as there is room; true: nothing is left.
+    pub fn flush_some(&self) -> io::Result<bool> {
+        Ok(self.outbox.flush(self.socket(), false)? == Flushed::All)
+    }
+
     /// Lets the watcher write what waits if nobody else has done so soon.
     pub fn write_soon(&self) {
         if self.armed.swap(true, Ordering::AcqRel) {
@@ -76,12 +82,14 @@ impl Writer {
     }
 }
 
-/// What the dispatcher asks of this worker beside its link: code is to be interrupted, stacks are to be shown.
+/// What the dispatcher asks of this worker beside its link: code is to be interrupted, stacks are to be shown,
+/// endless work is to end.
 pub struct Alarm {
     pub socket: OwnedFd,
     pub slots: Arc<Slots>,
     pub board: Arc<Board>,
     pub stacks: Arc<OnceLock<Stacks>>,
+    pub drain: Arc<Drain>,
     pub interrupt_signal: i32,
 }
 
@@ -93,6 +101,7 @@ impl Alarm {
             while let Ok(Some(received)) = inbox.next_frame() {
                 match received.frame.head.kind {
                     Kind::Stacks => self.show_stacks(received.frame.head),
+                    Kind::Drain => self.drain.tell(),
                     Kind::Cancel => {
                         self.interrupt();
                         interrupts = true;

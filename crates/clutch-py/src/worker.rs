@@ -5,32 +5,44 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use clutch_core::link::{Announced, Board, Filled, Inbox, word};
 use clutch_core::region::{RegionPool, RegionTable};
 use clutch_core::supervisor::memory::OwnMemory;
 use clutch_core::sys;
-use clutch_core::wire::{self, Head, Kind, RegionRef, STREAM_WINDOW, WireError, flag};
-use clutch_core::work::{Codec, Failure, Payload};
+use clutch_core::wire::{self, Head, Kind, RegionRef, WireError, flag};
+use clutch_core::work::{Codec, Failure, Payload, WorkKind};
 use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::call::Call;
+use crate::call::{Call, Waiting};
+use crate::drain::Drain;
 use crate::interrupt::Slots;
+use crate::serve::{self, App, Request, Starter};
 use crate::stacks::Stacks;
 use crate::watcher::{self, Writer};
+
+mod streams;
+
+use self::streams::call_flush_soon;
+pub use self::streams::{Stream, flush_soon};
 
 /// Results wait for company at most this long while further calls are at hand.
 const COMPANY: Duration = Duration::from_micros(200);
 
 /// Since when results wait that are to be written before the next call: as long ago as can be.
 const OVERDUE_NS: u64 = 1;
+
+/// A flush that an event loop has been asked for: in its next turn, and in the one after that.
+const FLUSH_SOON: u8 = 1;
+const FLUSH_NEXT: u8 = 2;
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -52,6 +64,8 @@ pub struct CallFrame {
     pub timeout_us: u64,
     pub flags: u8,
     pub codec: Codec,
+    /// Closed with the frame, when the call is never begun.
+    pub descriptor: Option<OwnedFd>,
     inline: Vec<u8>,
     regions: Vec<RegionRef>,
 }
@@ -65,15 +79,8 @@ pub struct Entry {
     pub simple: bool,
     /// Called by the name of a tool: arguments that do not fit are `BadArguments`.
     pub by_name: bool,
-}
-
-/// One stream, in either direction.
-#[derive(Default)]
-pub struct Stream {
-    pub credit: u32,
-    pub cancelled: bool,
-    pub input: VecDeque<Payload>,
-    listener: Option<Py<PyAny>>,
+    /// It is no tool, but the app that is served.
+    pub app: Option<Arc<App>>,
 }
 
 #[derive(Default)]
@@ -108,6 +115,9 @@ pub struct WorkerLink {
     payload_bytes_max: u64,
     pub slots: Arc<Slots>,
     stacks: Arc<OnceLock<Stacks>>,
+    drain: Arc<Drain>,
+    /// What has no end of its own was told to end.
+    ending: AtomicBool,
     /// Called with the id of work that is to stop, by the thread that reads.
     on_cancel: Mutex<Option<Py<PyAny>>>,
     /// Gives the stacks of all tasks or greenlets.
@@ -118,11 +128,20 @@ pub struct WorkerLink {
     /// In nanoseconds since `born`; 0: none waits.
     waiting_ns: AtomicU64,
     born: Instant,
+    /// Where slots are greenlets: lets the others run while one waits.
+    waiter: Mutex<Option<Py<PyAny>>>,
+    /// How far a flush is on its way in an event loop: 0, or one of the two.
+    flushing: AtomicU8,
+    /// Requests with a whole response that waits for the next flush.
+    holding: Mutex<Vec<Py<Request>>>,
+    /// Word of the request that takes its first step in the main thread, and one; 0: none does.
+    stepping: AtomicU64,
+    main: ThreadId,
 }
 
 #[pymethods]
 impl WorkerLink {
-    /// Takes over four descriptors: link, board, alarm, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
+    /// In the main thread. Takes over four descriptors: link, board, alarm, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
     /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads. From
     /// `memory_floor` bytes of private memory on, it is told after calls that raised it.
     #[new]
@@ -138,12 +157,14 @@ impl WorkerLink {
         let inbox = Inbox::default();
         let writer = Arc::new(Writer::new(sys::adopt(link))?);
         let (slots, stacks) = (Arc::<Slots>::default(), Arc::<OnceLock<Stacks>>::default());
+        let drain = Arc::<Drain>::default();
         let board = Arc::new(Board::open(sys::adopt(board))?);
         let alarm = watcher::Alarm {
             socket: sys::adopt(alarm),
             slots: slots.clone(),
             board: board.clone(),
             stacks: stacks.clone(),
+            drain: drain.clone(),
             interrupt_signal: interrupt_signal(),
         };
         watcher::start(writer.clone(), sys::adopt(dispatcher), alarm)?;
@@ -165,11 +186,18 @@ impl WorkerLink {
             payload_bytes_max,
             slots,
             stacks,
+            drain,
+            ending: AtomicBool::new(false),
             on_cancel: Mutex::default(),
             on_stacks: Mutex::default(),
             memory: memory_floor.map(OwnMemory::new),
             waiting_ns: AtomicU64::new(0),
             born: Instant::now(),
+            waiter: Mutex::default(),
+            flushing: AtomicU8::new(0),
+            holding: Mutex::default(),
+            stepping: AtomicU64::new(0),
+            main: std::thread::current().id(),
         })
     }
 
@@ -201,29 +229,47 @@ impl WorkerLink {
 
     /// For an event loop: takes in what has come, without waiting. None: the worker is told to end.
     fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<Vec<Call>>> {
-        let link = slf.get();
-        link.loop_reads.store(true, Ordering::Relaxed);
-        {
-            let mut inbox = link.inbox.lock();
-            match inbox.fill(link.writer.socket(), false)? {
-                Filled::Bytes => link.absorb(slf.py(), &mut inbox)?,
-                Filled::Nothing => {}
-                Filled::End => link.end(),
-            }
-        }
-        let mut queue = link.queue.lock();
-        if queue.draining && queue.calls.is_empty() {
-            return Ok(None);
-        }
-        let frames = std::mem::take(&mut queue.calls);
-        drop(queue);
-        Ok(Some(frames.into_iter().map(|frame| Call::new(slf.clone().unbind(), frame)).collect()))
+        let frames = Self::take_in(slf)?;
+        Ok(frames.map(|frames| frames.into_iter().map(|frame| Call::new(slf.clone().unbind(), frame)).collect()))
+    }
+
+    /// The same where an ASGI app is served: at most `room` requests take their first steps. Gives the requests that wait
+    /// for something, with their tasks, and what has not begun.
+    fn poll_requests<'py>(
+        slf: &Bound<'py, Self>,
+        starter: &Bound<'py, Starter>,
+        room: usize,
+    ) -> PyResult<Option<(Vec<Waiting<'py>>, Vec<Call>)>> {
+        let Some(frames) = Self::take_in(slf)? else { return Ok(None) };
+        let (mut requests, mut later): (Vec<_>, Vec<_>) =
+            frames.into_iter().partition(|frame| slf.get().is_for_asgi(frame));
+        later.extend(requests.split_off(room.min(requests.len())));
+        let started = crate::call::start_requests(slf, starter.get(), requests)?;
+        Ok(Some((started, later.into_iter().map(|frame| Call::new(slf.clone().unbind(), frame)).collect())))
     }
 
     /// Writes what waits.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.waiting_ns.store(0, Ordering::Relaxed);
+        // To let go of the GIL for a write that does not wait would hand it to another thread, which keeps it for long.
+        if self.writer.flush_some()? {
+            return Ok(());
+        }
         py.detach(|| self.writer.flush()).map_err(PyErr::from)
+    }
+
+    /// In an event loop, one turn after [`flush_soon`] and then another one: by then a coroutine that has sent all has mostly
+    /// ended, and one frame says both.
+    fn _flush_now(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, link) = (slf.py(), slf.get());
+        if link.flushing.load(Ordering::Relaxed) == FLUSH_SOON {
+            link.flushing.store(FLUSH_NEXT, Ordering::Relaxed);
+            return call_flush_soon(slf);
+        }
+        link.flushing.store(0, Ordering::Relaxed);
+        let holding = std::mem::take(&mut *link.holding.lock());
+        holding.iter().try_for_each(|request| request.get().let_go())?;
+        link.flush(py)
     }
 
     /// The signal whose handler has to call [`WorkerLink::interrupt`] in the main thread.
@@ -267,9 +313,38 @@ impl WorkerLink {
         *self.on_cancel.lock() = Some(listener);
     }
 
+    /// Calls `listener()` once when this worker is to end, while its work goes on: for work that has no end of its own. In
+    /// a thread of its own, whatever other threads do; in this one when that was told before.
+    fn on_drain(&self, py: Python<'_>, listener: Py<PyAny>) {
+        self.drain.listen(py, listener);
+    }
+
+    /// Tells requests that have no end of their own that this worker is to end, and those that turn out to be such later.
+    fn end_endless(&self, py: Python<'_>) -> PyResult<()> {
+        self.ending.store(true, Ordering::SeqCst);
+        let told: Vec<Py<Request>> = {
+            let mut streams = self.streams.lock();
+            let endless = streams.values_mut().filter(|stream| stream.endless);
+            endless.filter_map(|stream| stream.end(py)).collect()
+        };
+        self.credited.notify_all();
+        told.iter().try_for_each(|request| request.get().end_endless(py))
+    }
+
     /// Asks `listener()` for the stacks of all tasks or greenlets when somebody wants to see them.
     fn on_stacks(&self, listener: Py<PyAny>) {
         *self.on_stacks.lock() = Some(listener);
+    }
+
+    /// Has `waiter(id)` called where code waits for something to come for its call: it returns when something has.
+    fn wait_with(&self, waiter: Py<PyAny>) {
+        *self.waiter.lock() = Some(waiter);
+    }
+
+    /// Calls `listener()` whenever something has come for this call; None stops it.
+    fn listen_to(&self, id: u64, listener: Option<Py<PyAny>>) {
+        let before = self.listen(id, listener);
+        drop(before);
     }
 
     /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
@@ -279,12 +354,59 @@ impl WorkerLink {
             .push(|out| wire::put_simple(&mut out.bytes, Kind::Stacks, id, Codec::Plain, text.as_bytes()));
     }
 
+    /// Whether a request that takes its first step is to stop; true once.
+    fn is_step_to_stop(&self) -> bool {
+        let word = self.stepping.load(Ordering::Relaxed);
+        let is_to_stop = word > 0 && self.board.get((word - 1) as u32) == word::ABANDONED;
+        if is_to_stop {
+            self.leave_step();
+        }
+        is_to_stop
+    }
+
     fn is_draining(&self) -> bool {
         self.queue.lock().draining
     }
 }
 
 impl WorkerLink {
+    /// What has come for an event loop; none: the worker is told to end.
+    fn take_in(slf: &Bound<'_, Self>) -> PyResult<Option<VecDeque<CallFrame>>> {
+        let link = slf.get();
+        link.loop_reads.store(true, Ordering::Relaxed);
+        {
+            let mut inbox = link.inbox.lock();
+            match inbox.fill(link.writer.socket(), false)? {
+                Filled::Bytes => link.absorb(slf.py(), &mut inbox)?,
+                Filled::Nothing => {}
+                Filled::End => link.end(),
+            }
+        }
+        let mut queue = link.queue.lock();
+        let is_over = queue.draining && queue.calls.is_empty();
+        Ok((!is_over).then(|| std::mem::take(&mut queue.calls)))
+    }
+
+    fn is_for_asgi(&self, frame: &CallFrame) -> bool {
+        frame.flags >> flag::KIND_SHIFT == WorkKind::Request as u8
+            && self
+                .entry(frame.function)
+                .is_some_and(|entry| entry.app.as_ref().is_some_and(|app| app.kind == serve::Kind::Asgi))
+    }
+
+    /// A request's first step begins: it may be stopped. The loops of other threads are not interrupted.
+    pub fn enter_step(&self, word: u32) {
+        if std::thread::current().id() == self.main {
+            self.stepping.store(u64::from(word) + 1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn leave_step(&self) {
+        if std::thread::current().id() == self.main {
+            self.stepping.store(0, Ordering::Relaxed);
+        }
+    }
+
     fn say(&self, py: Python<'_>, kind: Kind, text: &str) -> PyResult<()> {
         self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, 0, Codec::Json, text.as_bytes()));
         self.flush(py)
@@ -378,17 +500,19 @@ impl WorkerLink {
 
     /// Takes whole frames out of the inbox.
     fn absorb(&self, py: Python<'_>, inbox: &mut Inbox) -> PyResult<()> {
-        while let Some(received) = inbox.next_frame().map_err(broken)? {
+        while let Some(mut received) = inbox.next_frame().map_err(broken)? {
+            let descriptor = received.descriptors.pop();
             let frame = &received.frame;
             let id = frame.head.id;
             match frame.head.kind {
-                Kind::Call => self.queue_call(frame),
+                Kind::Call => self.queue_call(frame, descriptor),
                 Kind::Define => self.define(py, id as usize, frame.head.codec, frame.payload)?,
-                Kind::Credit => self.stream_event(py, id, |stream| stream.credit += frame.credit()),
+                Kind::Credit => self.stream_event(py, id, |stream| stream.credited(frame.credit())),
                 Kind::Cancel => self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0),
                 Kind::Chunk => {
                     let payload = received.payload().map_err(broken)?;
-                    self.stream_event(py, id, |stream| stream.input.push_back(payload));
+                    let more = frame.head.flags & flag::MORE != 0;
+                    self.stream_event(py, id, |stream| stream.take(payload, more));
                 }
                 Kind::Stacks => self.answer_stacks(py, frame.head),
                 Kind::Drain => self.queue.lock().draining = true,
@@ -427,7 +551,7 @@ impl WorkerLink {
         (queue.draining, queue.ended) = (true, true);
     }
 
-    fn queue_call(&self, frame: &wire::Frame<'_>) {
+    fn queue_call(&self, frame: &wire::Frame<'_>, descriptor: Option<OwnedFd>) {
         if frame.head.flags & flag::HAS_INPUT != 0 {
             self.streams.lock().entry(frame.head.id).or_default();
         }
@@ -438,6 +562,7 @@ impl WorkerLink {
             timeout_us: frame.timeout_us(),
             flags: frame.head.flags,
             codec: frame.head.codec,
+            descriptor,
             inline: frame.payload.to_vec(),
             regions: frame.regions().collect(),
         };
@@ -450,6 +575,7 @@ impl WorkerLink {
             function: tool.getattr("function")?.unbind(),
             simple: tool.getattr("simple")?.extract()?,
             by_name: codec == Codec::Name,
+            app: App::of(&tool)?.map(Arc::new),
             tool: tool.unbind(),
         };
         let mut functions = self.functions.lock();
@@ -467,12 +593,14 @@ impl WorkerLink {
     // ---- one call
 
     /// Claims a call; false when the dispatcher has taken it back.
-    pub fn begin(&self, frame: &CallFrame) -> bool {
-        let begun = self.board.claim(frame.word, word::SENT, word::BEGUN);
+    pub fn begin(&self, py: Python<'_>, id: u64, at: u32, flags: u8) -> bool {
+        let begun = self.board.claim(at, word::SENT, word::BEGUN);
         if !begun {
-            self.board.set(frame.word, word::FREE);
-        } else if frame.flags & flag::WANT_BEGUN != 0 {
-            self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Begun, frame.id, Codec::Empty, &[]));
+            self.board.set(at, word::FREE);
+        } else if flags & flag::WANT_BEGUN != 0 {
+            self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Begun, id, Codec::Empty, &[]));
+            // At once: the code may run for ever. A link that broke is seen by the reader.
+            let _ = self.flush(py);
         }
         begun
     }
@@ -535,75 +663,6 @@ impl WorkerLink {
     fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> io::Result<()> {
         let mut announced = self.announced.lock();
         self.writer.outbox.push(|out| announced.put(out, head, fixed, payload, 0))
-    }
-
-    // ---- streams
-
-    /// Opens a stream for the producer of a call.
-    pub fn open_stream(&self, id: u64) {
-        let mut streams = self.streams.lock();
-        streams.entry(id).or_default().credit += STREAM_WINDOW;
-    }
-
-    pub fn close_stream(&self, id: u64) {
-        self.streams.lock().remove(&id);
-    }
-
-    pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
-        self.put(Head { kind: Kind::Chunk, codec: payload.codec, regions: 0, flags: 0, id }, &[], payload)
-    }
-
-    /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.
-    pub fn put_credit(&self, id: u64, count: u32) {
-        self.writer.outbox.push(|out| wire::put_credit(&mut out.bytes, id, count));
-    }
-
-    pub fn with_stream<R>(&self, id: u64, look: impl FnOnce(&mut Stream) -> R) -> Option<R> {
-        self.streams.lock().get_mut(&id).map(look)
-    }
-
-    pub fn listen(&self, id: u64, listener: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
-        self.with_stream(id, |stream| std::mem::replace(&mut stream.listener, listener)).flatten()
-    }
-
-    /// Waits until something happens to streams: reads the link when nobody else does.
-    pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
-        let reads =
-            !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
-        if !reads {
-            py.detach(|| {
-                // A link that broke is seen by the reader.
-                let _ = self.writer.flush();
-                let mut streams = self.streams.lock();
-                if !streams.get(&id).is_none_or(&there) {
-                    self.credited.wait_for(&mut streams, LOOK_AGAIN);
-                }
-            });
-            return Ok(());
-        }
-        if self.with_stream(id, |stream| there(stream)).unwrap_or(true) {
-            self.let_others_read();
-            return Ok(());
-        }
-        self.read(py, false)?;
-        if self.queue.lock().ended {
-            self.streams.lock().values_mut().for_each(|stream| stream.cancelled = true);
-        }
-        Ok(())
-    }
-
-    /// Tells a stream something; the listener of its producer is called without any lock held.
-    fn stream_event(&self, py: Python<'_>, id: u64, event: impl FnOnce(&mut Stream)) {
-        let told = self.with_stream(id, |stream| {
-            event(stream);
-            stream.listener.as_ref().map(|listener| listener.clone_ref(py))
-        });
-        self.credited.notify_all();
-        if let Some(Some(listener)) = told
-            && let Err(error) = listener.call0(py)
-        {
-            error.write_unraisable(py, None);
-        }
     }
 }
 

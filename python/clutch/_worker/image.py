@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from clutch import _core
 from clutch._worker.handlers.call import Tool
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, TOOL_MARK
@@ -43,6 +44,9 @@ class Image:
         self.module: types.ModuleType | None = None
         self.found: Any = None
         self.instance: Any = None
+        self.app: Tool | None = None
+        self.kind: str | None = None
+        """Of the app: tcp, asgi, asgi2, wsgi."""
         self.warnings: list[str] = []
         self.gil_module: str | None = None
 
@@ -79,12 +83,26 @@ class Image:
             load_main(self.options.get("main"))
             if self.options.get("target"):
                 self.module, self.found = find_target(self.options["target"])
+            if self.options.get("app"):
+                self._take_app(self.options["app"])
             if self.options.get("validate"):
                 self._check_tools()
         for warning in caught:
             self._note(warning)
         self._note_process(threads, sockets)
         self._check_gil()
+
+    def _take_app(self, options: dict[str, Any]) -> None:
+        """What cannot be served is told now, not when the first client comes. A WSGI app chooses its profile."""
+        from clutch._worker.handlers import app
+
+        try:
+            self.found = app.find(self.options["target"], self.found, options.get("factory", False), options["kind"])
+            self.kind = app.kind_of(self.found) if options["kind"] == "auto" else options["kind"]
+        except ConfigError as error:
+            raise LoadError(str(error)) from None
+        if self.kind == "wsgi" and not self.options.get("profile_given"):
+            self.shape = app.wsgi_shape(self.shape)
 
     def _check_tools(self) -> None:
         """What callers over the network could not call is told now, not at the first call."""
@@ -151,13 +169,18 @@ class Image:
 
     # ---- in a worker
 
-    def start(self) -> None:
-        """Makes the instance of a class target and runs the hooks."""
+    def start(self, link: _core.WorkerLink | None = None) -> None:
+        """Makes the instance of a class target and runs the hooks. What runs an app works on the link."""
         if not self.imported:
             self.import_target()
-        self.instance = self.found() if isinstance(self.found, type) else self.found
+        makes_instance = isinstance(self.found, type) and self.kind in (None, "tcp")
+        self.instance = self.found() if makes_instance else self.found
         tools = self.tools(self.instance)
         self.known = {name: Tool(name, function, options) for name, (function, options) in tools.items()}
+        if link is not None and self.kind is not None:
+            from clutch._worker.handlers import app
+
+            self.app = app.entry(self, link)
         self.run_hooks("start")
 
     def run_hooks(self, when: str) -> None:
@@ -176,7 +199,9 @@ class Image:
         return {value.__name__: (value, options) for value, options in marked if options is not None}
 
     def tool(self, name: str) -> Tool:
-        """The tool of this name. Raises NoSuchTool with the nearest names."""
+        """The tool of this name; without one, the app. Raises NoSuchTool with the nearest names."""
+        if not name and self.app is not None:
+            return self.app
         if name in self.known:
             return self.known[name]
         target = self.options.get("target")

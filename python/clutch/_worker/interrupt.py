@@ -28,7 +28,7 @@ SWALLOWING = {"__del__", "_remove"}
 
 
 def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None = None) -> None:
-    """Sets up both signals, in the main thread. `is_held_up` is the profile's."""
+    """Sets up the signal that interrupts, in the main thread. `is_held_up` is the profile's."""
     main = threading.get_ident()
 
     def interrupt(_: int, here: types.FrameType | None) -> None:
@@ -44,6 +44,10 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
             raise Interrupted
 
     signal.signal(link.interrupt_signal(), interrupt)
+
+
+def show_stacks(link: _core.WorkerLink) -> None:
+    """Sets up the signal that shows the stack of the thread that gets it."""
     # Each thread shows itself: what another one runs may change while it is looked at, and that has crashed workers.
     number, file = link.show_stacks()
     faulthandler.register(number, file=file, all_threads=False, chain=True)

@@ -52,10 +52,10 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     link = _core.WorkerLink(descriptors, resolver, failure.describe, *limits)
     code = 1
     try:
+        interrupt.show_stacks(link)
+        start(image, link)
         profile = load_profile(image)
         interrupt.listen(link, profile.is_held_up)
-        start(image)
-        resolver.profile = profile
         profile.run(link, lambda: link.ready(json.dumps({**order, "pid": os.getpid()})))
         image.run_hooks("stop")
         code = 0
@@ -67,12 +67,12 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         os._exit(code)
 
 
-def start(image: Image) -> None:
+def start(image: Image, link: _core.WorkerLink) -> None:
     """The initializer first, as in concurrent.futures; then the class target and the hooks."""
     if image.options.get("initializer"):
         initializer, arguments = pickle.loads(base64.b64decode(image.options["initializer"]))
         initializer(*arguments)
-    image.start()
+    image.start(link)
 
 
 def start_failure(image: Image, error: BaseException) -> str:
@@ -81,8 +81,12 @@ def start_failure(image: Image, error: BaseException) -> str:
 
 
 def load_profile(image: Image) -> Profile:
-    module = importlib.import_module(f"clutch._worker.profiles.{PROFILES[image.shape['profile']]}")
-    return module.make(image.shape)
+    """The profile of the pool. Of an ASGI app, threads are loops too: they go on between its requests."""
+    app, shape = image.app, dict(image.shape)
+    if image.kind in ("asgi", "asgi2") and shape["profile"] in ("process", "thread"):
+        shape["profile"] = "async"
+    module = importlib.import_module(f"clutch._worker.profiles.{PROFILES[shape['profile']]}")
+    return module.make({**shape, "lifespan": getattr(app, "lifespan", None)})
 
 
 class Resolver:
@@ -90,7 +94,6 @@ class Resolver:
 
     def __init__(self, image: Image) -> None:
         self.image = image
-        self.profile: Profile | None = None
 
     def __call__(self, codec: int, body: bytes) -> Tool:
         try:

@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from clutch.cli import call, doctor, init, remote, run
+from clutch.cli import call, doctor, init, remote, run, serve
 from clutch.errors import ClutchError, ConfigError
 
 EXIT_CODES = {
-    "0": "done; of `clutch run`: stopped in order",
-    "1": "the work failed, or nobody is there to do it; of `clutch run`: it could not serve, or the stop failed",
+    "0": "done; of `clutch run` and `serve`: stopped in order",
+    "1": "the work failed, or nobody is there to do it; of those: it could not serve, or the stop failed",
     "2": "wrong usage or configuration, or a target that does not import",
-    "128 + n": "of `clutch run`: a second signal with number n cut the stop short (130 for Ctrl-C, 143 for TERM)",
+    "128 + n": "of those: a second signal with number n cut the stop short (130 for Ctrl-C, 143 for TERM)",
 }
 
 
@@ -41,7 +41,7 @@ def commands() -> None:
     """Runs Python code in pools of process, thread, async and greenlet workers."""
 
 
-for command in (run.command, *remote.COMMANDS, call.command, doctor.command, init.command):
+for command in (run.command, serve.command, *remote.COMMANDS, call.command, doctor.command, init.command):
     commands.add_command(command)
 
 

@@ -96,16 +96,17 @@ def _argument(text: str) -> tuple[str, Any]:
 @contextlib.contextmanager
 def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     from clutch import _core, config
+    from clutch.options import HTTP, core_json
     from clutch.pool import Pool
     from clutch.values import Address
 
     spec = config.resolve(OWN_POOL, validate=True, folder=Path.cwd(), target=target, **{"workers": 1, **options})
     token = secrets.token_urlsafe(24)
-    http_options = {option.name: option.default_value(False) for option in config.HTTP.options}
+    http_options = {option.name: option.default_value(False) for option in HTTP.options}
     http_options |= {"bind": Address("127.0.0.1", 0), "token": token}
     with Pool.from_spec(spec) as pool:
         pool.wait_ready(1)
-        fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(config.core_json(config.HTTP, http_options)), None)
+        fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(core_json(HTTP, http_options)), None)
         try:
             yield Server(f"http://{fronts.http_address()}", token)
         finally:

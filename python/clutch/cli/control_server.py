@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from clutch.cli import control, logs
+from clutch.cli.pidfile import is_alive
 from clutch.errors import ClutchError
 
 CONNECTIONS_MAX = 32
@@ -108,7 +109,7 @@ def open_default(config: Path, handle: Handle) -> Control:
     control.check_private(folder)
     for path in folder.glob("*.sock"):
         pid = control.pid_in(path.name)
-        if pid is not None and not _exists(pid):
+        if pid is not None and not is_alive(pid):
             remove_stale(path)
     return Control(folder / control.name_of(config, os.getpid()), handle)
 
@@ -142,13 +143,3 @@ def listen(path: Path) -> socket.socket:
         listener.close()
         raise OSError(error.errno, f"control socket {path}: {error.strerror or error}") from error
     return listener
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -1,10 +1,11 @@
-"""Logs of the commands: on stderr, as lines for people or one JSON object a line."""
+"""Logs of the commands: on stderr or into a file, as lines for people or one JSON object a line."""
 
 from __future__ import annotations
 
 import json
 import logging
 from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
 
 log = logging.getLogger("clutch")
 
@@ -24,8 +25,9 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def set_up(form: str, level: str) -> None:
-    handler = logging.StreamHandler()
+def set_up(form: str, level: str, file: str | None = None) -> None:
+    """`file`: instead of stderr; one that was moved away or removed is made anew at the next line."""
+    handler = logging.StreamHandler() if file is None else WatchedFileHandler(file)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonLines() if form == "json" else text)
     log.handlers[:] = [handler]

@@ -1,4 +1,4 @@
-"""`clutch run`: all pools and fronts of a configuration, until a signal.
+"""`clutch run`: all pools and fronts of a configuration, until a signal. `clutch serve` has the same life.
 
 The order of start and stop is here for this command: pools, fronts, ready; then fronts, pools. The main thread does
 nothing but wait for signals, so that a second one always gets through. The control socket is there from before the
@@ -11,24 +11,27 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clutch.cli import control_server, logs
+from clutch.cli import control_server, logs, orders
 from clutch.cli.commands import Commands
 from clutch.cli.first import stay_first
 from clutch.cli.flags import log_flags
+from clutch.cli.orders import ENDS, OF_RUN, Order, Orders
 from clutch.cli.reload import Reloader, Watcher, import_watchfiles, watched_folders
 from clutch.cli.systemd import Notifier
+from clutch.config import APPS
 from clutch.errors import ClutchError, ConfigError
 
 if TYPE_CHECKING:
+    from clutch.cli.pidfile import Pidfile
     from clutch.config import Config, PoolSpec
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Above all signal numbers.
 NEVER_READY = 200
 STOPPED = 201
@@ -83,11 +86,11 @@ class Inbox:
     A signal that arrives just before a thread blocks in a lock does not wake it; a byte in a pipe does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Iterable[int]) -> None:
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.writer, False)
         self.replaced = signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
-        for number in (*SIGNALS, signal.SIGHUP):
+        for number in numbers:
             signal.signal(number, lambda *_: None)
 
     def say(self, byte: int) -> None:
@@ -103,13 +106,23 @@ class Inbox:
 
 
 class Server:
-    """The life of one `clutch run`."""
+    """The life of one `clutch run` or `clutch serve`."""
 
-    def __init__(self, config: Config, socket: Path | None = None, watch: bool = False) -> None:
+    def __init__(
+        self,
+        config: Config,
+        socket: Path | None = None,
+        watch: bool = False,
+        orders: Orders = OF_RUN,
+        pidfile: Pidfile | None = None,
+    ) -> None:
+        """`orders`: what each signal means."""
         self.config = config
+        self.orders = orders
+        self.pidfile = pidfile
         self.socket = socket
         self.watch = watch
-        self.inbox = Inbox()
+        self.inbox = Inbox(orders)
         self.notifier = Notifier()
         self.pools: dict[str, Any] = {}
         self.reloader = Reloader(self.pools, self.notifier)
@@ -117,11 +130,13 @@ class Server:
         self.watcher: Watcher | None = None
         self.fronts: Any = None
         self.announcers: list[threading.Thread] = []
+        self.warner: threading.Thread | None = None
         self.awaited: set[str | None] = {spec.name for spec in config.pools if spec.values["required"]}
         self.had_terminal = has_terminal()
         self.stop_was_asked = False
         self.exit_code = 0
         self.is_stopping = False
+        self.has_grace = True
 
     def serve(self) -> int:
         """Until a signal, or a pool that can never be ready. Returns the exit code."""
@@ -141,41 +156,70 @@ class Server:
         return self.exit_code
 
     def _wait_for_reason(self) -> None:
-        while (byte := self.inbox.next()) not in (*SIGNALS, NEVER_READY):
-            if byte == signal.SIGHUP:
+        while (byte := self.inbox.next()) != NEVER_READY and not self._carried_out(byte):
+            pass
+        reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
+        self.has_grace = self.orders.get(byte) is not Order.STOP_QUICKLY
+        logs.info(f"{reason}: stopping; a signal now ends all at once")
+
+    def _carried_out(self, number: int) -> bool:
+        """What a signal asks for. True: that this ends."""
+        match self.orders[number]:
+            case Order.RELOAD:
                 # A terminal that was closed says so by the same signal, and asks for no new code.
                 if self.had_terminal and not has_terminal():
-                    break
+                    return True
                 self.reloader.ask()
-        reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
-        logs.info(f"{reason}: stopping; a signal now ends all at once")
+            case Order.MORE:
+                orders.step(self.pools, +1)
+            case Order.FEWER:
+                orders.step(self.pools, -1)
+            case Order.REOPEN:
+                self._reopen_logs()
+            case Order.NONE:
+                self._say_unsupported(signal.Signals(number))
+        return self.orders[number] in ENDS
+
+    def _reopen_logs(self) -> None:
+        """Our own log follows its file by itself; the access log is the front's."""
+        self.fronts.reopen_logs()
+        logs.info("log files opened anew")
+
+    def _say_unsupported(self, number: signal.Signals) -> None:
+        # WINCH comes from a terminal as well, whenever its window changes.
+        if number != signal.SIGWINCH or not self.had_terminal:
+            logs.log.warning("%s is not supported: %s", number.name, orders.INSTEAD[number])
 
     def _wait_for_stop(self) -> None:
         while (byte := self.inbox.next()) != STOPPED:
-            if byte in SIGNALS:
+            if self.orders.get(byte) in ENDS:
                 # The zygotes and workers see our end and go too.
-                if self.control is not None:
-                    self.control.remove_file()
+                self._remove_files()
                 os._exit(128 + byte)
         self.inbox.close()
+
+    def _remove_files(self) -> None:
+        if self.control is not None:
+            self.control.remove_file()
+        if self.pidfile is not None:
+            self.pidfile.remove()
 
     def _start(self) -> None:
         from clutch import _core
         from clutch.pool import Pool
 
+        if self.pidfile is not None:
+            self.pidfile.write()
         self._open_control()
         for spec in self.config.pools:
             self.pools[spec.name] = Pool.from_spec(spec)
             logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
         cores = {name: pool._core for name, pool in self.pools.items()}
-        self.fronts = _core.Fronts(cores, _json(self.config.http), _json(self.config.admin))
-        for front, address in (("http", self.fronts.http_address()), ("admin", self.fronts.admin_address())):
-            if address is not None:
-                logs.info(
-                    f"{front}: {address if address.startswith('unix:') else f'http://{address}'}",
-                    front=front,
-                    address=address,
-                )
+        self.fronts = _core.Fronts(cores, **{name: json.dumps(core) for name, core in self.config.fronts.items()})
+        for front, address, shown in addresses(self.config, self.fronts):
+            logs.info(f"{front}: {shown}", front=front, address=address)
+        self.warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
+        self.warner.start()
         self.announcers = [
             threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
             for spec in self.config.pools
@@ -217,6 +261,11 @@ class Server:
         else:
             self.notifier.ready("serving")
 
+    def _warn(self) -> None:
+        """What the fronts want to be read, until they have stopped."""
+        while (warning := self.fronts.next_warning()) is not None:
+            logs.log.warning("%s", warning)
+
     def _announce(self, spec: PoolSpec) -> None:
         """Says when a pool is ready. One that can never be ends the run: better now than at the first call."""
         try:
@@ -239,7 +288,9 @@ class Server:
             if self.watcher is not None:
                 self.watcher.close()
             if self.fronts is not None:
-                self.fronts.stop(max(spec.values["grace"] for spec in self.config.pools))
+                self.fronts.stop(max(map(self._grace, self.config.pools)))
+            if self.warner is not None:
+                self.warner.join()
             with ThreadPoolExecutor(max(1, len(self.pools))) as together:
                 list(together.map(self._stop_pool, self.config.pools))
             for announcer in self.announcers:
@@ -247,6 +298,8 @@ class Server:
             self.reloader.close()
             if self.control is not None:
                 self.control.close()
+            if self.pidfile is not None:
+                self.pidfile.remove()
             logs.info("stopped")
         except Exception:
             logs.log.exception("the stop failed")
@@ -257,8 +310,11 @@ class Server:
     def _stop_pool(self, spec: PoolSpec) -> None:
         """Running work has the grace, then its workers are killed; the wait is for the last process."""
         if pool := self.pools.get(spec.name):
-            pool._stop(spec.values["grace"])
+            pool._stop(self._grace(spec))
             pool.shutdown()
+
+    def _grace(self, spec: PoolSpec) -> float:
+        return spec.values["grace"] if self.has_grace else 0.0
 
 
 def has_terminal() -> bool:
@@ -272,11 +328,19 @@ def has_terminal() -> bool:
 
 def describe(spec: PoolSpec) -> str:
     """`shop.tools, process 8 × 1 × 1, Python 3.11.7`."""
-    shape, workers = spec.core["shape"], spec.values["workers"]
+    shape, launch, workers = spec.core["shape"], spec.core["launch"], spec.values["workers"]
     count = workers.max if workers.min == workers.max else f"{workers.min} to {workers.max}"
-    size = f"{count} × {shape['threads']} × {shape['tasks']}"
-    return f"{spec.values['target']}, {shape['profile']} {size}, Python {spec.interpreter.label}"
+    profile = f"{shape['profile']} {count} × {shape['threads']} × {shape['tasks']}"
+    if launch["app"] and launch["app"]["kind"] == "auto" and not launch["profile_given"]:
+        other = "thread" if shape["threads"] > 1 else "process"
+        profile += f" (a WSGI app: {other} {count} × {shape['threads']} × 1)"
+    return f"{spec.values['target']}, {profile}, Python {spec.interpreter.label}"
 
 
-def _json(front: dict[str, Any] | None) -> str | None:
-    return None if front is None else json.dumps(front)
+def addresses(config: Config, fronts: Any) -> Iterator[tuple[str, str, str]]:
+    """Of each front, where it listens, and the same as a person would type it."""
+    for front in config.fronts:
+        found = getattr(fronts, f"{front}_addresses" if front in APPS else f"{front}_address")()
+        scheme = "" if front == "tcp" else "https://" if config.fronts[front].get("tls") else "http://"
+        for address in found if front in APPS else [found]:
+            yield front, address, address if address.startswith("unix:") else f"{scheme}{address}"

@@ -1,4 +1,7 @@
-"""`Type=notify`: what the service manager is told of a dispatcher's life. Without one, nothing happens."""
+"""The service manager: what it is told of a dispatcher's life (`Type=notify`), and the sockets that it hands over.
+
+Without one, nothing happens.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ import socket
 import time
 
 from clutch.cli import logs
+
+FIRST_HANDED_OVER = 3
+HANDED_OVER_MAX = 256
 
 
 class Notifier:
@@ -37,3 +43,18 @@ class Notifier:
                 notify.sendto(text.encode(), address)
         except OSError as error:
             logs.log.debug("the service manager does not hear: %s", error)
+
+
+def take_listening() -> tuple[int, ...]:
+    """The descriptors of `LISTEN_FDS`, if they are meant for this process.
+
+    The variables are taken and the descriptors are closed on exec: no worker has them by accident.
+    """
+    pid, number = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or not number.isdecimal() or int(number) > HANDED_OVER_MAX:
+        return ()
+    descriptors = tuple(range(FIRST_HANDED_OVER, FIRST_HANDED_OVER + int(number)))
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return descriptors

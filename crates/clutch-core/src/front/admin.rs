@@ -7,13 +7,12 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::server::graceful::Watcher;
 use serde_json::{Value, json};
 
 use super::body::{Body, with_type};
 use super::door::Door;
 
-use super::listen::{Address, HeadLimits, Stream, serve_http1};
+use super::listen::{Address, HeadLimits, Stay, Stream, serve_http1};
 use super::metrics;
 use super::problem::Problem;
 use super::{Front, Pools};
@@ -86,8 +85,8 @@ impl AdminFront {
 }
 
 impl Front for AdminFront {
-    async fn serve(self: Arc<Self>, stream: Stream, watcher: Watcher) {
-        serve_http1(stream, watcher, HEAD, |request| self.answer(request)).await;
+    async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
+        serve_http1(stream, stay, HEAD, |request| self.answer(request)).await;
     }
 }
 

@@ -3,10 +3,12 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use hyper::Response;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 
 use super::pending::Waiting;
@@ -20,6 +22,11 @@ const TOGETHER_BYTES: usize = 16 << 10;
 
 /// The producer is given new credit when so many of its chunks have been taken.
 const CREDIT_STEP: u32 = STREAM_WINDOW / 2;
+
+/// Of a request that is refused by its head: so much of the body is read and dropped, so that the client, which may
+/// still be writing, gets to read the refusal.
+const DISCARD_BYTES_MAX: usize = 4 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// The body of a response.
 pub(super) enum Body {
@@ -149,4 +156,19 @@ fn write_error(problem: &Problem, lines: &mut Vec<u8>) {
     lines.extend_from_slice(b"{\"error\":");
     lines.extend_from_slice(&problem.document());
     lines.extend_from_slice(b"}\n");
+}
+
+/// Reads what a client may still be sending, for a while, so that it gets to read why it was refused.
+pub(super) async fn discard(body: &mut Incoming) {
+    let read = async {
+        let mut left = DISCARD_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len()));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // A client that goes on sending beyond this has its connection closed.
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }

@@ -13,12 +13,11 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
-use hyper_util::server::graceful::Watcher;
 
-use super::body::{Body, Lines, with_type};
+use super::body::{Body, Lines, discard, with_type};
 use super::catalog::{Catalog, Entry};
 use super::door::Door;
-use super::listen::{Address, HeadLimits, Stream, serve_http1};
+use super::listen::{Address, HeadLimits, Stay, Stream, serve_http1};
 use super::pending::Waiting;
 use super::problem::Problem;
 use super::{Front, Pools};
@@ -30,11 +29,6 @@ use crate::work::{Codec, Outcome, Payload, Work, WorkKind};
 
 /// Room made for a body before its first bytes are there, whatever length it claims.
 const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
-
-/// Of a request that is refused by its head: so much of the body is read and dropped, so that the client, which may
-/// still be writing, gets to read the refusal.
-const DISCARD_BYTES_MAX: usize = 4 << 20;
-const DISCARD_TIME: Duration = Duration::from_secs(1);
 
 /// Longest duration that `Clutch-Timeout` may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);
@@ -94,6 +88,7 @@ impl HttpFront {
             by_value: false,
             retry: 0,
             has_input: false,
+            descriptor: None,
             one_value: false,
             reply,
         });
@@ -132,8 +127,8 @@ impl HttpFront {
 }
 
 impl Front for HttpFront {
-    async fn serve(self: Arc<Self>, stream: Stream, watcher: Watcher) {
-        serve_http1(stream, watcher, self.head, |request| self.answer(request)).await;
+    async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
+        serve_http1(stream, stay, self.head, |request| self.answer(request)).await;
     }
 }
 
@@ -241,20 +236,6 @@ async fn collect(body: &mut Incoming, bytes_max: u64) -> Result<Vec<u8>, Box<Pro
         bytes.extend_from_slice(&data);
     }
     Ok(bytes)
-}
-
-async fn discard(body: &mut Incoming) {
-    let read = async {
-        let mut left = DISCARD_BYTES_MAX;
-        while let Some(Ok(frame)) = body.frame().await {
-            left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len()));
-            if left == 0 {
-                return;
-            }
-        }
-    };
-    // A client that goes on sending beyond this has its connection closed.
-    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
 /// The body as the pool takes it: large ones go through shared memory.

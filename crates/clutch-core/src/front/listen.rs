@@ -4,26 +4,29 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::Front;
 use super::body::Body;
 use super::problem::Problem;
+use crate::sys;
 
 /// How long accepting pauses when the process has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a connection beyond the limit is kept so that its client can read why.
 const TURN_AWAY: Duration = Duration::from_secs(1);
@@ -32,10 +35,15 @@ const TURN_AWAY: Duration = Duration::from_secs(1);
 const TURNED_AWAY_MAX: usize = 64;
 
 /// What the HTTP library needs at least for a head.
-const BUFFER_BYTES_MIN: usize = 8192;
+pub(super) const BUFFER_BYTES_MIN: usize = 8192;
 
 /// A connection, whatever its kind.
-pub(super) type Stream = Box<dyn Io>;
+pub(super) struct Stream {
+    pub(super) io: Box<dyn Io>,
+    /// Of a TCP connection: who has connected, and to which address.
+    pub(super) client: Option<SocketAddr>,
+    pub(super) server: Option<SocketAddr>,
+}
 
 /// What a connection must be able to do.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -60,7 +68,8 @@ impl fmt::Display for Address {
 
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, Inode),
+    /// The file is removed at the end, where it was made here.
+    Unix(UnixListener, Option<Inode>),
 }
 
 /// A bound socket.
@@ -69,12 +78,38 @@ pub(super) struct Listener {
     address: Address,
 }
 
+/// Connections that the kernel keeps until they are accepted; it may allow fewer (net.core.somaxconn).
+const BACKLOG: i32 = 2048;
+
+/// Who may connect to a unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Calls and figures are for this user alone.
+    Owner,
+    /// Clients of an app: a proxy in front of it is mostly another user.
+    Everyone,
+}
+
+impl Access {
+    fn mode(self) -> u32 {
+        match self {
+            Access::Owner => 0o600,
+            Access::Everyone => 0o666,
+        }
+    }
+}
+
 impl Listener {
-    /// Binds `host:port` or `unix:path`. Needs the runtime entered.
-    pub(super) fn bind(bind: &str) -> io::Result<Listener> {
-        match bind.strip_prefix("unix:") {
-            Some(path) => Listener::bind_unix(Path::new(path)),
-            None => Listener::bind_tcp(bind),
+    /// Binds `host:port` or `unix:path`, or takes over `fd:number`. Needs the runtime entered.
+    pub(super) fn bind(bind: &str, access: Access) -> io::Result<Listener> {
+        match bind.split_once(':') {
+            Some(("unix", path)) => Listener::bind_unix(Path::new(path), access),
+            Some(("fd", number)) => Listener::take_over(number),
+            _ => {
+                let socket = std::net::TcpListener::bind(bind)?;
+                rustix::net::listen(&socket, BACKLOG)?;
+                Listener::of_tcp(socket)
+            }
         }
     }
 
@@ -82,33 +117,77 @@ impl Listener {
         &self.address
     }
 
-    fn bind_tcp(bind: &str) -> io::Result<Listener> {
-        let socket = std::net::TcpListener::bind(bind)?;
+    /// A socket that listens already, by its number: what a service manager hands over.
+    fn take_over(number: &str) -> io::Result<Listener> {
+        let number = number.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "fd: needs a number"))?;
+        let socket = sys::listening_socket(number)?;
+        let tcp = std::net::TcpListener::from(socket.try_clone()?);
+        if tcp.local_addr().is_ok() {
+            return Listener::of_tcp(tcp);
+        }
+        let unix = std::os::unix::net::UnixListener::from(socket);
+        let path = unix.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
+        Ok(Listener { socket: Socket::Unix(UnixListener::from_std(unix)?, None), address: Address::Unix(path) })
+    }
+
+    fn of_tcp(socket: std::net::TcpListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
         let address = Address::Tcp(socket.local_addr()?);
         Ok(Listener { socket: Socket::Tcp(TcpListener::from_std(socket)?), address })
     }
 
     /// The file is made under another name and moved into place, so that nobody ever finds it open to others.
-    fn bind_unix(path: &Path) -> io::Result<Listener> {
+    fn bind_unix(path: &Path, access: Access) -> io::Result<Listener> {
         refuse_taken(path)?;
         let staged = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
         let socket = UnixListener::bind(&staged)?;
-        let placed = std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(0o600))
+        rustix::net::listen(&socket, BACKLOG)?;
+        let placed = std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(access.mode()))
             .and_then(|()| std::fs::rename(&staged, path))
             .and_then(|()| Inode::of(path));
         let inode = placed.inspect_err(|_| drop(std::fs::remove_file(&staged)))?;
-        Ok(Listener { socket: Socket::Unix(socket, inode), address: Address::Unix(path.to_owned()) })
+        Ok(Listener { socket: Socket::Unix(socket, Some(inode)), address: Address::Unix(path.to_owned()) })
+    }
+
+    /// The same socket for another runtime, which is entered.
+    pub(super) fn share(&self) -> io::Result<Listener> {
+        let socket = match &self.socket {
+            Socket::Tcp(socket) => {
+                let copy = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
+                Socket::Tcp(TcpListener::from_std(copy)?)
+            }
+            Socket::Unix(socket, _) => {
+                let copy = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
+                Socket::Unix(UnixListener::from_std(copy)?, None)
+            }
+        };
+        Ok(Listener { socket, address: self.address.clone() })
+    }
+
+    /// The next connection as its bare socket.
+    pub(super) fn poll_socket(&self, context: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
+        Poll::Ready(match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, _) = ready!(socket.poll_accept(context))?;
+                // Only a connection that is broken already has no such option.
+                let _ = stream.set_nodelay(true);
+                stream.into_std().map(OwnedFd::from)
+            }
+            Socket::Unix(socket, _) => ready!(socket.poll_accept(context))?.0.into_std().map(OwnedFd::from),
+        })
     }
 
     async fn accept(&self) -> io::Result<Stream> {
         match &self.socket {
             Socket::Tcp(socket) => {
-                let (stream, _) = socket.accept().await?;
+                let (stream, client) = socket.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
+                let server = stream.local_addr().ok();
+                Ok(Stream { io: Box::new(stream), client: Some(client), server })
             }
-            Socket::Unix(socket, _) => Ok(Box::new(socket.accept().await?.0)),
+            Socket::Unix(socket, _) => {
+                Ok(Stream { io: Box::new(socket.accept().await?.0), client: None, server: None })
+            }
         }
     }
 }
@@ -116,7 +195,7 @@ impl Listener {
 impl Drop for Listener {
     /// Removes the file of a unix socket, unless another server has put its own there.
     fn drop(&mut self) {
-        if let (Socket::Unix(_, inode), Address::Unix(path)) = (&self.socket, &self.address) {
+        if let (Socket::Unix(_, Some(inode)), Address::Unix(path)) = (&self.socket, &self.address) {
             if Inode::of(path).is_ok_and(|found| found == *inode) {
                 // Gone already is as good.
                 let _ = std::fs::remove_file(path);
@@ -154,15 +233,44 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Room for the connections of one front, wherever it listens.
+#[derive(Clone)]
+pub(super) struct Places(Arc<Semaphore>);
+
+impl Places {
+    pub(super) fn new(connections_max: usize) -> Places {
+        Places(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
+    }
+
+    fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
+    }
+}
+
+/// A connection's place, and the word that it is to leave. It is kept until the last copy is dropped.
+#[derive(Clone)]
+pub(super) struct Stay {
+    leave: watch::Receiver<()>,
+    _place: Arc<OwnedSemaphorePermit>,
+}
+
+impl Stay {
+    /// Returns when no further request is to be taken from the connection.
+    pub(super) async fn leave_asked(&mut self) {
+        // The other side is dropped when the listener has ended: the same word.
+        let _ = self.leave.changed().await;
+    }
+}
+
 /// Accepts until told to stop, then waits for the connections to end.
 pub(super) async fn serve<F: Front>(
     listener: Listener,
     front: Arc<F>,
-    connections_max: usize,
+    places: Places,
     mut stop: oneshot::Receiver<()>,
 ) {
-    let graceful = GracefulShutdown::new();
-    let turned_away = Arc::new(tokio::sync::Semaphore::new(TURNED_AWAY_MAX));
+    let (leave, stays) = watch::channel(());
+    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     loop {
         let accepted = tokio::select! {
             biased;
@@ -170,31 +278,38 @@ pub(super) async fn serve<F: Front>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(stream) if graceful.count() < connections_max => {
-                tokio::spawn(front.clone().serve(stream, graceful.watcher()));
-            }
-            Ok(stream) => {
-                if let Ok(place) = turned_away.clone().try_acquire_owned() {
-                    tokio::spawn(async move {
-                        turn_away(stream).await;
-                        drop(place);
-                    });
+            Ok(stream) => match places.take() {
+                Some(place) => {
+                    let stay = Stay { leave: stays.clone(), _place: Arc::new(place) };
+                    tokio::spawn(front.clone().serve(stream, stay));
                 }
-            }
+                None => {
+                    if let Ok(place) = turned_away.clone().try_acquire_owned() {
+                        tokio::spawn(async move {
+                            turn_away(stream).await;
+                            drop(place);
+                        });
+                    }
+                }
+            },
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
     drop(listener);
-    graceful.shutdown().await;
+    front.stopping();
+    drop(stays);
+    // Nobody listens any more is as good.
+    let _ = leave.send(());
+    leave.closed().await;
 }
 
 /// Says why, then reads on for a while: closing on unread bytes would take the answer away from the client.
 async fn turn_away(mut stream: Stream) {
     let told = async {
-        stream.write_all(&Problem::too_many_connections().last_words()).await?;
-        stream.shutdown().await?;
-        let mut unread = (&mut stream).take(BUFFER_BYTES_MIN as u64);
+        stream.io.write_all(&Problem::too_many_connections().last_words()).await?;
+        stream.io.shutdown().await?;
+        let mut unread = (&mut stream.io).take(BUFFER_BYTES_MIN as u64);
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
     };
     // Whether the client heard it changes nothing here.
@@ -209,7 +324,7 @@ pub(super) struct HeadLimits {
 }
 
 /// Serves HTTP/1 on one connection. An idle connection is closed when the next head does not come in time, too.
-pub(super) async fn serve_http1<A, R>(stream: Stream, watcher: Watcher, limits: HeadLimits, answer: A)
+pub(super) async fn serve_http1<A, R>(stream: Stream, mut stay: Stay, limits: HeadLimits, answer: A)
 where
     A: Fn(Request<Incoming>) -> R,
     R: Future<Output = Response<Body>>,
@@ -223,7 +338,12 @@ where
         .header_read_timeout(limits.time)
         .max_header_size(limits.bytes)
         .max_buf_size(limits.bytes.max(BUFFER_BYTES_MIN))
-        .serve_connection(TokioIo::new(stream), service);
-    // Whatever ends a connection early is the client's doing, and it is told by hyper where HTTP has a word for it.
-    let _ = watcher.watch(connection).await;
+        .serve_connection(TokioIo::new(stream.io), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        // Whatever ends a connection early is the client's doing, and it is told by hyper where HTTP has a word for it.
+        _ = connection.as_mut() => return,
+        () = stay.leave_asked() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }

@@ -28,9 +28,10 @@ const GAUGES: [(&str, &str, Reading); 6] = [
     ("generation", "Number of the zygote image that new workers come from", |stats| u64::from(stats.generation)),
 ];
 
-const COUNTERS: [(&str, &str, Reading); 3] = [
+const COUNTERS: [(&str, &str, Reading); 4] = [
     ("done", "Work that a worker answered, failures included", |stats| stats.done),
     ("failed", "Work that failed: raised, not encoded, bad arguments, worker lost", |stats| stats.failed),
+    ("drained", "Work without an end of its own that was cut off so that its worker could end", |stats| stats.drained),
     ("restarts", "Workers that were started in the place of another", |stats| stats.restarts),
 ];
 

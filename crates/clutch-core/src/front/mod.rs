@@ -13,6 +13,11 @@ mod listen;
 mod metrics;
 mod pending;
 mod problem;
+mod serve;
+mod tcp;
+mod thread;
+mod tls;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,7 +26,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hyper_util::server::graceful::Watcher;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -29,8 +33,12 @@ use tokio::task::JoinHandle;
 
 use self::admin::AdminFront;
 use self::http::HttpFront;
-use self::listen::{Listener, Stream};
-use crate::config::{AdminConfig, HttpConfig};
+use self::listen::{Access, Listener, Places, Stay, Stream};
+use self::serve::ServeFront;
+use self::tcp::TcpFront;
+use self::thread::FrontThread;
+use self::warnings::Warnings;
+use crate::config::{AdminConfig, HttpConfig, ServeConfig, TcpConfig};
 use crate::pool::Pool;
 use crate::sys;
 
@@ -48,8 +56,11 @@ const ADMIN_CONNECTIONS_MAX: usize = 256;
 
 /// A way in.
 trait Front: Send + Sync + 'static {
-    /// Serves one connection to its end. `watcher` tells when to take no further request from it.
-    fn serve(self: Arc<Self>, stream: Stream, watcher: Watcher) -> impl Future<Output = ()> + Send;
+    /// Serves one connection to its end. `stay` tells when to take no further request from it.
+    fn serve(self: Arc<Self>, stream: Stream, stay: Stay) -> impl Future<Output = ()> + Send;
+
+    /// It takes no more connections: what has no end of its own is told.
+    fn stopping(&self) {}
 }
 
 /// The pools that can be reached, by name.
@@ -59,6 +70,10 @@ pub struct Pools(Arc<BTreeMap<String, Arc<Pool>>>);
 impl Pools {
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Pool>> {
         self.0.values()
+    }
+
+    fn named(&self, name: &str) -> io::Result<Arc<Pool>> {
+        self.0.get(name).cloned().ok_or_else(|| io::Error::other(format!("there is no pool '{name}'")))
     }
 }
 
@@ -75,42 +90,77 @@ struct Served {
     done: JoinHandle<()>,
 }
 
+/// What serves one app.
+struct Serving {
+    threads: Vec<FrontThread>,
+    served: Vec<Served>,
+    pool: Arc<Pool>,
+    front: Arc<ServeFront>,
+}
+
 struct Running {
     runtime: Runtime,
     http: Option<Served>,
+    serve: Option<Serving>,
+    tcp: Option<Served>,
     admin: Option<Served>,
 }
 
+/// What is to be served.
+#[derive(Default)]
+pub struct FrontConfigs {
+    pub http: Option<HttpConfig>,
+    pub serve: Option<ServeConfig>,
+    pub tcp: Option<TcpConfig>,
+    pub admin: Option<AdminConfig>,
+}
+
 /// The network fronts of one dispatcher.
+#[derive(Default)]
 pub struct Fronts {
     http_address: Option<String>,
+    serve_addresses: Vec<String>,
+    tcp_addresses: Vec<String>,
     admin_address: Option<String>,
     /// Set when the stop begins; /readyz tells it.
     stopping: Arc<AtomicBool>,
+    warnings: Arc<Warnings>,
     /// None: stopped, or nothing was to be served.
     running: Mutex<Option<Running>>,
 }
 
 impl Fronts {
     /// Binds and serves what is configured. Listening has begun when this returns; it fails when an address cannot be had.
-    pub fn start(pools: Pools, http: Option<HttpConfig>, admin: Option<AdminConfig>) -> io::Result<Fronts> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let mut fronts = Fronts { http_address: None, admin_address: None, stopping, running: Mutex::new(None) };
-        if http.is_none() && admin.is_none() {
+    pub fn start(pools: Pools, configs: FrontConfigs) -> io::Result<Fronts> {
+        let FrontConfigs { http, serve, tcp, admin } = configs;
+        let mut fronts = Fronts::default();
+        if http.is_none() && serve.is_none() && tcp.is_none() && admin.is_none() {
             return Ok(fronts);
         }
         let runtime = runtime()?;
         let entered = runtime.enter();
         let http = http.map(|config| fronts.start_http(&pools, config)).transpose()?;
+        let serve = serve.map(|config| fronts.start_serve(&pools, config)).transpose()?;
+        let tcp = tcp.map(|config| fronts.start_tcp(&pools, &config)).transpose()?;
         let admin = admin.map(|config| fronts.start_admin(&pools, config)).transpose()?;
         drop(entered);
-        fronts.running = Mutex::new(Some(Running { runtime, http, admin }));
+        fronts.running = Mutex::new(Some(Running { runtime, http, serve, tcp, admin }));
         Ok(fronts)
     }
 
     /// Where the http front listens: `host:port` or `unix:path`.
     pub fn http_address(&self) -> Option<&str> {
         self.http_address.as_deref()
+    }
+
+    /// Where the app is served.
+    pub fn serve_addresses(&self) -> &[String] {
+        &self.serve_addresses
+    }
+
+    /// Where connections are taken.
+    pub fn tcp_addresses(&self) -> &[String] {
+        &self.tcp_addresses
     }
 
     /// Where the admin front listens.
@@ -122,26 +172,82 @@ impl Fronts {
     /// admin front goes last, so that the stop can be watched.
     pub fn stop(&self, grace: Duration) {
         self.stopping.store(true, Ordering::Release);
-        let Some(Running { runtime, http, admin }) = self.running.lock().take() else {
+        self.end(grace);
+        self.warnings.close();
+    }
+
+    /// The next warning for the log; blocks until there is one. None: all has been stopped.
+    pub fn next_warning(&self) -> Option<String> {
+        self.warnings.next()
+    }
+
+    /// Log files were moved away: new ones are begun.
+    pub fn reopen_logs(&self) {
+        if let Some(Serving { front, .. }) = self.running.lock().as_ref().and_then(|running| running.serve.as_ref()) {
+            front.reopen_logs();
+        }
+    }
+
+    fn end(&self, grace: Duration) {
+        let Some(Running { runtime, http, mut serve, tcp, admin }) = self.running.lock().take() else {
             return;
         };
         runtime.block_on(async {
-            end(http, grace).await;
+            let served = serve.as_mut().map(|serving| std::mem::take(&mut serving.served)).unwrap_or_default();
+            let ending = http.into_iter().chain(served).chain(tcp).map(|served| tokio::spawn(end(Some(served), grace)));
+            for ending in ending.collect::<Vec<_>>() {
+                // It ends by itself, or is cut off.
+                let _ = ending.await;
+            }
             end(admin, grace.min(ADMIN_GRACE)).await;
         });
+        if let Some(Serving { threads, pool, .. }) = serve {
+            pool.read_by_driver();
+            drop(threads);
+        }
         runtime.shutdown_timeout(CUT);
     }
 
     fn start_http(&mut self, pools: &Pools, config: HttpConfig) -> io::Result<Served> {
-        let listener = Listener::bind(&config.bind).map_err(|error| not_bound("fronts.http", &config.bind, &error))?;
+        let listener = Listener::bind(&config.bind, Access::Owner)
+            .map_err(|error| not_bound("fronts.http", &config.bind, &error))?;
         self.http_address = Some(listener.address().to_string());
         let connections_max = config.connections_max;
         let front = HttpFront::new(pools, &config, listener.address());
         Ok(serve(listener, front, connections_max))
     }
 
+    fn start_serve(&mut self, pools: &Pools, config: ServeConfig) -> io::Result<Serving> {
+        let pool = pools.named(&config.pool)?;
+        let threads = (0..config.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
+        let connections_max = config.connections_max;
+        let front = Arc::new(ServeFront::new(pool.clone(), config, self.warnings.clone())?);
+        let places = Places::new(connections_max);
+        let mut served = Vec::new();
+        for bind in front.binds() {
+            let mut listeners = threads[0].bind("fronts.serve", bind, &threads[1..])?;
+            self.serve_addresses.push(listeners[0].address().to_string());
+            for (thread, listener) in threads.iter().zip(listeners.drain(..)) {
+                let _entered = thread.enter();
+                served.push(serve_shared(listener, front.clone(), places.clone()));
+            }
+        }
+        front.read_links(&threads[0]);
+        Ok(Serving { threads, served, pool, front })
+    }
+
+    fn start_tcp(&mut self, pools: &Pools, config: &TcpConfig) -> io::Result<Served> {
+        let pool = pools.named(&config.pool)?;
+        let listeners = bind_all("fronts.tcp", &config.bind)?;
+        self.tcp_addresses = listeners.iter().map(|listener| listener.address().to_string()).collect();
+        let (stop, stopped) = oneshot::channel();
+        let done = tokio::spawn(TcpFront::new(pool, listeners, config).serve(stopped));
+        Ok(Served { stop, done })
+    }
+
     fn start_admin(&mut self, pools: &Pools, config: AdminConfig) -> io::Result<Served> {
-        let listener = Listener::bind(&config.bind).map_err(|error| not_bound("fronts.admin", &config.bind, &error))?;
+        let listener = Listener::bind(&config.bind, Access::Owner)
+            .map_err(|error| not_bound("fronts.admin", &config.bind, &error))?;
         self.admin_address = Some(listener.address().to_string());
         let front = AdminFront::new(pools.clone(), &config, listener.address(), self.stopping.clone());
         Ok(serve(listener, front, ADMIN_CONNECTIONS_MAX))
@@ -166,9 +272,20 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
+fn bind_all(front: &str, binds: &[String]) -> io::Result<Vec<Listener>> {
+    binds
+        .iter()
+        .map(|bind| Listener::bind(bind, Access::Everyone).map_err(|error| not_bound(front, bind, &error)))
+        .collect()
+}
+
 fn serve<F: Front>(listener: Listener, front: F, connections_max: usize) -> Served {
+    serve_shared(listener, Arc::new(front), Places::new(connections_max))
+}
+
+fn serve_shared<F: Front>(listener: Listener, front: Arc<F>, places: Places) -> Served {
     let (stop, stopped) = oneshot::channel();
-    let done = tokio::spawn(listen::serve(listener, Arc::new(front), connections_max, stopped));
+    let done = tokio::spawn(listen::serve(listener, front, places, stopped));
     Served { stop, done }
 }
 

@@ -48,6 +48,13 @@ impl Alarm {
         self.send(&bytes);
     }
 
+    /// Has the worker's endless work told that it is to end.
+    pub fn drain(&self) {
+        let mut bytes = Vec::with_capacity(wire::HEAD_BYTES);
+        wire::put_simple(&mut bytes, Kind::Drain, 0, Codec::Empty, &[]);
+        self.send(&bytes);
+    }
+
     /// Asks for the stacks, without touching any work.
     pub fn ask(&self, question: u64) {
         let mut bytes = Vec::with_capacity(wire::HEAD_BYTES);

@@ -46,6 +46,8 @@ pub(super) struct Core {
     pub(super) foreign: Option<String>,
     pub(super) done: u64,
     pub(super) failed: u64,
+    /// Endless work that was cut off so that its worker could end.
+    pub(super) drained: u64,
     /// Past their deadlines, their callers wait for the stacks.
     pub(super) expiring: Vec<Expiring>,
     /// Room for the actions of a transaction, kept from one to the next.
@@ -142,7 +144,7 @@ impl Core {
                 self.machine.told_part(id);
                 self.tell(id, Told::Chunk(payload), effects);
             }
-            Incoming::Begun { id } => self.tell(id, Told::Begun, effects),
+            Incoming::Begun { id } => self.begin(id, effects),
             Incoming::Stacks { id, asked: true, text } => effects.stacks.push((id, text)),
             Incoming::Stacks { id, asked: false, text } => self.take_stacks(id, text, false, effects),
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
@@ -151,6 +153,14 @@ impl Core {
             Incoming::Memory(memory) => self.weigh(key, memory, effects),
             Incoming::Other => {}
         }
+    }
+
+    /// User code has started: a connection is its worker's alone from here on.
+    fn begin(&mut self, id: WorkId, effects: &mut Effects) {
+        if let Some(entry) = self.machine.body_mut(id) {
+            entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
+        }
+        self.tell(id, Told::Begun, effects);
     }
 
     fn weigh(&mut self, key: WorkerKey, memory: Memory, effects: &mut Effects) {
@@ -194,7 +204,7 @@ impl Core {
             }
         }
         self.done += 1;
-        self.failed += u64::from(!matches!(outcome, Outcome::Value(_)));
+        self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
         if let Some(entry) = self.machine.finished(key, id, run_ns, now) {
             effects.replies.push((entry.work.reply, Told::Finish(outcome)));
         }
@@ -270,6 +280,7 @@ impl Core {
             Action::Admitted { id } => self.admitted(id, effects),
             Action::Overdue { worker, id } => self.overdue(pool, worker, id, now, actions, effects),
             Action::Abandon { worker, id } => self.abandon(pool, worker, id, now, actions, effects),
+            Action::CutOff { worker, id } => self.cut_off(pool, worker, id, now, actions, effects),
             Action::Stuck { worker, cause, .. } => effects.notices.push(stop::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
             Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),
@@ -323,7 +334,11 @@ impl Core {
     /// Claims a word back from the worker.
     pub(super) fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
         let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body(id)) else { return false };
-        entry.word.is_some_and(|word| peer.take(word))
+        let taken = entry.word.is_some_and(|word| peer.take(word));
+        if let Some(descriptor) = entry.work.descriptor.as_ref().filter(|_| taken) {
+            descriptor.leave_behind();
+        }
+        taken
     }
 
     /// Carries out the attempts to take back among the actions, in place.
@@ -387,7 +402,7 @@ impl Core {
         })?;
         let alone = self.machine.worker(worker).is_some_and(|(sent, _)| sent == 1);
         let peer = self.peers.get_mut(&worker)?;
-        if !alone || peer.leased {
+        if !alone || peer.leased || peer.is_read {
             return None;
         }
         peer.leased = true;

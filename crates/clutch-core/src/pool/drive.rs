@@ -8,17 +8,30 @@ use std::time::{Duration, Instant};
 use super::peer::{Link, Peer};
 use super::state::{Demand, Event, WorkerKey};
 use super::status::Status;
-use super::{Carried, Notice, Pool, Ticket};
+use super::{Carried, Notice, Pool, Reader, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::sys;
 use crate::wire::{self, Kind};
 use crate::work::{Codec, Failure};
+
+/// What a look at a link brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    Some,
+    Nothing,
+    /// Another thread is reading.
+    Elsewhere,
+    End,
+}
 
 /// Marks the tokens of alarms in the poller.
 const ALARM: u64 = 1 << 40;
 
 /// How long a dead worker's last words may take to be taken in by the caller that reads its link.
 const LAST_WORDS: Duration = Duration::from_millis(20);
+
+/// The driver looks again after so long while work with deadlines comes: nothing that ends later has to wake it.
+const STAY_AWAKE: Duration = Duration::from_millis(250);
 
 /// How often a worker whose board has no free word is looked at again.
 const STARVED_LOOK: Duration = Duration::from_millis(5);
@@ -41,6 +54,7 @@ impl Pool {
     /// Wakes the driver when it would sleep beyond this deadline.
     pub(super) fn wake_for(&self, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
+        self.deadlines_come.store(true, Ordering::Relaxed);
         let at = deadline.saturating_duration_since(self.epoch).as_micros() as u64;
         if at < self.driver_wakes_us.load(Ordering::Acquire) {
             self.driver_wakes_us.store(at, Ordering::Release);
@@ -89,18 +103,48 @@ impl Pool {
         let mut core = self.core.lock();
         let next = core.machine.next_deadline();
         let waits_since = self.watch_delay().and_then(|_| core.machine.waits_since());
-        let wakes = [next, core.next_expiring(), look_again, sleep_until, look_at(waits_since)];
+        // Where work with deadlines comes and goes, each would wake it up for nothing.
+        let stay = self.deadlines_come.swap(false, Ordering::Relaxed).then(|| Instant::now() + STAY_AWAKE);
+        let wakes = [next, core.next_expiring(), look_again, sleep_until, look_at(waits_since), stay];
         let wakes = wakes.into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);
         wakes
     }
 
-    /// A worker is being started: its link is read by the driver from now on.
+    /// From now on links are read by who is given them here, and by the driver where that is not enough.
+    pub fn read_with(&self, reader: Reader) {
+        let mut kept = self.reader.lock();
+        let mut core = self.core.lock();
+        for peer in core.peers.values_mut() {
+            peer.disarm(&self.poller);
+            peer.is_read = true;
+            reader(peer.link.clone());
+        }
+        *kept = Some(reader);
+    }
+
+    /// The driver reads the links again.
+    pub fn read_by_driver(&self) {
+        *self.reader.lock() = None;
+        for peer in self.core.lock().peers.values_mut() {
+            peer.is_read = false;
+            peer.arm(&self.poller);
+        }
+    }
+
+    /// A worker is being started: its link is read from now on.
     pub fn attach(&self, link: Arc<Link>) {
+        let reader = self.reader.lock();
         let mut core = self.core.lock();
         let mut peer = Peer::new(link.clone());
-        peer.arm(&self.poller);
+        match reader.as_ref() {
+            Some(reader) => {
+                peer.is_read = true;
+                reader(link.clone());
+            }
+            None => peer.arm(&self.poller),
+        }
         // An alarm that cannot be heard answers no questions; code is stopped all the same.
         let _ = self.poller.add(link.alarm.socket(), ALARM | u64::from(link.key), false);
         core.peers.insert(link.key, peer);
@@ -152,7 +196,21 @@ impl Pool {
     }
 
     pub fn worker_draining(&self, worker: WorkerKey) {
-        self.transact(|core, now, actions| core.machine.on(Event::WorkerDraining { worker }, now, actions));
+        let by = self.transact(|core, now, actions| {
+            let by = now + self.config.grace();
+            core.machine.on(Event::WorkerDraining { worker }, now, actions);
+            core.machine.on(Event::EndEndless { worker, by }, now, actions);
+            by
+        });
+        self.wake_for(Some(by));
+        // After what has not begun was taken back: whatever begins there now has begun before, and hears of it.
+        self.tell_endless(|key| key == worker);
+    }
+
+    /// Endless work of these workers is told to end. They hear it whatever their Python does.
+    pub(super) fn tell_endless(&self, which: impl Fn(WorkerKey) -> bool) {
+        let core = self.core.lock();
+        core.peers.values().filter(|peer| which(peer.link.key)).for_each(|peer| peer.link.alarm.drain());
     }
 
     /// Tells a worker to finish and end.
@@ -255,23 +313,29 @@ impl Pool {
     fn on_link(&self, key: WorkerKey) {
         let found = self.core.lock().peers.get(&key).map(|peer| (peer.link.clone(), peer.writable_wanted));
         let Some((link, writable_wanted)) = found else { return };
-        self.flush(&link);
-        if writable_wanted && link.outbox.is_empty() {
+        if writable_wanted {
+            // Before the flush, which asks for it again when it does not get all written, in whatever thread.
             self.want_write(key, false);
         }
-        let Some(mut inbox) = link.inbox.try_lock() else { return };
+        self.flush(&link);
+        self.read_link(&link);
+    }
+
+    /// Reads once what is there. Who is told of it only once must look again when another thread is at it.
+    pub fn read_link(&self, link: &Arc<Link>) -> Read {
+        let Some(mut inbox) = link.inbox.try_lock() else { return Read::Elsewhere };
         let ended = match inbox.fill(link.socket.as_fd(), false) {
-            Ok(Filled::Nothing) => return,
-            Ok(Filled::Bytes) => self.absorb(&link, &mut inbox).err(),
+            Ok(Filled::Nothing) => return Read::Nothing,
+            Ok(Filled::Bytes) => self.absorb(link, &mut inbox).err(),
             Ok(Filled::End) => Some("end of file".to_owned()),
             Err(error) => Some(error.to_string()),
         };
-        if let Some(reason) = ended {
-            if let Some(peer) = self.core.lock().peers.get_mut(&key) {
-                peer.disarm(&self.poller);
-            }
-            self.notify(Notice::LinkEnded(key, reason));
+        let Some(reason) = ended else { return Read::Some };
+        if let Some(peer) = self.core.lock().peers.get_mut(&link.key) {
+            peer.disarm(&self.poller);
         }
+        self.notify(Notice::LinkEnded(link.key, reason));
+        Read::End
     }
 
     /// Asks the poller to tell when a full socket has room, or no longer to.

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -29,6 +29,7 @@ use smallvec::SmallVec;
 use self::alarm::Questions;
 pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Incoming, Told};
+pub use self::drive::Read;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
@@ -73,6 +74,9 @@ pub enum Notice {
     Stop { grace: Duration, term: Duration },
 }
 
+/// Is given each link that it has to read: see [`Pool::read_link`].
+pub type Reader = Box<dyn Fn(Arc<Link>) + Send + Sync>;
+
 /// A pool. Everything goes through [`Pool::submit`] or its blocking twin [`Pool::call`].
 pub struct Pool {
     pub config: PoolConfig,
@@ -86,9 +90,15 @@ pub struct Pool {
     changed: Condvar,
     questions: Questions,
     orders: Orders,
+    /// Who reads the links instead of the driver.
+    reader: Mutex<Option<Reader>>,
+    /// Links with frames that somebody has promised to write soon.
+    unflushed: Mutex<SmallVec<[Arc<Link>; 4]>>,
     epoch: Instant,
     /// When the driver wakes up by itself, in microseconds since `epoch`.
     driver_wakes_us: AtomicU64,
+    /// Work with a deadline has come since the driver last looked.
+    deadlines_come: AtomicBool,
     /// The driver wants to know of work that waits for so long; `u64::MAX`: it does not.
     watch_us: AtomicU64,
     /// Of this process when the pool was made: see forked.rs.
@@ -113,6 +123,7 @@ impl Pool {
             foreign: None,
             done: 0,
             failed: 0,
+            drained: 0,
             expiring: Vec::new(),
             spare: Vec::new(),
         };
@@ -132,8 +143,11 @@ impl Pool {
             changed: Condvar::new(),
             questions: Questions::default(),
             orders: Orders::default(),
+            reader: Mutex::new(None),
+            unflushed: Mutex::default(),
             epoch: Instant::now(),
             driver_wakes_us: AtomicU64::new(0),
+            deadlines_come: AtomicBool::new(false),
             watch_us: AtomicU64::new(u64::MAX),
             forks: forked::forks(),
         }))
@@ -165,6 +179,35 @@ impl Pool {
         id
     }
 
+    /// As [`Pool::submit`], but what it has to write stays until [`Pool::flush_all`]: for who brings many at a time.
+    pub fn submit_unflushed(&self, work: Work) -> WorkId {
+        let request = request_of(&work, false);
+        let (id, effects) = self.transact_only(|core, now, actions, _| {
+            core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions)
+        });
+        self.leave_unflushed(effects);
+        self.wake_for(request.deadline);
+        id
+    }
+
+    fn leave_unflushed(&self, mut effects: Effects) {
+        effects.flush.drain(..).for_each(|link| self.promise_flush(link));
+        self.carry_out(effects);
+    }
+
+    fn promise_flush(&self, link: Arc<Link>) {
+        let mut unflushed = self.unflushed.lock();
+        if !unflushed.iter().any(|known| known.key == link.key) {
+            unflushed.push(link);
+        }
+    }
+
+    /// Writes what was left unwritten.
+    pub fn flush_all(&self) {
+        let links = std::mem::take(&mut *self.unflushed.lock());
+        links.iter().for_each(|link| self.flush(link));
+    }
+
     /// Removes work that waits, stops work that runs. Returns whether it was not answered before.
     pub fn cancel(&self, id: WorkId) -> bool {
         self.transact(|core, now, actions| {
@@ -192,6 +235,22 @@ impl Pool {
         self.cancel(id);
     }
 
+    /// Removes work that has not begun; false: it has.
+    pub fn withdraw(&self, id: WorkId) -> bool {
+        self.transact(|core, now, actions| core.withdraw(id, now, actions))
+    }
+
+    /// Its time is no longer measured.
+    pub fn lift_deadline(&self, id: WorkId) {
+        self.core.lock().machine.lift_deadline(id);
+    }
+
+    /// It turned out to have no end of its own: it is told when its worker is to end, and cut off at the grace.
+    pub fn mark_endless(&self, id: WorkId) {
+        let cut_at = self.core.lock().machine.mark_endless(id);
+        self.wake_for(cut_at);
+    }
+
     /// Lets the producer of a stream send so many chunks more.
     pub fn credit(&self, id: WorkId, count: u32) {
         self.post(id, |out| wire::put_credit(out, id, count));
@@ -200,6 +259,16 @@ impl Pool {
     /// Sends a chunk of an inbound stream; `Codec::Empty` ends it.
     pub fn feed(&self, id: WorkId, codec: Codec, bytes: &[u8]) {
         self.post(id, |out| wire::put_simple(out, Kind::Chunk, id, codec, bytes));
+    }
+
+    /// Sends a chunk of any size, in pieces where it must be. It stays until [`Pool::flush_all`].
+    pub fn feed_unflushed(&self, id: WorkId, codec: Codec, bytes: &[u8]) {
+        self.post_unflushed(id, |out| wire::put_pieces(out, id, codec, bytes));
+    }
+
+    /// As [`Pool::credit`], but it stays until [`Pool::flush_all`].
+    pub fn credit_unflushed(&self, id: WorkId, count: u32) {
+        self.post_unflushed(id, |out| wire::put_credit(out, id, count));
     }
 
     /// Whether user code has started on it.
@@ -221,6 +290,11 @@ impl Pool {
         self.update_status(|status| status.set_quiet(quiet));
     }
 
+    /// Endless work in all workers is told to end: nothing is to come after it.
+    pub fn end_endless(&self) {
+        self.tell_endless(|_| true);
+    }
+
     /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed.
     pub fn stop(&self, grace: Duration, term: Duration) {
         self.close();
@@ -235,9 +309,9 @@ impl Pool {
     }
 
     pub fn stats(&self) -> Stats {
-        let (counts, done, failed, status) = {
+        let (counts, done, failed, drained, status) = {
             let core = self.core.lock();
-            (core.machine.counts(), core.done, core.failed, self.status_with_calls(&core))
+            (core.machine.counts(), core.done, core.failed, core.drained, self.status_with_calls(&core))
         };
         Stats {
             name: self.config.name.clone(),
@@ -253,6 +327,7 @@ impl Pool {
             max: status.max,
             done,
             failed,
+            drained,
             restarts: status.restarts,
             generation: status.generation,
             zygote_pid: status.zygote_pid,
@@ -401,6 +476,16 @@ impl Pool {
         &self,
         event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>, &mut Effects) -> R,
     ) -> R {
+        let (result, effects) = self.transact_only(event);
+        self.carry_out(effects);
+        result
+    }
+
+    /// The same, the effects being the caller's to carry out.
+    fn transact_only<R>(
+        &self,
+        event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>, &mut Effects) -> R,
+    ) -> (R, Effects) {
         let mut effects = Effects::default();
         let now = Instant::now();
         let (result, waits) = {
@@ -414,8 +499,7 @@ impl Pool {
         if waits {
             self.wake_for(self.watch_delay().map(|delay| now + delay));
         }
-        self.carry_out(effects);
-        result
+        (result, effects)
     }
 
     fn carry_out(&self, effects: Effects) {
@@ -445,15 +529,25 @@ impl Pool {
 
     /// Frames about one piece of work, to the worker that has it.
     fn post(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(link) = self.put(id, put) {
+            self.flush(&link);
+        }
+    }
+
+    fn post_unflushed(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(link) = self.put(id, put) {
+            self.promise_flush(link);
+        }
+    }
+
+    fn put(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) -> Option<Arc<Link>> {
         let link = {
             let core = self.core.lock();
             let peer = core.machine.worker_of(id).and_then(|worker| core.peers.get(&worker));
-            peer.map(|peer| peer.link.clone())
+            peer.map(|peer| peer.link.clone())?
         };
-        if let Some(link) = link {
-            link.outbox.push(|out| put(&mut out.bytes));
-            self.flush(&link);
-        }
+        link.outbox.push(|out| put(&mut out.bytes));
+        Some(link)
     }
 
     /// Takes in all whole frames of an inbox.
@@ -483,5 +577,12 @@ impl Pool {
 }
 
 fn request_of(work: &Work, block: bool) -> Request {
-    Request { function: work.function, priority: work.priority, deadline: work.deadline, block, retry: work.retry }
+    Request {
+        function: work.function,
+        priority: work.priority,
+        deadline: work.deadline,
+        block,
+        retry: work.retry,
+        endless: work.is_endless(),
+    }
 }

@@ -66,6 +66,8 @@ pub(super) struct Peer {
     pub(super) armed: bool,
     /// A blocking caller reads it.
     pub(super) leased: bool,
+    /// A front reads it.
+    pub(super) is_read: bool,
     /// Its zygote is gone: nothing but the end of the link tells of its own.
     pub(super) orphaned: bool,
     /// The poller also tells when its socket has room.
@@ -92,6 +94,7 @@ impl Peer {
             link,
             armed: false,
             leased: false,
+            is_read: false,
             orphaned: false,
             writable_wanted: false,
             stopped: false,
@@ -105,7 +108,14 @@ impl Peer {
         }
     }
 
+    /// Lets the driver read it, unless somebody else does.
     pub(super) fn arm(&mut self, poller: &Poller) {
+        if !self.is_read {
+            self.register(poller);
+        }
+    }
+
+    fn register(&mut self, poller: &Poller) {
         if !self.armed {
             self.armed = poller.add(self.link.socket.as_fd(), u64::from(self.link.key), false).is_ok();
         }
@@ -122,7 +132,11 @@ impl Peer {
         if self.writable_wanted == wanted {
             return;
         }
-        self.arm(poller);
+        if !wanted && self.is_read {
+            return self.disarm(poller);
+        }
+        // That the driver then reads, too, does no harm.
+        self.register(poller);
         self.writable_wanted = wanted;
         // A link that is gone from the poller ends by end-of-file.
         let _ = poller.modify(self.link.socket.as_fd(), u64::from(self.link.key), wanted);
@@ -147,12 +161,18 @@ impl Peer {
         let fields = CallFields { word, function: work.function, timeout_us };
         let input = if work.has_input { flag::HAS_INPUT } else { 0 };
         let single = if work.one_value { flag::ONE_VALUE } else { 0 };
-        let flags = input | single | ((work.kind as u8) << flag::KIND_SHIFT);
+        let descriptor = work.descriptor.as_ref().map(|descriptor| descriptor.copy()).transpose()?;
+        let handed = if descriptor.is_some() { flag::HAS_DESCRIPTOR | flag::WANT_BEGUN } else { 0 };
+        let flags = input | single | handed | ((work.kind as u8) << flag::KIND_SHIFT);
         let head = Head { kind: Kind::Call, codec: work.payload.codec, regions: 0, flags, id };
         let (defined, announced) = (&mut self.defined, &mut self.announced);
         let reader = u64::from(self.link.key);
         self.link.outbox.push(|out| {
             define(defined, &mut out.bytes, work.function, functions);
+            if let Some(descriptor) = descriptor {
+                announced.announce_all(out, &work.payload)?;
+                out.attach(vec![descriptor]);
+            }
             announced.put(out, head, &fields.bytes(), &work.payload, reader)
         })?;
         Ok(true)

@@ -116,6 +116,7 @@ pub struct Stats {
     pub max: usize,
     pub done: u64,
     pub failed: u64,
+    pub drained: u64,
     pub restarts: u64,
     pub generation: u32,
     pub zygote_pid: Option<i32>,

@@ -37,11 +37,27 @@ pub(super) fn stuck(worker: WorkerKey, cause: StopCause) -> Notice {
     let cause = match cause {
         StopCause::Deadline => "its work was past its deadline and did not stop",
         StopCause::Cancelled => "its work was cancelled and did not stop",
+        StopCause::Drained => "it was to end and its endless work did not stop",
     };
     Notice::Stuck { worker, cause: cause.to_owned() }
 }
 
 impl Core {
+    /// Takes work that has not begun back from a worker; false: it has.
+    fn take_back(
+        &mut self,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+    ) -> bool {
+        let taken = self.take(worker, id);
+        if taken {
+            self.machine.on(Event::Taken { worker, id, taken }, now, actions);
+        }
+        taken
+    }
+
     /// The deadline of work on a link has passed.
     pub(super) fn overdue(
         &mut self,
@@ -52,8 +68,7 @@ impl Core {
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        if self.take(worker, id) {
-            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+        if self.take_back(worker, id, now, actions) {
             self.machine.expire(id, actions);
             return;
         }
@@ -78,17 +93,63 @@ impl Core {
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        if self.take(worker, id) {
-            self.machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+        if self.take_back(worker, id, now, actions) {
             self.machine.on(Event::Abandon { id }, now, actions);
             return;
         }
+        if self.give_up(pool, worker, id, StopCause::Cancelled, now, effects) {
+            pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
+        }
+    }
+
+    /// Endless work was told that its worker is to end, and has not ended by itself.
+    pub(super) fn cut_off(
+        &mut self,
+        pool: &Pool,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        if self.take_back(worker, id, now, actions) {
+            return;
+        }
+        if self.give_up(pool, worker, id, StopCause::Drained, now, effects) {
+            self.drained += 1;
+            pool.emit(|pool| telemetry::Event::WorkDrained { pool, id });
+        }
+    }
+
+    /// Answers running work and tells its code to stop. False: it was answered before.
+    fn give_up(
+        &mut self,
+        pool: &Pool,
+        worker: WorkerKey,
+        id: WorkId,
+        cause: StopCause,
+        now: Instant,
+        effects: &mut Effects,
+    ) -> bool {
         let by = now + pool.config.interrupt_grace();
-        let Some(entry) = self.machine.answer_running(id, StopCause::Cancelled, by) else { return };
-        pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
+        let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
         self.stop_code(worker, id, &entry, false, effects);
         effects.look_at = Some(by);
-        effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(Refusal::Cancelled))));
+        let refusal = match cause {
+            StopCause::Drained => Refusal::Draining { pool: pool.config.name.clone() },
+            _ => Refusal::Cancelled,
+        };
+        effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(refusal))));
+        true
+    }
+
+    /// Removes work whose caller has gone, unless it has begun.
+    pub(super) fn withdraw(&mut self, id: WorkId, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
+        if self.machine.worker_of(id).is_some_and(|worker| !self.take_back(worker, id, now, actions)) {
+            return false;
+        }
+        self.machine.on(Event::Abandon { id }, now, actions);
+        true
     }
 
     /// Tells the worker to stop, in every way there is. Returns whether it can hear.

@@ -89,6 +89,11 @@ pub enum Event {
         pool: String,
         id: u64,
     },
+    /// Endless work was cut off so that its worker could end.
+    WorkDrained {
+        pool: String,
+        id: u64,
+    },
     WorkLost {
         pool: String,
         id: u64,

@@ -27,6 +27,9 @@ pub enum Word {
 /// How long abandoned work has to stop.
 pub const STOPS_IN: Duration = Duration::from_millis(5);
 
+/// How long endless work goes on in a worker that drains.
+pub const CUT_IN: Duration = Duration::from_millis(3);
+
 /// One worker as the machine cannot see it.
 #[derive(Debug, Default)]
 pub struct Worker {
@@ -35,6 +38,8 @@ pub struct Worker {
     pub frames: Vec<(WorkId, Word)>,
     pub held: bool,
     pub draining: bool,
+    /// It is to end: what is endless there goes on until then.
+    pub cut_at: Option<Instant>,
     pub calls: u64,
     pub calls_max: Option<u64>,
     /// The machine has said that nothing is left.
@@ -225,8 +230,25 @@ impl World {
     }
 
     pub fn drain(&mut self, worker: WorkerKey) {
-        self.workers.get_mut(&worker).expect("a worker").draining = true;
-        self.on(Event::WorkerDraining { worker });
+        let known = self.workers.get_mut(&worker).expect("a worker");
+        known.draining = true;
+        let by = *known.cut_at.get_or_insert(self.now + CUT_IN);
+        let mut out = Vec::new();
+        self.machine.on(Event::WorkerDraining { worker }, self.now, &mut out);
+        self.machine.on(Event::EndEndless { worker, by }, self.now, &mut out);
+        self.run(out);
+    }
+
+    /// Work that has begun turns out to have no end. In a worker that is to end, it is cut off when all such work is.
+    pub fn mark_endless(&mut self, id: WorkId) {
+        self.works.get_mut(&id).expect("known work").request.endless = true;
+        let cut_at = self.machine.mark_endless(id);
+        let worker = self.machine.worker_of(id).expect("it has begun");
+        assert_eq!(cut_at, self.workers[&worker].cut_at, "cut off at another time than its neighbours");
+        if cut_at.is_some_and(|at| at <= self.now) {
+            // The driver wakes up at once.
+            self.pass(Duration::ZERO);
+        }
     }
 
     pub fn gone(&mut self, worker: WorkerKey) {
@@ -264,6 +286,7 @@ impl World {
         let mut out = Vec::new();
         self.machine.tick(self.now, &mut out);
         self.run(out);
+        self.check_cut();
     }
 
     pub fn on(&mut self, event: Event) {
@@ -308,6 +331,7 @@ impl World {
             }
             Action::Overdue { worker, id } => self.overdue(worker, id, out),
             Action::Abandon { worker, id } => self.abandoned(worker, id, out),
+            Action::CutOff { worker, id } => self.cut_off(worker, id),
             Action::Stuck { worker, id, .. } => self.stuck(worker, id),
             Action::Drained { worker } => self.report_drained(worker),
             Action::Worn { .. } => {}
@@ -332,6 +356,7 @@ impl World {
             assert!(to.frames.is_empty(), "a suspect was sent to where others are: {to:?}");
             to.alone = Some(id);
         }
+        assert!(!request.endless || to.frames.len() < to.slots, "endless work was sent ahead: {to:?}");
         to.calls += 1;
         to.frames.push((id, Word::Sent));
         assert!(to.frames.len() <= WORDS - to.slots, "more frames than the board has words");
@@ -408,6 +433,23 @@ impl World {
         } else if let Some(body) = self.machine.answer_running(id, StopCause::Cancelled, self.now + STOPS_IN) {
             self.answered(id, body);
             self.abandon_word(worker, id);
+        }
+    }
+
+    fn cut_off(&mut self, worker: WorkerKey, id: WorkId) {
+        assert!(self.works[&id].request.endless, "finite work was cut off");
+        assert!(self.workers[&worker].cut_at.is_some_and(|at| at <= self.now), "cut off too early");
+        if let Some(body) = self.machine.answer_running(id, StopCause::Drained, self.now + STOPS_IN) {
+            self.answered(id, body);
+            self.abandon_word(worker, id);
+        }
+    }
+
+    /// Nothing endless goes on in a worker that should have ended.
+    fn check_cut(&self) {
+        for worker in self.workers.values().filter(|worker| worker.cut_at.is_some_and(|at| at <= self.now)) {
+            let goes_on = |(id, word): &(WorkId, Word)| *word == Word::Begun && self.works[id].request.endless;
+            assert!(!worker.frames.iter().any(goes_on), "endless work goes on: {worker:?}");
         }
     }
 
@@ -556,5 +598,5 @@ impl World {
 
 /// A request that nothing limits.
 pub fn request(function: u32) -> Request {
-    Request { function, priority: 0, deadline: None, block: false, retry: 0 }
+    Request { function, priority: 0, deadline: None, block: false, retry: 0, endless: false }
 }

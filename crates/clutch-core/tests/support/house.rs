@@ -1,7 +1,7 @@
 //! A pool with an http front before it, for tests that come in by the front.
 
 use clutch_core::config::{HttpConfig, PoolConfig};
-use clutch_core::front::Fronts;
+use clutch_core::front::{FrontConfigs, Fronts};
 
 use super::client::{Client, Response};
 use super::{Stage, config};
@@ -35,7 +35,8 @@ impl House {
     pub fn with(pool: PoolConfig, http: HttpConfig) -> House {
         let stage = Stage::new(pool);
         stage.tools(&["echo", "countdown"]);
-        let fronts = Fronts::start([stage.pool.clone()].into_iter().collect(), Some(http), None).expect("fronts");
+        let configs = FrontConfigs { http: Some(http), ..FrontConfigs::default() };
+        let fronts = Fronts::start([stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
         House { stage, fronts }
     }
 

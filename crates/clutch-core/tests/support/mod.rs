@@ -144,6 +144,7 @@ impl Stage {
             by_value,
             retry: 0,
             has_input: false,
+            descriptor: None,
             one_value: false,
             reply: answer.clone(),
         };
@@ -206,6 +207,8 @@ pub struct Call {
     pub body: Vec<u8>,
     pub word: u32,
     pub timeout_us: u64,
+    /// The worker's copy of the connection.
+    pub descriptor: Option<OwnedFd>,
     lease: Option<Arc<Lease>>,
 }
 
@@ -220,8 +223,9 @@ pub struct Worker {
     pub key: WorkerKey,
     pub board: Board,
     socket: OwnedFd,
-    /// Its watcher's socket; nobody listens.
-    _alarm: OwnedFd,
+    /// Its watcher's socket.
+    alarm: OwnedFd,
+    heard: Inbox,
     inbox: Inbox,
     outbox: Outbox,
     regions: Arc<RegionPool>,
@@ -235,6 +239,7 @@ enum Heard {
     Define,
     Call { call: Call, begun: bool },
     Credit { id: WorkId, count: u32 },
+    Chunk { id: WorkId, codec: Codec, more: bool, body: Vec<u8> },
     Cancel(WorkId),
     Drain,
 }
@@ -245,7 +250,8 @@ impl Worker {
             key,
             board,
             socket,
-            _alarm: alarm,
+            alarm,
+            heard: Inbox::default(),
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             regions: Arc::default(),
@@ -300,10 +306,32 @@ impl Worker {
         self.board.claim(call.word, word::SENT, word::BEGUN)
     }
 
+    /// Says that user code has started.
+    pub fn say_begun(&mut self, call: &Call) {
+        self.put(Kind::Begun, call.id, &[], &Payload::empty());
+    }
+
     pub fn expect_credit(&mut self, of: &Call) -> u32 {
         match self.hear(true) {
             Heard::Credit { id, count } if id == of.id => count,
             other => panic!("credit for {} was expected, not {other:?}", of.id),
+        }
+    }
+
+    /// The next value of a call's inbound stream, its pieces put together; credit may come before it.
+    pub fn next_chunk(&mut self, of: &Call) -> (Codec, Vec<u8>) {
+        let mut whole = Vec::new();
+        loop {
+            match self.hear(true) {
+                Heard::Credit { id, .. } if id == of.id => {}
+                Heard::Chunk { id, codec, more, body } if id == of.id => {
+                    whole.extend(body);
+                    if !more {
+                        return (codec, whole);
+                    }
+                }
+                other => panic!("a chunk for {} was expected, not {other:?}", of.id),
+            }
         }
     }
 
@@ -316,6 +344,15 @@ impl Worker {
                 other => panic!("the cancel of {} was expected, not {other:?}", of.id),
             }
         }
+    }
+
+    /// Waits until its endless work is told, by the alarm, that the worker is to end.
+    pub fn expect_end_of_endless(&mut self) {
+        let readable = sys::wait_readable(self.alarm.as_fd(), Some(Instant::now() + PATIENCE)).expect("poll");
+        assert!(readable, "the alarm said nothing");
+        self.heard.fill(self.alarm.as_fd(), false).expect("the alarm");
+        let kind = self.heard.next_frame().expect("the wire").expect("a frame").frame.head.kind;
+        assert_eq!(kind, Kind::Drain);
     }
 
     pub fn expect_drain(&mut self) {
@@ -355,7 +392,8 @@ impl Worker {
     }
 
     fn take_frame(&mut self, begin: bool) -> Option<Heard> {
-        let received = self.inbox.next_frame().expect("the wire")?;
+        let mut received = self.inbox.next_frame().expect("the wire")?;
+        let descriptor = received.descriptors.pop();
         let frame = received.frame;
         Some(match frame.head.kind {
             Kind::Define => {
@@ -372,11 +410,18 @@ impl Worker {
                     body: payload.as_ref().map(|payload| payload.body().to_vec()).unwrap_or_default(),
                     word: frame.word(),
                     timeout_us: frame.timeout_us(),
+                    descriptor,
                     lease: payload.and_then(|payload| payload.leases.into_iter().next()),
                 };
                 Heard::Call { call, begun }
             }
             Kind::Credit => Heard::Credit { id: frame.head.id, count: frame.credit() },
+            Kind::Chunk => Heard::Chunk {
+                id: frame.head.id,
+                codec: frame.head.codec,
+                more: frame.head.flags & wire::flag::MORE != 0,
+                body: frame.payload.to_vec(),
+            },
             Kind::Cancel => Heard::Cancel(frame.head.id),
             Kind::Drain => Heard::Drain,
             other => panic!("a {other:?} frame was not expected"),
@@ -402,6 +447,18 @@ impl Worker {
     pub fn chunk(&mut self, call: &Call, json: &str) {
         let payload = self.payload(Codec::Json, json.as_bytes());
         self.put(Kind::Chunk, call.id, &[], &payload);
+    }
+
+    /// A part of what an app says.
+    pub fn say(&mut self, call: &Call, codec: Codec, bytes: &[u8]) {
+        let payload = self.payload(codec, bytes);
+        self.put(Kind::Chunk, call.id, &[], &payload);
+    }
+
+    /// Takes so many chunks more.
+    pub fn give_credit(&mut self, call: &Call, count: u32) {
+        self.outbox.push(|out| wire::put_credit(&mut out.bytes, call.id, count));
+        self.flush();
     }
 
     /// Whatever bytes, as they are.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import os
 import threading
@@ -16,22 +17,26 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clutch import _core
+from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
 from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
 
+NewLifespan = Callable[[], Lifespan]
+
 
 class AsyncProfile:
-    def __init__(self, threads: int, tasks: int) -> None:
+    def __init__(self, threads: int, tasks: int, lifespan: NewLifespan | None) -> None:
         self.threads = threads
         self.tasks = tasks
+        self.lifespan = lifespan
         self.first: Loop | None = None
 
     def is_held_up(self) -> bool | None:
         return self.first is not None and self.first.is_held_up()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        first = self.first = Loop(link, self.tasks)
-        first.others = [Loop(link, self.tasks, first) for _ in range(self.threads - 1)]
+        first = self.first = Loop(self, link)
+        first.others = [Loop(self, link, first) for _ in range(self.threads - 1)]
         others = [threading.Thread(target=run_loop, args=(loop.serve(),), daemon=True) for loop in first.others]
         for other in others:
             other.start()
@@ -40,7 +45,13 @@ class AsyncProfile:
 
 def run_loop(serving: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serving)
+        loop = runner.get_loop()
+        served = loop.create_task(serving)
+        while not served.done():
+            # A task of the app's that raised these has them as its end; a loop that is run ends with them, too.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                loop.run_until_complete(served)
+        served.result()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -57,11 +68,12 @@ class Loop:
     Loops of a worker share one waiting line. Tools that are serial or bound to the main thread run on the first loop.
     """
 
-    def __init__(self, link: _core.WorkerLink, tasks: int, first: Loop | None = None) -> None:
+    def __init__(self, profile: AsyncProfile, link: _core.WorkerLink, first: Loop | None = None) -> None:
         self.link = link
         self.first = first or self
         self.others: list[Loop] = []
-        self.tasks = tasks
+        self.tasks = profile.tasks
+        self.is_only = profile.threads == 1
         self.running: set[asyncio.Task[None]] = set()
         # Calls whose code runs on a loop, and so stops when its task is cancelled. Shared, as `waiting` is.
         self.on_loop: dict[int, tuple[asyncio.Task[Any], Running]] = {} if first is None else first.on_loop
@@ -69,48 +81,74 @@ class Loop:
         self.loop: asyncio.AbstractEventLoop
         self.ended = asyncio.Event()
         self.started = threading.Event()
+        self.failure: BaseException | None = None
         self.is_serving = False
-        self.executor = ThreadPoolExecutor(tasks, thread_name_prefix="clutch-task")
+        self.executor = ThreadPoolExecutor(self.tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
+        self.lifespan = profile.lifespan
 
     async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
         """Until the worker is told to end; the first loop outlives the others."""
-        self.loop = asyncio.get_running_loop()
-        self.is_serving = True
-        self.started.set()
+        try:
+            life = await self._start()
+        except BaseException as error:
+            self.failure = error
+            raise
+        finally:
+            self.started.set()
         self.loop.add_reader(self.link.fileno(), self._on_readable)
         # uvloop has made the link non-blocking; a write that finds it full would leave the rest of a result behind.
         os.set_blocking(self.link.fileno(), True)
         if ready is not None:
             self.link.on_cancel(self._cancel)
             self.link.on_stacks(self._stacks)
-            for loop in self.others:
-                loop.started.wait()
+            await self._wait_for_others()
             ready()
         await self.ended.wait()
-        self.loop.remove_reader(self.link.fileno())
-        for other in others:
-            await asyncio.to_thread(other.join)
+        # What runs may wait for what comes by the link.
         while self.running:
             await asyncio.wait(self.running)
+        # Each loop's app has its end, whatever another one's takes; this loop runs tools for the others meanwhile.
+        joined = (asyncio.to_thread(other.join) for other in others)
+        await asyncio.gather(*joined, *([life.stop()] if life is not None else []))
+        self.loop.remove_reader(self.link.fileno())
         self.is_serving = False
         self.executor.shutdown()
         self.link.flush()
 
+    async def _start(self) -> Lifespan | None:
+        self.loop = asyncio.get_running_loop()
+        self.starter = _core.Starter(self.loop, self.is_only)
+        life = self.lifespan() if self.lifespan is not None else None
+        if life is not None:
+            await life.start()
+        self.is_serving = True
+        return life
+
+    async def _wait_for_others(self) -> None:
+        for loop in self.others:
+            await asyncio.to_thread(loop.started.wait)
+            if loop.failure is not None:
+                raise loop.failure
+
     # ---- taking calls
 
     def _on_readable(self) -> None:
-        calls = self.link.poll()
-        if calls is None:
-            for loop in (self.first, *self.first.others):
-                loop._tell(loop.ended.set)
-            return
-        self.waiting.extend(calls)
-        self._start_waiting()
-        if self.waiting:
-            for loop in (self.first, *self.first.others):
-                loop._tell(loop._start_waiting)
+        calls = self._poll()
+        if calls is not None:
+            self.waiting.extend(calls)
+            self._start_waiting()
+            self.link.flush()
+            if self.waiting:
+                self._tell_all(lambda loop: loop._start_waiting)
+        # The word to end may have come right behind calls that the dispatcher has taken back; nothing comes after it.
+        if self.link.is_draining():
+            self._tell_all(lambda loop: loop.ended.set)
+
+    def _tell_all(self, what: Callable[[Loop], Callable[[], object]]) -> None:
+        for loop in (self.first, *self.first.others):
+            loop._tell(what(loop))
 
     def _tell(self, what: Callable[[], object]) -> None:
         """From any loop to this one: what was read there is for it, too."""
@@ -128,6 +166,29 @@ class Loop:
                 task = asyncio.create_task(self._run(call))
                 self.running.add(task)
                 task.add_done_callback(self._ended)
+
+    def _poll(self) -> list[_core.Call] | None:
+        """What has come and has not begun; None: the end. Requests begin at once, and mostly are over by then."""
+        if self.lifespan is None:
+            return self.link.poll()
+        polled = self.link.poll_requests(self.starter, self.tasks - len(self.running))
+        if polled is None:
+            return None
+        started, later = polled
+        for call, task in started:
+            self._wait_for(call, task)
+        return later
+
+    def _wait_for(self, call: _core.Call, task: asyncio.Task[None]) -> None:
+        """A request whose coroutine waits for something."""
+        self.running.add(task)
+        self.on_loop[call.id] = (task, Running(call, lambda: self._tell(task.cancel), True))
+        task.add_done_callback(functools.partial(self._served, call))
+
+    def _served(self, call: _core.Call, task: asyncio.Task[None]) -> None:
+        self.on_loop.pop(call.id, None)
+        call.end_request(task)
+        self._ended(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.running.discard(task)
@@ -163,7 +224,7 @@ class Loop:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
         here = asyncio.current_task(self.loop) if self.is_serving else None
         found = [running for task, running in list(self.on_loop.values()) if task is here]
-        return found[0].is_held_up() if found else False
+        return found[0].is_held_up() if found else self.link.is_step_to_stop()
 
     @contextlib.contextmanager
     def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> Iterator[None]:
@@ -266,4 +327,4 @@ def is_async_function(function: Any) -> bool:
 
 
 def make(shape: dict[str, Any]) -> AsyncProfile:
-    return AsyncProfile(max(1, shape["threads"]), shape["tasks"])
+    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["lifespan"])

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 import gevent.event
@@ -21,33 +21,39 @@ from gevent.lock import RLock
 from gevent.pool import Group
 
 from clutch import _core
+from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_frame
-from clutch._worker.profiles.base import Running, send_all_on_loop
+from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, send_all_on_loop
 from clutch.errors import Interrupted
 
+if TYPE_CHECKING:
+    import asyncio
+
+NewLifespan = Callable[[], Lifespan]
 Stoppable = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class GreenletProfile:
-    def __init__(self, tasks: int) -> None:
+    def __init__(self, tasks: int, lifespan: NewLifespan | None) -> None:
         self.tasks = tasks
+        self.lifespan = lifespan
         self.hub: Hub | None = None
 
     def is_held_up(self) -> bool | None:
         return self.hub is not None and self.hub.is_held_up()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        hub = self.hub = Hub(link, self.tasks)
-        ready()
-        hub.serve()
+        hub = self.hub = Hub(link, self.tasks, self.lifespan)
+        hub.serve(ready)
 
 
 class Hub:
     """The greenlets of one worker."""
 
-    def __init__(self, link: _core.WorkerLink, tasks: int) -> None:
+    def __init__(self, link: _core.WorkerLink, tasks: int, lifespan: NewLifespan | None) -> None:
         self.link = link
         self.tasks = tasks
+        self.lifespan = lifespan
         self.callbacks = get_hub().loop
         self.group = Group()
         # The group itself lets go of a greenlet only some time after its end.
@@ -58,19 +64,50 @@ class Hub:
         self.flushing = False
         self.loop: NativeLoop | None = None
 
-    def serve(self) -> None:
+    def serve(self, ready: Callable[[], None]) -> None:
         self.link.on_cancel(self._cancel)
         self.link.on_stacks(self._stacks)
+        self.link.wait_with(self._wait)
         watcher = get_hub().loop.io(self.link.fileno(), 1)
-        while True:
-            get_hub().wait(watcher)
-            calls = self.link.poll()
-            if calls is None:
-                break
-            self.waiting.extend(calls)
+        life = self._start_life()
+        ready()
+        # The word to end may come right behind calls that the dispatcher has taken back; nothing comes after it.
+        while not self.link.is_draining():
+            self.waiting.extend(self._poll(watcher) or ())
             self._start_waiting()
+        # What runs may wait for what comes by the link.
+        reader = gevent.spawn(self._poll_on, watcher)
         self.group.join()
+        reader.kill()
+        if life is not None:
+            self._on_loop(life.stop())
         self.link.flush()
+
+    def _poll(self, watcher: Any) -> list[_core.Call] | None:
+        get_hub().wait(watcher)
+        return self.link.poll()
+
+    def _poll_on(self, watcher: Any) -> None:
+        while True:
+            self._poll(watcher)
+
+    def _start_life(self) -> Lifespan | None:
+        """Of an ASGI app: on the loop where its coroutines run."""
+        if self.lifespan is None:
+            return None
+        life = self.lifespan()
+        self._on_loop(life.start())
+        _core.share_state(life.state)
+        return life
+
+    def _wait(self, call_id: int) -> None:
+        """Lets other greenlets run until something has come for a call."""
+        came = gevent.event.Event()
+        self.link.listen_to(call_id, came.set)
+        try:
+            came.wait(LOOK_AGAIN_SECONDS)
+        finally:
+            self.link.listen_to(call_id, None)
 
     def _start_waiting(self) -> None:
         while self.waiting and self.running < self.tasks:
@@ -227,14 +264,28 @@ class Signal:
 
 
 class NativeLoop:
-    """One asyncio loop in a native thread, made of the library's unpatched parts."""
+    """One asyncio loop in a native thread. It waits in a hub of its own: what code on it takes for threads (executors,
+    anyio's) are greenlets there, and run while the loop waits."""
+
+    loop: asyncio.AbstractEventLoop
 
     def __init__(self) -> None:
         import asyncio
 
-        # Nothing here waits, so no second greenlet comes to make another one meanwhile.
-        self.loop = asyncio.SelectorEventLoop(unpatched("selectors").SelectSelector())
-        monkey.get_original("_thread", "start_new_thread")(self.loop.run_forever, ())
+        from gevent.selectors import GeventSelector
+
+        start, lock = (monkey.get_original("_thread", name) for name in ("start_new_thread", "allocate_lock"))
+        missing = lock()
+        missing.acquire()
+
+        def run() -> None:
+            self.loop = asyncio.SelectorEventLoop(GeventSelector())
+            missing.release()
+            self.loop.run_forever()
+
+        # Nothing here waits in the hub, so no second greenlet comes to make another loop meanwhile.
+        start(run, ())
+        missing.acquire()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs a coroutine over there while this greenlet waits."""
@@ -275,24 +326,5 @@ class NativeLoop:
         raise value
 
 
-def unpatched(name: str) -> Any:
-    """A module of the standard library as it is without gevent."""
-    import importlib.util
-    import select
-
-    spec = importlib.util.find_spec(name)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    patched = {item: getattr(select, item) for item in ("select", "poll") if hasattr(select, item)}
-    try:
-        for item in patched:
-            setattr(select, item, monkey.get_original("select", item))
-        spec.loader.exec_module(module)
-    finally:
-        for item, value in patched.items():
-            setattr(select, item, value)
-    return module
-
-
 def make(shape: dict[str, Any]) -> GreenletProfile:
-    return GreenletProfile(shape["threads"] * shape["tasks"])
+    return GreenletProfile(shape["threads"] * shape["tasks"], shape["lifespan"])

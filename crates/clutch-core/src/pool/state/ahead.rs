@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::load::{AHEAD, Load, STALLED};
-use super::{Action, Machine, WorkerKey, index, is_queued};
-use crate::work::{FunctionId, WorkId};
+use super::{Action, Machine, Place, Verdict, WorkerKey, index, is_queued};
+use crate::work::{FunctionId, Where, WorkId};
 
 impl<T> Machine<T> {
     pub(super) fn expected_ns(&self, function: FunctionId) -> Option<u64> {
@@ -30,9 +30,9 @@ impl<T> Machine<T> {
     pub(super) fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(worker) = self.lowest(now) {
             loop {
-                let items = &self.items;
-                let Some(head) = self.queue.peek(|id| is_queued(items, id)) else { return };
-                let expected = self.expected_ns(self.items[index(head)].request.function);
+                let Some(head) = self.first_queued(now, out) else { return };
+                let request = self.items[index(head)].request;
+                let expected = self.expected_ns(request.function).filter(|_| !request.endless);
                 if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
                     return;
                 }
@@ -42,6 +42,27 @@ impl<T> Machine<T> {
                 let Some(id) = self.next_queued(now, out) else { return };
                 self.send(worker, id, now, out);
             }
+        }
+    }
+
+    pub(super) fn next_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
+        self.first_queued(now, out)?;
+        let items = &self.items;
+        self.queue.pop(|id| is_queued(items, id))
+    }
+
+    /// What is next, left where it is. What has expired before it is answered.
+    fn first_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
+        loop {
+            let items = &self.items;
+            let id = self.queue.peek(|id| is_queued(items, id))?;
+            if self.items[index(id)].request.deadline.is_none_or(|deadline| deadline > now) {
+                return Some(id);
+            }
+            // It makes its room before others are let in.
+            self.queue.pop(|id| is_queued(items, id));
+            self.items[index(id)].place = Place::Lobby;
+            self.answer(id, Verdict::Expired(Where::Queue), out);
         }
     }
 

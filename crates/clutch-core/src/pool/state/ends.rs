@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use super::{Action, Machine, Place, StopCause, Stopping, Verdict, WorkerKey, index, is_at};
+use super::{Action, Item, Machine, Place, StopCause, Stopping, Verdict, WorkerKey, index, is_at};
 use crate::work::{Where, WorkId};
 
 impl<T> Machine<T> {
@@ -25,10 +25,12 @@ impl<T> Machine<T> {
 
     /// The deadline of one piece of work has passed.
     pub fn expire(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
+        let is_cut = self.item(id).is_some_and(Item::is_cut);
         match self.item(id).map(|item| item.place) {
             Some(Place::Lobby | Place::Queued | Place::Suspect) => {
                 self.withdraw(id, Verdict::Expired(Where::Queue), out);
             }
+            Some(Place::Sent(worker)) if is_cut => out.push(Action::CutOff { worker, id }),
             Some(Place::Sent(worker)) => out.push(Action::Overdue { worker, id }),
             Some(Place::Abandoned(worker)) => self.stuck(worker, id, out),
             None => {}
@@ -44,6 +46,18 @@ impl<T> Machine<T> {
         let body = item.body.take();
         self.deadlines.push(Reverse((by, id)));
         body
+    }
+
+    /// Work that has its first answer may take its time for the rest.
+    pub fn lift_deadline(&mut self, id: WorkId) {
+        if let Some(item) = self.item_mut(id).filter(|item| item.stopping.is_none()) {
+            item.request.deadline = None;
+        }
+    }
+
+    /// Whether it was cut off because its worker is to end.
+    pub fn is_drained(&self, id: WorkId) -> bool {
+        self.item(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.cause == StopCause::Drained)
     }
 
     pub(super) fn stuck(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<T>>) {

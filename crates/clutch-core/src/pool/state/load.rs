@@ -37,6 +37,8 @@ pub(super) struct Load {
     pub(super) alone: Alone,
     pub(super) calls: u64,
     pub(super) calls_max: Option<u64>,
+    /// It is to end: what is endless in it goes on until then.
+    pub(super) ends_by: Option<Instant>,
 }
 
 impl Load {

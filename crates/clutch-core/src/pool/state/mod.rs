@@ -50,6 +50,8 @@ pub struct Request {
     pub block: bool,
     /// How often it may run again when its worker dies: declared idempotent by its submitter.
     pub retry: u32,
+    /// Ends only when somebody else ends it: it gets a free slot and is never sent ahead.
+    pub endless: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,8 @@ struct Item<T> {
     begun: bool,
     /// Told to stop, and by when it should have.
     stopping: Option<Stopping>,
+    /// Endless, in a worker that is to end: it goes on until then.
+    cut_at: Option<Instant>,
     /// Workers that died of it, or may have.
     deaths: u32,
     /// Runs alone in its worker.
@@ -82,11 +86,27 @@ struct Item<T> {
     body: Option<T>,
 }
 
+impl<T> Item<T> {
+    /// The instant that a tick is wanted at.
+    fn due(&self) -> Option<Instant> {
+        match self.stopping {
+            Some(stopping) => stopping.awaited(),
+            None => self.request.deadline.into_iter().chain(self.cut_at).min(),
+        }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut_at.is_some() && self.cut_at == self.due()
+    }
+}
+
 /// Why running work was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopCause {
     Deadline,
     Cancelled,
+    /// Its worker is to end.
+    Drained,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +156,8 @@ pub enum Action<T> {
     Overdue { worker: WorkerKey, id: WorkId },
     /// It has begun and nobody waits for it any more.
     Abandon { worker: WorkerKey, id: WorkId },
+    /// It was told that its worker is to end, and has not ended.
+    CutOff { worker: WorkerKey, id: WorkId },
     /// It was told to stop, and has not.
     Stuck { worker: WorkerKey, id: WorkId, cause: StopCause },
     /// The worker has had most of the calls it may have: prepare its replacement.
@@ -178,6 +200,11 @@ pub enum Event {
     /// Gets nothing any more.
     WorkerDraining {
         worker: WorkerKey,
+    },
+    /// What is endless there goes on until then.
+    EndEndless {
+        worker: WorkerKey,
+        by: Instant,
     },
     /// `begun`: what had started in it. `ended`: by Clutch itself, not by its work.
     WorkerGone {
@@ -364,10 +391,7 @@ impl<T> Machine<T> {
     /// The earliest instant at which [`Machine::tick`] has something to do.
     pub fn next_deadline(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, id))) = self.deadlines.peek().copied() {
-            let item = self.item(id);
-            if item.is_some_and(|item| {
-                item.stopping.map_or(item.request.deadline, |stopping| stopping.awaited()) == Some(at)
-            }) {
+            if self.item(id).is_some_and(|item| item.due() == Some(at)) {
                 return Some(at);
             }
             self.deadlines.pop();
@@ -419,8 +443,11 @@ impl<T> Machine<T> {
         if !matches!(item.place, Place::Sent(at) | Place::Abandoned(at) if at == worker) {
             return None;
         }
-        let function = item.request.function;
-        self.learn(function, run_ns);
+        let Request { function, endless, .. } = item.request;
+        // How long it went on says nothing of the next one.
+        if !endless {
+            self.learn(function, run_ns);
+        }
         self.finished += 1;
         self.finished_ns = self.finished_ns.saturating_add(run_ns);
         self.unload(worker, id, now);
@@ -438,6 +465,7 @@ impl<T> Machine<T> {
             Event::WorkerHeld { worker } => self.hold(worker, true, out),
             Event::WorkerResumed { worker } => self.hold(worker, false, out),
             Event::WorkerDraining { worker } => self.drain(worker, out),
+            Event::EndEndless { worker, by } => self.end_endless(worker, by),
             Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),
             Event::Quiet { quiet } => self.quiet = quiet,
             Event::Close => self.closed = true,
@@ -503,18 +531,6 @@ impl<T> Machine<T> {
         }
     }
 
-    fn next_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
-        loop {
-            let items = &self.items;
-            let id = self.queue.pop(|id| is_queued(items, id))?;
-            if self.items[index(id)].request.deadline.is_none_or(|deadline| deadline > now) {
-                return Some(id);
-            }
-            self.items[index(id)].place = Place::Lobby;
-            self.answer(id, Verdict::Expired(Where::Queue), out);
-        }
-    }
-
     // ---- items
 
     fn insert(&mut self, request: Request, body: T, since: Instant) -> WorkId {
@@ -528,6 +544,7 @@ impl<T> Machine<T> {
             since,
             begun: false,
             stopping: None,
+            cut_at: None,
             deaths: 0,
             alone: false,
             load_ns: 0,

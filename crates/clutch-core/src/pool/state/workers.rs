@@ -1,5 +1,6 @@
 //! Workers that come, hold, drain and go, and their slots: who gets what.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -28,6 +29,7 @@ impl<T> Machine<T> {
             alone: Alone::No,
             calls: 0,
             calls_max,
+            ends_by: None,
         };
         self.free_slots += load.free();
         self.workers.insert(worker, load);
@@ -45,6 +47,31 @@ impl<T> Machine<T> {
         self.change(worker, |load| load.draining = true);
         self.take_all(worker, out);
         self.tell_drained(worker, out);
+    }
+
+    /// Endless work in a worker that is to end goes on until then.
+    pub(super) fn end_endless(&mut self, worker: WorkerKey, by: Instant) {
+        let Some(by) = self.change(worker, |load| *load.ends_by.get_or_insert(by)) else { return };
+        for id in self.sent(worker).collect::<Vec<_>>() {
+            self.cut_endless(id, by);
+        }
+    }
+
+    /// Running work turns out to have no end of its own. In a worker that is to end it goes on as long as all such work.
+    /// Returns when it is cut off, if ever.
+    pub fn mark_endless(&mut self, id: WorkId) -> Option<Instant> {
+        let item = self.item_mut(id).filter(|item| item.stopping.is_none())?;
+        item.request.endless = true;
+        let Place::Sent(worker) = item.place else { return None };
+        let by = self.workers.get(&worker)?.ends_by?;
+        self.cut_endless(id, by);
+        Some(by)
+    }
+
+    fn cut_endless(&mut self, id: WorkId, by: Instant) {
+        let Some(item) = self.item_mut(id).filter(|item| item.request.endless) else { return };
+        let at = *item.cut_at.get_or_insert(by);
+        self.deadlines.push(Reverse((at, id)));
     }
 
     pub(super) fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
@@ -101,7 +128,7 @@ impl<T> Machine<T> {
             return self.answer(id, Verdict::Failing, out);
         }
         let item = &mut self.items[index(id)];
-        item.begun = false;
+        (item.begun, item.cut_at) = (false, None);
         if item.alone {
             return self.put_suspect(id);
         }

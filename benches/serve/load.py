@@ -1,0 +1,109 @@
+"""Drives a server that runs: wrk for closed loops over HTTP, our own program for all that wrk cannot do.
+
+wrk waits for each answer before it sends the next request, so it says what a server can do at most. It cannot keep a
+rate, nor speak WebSocket or TCP; `crates/clutch-core/src/load` does.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benches.harness import Skipped
+from benches.serve.server import ROOT, Running
+
+CONNECTIONS = 100
+# Threads of wrk that a row may choose from, by trying.
+WRK_THREADS = (1, 2)
+_BUILD = ["cargo", "bench", "--quiet", "--package", "clutch-core", "--bench", "load", "--no-run"]
+_OVERTIME_SECONDS = 30
+_UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1_000.0, "m": 60_000.0}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What clients saw."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What our own program does; the fields of `clutch_core::load::Plan`."""
+
+    address: str
+    protocol: dict[str, Any]
+    connections: int
+    threads: int
+    seconds: float
+    per_second: float | None = None
+
+
+@functools.cache
+def wrk() -> str:
+    """The path of wrk, installed if that may be."""
+    if shutil.which("wrk") is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "install", "-y", "-q", "wrk"], check=False, stdout=sys.stderr)
+    if (path := shutil.which("wrk")) is None:
+        raise Skipped("wrk is missing: `sudo apt-get install wrk`, or build it from https://github.com/wg/wrk")
+    return path
+
+
+def by_wrk(server: Running, path: str, seconds: int, threads: int = 1, connections: int = CONNECTIONS) -> Figures:
+    """As fast as `connections` clients can ask, each waiting for its answer."""
+    shape = [f"-t{min(threads, connections)}", f"-c{connections}", f"-d{seconds}s", "--latency"]
+    return parsed(_printed([wrk(), *shape, server.url(path)], seconds + _OVERTIME_SECONDS))
+
+
+def _printed(command: list[str], seconds_max: float) -> str:
+    """What a program printed; one that fails or takes too long is an error that says which."""
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds_max)
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(f"{command} failed: {error.stderr.strip()}") from error
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"{command} did not end within {seconds_max} s") from error
+    return done.stdout
+
+
+def parsed(printed: str) -> Figures:
+    """What wrk printed; an error that it counted is an error here."""
+    if "Non-2xx" in printed or "Socket errors" in printed:
+        raise RuntimeError(f"wrk saw errors:\n{printed}")
+    rate = re.search(r"Requests/sec:\s*([\d.]+)", printed)
+    if rate is None:
+        raise RuntimeError(f"wrk printed no rate:\n{printed}")
+    return Figures(float(rate[1]), _percentile_ms(printed, 50), _percentile_ms(printed, 99))
+
+
+def _percentile_ms(printed: str, percent: int) -> float:
+    found = re.search(rf"^\s*{percent}%\s+([\d.]+)(us|ms|s|m)\s*$", printed, re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"wrk printed no {percent}th percentile:\n{printed}")
+    return float(found[1]) * _UNIT_MS[found[2]]
+
+
+def by_plan(plan: Plan) -> dict[str, Any]:
+    """The report of `clutch_core::load`; a request that failed is an error here, one that came late is a figure."""
+    command = [program(), json.dumps(asdict(plan))]
+    report = json.loads(_printed(command, plan.seconds + _OVERTIME_SECONDS))
+    if report["failed"]:
+        raise RuntimeError(f"{report['failed']} requests failed, the first so: {report['first_failure']}")
+    return report
+
+
+@functools.cache
+def program() -> str:
+    """Build the load generator and give its path."""
+    built = subprocess.run([*_BUILD, "--message-format=json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith(b"{")]
+    return next(message["executable"] for message in messages if message.get("executable"))

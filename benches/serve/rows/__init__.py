@@ -1,0 +1,15 @@
+"""The rows of the table, in its order, then the two tables of scenarios S1 and S3."""
+
+MODULES = {
+    "noop-asgi": "benches.serve.rows.noop_asgi",
+    "noop-wsgi": "benches.serve.rows.noop_wsgi",
+    "fastapi-async": "benches.serve.rows.fastapi_async",
+    "fastapi-sync": "benches.serve.rows.fastapi_sync",
+    "large": "benches.serve.rows.large",
+    "tail": "benches.serve.rows.tail",
+    "websocket": "benches.serve.rows.websocket",
+    "tcp": "benches.serve.rows.tcp",
+    "memory": "benches.serve.rows.memory",
+    "s3": "benches.serve.rows.s3",
+    "grid": "benches.serve.rows.grid",
+}

@@ -1,0 +1,61 @@
+//! A socket that is handed on with work: the dispatcher keeps its copy until the work has begun.
+//!
+//! While both sides have a copy, the peer does not see the end of one of them. So this one is closed as soon as the worker
+//! has begun: from then on the connection lives and dies with its worker. Work that was taken back has left a copy in a
+//! worker that may not have come by yet; then this one stays until the end, which it tells the peer in a way that copies do
+//! not hide.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{forked, sys};
+
+#[derive(Debug)]
+pub struct Descriptor {
+    socket: OwnedFd,
+    /// A worker that has not begun has a copy.
+    left_behind: AtomicBool,
+}
+
+impl Descriptor {
+    pub fn new(socket: OwnedFd) -> Descriptor {
+        forked::track(socket.as_raw_fd());
+        Descriptor { socket, left_behind: AtomicBool::new(false) }
+    }
+
+    /// A copy for a worker.
+    pub fn copy(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
+    /// The work was taken back from a worker, which closes its copy when it comes by.
+    pub fn leave_behind(&self) {
+        self.left_behind.store(true, Ordering::Relaxed);
+    }
+
+    pub fn was_left_behind(&self) -> bool {
+        self.left_behind.load(Ordering::Relaxed)
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        forked::untrack(self.socket.as_raw_fd());
+        if self.was_left_behind() {
+            sys::hang_up(self.as_fd());
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! One request in a pool: what its worker says, for the tasks that wait for it.
+//!
+//! Two tasks may wait: the one that answers the client, and the one that feeds the body. The worker asks for the body by
+//! giving credit, so that nothing of it is read before the app wants it.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::config::Disconnect;
+use crate::pool::{Part, Pool};
+use crate::work::{Codec, Outcome, Payload, Reply, Work, WorkId};
+
+#[derive(Default)]
+struct Inner {
+    /// Bounded by the credit that the worker has.
+    chunks: VecDeque<Payload>,
+    outcome: Option<Outcome>,
+    /// Pieces of the body that the worker will take; below zero when the last was larger than what was left.
+    credit: i64,
+    ended: bool,
+    answering: Option<Waker>,
+    feeding: Option<Waker>,
+}
+
+/// Written by whoever learns of the answer.
+#[derive(Default)]
+pub(super) struct Inbound {
+    inner: Mutex<Inner>,
+}
+
+fn wait(place: &mut Option<Waker>, context: &Context<'_>) {
+    if !place.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+        *place = Some(context.waker().clone());
+    }
+}
+
+impl Reply for Inbound {
+    fn chunk(&self, payload: Payload) {
+        let mut inner = self.inner.lock();
+        inner.chunks.push_back(payload);
+        let waker = inner.answering.take();
+        drop(inner);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        let mut inner = self.inner.lock();
+        inner.outcome = Some(outcome);
+        inner.ended = true;
+        let wakers = [inner.answering.take(), inner.feeding.take()];
+        drop(inner);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    fn credit(&self, count: u32) {
+        let mut inner = self.inner.lock();
+        inner.credit += i64::from(count);
+        let waker = inner.feeding.take();
+        drop(inner);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A request that was handed in. Dropped before its end has been seen, its client is gone.
+pub(super) struct Exchange {
+    pool: Arc<Pool>,
+    inbound: Arc<Inbound>,
+    id: WorkId,
+    disconnect: Disconnect,
+    ended: bool,
+}
+
+impl Exchange {
+    /// Submits what `work` makes of the reply; it is on its way with the next flush.
+    pub(super) fn submit(
+        pool: &Arc<Pool>,
+        disconnect: Disconnect,
+        work: impl FnOnce(Arc<dyn Reply>) -> Work,
+    ) -> Exchange {
+        let inbound = Arc::new(Inbound::default());
+        let id = pool.submit_unflushed(work(inbound.clone()));
+        Exchange { pool: pool.clone(), inbound, id, disconnect, ended: false }
+    }
+
+    pub(super) fn feeder(&self) -> Feeder {
+        Feeder { pool: self.pool.clone(), inbound: self.inbound.clone(), id: self.id }
+    }
+
+    /// The next chunk, or the end.
+    pub(super) fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Part> {
+        let mut inner = self.inbound.inner.lock();
+        if let Some(chunk) = inner.chunks.pop_front() {
+            return Poll::Ready(Part::Chunk(chunk));
+        }
+        if let Some(outcome) = inner.outcome.take() {
+            self.ended = true;
+            return Poll::Ready(Part::End(outcome));
+        }
+        wait(&mut inner.answering, context);
+        Poll::Pending
+    }
+
+    pub(super) async fn part(&mut self) -> Part {
+        poll_fn(|context| self.poll_part(context)).await
+    }
+
+    /// Until the worker takes something more, or ends.
+    pub(super) fn poll_wanted(&mut self, context: &Context<'_>) -> Poll<()> {
+        let mut inner = self.inbound.inner.lock();
+        if inner.credit > 0 {
+            return Poll::Ready(());
+        }
+        wait(&mut inner.feeding, context);
+        Poll::Pending
+    }
+
+    /// Sends a message that takes so much of the worker's credit; it is on its way with the next flush.
+    pub(super) fn feed(&self, codec: Codec, bytes: &[u8], credit: u32) {
+        self.inbound.inner.lock().credit -= i64::from(credit);
+        self.pool.feed_unflushed(self.id, codec, bytes);
+    }
+
+    /// As [`Exchange::give_credit`]; it is on its way with the next flush.
+    pub(super) fn give_credit_unflushed(&self, chunks: u32) {
+        self.pool.credit_unflushed(self.id, chunks);
+    }
+
+    pub(super) fn give_credit(&self, chunks: u32) {
+        self.pool.credit(self.id, chunks);
+    }
+
+    /// The response is whole: from here on the app has as long as it likes, and nobody waits for it.
+    pub(super) fn answered(&mut self) {
+        self.ended = true;
+    }
+
+    /// The head is there: the time until it is no longer measured.
+    pub(super) fn head_came(&self) {
+        self.pool.lift_deadline(self.id);
+    }
+
+    /// What its app says has no end: it is told when its worker is to end.
+    pub(super) fn mark_endless(&self) {
+        self.pool.mark_endless(self.id);
+    }
+
+    /// The app is stopped, whatever was wished for clients that go.
+    pub(super) fn stop(&mut self) {
+        self.ended = true;
+        self.pool.abandon(self.id);
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        match self.disconnect {
+            Disconnect::Cancel => self.pool.abandon(self.id),
+            Disconnect::Tell if self.pool.withdraw(self.id) => {}
+            Disconnect::Tell => self.pool.feed(self.id, Codec::Empty, &[]),
+        }
+    }
+}
+
+/// What brings the body to the worker.
+pub(super) struct Feeder {
+    pool: Arc<Pool>,
+    inbound: Arc<Inbound>,
+    id: WorkId,
+}
+
+impl Feeder {
+    /// Waits until the worker takes one piece more. False: it takes no more.
+    pub(super) async fn wanted(&self) -> bool {
+        poll_fn(|context| {
+            let mut inner = self.inbound.inner.lock();
+            if inner.ended {
+                return Poll::Ready(false);
+            }
+            if inner.credit > 0 {
+                inner.credit -= 1;
+                return Poll::Ready(true);
+            }
+            wait(&mut inner.feeding, context);
+            Poll::Pending
+        })
+        .await
+    }
+
+    pub(super) fn feed(&self, codec: Codec, bytes: &[u8]) {
+        self.pool.feed(self.id, codec, bytes);
+    }
+}

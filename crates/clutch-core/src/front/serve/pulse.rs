@@ -1,0 +1,277 @@
+//! What a connection is doing, and since when: a pure machine that says when its client has been too slow.
+//!
+//! Where no request runs, the connection is idle, or a head is on its way. Where bytes wait to be written, the client takes
+//! nothing. Each has its limit. The time is always given; nothing here reads a clock or waits.
+
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+/// How long clients may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) head: Duration,
+    pub(super) write: Duration,
+    pub(super) idle: Duration,
+    /// None: no limit.
+    pub(super) requests_max: Option<u64>,
+}
+
+impl Limits {
+    /// Whoever looks at a pulse at least so often sees each limit in time.
+    pub(super) fn shortest(&self) -> Duration {
+        self.head.min(self.write).min(self.idle)
+    }
+}
+
+/// What a limit that has been reached asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Take no further request; end when none runs.
+    Leave,
+    /// End now, whatever is unfinished.
+    Cut,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    /// Requests whose responses have not ended.
+    running: u32,
+    requests: u64,
+    is_http2: bool,
+    /// It was told that it has to end.
+    leaves: bool,
+    /// Since when no request runs.
+    idle_since: Instant,
+    /// When the first byte of the next head came.
+    head_since: Option<Instant>,
+    /// Since when the socket takes nothing.
+    blocked_since: Option<Instant>,
+    /// Streams of HTTP/2 that were given data: since when they take no more.
+    streams: Slab<Option<Instant>>,
+}
+
+impl Pulse {
+    pub(super) fn new(now: Instant) -> Pulse {
+        Pulse {
+            running: 0,
+            requests: 0,
+            is_http2: false,
+            leaves: false,
+            idle_since: now,
+            head_since: None,
+            blocked_since: None,
+            streams: Slab::new(),
+        }
+    }
+
+    /// Whether the time of bytes that come now matters.
+    pub(super) fn awaits_head(&self) -> bool {
+        self.running == 0 && self.head_since.is_none()
+    }
+
+    pub(super) fn bytes_came(&mut self, now: Instant) {
+        if self.awaits_head() && !self.is_http2 {
+            self.head_since = Some(now);
+        }
+    }
+
+    pub(super) fn blocked(&mut self, now: Instant) {
+        self.blocked_since.get_or_insert(now);
+    }
+
+    pub(super) fn bytes_went(&mut self) {
+        self.blocked_since = None;
+    }
+
+    /// A head is whole. The key is for what its stream takes.
+    pub(super) fn began(&mut self, is_http2: bool) -> usize {
+        self.running += 1;
+        self.requests += 1;
+        self.is_http2 = is_http2;
+        self.head_since = None;
+        if is_http2 { self.streams.insert(None) } else { 0 }
+    }
+
+    /// Its response has ended, or will never be.
+    pub(super) fn ended(&mut self, key: usize, now: Instant) {
+        self.running -= 1;
+        if self.is_http2 {
+            self.streams.remove(key);
+        }
+        if self.running == 0 {
+            self.idle_since = now;
+        }
+    }
+
+    /// A stream was given data, or asks for more.
+    pub(super) fn stream_holds(&mut self, key: usize, since: Option<Instant>) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            *stream = since;
+        }
+    }
+
+    /// The client is told to go; it has the time of a head for that, once nothing runs.
+    pub(super) fn leave(&mut self, now: Instant) {
+        self.leaves = true;
+        self.idle_since = now;
+    }
+
+    pub(super) fn is_spent(&self, limits: &Limits) -> bool {
+        limits.requests_max.is_some_and(|most| self.requests >= most)
+    }
+
+    /// The limit that is reached next, if nothing happens.
+    pub(super) fn next_limit(&self, limits: &Limits) -> Option<(Instant, Verdict)> {
+        let held = self.streams.iter().filter_map(|(_, since)| *since).chain(self.blocked_since).min();
+        let unwritten = held.and_then(|since| since.checked_add(limits.write)).map(|at| (at, Verdict::Cut));
+        let unasked = match self.head_since {
+            _ if self.running > 0 => None,
+            Some(since) => since.checked_add(limits.head).map(|at| (at, Verdict::Cut)),
+            None if self.leaves => self.idle_since.checked_add(limits.head).map(|at| (at, Verdict::Cut)),
+            None => self.idle_since.checked_add(limits.idle).map(|at| (at, Verdict::Leave)),
+        };
+        [unwritten, unasked].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        head: Duration::from_secs(10),
+        write: Duration::from_secs(30),
+        idle: Duration::from_secs(75),
+        requests_max: Some(3),
+    };
+
+    fn after(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_head_has_its_time_from_its_first_byte() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start);
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 75), Verdict::Leave)));
+        pulse.bytes_came(after(start, 5));
+        pulse.bytes_came(after(start, 9));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 15), Verdict::Cut)));
+        let key = pulse.began(false);
+        assert_eq!(pulse.next_limit(&LIMITS), None, "the app has the time it needs");
+        pulse.ended(key, after(start, 40));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 115), Verdict::Leave)));
+    }
+
+    #[test]
+    fn frames_between_the_requests_of_http2_are_no_heads() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start);
+        let key = pulse.began(true);
+        pulse.ended(key, after(start, 1));
+        pulse.bytes_came(after(start, 2));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 76), Verdict::Leave)));
+    }
+
+    #[test]
+    fn a_client_that_does_not_go_is_cut_off() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start);
+        let key = pulse.began(true);
+        pulse.leave(after(start, 1));
+        assert_eq!(pulse.next_limit(&LIMITS), None, "what runs may end");
+        pulse.ended(key, after(start, 5));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 15), Verdict::Cut)));
+    }
+
+    #[test]
+    fn a_client_that_takes_nothing_is_cut_off() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start);
+        pulse.began(false);
+        pulse.blocked(after(start, 1));
+        pulse.blocked(after(start, 20));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
+        pulse.bytes_went();
+        assert_eq!(pulse.next_limit(&LIMITS), None);
+    }
+
+    #[test]
+    fn the_stream_that_waits_longest_counts() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start);
+        let (first, second) = (pulse.began(true), pulse.began(true));
+        pulse.stream_holds(first, Some(after(start, 2)));
+        pulse.stream_holds(second, Some(after(start, 1)));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
+        pulse.ended(second, after(start, 3));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 32), Verdict::Cut)));
+        pulse.stream_holds(first, None);
+        assert_eq!(pulse.next_limit(&LIMITS), None);
+    }
+
+    #[test]
+    fn a_connection_is_spent_after_its_requests() {
+        let mut pulse = Pulse::new(Instant::now());
+        pulse.began(false);
+        pulse.began(false);
+        assert!(!pulse.is_spent(&LIMITS));
+        pulse.began(false);
+        assert!(pulse.is_spent(&LIMITS));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Came,
+        Blocked,
+        Went,
+        Began,
+        Ended(usize),
+        Holds(usize, bool),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+        let step = prop_oneof![
+            Just(Step::Came),
+            Just(Step::Blocked),
+            Just(Step::Went),
+            Just(Step::Began),
+            any::<usize>().prop_map(Step::Ended),
+            (any::<usize>(), any::<bool>()).prop_map(|(nr, holds)| Step::Holds(nr, holds)),
+        ];
+        prop::collection::vec((0_u64..20, step), 0..60)
+    }
+
+    proptest! {
+        /// Whoever looks every `shortest()` never learns of a limit too late.
+        #[test]
+        fn no_limit_is_sooner_than_the_next_look(steps in steps(), is_http2: bool) {
+            let mut now = Instant::now();
+            let mut pulse = Pulse::new(now);
+            let mut keys = Vec::new();
+            for (seconds, step) in steps {
+                let before = pulse.next_limit(&LIMITS);
+                now = after(now, seconds);
+                match step {
+                    Step::Came => pulse.bytes_came(now),
+                    Step::Blocked => pulse.blocked(now),
+                    Step::Went => pulse.bytes_went(),
+                    Step::Began => keys.push(pulse.began(is_http2)),
+                    Step::Ended(nr) if !keys.is_empty() => pulse.ended(keys.swap_remove(nr % keys.len()), now),
+                    Step::Holds(nr, holds) if is_http2 && !keys.is_empty() => {
+                        pulse.stream_holds(keys[nr % keys.len()], Some(now).filter(|_| holds));
+                    }
+                    Step::Ended(_) | Step::Holds(..) => {}
+                }
+                if let Some((at, _)) = pulse.next_limit(&LIMITS) {
+                    let known = before.is_some_and(|(before, _)| before <= at);
+                    prop_assert!(known || at >= now + LIMITS.shortest());
+                }
+            }
+        }
+    }
+}

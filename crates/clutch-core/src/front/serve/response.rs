@@ -1,0 +1,160 @@
+//! From what came of a request to what its client gets.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+use super::access::End;
+use super::body::{Body, Produced, bytes_of};
+use super::exchange::Exchange;
+use crate::pool::Part;
+use crate::wire::http::{self, ResponseHead, credit_of, response_flag};
+use crate::work::{Codec, Failure, Outcome, Payload, Refusal, Where};
+
+/// What a client that was refused for now is told to wait.
+const RETRY_AFTER_S: &str = "1";
+
+/// The response that the first part of an answer makes.
+pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>) -> Response<Body> {
+    match first {
+        Part::End(Outcome::Value(payload)) if payload.codec == Codec::Http => match read(payload) {
+            Some((mut response, _, body)) => {
+                *response.body_mut() = Body::from(body);
+                response
+            }
+            None => plain(StatusCode::INTERNAL_SERVER_ERROR),
+        },
+        Part::Chunk(payload) if payload.codec == Codec::Http => {
+            exchange.head_came();
+            let owed = credit_of(payload.bytes_total());
+            match read(payload) {
+                Some((mut response, is_whole, body)) => {
+                    *response.body_mut() = if is_whole {
+                        exchange.answered();
+                        Body::from(body)
+                    } else {
+                        if is_event_stream(&response) {
+                            exchange.mark_endless();
+                        }
+                        Body::Produced(Box::new(Produced::new(exchange, body, owed, silence_max)))
+                    };
+                    response
+                }
+                None => {
+                    exchange.stop();
+                    plain(StatusCode::INTERNAL_SERVER_ERROR)
+                }
+            }
+        }
+        Part::End(Outcome::Failure(failure)) => of_failure(&failure),
+        Part::End(Outcome::Refused(refusal)) => of_refusal(&refusal),
+        Part::End(Outcome::Value(_)) | Part::Chunk(_) => plain(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// The head by which an app accepts a WebSocket; none: it says anything else.
+pub(super) fn accepted(first: &Part) -> Option<Response<Body>> {
+    let Part::Chunk(payload) = first else { return None };
+    let is_head = payload.codec == Codec::Http && payload.leases.is_empty();
+    let (answer, ..) = is_head.then(|| read(payload.clone())).flatten()?;
+    (answer.status() == StatusCode::SWITCHING_PROTOCOLS).then_some(answer)
+}
+
+/// Head, whether the body is whole, and the body or its first part. None: the worker wrote what is no response.
+fn read(payload: Payload) -> Option<(Response<Body>, bool, Bytes)> {
+    let inline = Bytes::from(payload.inline);
+    let (head, rest) = ResponseHead::read(&inline).ok()?;
+    let mut response = Response::new(Body::Whole(None));
+    *response.status_mut() = StatusCode::from_u16(head.status).ok()?;
+    let headers = response.headers_mut();
+    headers.reserve(head.headers.len());
+    for (name, value) in head.headers.iter() {
+        if is_of_connection(name, value) {
+            continue;
+        }
+        headers
+            .append(HeaderName::from_bytes(name).ok()?, HeaderValue::from_maybe_shared(inline.slice_ref(value)).ok()?);
+    }
+    let is_whole = head.flags & response_flag::WHOLE != 0;
+    let body = match payload.leases.is_empty() {
+        true => inline.slice_ref(rest),
+        false => bytes_of(Payload { codec: Codec::Bytes, inline: Vec::new(), leases: payload.leases }),
+    };
+    Some((response, is_whole, body))
+}
+
+/// Headers about the connection are the front's, all but the wish to close it. An app that sets them would break framing.
+fn is_of_connection(name: &[u8], value: &[u8]) -> bool {
+    const OF_CONNECTION: [&[u8]; 5] =
+        [b"transfer-encoding", b"keep-alive", b"upgrade", b"proxy-connection", b"trailer"];
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    OF_CONNECTION.into_iter().any(is) || is(b"connection") && !value.eq_ignore_ascii_case(b"close")
+}
+
+/// Events come for as long as somebody listens.
+fn is_event_stream(response: &Response<Body>) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|value| http::is_event_stream(value.as_bytes()))
+}
+
+pub(super) fn plain(status: StatusCode) -> Response<Body> {
+    let text = format!("{}\n", status.canonical_reason().unwrap_or("Error"));
+    let mut response = Response::new(Body::from(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn later(status: StatusCode) -> Response<Body> {
+    let mut response = plain(status);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+    response
+}
+
+/// What became of a request without a response of its app, for the logs.
+#[derive(Clone, Debug)]
+pub(super) struct Fate {
+    pub(super) end: End,
+    /// What is told of it at most once in a while, by its kind; nothing, where the worker's own output has told it.
+    pub(super) warning: Option<(&'static str, String)>,
+}
+
+fn with_fate(mut response: Response<Body>, end: End, warning: Option<(&'static str, String)>) -> Response<Body> {
+    response.extensions_mut().insert(Fate { end, warning });
+    response
+}
+
+fn of_failure(failure: &Failure) -> Response<Body> {
+    let words = || failure.to_string();
+    match failure {
+        Failure::WorkerLost { .. } => {
+            with_fate(plain(StatusCode::BAD_GATEWAY), End::WorkerLost, Some(("worker lost", words())))
+        }
+        Failure::Config { .. } => {
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(("config", words())))
+        }
+        Failure::Poisoned { .. } => {
+            with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, Some(("poisoned", words())))
+        }
+        _ => plain(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> Response<Body> {
+    match refusal {
+        Refusal::Expired { at: Where::Running, stacks } => {
+            let words = format!("fronts.serve.timeout: an app did not begin its response in time\n{stacks}");
+            let words = words.trim_end().to_owned();
+            with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, Some(("timeout", words)))
+        }
+        Refusal::Expired { .. } => {
+            let words = "fronts.serve.timeout: a request waited too long for a worker".to_owned();
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(("expired", words)))
+        }
+        refusal => {
+            let warning = ("refused", format!("a request was refused with 503: {refusal}"));
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(warning))
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! One request of an ASGI app, or one WebSocket: its `receive` and `send`.
+//!
+//! What the app sends goes on the link at once, but for the end of a response: that waits until the step of its coroutine
+//! is over, and mostly goes as one frame with the end of the work. An app that sends more than its client
+//! takes waits for credit.
+
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use clutch_core::wire::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
+use clutch_core::wire::websocket::WINDOW;
+use clutch_core::work::{Codec, Failure, Payload};
+use parking_lot::Mutex;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use super::awaiting::{Awaiting, Wish, misuse};
+use super::response::{Head, Misuse, Part, Response};
+use super::websocket::{Deed, Said, WebSocket};
+use super::{App, failed, payload, scope};
+use crate::codec;
+use crate::worker::WorkerLink;
+
+/// Pieces of a request's body that may be on their way to the worker.
+const INPUT_WINDOW: u32 = 4;
+
+impl From<Misuse> for PyErr {
+    fn from(wrong: Misuse) -> PyErr {
+        misuse(wrong.as_str())
+    }
+}
+
+/// A coroutine that waits, and where it does.
+struct Waiter {
+    thread: ThreadId,
+    event_loop: Py<PyAny>,
+    future: Py<PyAny>,
+}
+
+struct Inner {
+    /// The body, when it came with the head and has not been taken.
+    body: Option<Py<PyBytes>>,
+    /// More of the body comes by the link.
+    has_input: bool,
+    /// The worker was told to send it.
+    asked: bool,
+    response: Response,
+    /// The end of a response, or all of it, that waits for the end of its work to go with it.
+    held: Option<Payload>,
+    in_first_step: bool,
+    waiters: Vec<Waiter>,
+}
+
+/// One request in a worker. It is its own `send`.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Request {
+    link: Py<WorkerLink>,
+    id: u64,
+    app: Arc<App>,
+    inner: Mutex<Inner>,
+    /// It is one: `inner` has only the response that denies it, and who waits.
+    websocket: Option<Mutex<WebSocket>>,
+}
+
+/// The `receive` of a request.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Receive(Py<Request>);
+
+#[pymethods]
+impl Receive {
+    fn __call__(&self, py: Python<'_>) -> PyResult<Py<Awaiting>> {
+        Py::new(py, Awaiting::new(Some(self.0.clone_ref(py)), Wish::Message))
+    }
+}
+
+/// Scope, receive, send.
+pub type Arguments<'py> = (Bound<'py, PyDict>, Bound<'py, Receive>, Bound<'py, Request>);
+
+fn nothing(py: Python<'_>) -> PyResult<Py<Awaiting>> {
+    static NOTHING: PyOnceLock<Py<Awaiting>> = PyOnceLock::new();
+    NOTHING.get_or_try_init(py, || Py::new(py, Awaiting::new(None, Wish::Nothing))).map(|nothing| nothing.clone_ref(py))
+}
+
+impl Request {
+    /// The request of a frame, and what the app is called with.
+    pub fn of<'py>(
+        link: &Bound<'py, WorkerLink>,
+        app: &Arc<App>,
+        id: u64,
+        payload: &Payload,
+        has_input: bool,
+    ) -> PyResult<(Bound<'py, Request>, Arguments<'py>)> {
+        let py = link.py();
+        let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
+        let scope = scope::asgi(py, &app.template, &head)?;
+        let inner = Inner {
+            body: Some(PyBytes::new(py, body).unbind()).filter(|_| !has_input),
+            has_input,
+            asked: false,
+            response: Response::new(head.method == "HEAD"),
+            held: None,
+            in_first_step: false,
+            waiters: Vec::new(),
+        };
+        let websocket = (head.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
+        link.get().open_body(id, if websocket.is_some() { WINDOW } else { BODY_WINDOW });
+        let request =
+            Request { link: link.clone().unbind(), id, app: app.clone(), inner: Mutex::new(inner), websocket };
+        let request = Bound::new(py, request)?;
+        let receive = Bound::new(py, Receive(request.clone().unbind()))?;
+        Ok((request.clone(), (scope, receive, request)))
+    }
+
+    pub fn enter_first_step(&self) {
+        self.inner.lock().in_first_step = true;
+    }
+
+    /// The coroutine waits for something, and the response may be whole already: its client does not wait, too.
+    pub fn leave_first_step(&self) -> PyResult<()> {
+        self.inner.lock().in_first_step = false;
+        self.let_go()
+    }
+
+    /// Puts a whole response on the link that has waited for the end of its work.
+    pub fn let_go(&self) -> PyResult<()> {
+        let held = self.inner.lock().held.take();
+        held.map_or(Ok(()), |payload| Ok(self.link.get().put_chunk(self.id, &payload)?))
+    }
+
+    /// What the work ends with, when the app has returned or raised.
+    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+        // Of an app that was stopped, its caller has been told why.
+        if let Some(error) = raised.filter(|_| !self.is_stopped()) {
+            self.app.log(py, error.value(py).as_any());
+        }
+        let mut inner = self.inner.lock();
+        inner.waiters.clear();
+        if let Some(held) = inner.held.take() {
+            return Ok(held);
+        }
+        if inner.response.is_whole() || self.is_gone() {
+            return Ok(Payload::empty());
+        }
+        let websocket = self.websocket.as_ref().map(Mutex::lock);
+        let is_over = websocket.as_ref().is_some_and(|websocket| websocket.is_over());
+        let is_open = websocket.is_some_and(|websocket| websocket.is_open());
+        if is_over || (is_open && raised.is_none()) {
+            // Whoever returns has said all: the conversation ends in order.
+            return Ok(Payload::empty());
+        }
+        let message = match (raised, inner.response.is_started()) {
+            (Some(error), _) => error.to_string(),
+            (None, true) => "the app returned before its response was whole".to_owned(),
+            (None, false) => "the app returned without a response".to_owned(),
+        };
+        drop(inner);
+        if raised.is_none() && !self.is_stopped() {
+            self.app.log(py, PyString::new(py, &message).as_any());
+        }
+        Err(failed(py, raised, message))
+    }
+
+    // ---- receiving
+
+    fn is_stopped(&self) -> bool {
+        self.link.get().with_stream(self.id, |stream| stream.cancelled).unwrap_or(false)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.link.get().with_stream(self.id, |stream| stream.is_over()).unwrap_or(true)
+    }
+
+    pub fn has_message(&self, _: Python<'_>) -> bool {
+        if self.websocket.as_ref().is_some_and(|websocket| websocket.lock().has_message()) {
+            return true;
+        }
+        let inner = self.inner.lock();
+        let waits = self.link.get().with_stream(self.id, |stream| !stream.input.is_empty() || stream.is_over());
+        inner.body.is_some() || inner.response.is_whole() || waits.unwrap_or(true)
+    }
+
+    /// What `receive` returns now; none: it has to wait.
+    pub fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match &self.websocket {
+            Some(websocket) => self.next_of_websocket(py, websocket),
+            None => self.next_of_body(py),
+        }
+    }
+
+    fn next_of_websocket(&self, py: Python<'_>, websocket: &Mutex<WebSocket>) -> PyResult<Option<Py<PyAny>>> {
+        let link = self.link.get();
+        // Denied, it is over as soon as its client has the answer.
+        let is_gone = self.is_gone() || self.inner.lock().response.is_whole();
+        let (heard, due) = {
+            let mut websocket = websocket.lock();
+            let next = || link.with_stream(self.id, |stream| stream.input.pop_front()).flatten();
+            (websocket.receive(next, is_gone), websocket.due())
+        };
+        if let Some(credit) = due {
+            link.put_credit(self.id, credit);
+            crate::worker::flush_soon(self.link.bind(py))?;
+        }
+        heard.map(|heard| heard.message(py)).transpose()
+    }
+
+    fn next_of_body(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let mut inner = self.inner.lock();
+        if let Some(body) = inner.body.take() {
+            return http_request(py, body.bind(py), false).map(Some);
+        }
+        if inner.has_input {
+            if let Some(payload) = self.link.get().with_stream(self.id, |stream| stream.input.pop_front()).flatten() {
+                let is_last = payload.codec == Codec::Last;
+                inner.has_input = !is_last;
+                drop(inner);
+                if !is_last {
+                    self.link.get().put_credit(self.id, 1);
+                    crate::worker::flush_soon(self.link.bind(py))?;
+                }
+                return http_request(py, &PyBytes::new(py, payload.body()), !is_last).map(Some);
+            }
+            if !inner.asked && !self.is_gone() {
+                inner.asked = true;
+                drop(inner);
+                self.link.get().put_credit(self.id, INPUT_WINDOW);
+                crate::worker::flush_soon(self.link.bind(py))?;
+                return Ok(None);
+            }
+        }
+        if inner.response.is_whole() || self.is_gone() {
+            let message = PyDict::new(py);
+            message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+            return Ok(Some(message.into_any().unbind()));
+        }
+        Ok(None)
+    }
+
+    // ---- sending
+
+    pub fn has_room(&self, _: Python<'_>) -> bool {
+        let room = self.link.get().with_stream(self.id, |stream| stream.credit > 0 || stream.gone || stream.cancelled);
+        room.unwrap_or(true)
+    }
+
+    fn start(&self, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = message.py();
+        let status: u16 = item(message, intern!(py, "status"))?.extract()?;
+        let headers = header_lines(message)?;
+        let head = Head::new(status, headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))?;
+        Ok(self.inner.lock().response.start(head)?)
+    }
+
+    fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let py = message.py();
+        let body = message.get_item(intern!(py, "body"))?;
+        let more = message.get_item(intern!(py, "more_body"))?.is_some_and(|more| more.is_truthy().unwrap_or(true));
+        match body {
+            Some(body) => match body.cast::<PyBytes>() {
+                Ok(bytes) => Self::put_body(slf, bytes.as_bytes(), more),
+                Err(_) => crate::buffer::bytes_of(&body, |bytes| Self::put_body(slf, bytes, more))?,
+            },
+            None => Self::put_body(slf, &[], more),
+        }
+    }
+
+    /// Returns whether the app may send more at once.
+    fn put_body(slf: &Bound<'_, Self>, bytes: &[u8], more: bool) -> PyResult<bool> {
+        let this = slf.get();
+        let link = this.link.bind(slf.py());
+        let mut inner = this.inner.lock();
+        let part = inner.response.body(bytes.len() as u64, more)?;
+        let is_endless = matches!(part, Part::Head { is_whole: false, .. }) && inner.response.is_event_stream();
+        let bytes = if inner.response.has_body() { bytes } else { &[] };
+        let payload = payload(&link.get().regions, part, bytes)?;
+        let in_first_step = inner.in_first_step;
+        if !more {
+            inner.held = Some(payload);
+            drop(inner);
+            if !in_first_step {
+                WorkerLink::hold(link, slf.clone().unbind())?;
+            }
+            return Ok(true);
+        }
+        drop(inner);
+        if is_endless && link.get().mark_endless(this.id) {
+            this.wake(slf.py());
+        }
+        this.put(slf.py(), &payload)
+    }
+
+    /// Puts a part of what the app says on the link. Returns whether it may go on at once.
+    fn put(&self, py: Python<'_>, payload: &Payload) -> PyResult<bool> {
+        let link = self.link.get();
+        let cost = credit_of(payload.bytes_total());
+        let state = link.with_stream(self.id, |stream| {
+            stream.spend(cost);
+            (stream.gone || stream.cancelled, stream.credit > 0)
+        });
+        let (is_gone, has_room) = state.unwrap_or((true, true));
+        if is_gone {
+            return Ok(true);
+        }
+        link.put_chunk(self.id, payload)?;
+        if !self.inner.lock().in_first_step {
+            crate::worker::flush_soon(self.link.bind(py))?;
+        }
+        Ok(has_room)
+    }
+
+    fn send_http(slf: &Bound<'_, Request>, kind: &str, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        match kind {
+            "http.response.start" => slf.get().start(message).map(|()| true),
+            "http.response.body" => Request::body(slf, message),
+            other => Err(misuse(format!(
+                "{other} is not for this request; allowed: http.response.start, http.response.body"
+            ))),
+        }
+    }
+
+    // ---- a WebSocket
+
+    fn send_websocket(
+        slf: &Bound<'_, Request>,
+        websocket: &Mutex<WebSocket>,
+        kind: &str,
+        message: &Bound<'_, PyDict>,
+    ) -> PyResult<bool> {
+        let (py, this) = (slf.py(), slf.get());
+        let link = this.link.get();
+        let said = Said::of(kind, message, |codec, bytes| Ok(codec::raw(&link.regions, codec, bytes)?))?;
+        let said = said.ok_or_else(|| misuse(format!("{kind} is not for a WebSocket")))?;
+        let is_gone = link.with_stream(this.id, |stream| stream.gone || stream.cancelled).unwrap_or(true);
+        let deed = websocket.lock().send(said, is_gone);
+        match deed.map_err(|wrong| wrong.raised(kind))? {
+            Deed::Nothing => Ok(true),
+            Deed::Open(head) => Request::open(slf, &head),
+            Deed::Send(payload) => this.put(py, &payload),
+            Deed::Start => this.start(message).map(|()| true),
+            Deed::Body => Request::body(slf, message),
+        }
+    }
+
+    /// The conversation begins: the client may speak.
+    fn open(slf: &Bound<'_, Request>, head: &Payload) -> PyResult<bool> {
+        let (py, this) = (slf.py(), slf.get());
+        let link = this.link.get();
+        link.listen_request(this.id, slf.clone().unbind());
+        link.put_credit(this.id, WINDOW);
+        let has_room = this.put(py, head)?;
+        if link.mark_endless(this.id) {
+            this.end_endless(py)?;
+        }
+        Ok(has_room)
+    }
+
+    /// Its worker is to end: who waits is told, and the client of a WebSocket.
+    pub fn end_endless(&self, py: Python<'_>) -> PyResult<()> {
+        let last = self.websocket.as_ref().and_then(|websocket| websocket.lock().restart());
+        if let Some(payload) = last {
+            self.link.get().put_chunk(self.id, &payload)?;
+            self.link.get().flush(py)?;
+        }
+        self.wake(py);
+        Ok(())
+    }
+
+    // ---- waiting
+
+    /// A future that ends when something has happened to the request, unless `is_there` holds by now.
+    pub fn wait(slf: &Bound<'_, Request>, is_there: impl Fn(&Request) -> bool) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let event_loop = running_loop(py)?;
+        let future = event_loop.call_method0(intern!(py, "create_future"))?;
+        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
+        let this = slf.get();
+        let waiter = Waiter {
+            thread: std::thread::current().id(),
+            event_loop: event_loop.unbind(),
+            future: future.clone().unbind(),
+        };
+        this.inner.lock().waiters.push(waiter);
+        this.link.get().listen_request(this.id, slf.clone().unbind());
+        if is_there(this) {
+            this.wake(py);
+        }
+        Ok(future.unbind())
+    }
+
+    /// Something has come for it: whoever waits looks again.
+    pub fn wake(&self, py: Python<'_>) {
+        let waiters = std::mem::take(&mut self.inner.lock().waiters);
+        for waiter in waiters {
+            if let Err(error) = waiter.wake(py) {
+                error.write_unraisable(py, None);
+            }
+        }
+    }
+}
+
+impl Waiter {
+    fn wake(self, py: Python<'_>) -> PyResult<()> {
+        let future = self.future.bind(py);
+        if std::thread::current().id() != self.thread {
+            let setter = py.import(intern!(py, "clutch._worker.handlers.asgi"))?.getattr(intern!(py, "end_wait"))?;
+            let told = self.event_loop.call_method1(py, intern!(py, "call_soon_threadsafe"), (setter, future));
+            // A loop that has ended has nobody left to wake.
+            return told.map(|_| ()).or_else(|error| {
+                if error.is_instance_of::<pyo3::exceptions::PyRuntimeError>(py) { Ok(()) } else { Err(error) }
+            });
+        }
+        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+        }
+        Ok(())
+    }
+}
+
+pub fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let get =
+        GET.get_or_try_init(py, || Ok::<_, PyErr>(py.import("asyncio")?.getattr("get_running_loop")?.unbind()))?;
+    get.bind(py).call0()
+}
+
+/// Names and values of a message's headers.
+pub fn header_lines<'py>(message: &Bound<'py, PyDict>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+    match message.get_item(intern!(message.py(), "headers"))? {
+        Some(headers) if !headers.is_none() => headers.try_iter()?.map(|header| header?.extract()).collect(),
+        _ => Ok(Vec::new()),
+    }
+}
+
+fn item<'py>(message: &Bound<'py, PyDict>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+    message.get_item(name)?.ok_or_else(|| misuse(format!("the message {message} has no {name}")))
+}
+
+fn http_request(py: Python<'_>, body: &Bound<'_, PyBytes>, more: bool) -> PyResult<Py<PyAny>> {
+    let message = PyDict::new(py);
+    message.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+    message.set_item(intern!(py, "body"), body)?;
+    message.set_item(intern!(py, "more_body"), more)?;
+    Ok(message.into_any().unbind())
+}
+
+#[pymethods]
+impl Request {
+    /// `send`.
+    fn __call__(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<Py<Awaiting>> {
+        let (py, this) = (slf.py(), slf.get());
+        let kind = item(message, intern!(py, "type"))?;
+        let kind = kind.cast::<PyString>()?.to_str()?;
+        let has_room = match &this.websocket {
+            Some(websocket) => Request::send_websocket(slf, websocket, kind, message),
+            None => Request::send_http(slf, kind, message),
+        }?;
+        match has_room {
+            true => nothing(py),
+            false => Py::new(py, Awaiting::new(Some(slf.clone().unbind()), Wish::Room)),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Requests in a worker: what an ASGI or WSGI app is called with, and what it answers.
+
+mod asgi;
+mod awaiting;
+mod first_step;
+mod response;
+mod scope;
+mod websocket;
+mod wsgi;
+
+use std::io;
+use std::sync::Arc;
+
+use clutch_core::link::is_large;
+use clutch_core::region::RegionPool;
+use clutch_core::work::{Codec, Failure, Payload};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+pub use self::asgi::{Request, running_loop};
+pub use self::first_step::{Starter, Unstarted};
+use self::response::Part;
+pub use self::scope::share_state;
+pub use self::wsgi::StartResponse;
+use crate::worker::WorkerLink;
+
+/// The app that a worker serves, as `handlers/app.py` describes it.
+pub struct App {
+    pub kind: Kind,
+    /// Called for each request: `run(scope, receive, send)`.
+    pub run: Py<PyAny>,
+    /// What all scopes (or environs) have in common.
+    pub template: Py<PyDict>,
+    /// Told of what the app raised: `log(exception)`.
+    pub log: Py<PyAny>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Asgi,
+    Wsgi,
+}
+
+impl App {
+    /// Reads `tool.app`: None, or `(kind, run, template, log)`.
+    pub fn of(tool: &Bound<'_, PyAny>) -> PyResult<Option<App>> {
+        let Some(app) = tool.getattr_opt("app")?.filter(|app| !app.is_none()) else { return Ok(None) };
+        let (kind, run, template, log): (String, Py<PyAny>, Py<PyDict>, Py<PyAny>) = app.extract()?;
+        let kind = if kind == "wsgi" { Kind::Wsgi } else { Kind::Asgi };
+        Ok(Some(App { kind, run, template, log }))
+    }
+}
+
+impl App {
+    /// Tells the user what the app did wrong: an exception, or a text.
+    fn log(&self, py: Python<'_>, what: &Bound<'_, PyAny>) {
+        if let Err(error) = self.log.call1(py, (what,)) {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+/// A request in a worker.
+pub enum Served {
+    Asgi(Py<Request>),
+    Wsgi(Py<StartResponse>),
+}
+
+impl Served {
+    /// The request of a frame, and the arguments that its app is called with.
+    pub fn of<'py>(
+        link: &Bound<'py, WorkerLink>,
+        app: &Arc<App>,
+        id: u64,
+        payload: &Payload,
+        has_input: bool,
+    ) -> PyResult<(Served, Bound<'py, PyTuple>)> {
+        match app.kind {
+            Kind::Asgi => {
+                let (request, arguments) = Request::of(link, app, id, payload, has_input)?;
+                Ok((Served::Asgi(request.unbind()), arguments.into_pyobject(link.py())?))
+            }
+            Kind::Wsgi => {
+                let (request, arguments) = StartResponse::of(link, app, id, payload, has_input)?;
+                Ok((Served::Wsgi(request), arguments))
+            }
+        }
+    }
+
+    pub fn clone_ref(&self, py: Python<'_>) -> Served {
+        match self {
+            Served::Asgi(request) => Served::Asgi(request.clone_ref(py)),
+            Served::Wsgi(request) => Served::Wsgi(request.clone_ref(py)),
+        }
+    }
+
+    /// What the app's call made, as the profiles take it: a coroutine, a generator, or nothing.
+    pub fn take<'py>(&self, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Served::Asgi(_) => Ok(made),
+            Served::Wsgi(request) => request.get().take(made.py(), made),
+        }
+    }
+
+    /// A part of a WSGI app's body.
+    pub fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self {
+            Served::Asgi(_) => Err(awaiting::misuse("an ASGI app sends its body itself")),
+            Served::Wsgi(request) => request.get().send(value),
+        }
+    }
+
+    /// What its work ends with, when the app has returned or raised.
+    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+        match self {
+            Served::Asgi(request) => request.get().end(py, raised),
+            Served::Wsgi(request) => request.get().end(py, raised),
+        }
+    }
+
+    pub fn asgi(&self) -> Option<&Request> {
+        match self {
+            Served::Asgi(request) => Some(request.get()),
+            Served::Wsgi(_) => None,
+        }
+    }
+}
+
+/// A part of a response for the link, large bodies through shared memory.
+fn payload(regions: &Arc<RegionPool>, part: Part, bytes: &[u8]) -> io::Result<Payload> {
+    let (codec, mut inline) = match part {
+        Part::Head { head, .. } => (Codec::Http, head),
+        Part::Body { is_last: true } => (Codec::Last, Vec::new()),
+        Part::Body { is_last: false } => (Codec::Bytes, Vec::new()),
+    };
+    let mut leases = Vec::new();
+    if is_large(bytes.len()) {
+        leases.push(Arc::new(regions.store(bytes)?));
+    } else {
+        inline.extend_from_slice(bytes);
+    }
+    Ok(Payload { codec, inline, leases })
+}
+
+/// An app that did not answer.
+fn failed(py: Python<'_>, raised: Option<&PyErr>, message: String) -> Failure {
+    let type_name = raised.and_then(|error| error.get_type(py).name().ok().map(|name| name.to_string()));
+    Failure::Raised {
+        type_name: type_name.unwrap_or_else(|| "RuntimeError".to_owned()),
+        message,
+        traceback: String::new(),
+        pickled: Vec::new(),
+    }
+}

@@ -1,0 +1,123 @@
+//! From a request's head to the `scope` of ASGI.
+
+use std::cell::RefCell;
+
+use clutch_core::wire::http::{Place, RequestHead, request_flag};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+thread_local! {
+    /// What the app's lifespan on this thread's loop keeps for its requests.
+    static STATE: RefCell<Option<Py<PyDict>>> = const { RefCell::new(None) };
+}
+
+/// Gives each scope that this thread makes a copy of `state`; None: no more.
+#[pyfunction]
+pub fn share_state(state: Option<Py<PyDict>>) {
+    STATE.set(state);
+}
+
+/// The scope of one request: a copy of what all have in common, and what is its own.
+pub fn asgi<'py>(py: Python<'py>, template: &Py<PyDict>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyDict>> {
+    let scope = template.bind(py).copy()?;
+    let is_secure = head.flags & request_flag::SECURE != 0;
+    if head.flags & request_flag::WEBSOCKET != 0 {
+        scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
+        scope.set_item(intern!(py, "scheme"), if is_secure { intern!(py, "wss") } else { intern!(py, "ws") })?;
+        scope.set_item(intern!(py, "subprotocols"), subprotocols(py, head)?)?;
+    } else {
+        scope.set_item(intern!(py, "method"), method(py, head.method))?;
+        if is_secure {
+            scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
+        }
+    }
+    if head.version != 11 {
+        let version = if head.version == 20 { intern!(py, "2") } else { intern!(py, "1.0") };
+        scope.set_item(intern!(py, "http_version"), version)?;
+    }
+    let root = template.bind(py).get_item(intern!(py, "root_path"))?;
+    let path = path_text(py, head.path);
+    let path = match root {
+        Some(root) if root.is_truthy()? => root.add(path)?,
+        _ => path.into_any(),
+    };
+    scope.set_item(intern!(py, "path"), path)?;
+    scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, head.path))?;
+    scope.set_item(intern!(py, "query_string"), PyBytes::new(py, head.query))?;
+    scope.set_item(intern!(py, "client"), place(py, head.client)?)?;
+    scope.set_item(intern!(py, "server"), place(py, head.server)?)?;
+    scope.set_item(intern!(py, "headers"), headers(py, head)?)?;
+    let state = STATE.with_borrow(|state| state.as_ref().map(|state| state.bind(py).copy())).transpose()?;
+    if let Some(state) = state {
+        scope.set_item(intern!(py, "state"), state)?;
+    }
+    Ok(scope)
+}
+
+fn headers<'py>(py: Python<'py>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(
+        py,
+        head.headers.iter().map(|(name, value)| (PyBytes::new(py, name), PyBytes::new(py, value))).collect::<Vec<_>>(),
+    )
+}
+
+pub fn method<'py>(py: Python<'py>, method: &str) -> Bound<'py, PyString> {
+    match method {
+        "GET" => intern!(py, "GET").clone(),
+        "POST" => intern!(py, "POST").clone(),
+        other => PyString::new(py, other),
+    }
+}
+
+fn place<'py>(py: Python<'py>, place: Place<'_>) -> PyResult<Bound<'py, PyAny>> {
+    if place.address.is_empty() {
+        return Ok(py.None().into_bound(py));
+    }
+    Ok((place.address, place.port).into_pyobject(py)?.into_any())
+}
+
+fn subprotocols<'py>(py: Python<'py>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyList>> {
+    let offered = head.headers.iter().filter(|(name, _)| *name == b"sec-websocket-protocol");
+    let names = offered.flat_map(|(_, value)| value.split(|byte| *byte == b','));
+    let names =
+        names.map(|name| String::from_utf8_lossy(name.trim_ascii()).into_owned()).filter(|name| !name.is_empty());
+    PyList::new(py, names.collect::<Vec<_>>())
+}
+
+/// A path with its escapes resolved, as text; bytes that are no UTF-8 become the replacement character.
+pub fn path_text<'py>(py: Python<'py>, path: &[u8]) -> Bound<'py, PyString> {
+    if !path.contains(&b'%') {
+        return PyString::new(py, &String::from_utf8_lossy(path));
+    }
+    PyString::new(py, &String::from_utf8_lossy(&unescaped(path)))
+}
+
+/// Percent-escapes resolved; what is no escape stays as it is.
+pub fn unescaped(path: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((byte, after)) = rest.split_first() {
+        let escaped = (*byte == b'%').then(|| after.get(..2)).flatten().and_then(hex_byte);
+        bytes.push(escaped.unwrap_or(*byte));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    bytes
+}
+
+fn hex_byte(digits: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    Some((digit(digits[0])? * 16 + digit(digits[1])?) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescaped;
+
+    #[test]
+    fn escapes_are_resolved_and_what_is_none_is_left_alone() {
+        for (given, meant) in [("/a%20b", "/a b"), ("/%", "/%"), ("/%4", "/%4"), ("/%zz%41", "/%zzA"), ("%2F", "/")] {
+            assert_eq!(unescaped(given.as_bytes()), meant.as_bytes(), "{given}");
+        }
+    }
+}

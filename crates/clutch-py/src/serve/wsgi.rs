@@ -1,0 +1,383 @@
+//! One request of a WSGI app: its `environ`, `start_response`, and what becomes of the iterable that it returns.
+//!
+//! A response that is all there goes as one frame. Any other iterable becomes a generator, which the profile sends as it
+//! sends any stream: each part when the client has room for it.
+
+use std::sync::Arc;
+
+use clutch_core::wire::http::{BODY_WINDOW, Headers, Place, RequestHead, credit_of, request_flag};
+use clutch_core::work::{Codec, Failure, Payload};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyOSError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use super::awaiting::misuse;
+use super::response::{Head, Part, Response};
+use super::{App, payload, scope};
+use crate::worker::WorkerLink;
+
+/// Pieces of a request's body that may be on their way to the worker.
+const INPUT_WINDOW: u32 = 4;
+
+struct Inner {
+    response: Response,
+    /// What the app has said so far, which it may still take back.
+    head: Option<Head>,
+    /// A whole response, to go with the end of the work.
+    whole: Option<Payload>,
+    input: Input,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// The worker has not asked for it.
+    Unasked,
+    Asked,
+    Ended,
+}
+
+/// The `start_response` of one request.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct StartResponse {
+    link: Py<WorkerLink>,
+    id: u64,
+    app: Arc<App>,
+    inner: Mutex<Inner>,
+}
+
+impl StartResponse {
+    /// The request of a frame, and the arguments that the app is called with.
+    pub fn of<'py>(
+        link: &Bound<'py, WorkerLink>,
+        app: &Arc<App>,
+        id: u64,
+        payload: &Payload,
+        has_input: bool,
+    ) -> PyResult<(Py<StartResponse>, Bound<'py, PyTuple>)> {
+        let py = link.py();
+        let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
+        link.get().open_body(id, BODY_WINDOW);
+        let inner = Inner {
+            response: Response::new(head.method == "HEAD"),
+            head: None,
+            whole: None,
+            input: if has_input { Input::Unasked } else { Input::Ended },
+        };
+        let request = StartResponse { link: link.clone().unbind(), id, app: app.clone(), inner: Mutex::new(inner) };
+        let request = Bound::new(py, request)?;
+        let environ = environ(py, app, &head)?;
+        let input = match has_input {
+            true => python(py)?.open_input.bind(py).call1((&request,))?,
+            false => python(py)?.bytes_io.bind(py).call1((PyBytes::new(py, body),))?,
+        };
+        environ.set_item(intern!(py, "wsgi.input"), input)?;
+        let arguments = PyTuple::new(py, [environ.as_any(), request.as_any()])?;
+        Ok((request.unbind(), arguments))
+    }
+
+    /// What the app returned: nothing more to do when it was all there, else a generator of what is still to be sent.
+    pub fn take<'py>(&self, py: Python<'py>, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let whole = match made.cast::<PyList>() {
+            Ok(parts) => joined(parts.iter()),
+            Err(_) => made.cast::<PyTuple>().ok().and_then(|parts| joined(parts.iter())),
+        };
+        let has_head = self.inner.lock().head.is_some();
+        match whole {
+            Some(bytes) if has_head => {
+                self.end_with(&bytes)?;
+                Ok(py.None().into_bound(py))
+            }
+            _ => python(py)?.parts.bind(py).call1((made,)),
+        }
+    }
+
+    /// The last part of the body.
+    fn end_with(&self, bytes: &[u8]) -> PyResult<()> {
+        let mut inner = self.inner.lock();
+        inner.begin()?;
+        let part = inner.response.body(bytes.len() as u64, false)?;
+        let bytes = if inner.response.has_body() { bytes } else { &[] };
+        inner.whole = Some(payload(&self.link.get().regions, part, bytes)?);
+        Ok(())
+    }
+
+    /// One part of the body. Credit was taken for one piece; a large part takes more.
+    pub fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let link = self.link.get();
+        let Ok(bytes) = value.cast::<PyBytes>() else {
+            return Err(PyTypeError::new_err(format!(
+                "a WSGI app must give bytes; it gave {}",
+                value.get_type().name()?
+            )));
+        };
+        let bytes = bytes.as_bytes();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut inner = self.inner.lock();
+        inner.begin()?;
+        let part = inner.response.body(bytes.len() as u64, true)?;
+        let bytes = if inner.response.has_body() { bytes } else { &[] };
+        if bytes.is_empty() && matches!(part, Part::Body { .. }) {
+            return Ok(());
+        }
+        let payload = payload(&link.regions, part, bytes)?;
+        drop(inner);
+        let more = credit_of(payload.bytes_total()) - 1;
+        link.with_stream(self.id, |stream| stream.credit = stream.credit.saturating_sub(more));
+        link.put_chunk(self.id, &payload)?;
+        link.flush(value.py())
+    }
+
+    /// What the work ends with.
+    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+        if let Some(error) = raised {
+            self.app.log(py, error.value(py).as_any());
+        }
+        let is_gone = self.link.get().with_stream(self.id, |stream| stream.gone || stream.cancelled).unwrap_or(true);
+        let mut inner = self.inner.lock();
+        if let Some(whole) = inner.whole.take() {
+            return Ok(whole);
+        }
+        if is_gone {
+            return Ok(Payload::empty());
+        }
+        let has_head = inner.head.is_some() || inner.response.is_started();
+        drop(inner);
+        let message = match raised {
+            Some(error) => error.to_string(),
+            None if !has_head => {
+                let message = "the app returned without calling start_response";
+                self.app.log(py, PyString::new(py, message).as_any());
+                message.to_owned()
+            }
+            None => match self.end_with(&[]) {
+                Ok(()) => return Ok(self.inner.lock().whole.take().unwrap_or_else(Payload::empty)),
+                Err(error) => {
+                    self.app.log(py, error.value(py).as_any());
+                    error.to_string()
+                }
+            },
+        };
+        Err(super::failed(py, raised, message))
+    }
+}
+
+impl Inner {
+    /// From here on the head is what it is.
+    fn begin(&mut self) -> PyResult<()> {
+        match self.head.take() {
+            Some(head) => Ok(self.response.start(head)?),
+            None if self.response.is_started() => Ok(()),
+            None => Err(misuse("the app gave a body before it called start_response")),
+        }
+    }
+}
+
+#[pymethods]
+impl StartResponse {
+    /// `start_response(status, headers, exc_info=None)`; returns `write`.
+    #[pyo3(signature = (status, headers, exc_info = None))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        status: &Bound<'py, PyString>,
+        headers: &Bound<'py, PyAny>,
+        exc_info: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let code = status.to_str()?.get(..3).and_then(|code| code.parse().ok());
+        let code: u16 =
+            code.ok_or_else(|| misuse(format!("a status is a number of three digits and a reason; given: {status}")))?;
+        let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for header in headers.try_iter()? {
+            let (name, value): (Bound<'_, PyString>, Bound<'_, PyString>) = header?.extract()?;
+            lines.push((latin1(&name)?, latin1(&value)?));
+        }
+        let head = Head::new(code, lines.iter().map(|(name, value)| (&name[..], &value[..])))?;
+        let mut inner = this.inner.lock();
+        match exc_info {
+            Some(exc_info) if inner.response.is_started() => {
+                drop(inner);
+                return Err(PyErr::from_value(exc_info.get_item(1)?));
+            }
+            None if inner.head.is_some() || inner.response.is_started() => {
+                return Err(misuse("start_response was called twice without exc_info"));
+            }
+            _ => inner.head = Some(head),
+        }
+        drop(inner);
+        slf.getattr(intern!(py, "write"))
+    }
+
+    /// The old way to send a part of the body: waits until there is room for it.
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let link = self.link.get();
+        link.wait_for(data.py(), self.id, |stream| stream.credit > 0 || stream.gone || stream.cancelled)?;
+        link.with_stream(self.id, |stream| stream.credit = stream.credit.saturating_sub(1));
+        self.send(data)
+    }
+
+    /// The next piece of the request's body; empty at its end. Waits for it. Raises OSError when the client has gone.
+    fn next_piece<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let link = self.link.get();
+        let before = {
+            let mut inner = self.inner.lock();
+            let before = inner.input;
+            if before == Input::Unasked {
+                inner.input = Input::Asked;
+            }
+            before
+        };
+        match before {
+            Input::Ended => return Ok(PyBytes::new(py, &[])),
+            Input::Unasked => {
+                link.put_credit(self.id, INPUT_WINDOW);
+                link.flush(py)?;
+            }
+            Input::Asked => {}
+        }
+        link.wait_for(py, self.id, |stream| !stream.input.is_empty() || stream.gone || stream.cancelled)?;
+        let Some(payload) = link.with_stream(self.id, |stream| stream.input.pop_front()).flatten() else {
+            return Err(PyOSError::new_err("the client went away before its body was whole"));
+        };
+        if payload.codec == Codec::Last {
+            self.inner.lock().input = Input::Ended;
+        } else {
+            link.put_credit(self.id, 1);
+            link.flush(py)?;
+        }
+        Ok(PyBytes::new(py, payload.body()))
+    }
+}
+
+/// The parts of a list in one; none: they are not all bytes.
+fn joined<'py>(parts: impl Iterator<Item = Bound<'py, PyAny>>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend_from_slice(part.cast::<PyBytes>().ok()?.as_bytes());
+    }
+    Some(bytes)
+}
+
+/// Native strings of WSGI hold bytes: each character stands for one.
+fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
+    let text = text.to_str()?;
+    if text.is_ascii() {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let bytes = text.chars().map(|character| u8::try_from(u32::from(character)).ok());
+    bytes.collect::<Option<_>>().ok_or_else(|| misuse(format!("a header holds characters that are no bytes: {text:?}")))
+}
+
+fn native<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    if bytes.is_ascii() {
+        return PyString::new(py, &String::from_utf8_lossy(bytes));
+    }
+    PyString::new(py, &bytes.iter().map(|byte| char::from(*byte)).collect::<String>())
+}
+
+/// What of `handlers/wsgi.py` is called for requests.
+struct Functions {
+    open_input: Py<PyAny>,
+    parts: Py<PyAny>,
+    bytes_io: Py<PyAny>,
+}
+
+fn python(py: Python<'_>) -> PyResult<&'static Functions> {
+    static FUNCTIONS: PyOnceLock<Functions> = PyOnceLock::new();
+    FUNCTIONS.get_or_try_init(py, || {
+        let module = py.import("clutch._worker.handlers.wsgi")?;
+        let get = |name: &str| Ok::<_, PyErr>(module.getattr(name)?.unbind());
+        Ok(Functions { open_input: get("open_input")?, parts: get("parts")?, bytes_io: get("BytesIO")? })
+    })
+}
+
+// ---- the environ
+
+fn environ<'py>(py: Python<'py>, app: &App, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyDict>> {
+    let environ = app.template.bind(py).copy()?;
+    let is_secure = head.flags & request_flag::SECURE != 0;
+    if is_secure {
+        environ.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "https"))?;
+    }
+    environ.set_item(intern!(py, "REQUEST_METHOD"), scope::method(py, head.method))?;
+    environ.set_item(intern!(py, "PATH_INFO"), path_info(py, head.path))?;
+    environ.set_item(intern!(py, "QUERY_STRING"), native(py, head.query))?;
+    environ.set_item(intern!(py, "RAW_URI"), raw_uri(py, head))?;
+    let protocol = match head.version {
+        10 => intern!(py, "HTTP/1.0"),
+        20 => intern!(py, "HTTP/2"),
+        _ => intern!(py, "HTTP/1.1"),
+    };
+    environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
+    put_places(py, &environ, head.client, head.server, is_secure)?;
+    put_headers(py, &environ, head.headers)?;
+    Ok(environ)
+}
+
+fn path_info<'py>(py: Python<'py>, path: &[u8]) -> Bound<'py, PyString> {
+    if path.contains(&b'%') { native(py, &scope::unescaped(path)) } else { native(py, path) }
+}
+
+fn raw_uri<'py>(py: Python<'py>, head: &RequestHead<'_>) -> Bound<'py, PyString> {
+    if head.query.is_empty() {
+        return native(py, head.path);
+    }
+    native(py, &[head.path, b"?", head.query].concat())
+}
+
+fn put_places(
+    py: Python<'_>,
+    environ: &Bound<'_, PyDict>,
+    client: Place<'_>,
+    server: Place<'_>,
+    is_secure: bool,
+) -> PyResult<()> {
+    environ.set_item(intern!(py, "REMOTE_ADDR"), client.address)?;
+    if client.port > 0 {
+        environ.set_item(intern!(py, "REMOTE_PORT"), client.port.to_string())?;
+    }
+    let port = if server.port > 0 {
+        server.port
+    } else if is_secure {
+        443
+    } else {
+        80
+    };
+    environ
+        .set_item(intern!(py, "SERVER_NAME"), if server.address.is_empty() { "localhost" } else { server.address })?;
+    environ.set_item(intern!(py, "SERVER_PORT"), port.to_string())
+}
+
+/// `HTTP_…`, what comes several times joined. Names with an underscore are left out: they could pose as others.
+fn put_headers(py: Python<'_>, environ: &Bound<'_, PyDict>, headers: Headers<'_>) -> PyResult<()> {
+    for (name, value) in headers.iter() {
+        match name {
+            b"content-type" => environ.set_item(intern!(py, "CONTENT_TYPE"), native(py, value))?,
+            b"content-length" => environ.set_item(intern!(py, "CONTENT_LENGTH"), native(py, value))?,
+            b"host" => environ.set_item(intern!(py, "HTTP_HOST"), native(py, value))?,
+            name if name.contains(&b'_') => {}
+            name => put_header(py, environ, name, value)?,
+        }
+    }
+    Ok(())
+}
+
+fn put_header(py: Python<'_>, environ: &Bound<'_, PyDict>, name: &[u8], value: &[u8]) -> PyResult<()> {
+    let mut key = Vec::with_capacity(5 + name.len());
+    key.extend_from_slice(b"HTTP_");
+    key.extend(name.iter().map(|byte| if *byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }));
+    let key = native(py, &key);
+    let value = native(py, value);
+    match environ.get_item(&key)? {
+        Some(before) => {
+            let separator = if name == b"cookie" { "; " } else { "," };
+            environ.set_item(&key, format!("{before}{separator}{value}"))
+        }
+        None => environ.set_item(&key, value),
+    }
+}

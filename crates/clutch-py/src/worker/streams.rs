@@ -1,0 +1,204 @@
+//! Streams of a worker's link, in either direction: their credit, what has come for them, and who waits for it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use clutch_core::wire::{self, Head, Kind, STREAM_WINDOW};
+use clutch_core::work::{Codec, Payload};
+use pyo3::prelude::*;
+
+use super::{FLUSH_SOON, LOOK_AGAIN, WorkerLink};
+use crate::serve::{Request, running_loop};
+
+/// One stream, in either direction.
+#[derive(Default)]
+pub struct Stream {
+    pub credit: u32,
+    pub cancelled: bool,
+    pub input: VecDeque<Payload>,
+    /// Whoever sends has gone.
+    pub gone: bool,
+    /// What was sent beyond the credit: it is taken off the next.
+    debt: u32,
+    /// The first pieces of a value whose last have not come yet.
+    partial: Option<Payload>,
+    /// It has no end of its own.
+    pub(super) endless: bool,
+    /// It is endless, and its worker is to end.
+    ending: bool,
+    listener: Option<Py<PyAny>>,
+    request: Option<Py<Request>>,
+}
+
+impl Stream {
+    /// Takes so much of the credit. The last thing that is sent may be larger than what is left of it.
+    pub fn spend(&mut self, cost: u32) {
+        let paid = cost.min(self.credit);
+        self.credit -= paid;
+        self.debt += cost - paid;
+    }
+
+    pub(super) fn credited(&mut self, count: u32) {
+        let paid = count.min(self.debt);
+        self.debt -= paid;
+        self.credit += count - paid;
+    }
+
+    /// Nobody listens any more, or is to.
+    pub fn is_over(&self) -> bool {
+        self.gone || self.cancelled || self.ending
+    }
+
+    /// Its worker is to end. Who is to be told.
+    pub(super) fn end(&mut self, py: Python<'_>) -> Option<Py<Request>> {
+        self.ending = true;
+        self.request.as_ref().map(|request| request.clone_ref(py))
+    }
+
+    /// Something has come; `more`: it is a piece.
+    pub(super) fn take(&mut self, piece: Payload, more: bool) {
+        self.gone |= matches!(piece.codec, Codec::Empty | Codec::Close);
+        let whole = match self.partial.take() {
+            Some(mut partial) => {
+                partial.inline.extend_from_slice(piece.body());
+                partial
+            }
+            None => piece,
+        };
+        match whole.codec {
+            Codec::Empty => {}
+            _ if more => self.partial = Some(whole),
+            _ => self.input.push_back(whole),
+        }
+    }
+}
+
+impl WorkerLink {
+    /// Opens a stream for the producer of a call.
+    pub fn open_stream(&self, id: u64) {
+        let mut streams = self.streams.lock();
+        streams.entry(id).or_default().credit += STREAM_WINDOW;
+    }
+
+    pub fn close_stream(&self, id: u64) {
+        let closed = self.streams.lock().remove(&id);
+        // What it held of Python's is let go of without the lock.
+        drop(closed);
+    }
+
+    /// Opens a stream for the body of a response, with its first credit.
+    pub fn open_body(&self, id: u64, window: u32) {
+        self.streams.lock().entry(id).or_default().credit = window;
+    }
+
+    /// What `request` holds goes with the next flush of the running loop.
+    pub fn hold(slf: &Bound<'_, WorkerLink>, request: Py<Request>) -> PyResult<()> {
+        slf.get().holding.lock().push(request);
+        flush_soon(slf)
+    }
+
+    /// It turns out to have no end of its own. Returns whether it is to end now.
+    pub fn mark_endless(&self, id: u64) -> bool {
+        let ending = self.with_stream(id, |stream| {
+            stream.endless = true;
+            stream.ending = self.ending.load(Ordering::SeqCst);
+            stream.ending
+        });
+        ending.unwrap_or(false)
+    }
+
+    /// Has `request` woken whenever something comes for it.
+    pub fn listen_request(&self, id: u64, request: Py<Request>) {
+        let before = self.with_stream(id, |stream| stream.request.replace(request));
+        drop(before);
+    }
+
+    pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
+        self.put(Head { kind: Kind::Chunk, codec: payload.codec, regions: 0, flags: 0, id }, &[], payload)
+    }
+
+    /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.
+    pub fn put_credit(&self, id: u64, count: u32) {
+        self.writer.outbox.push(|out| wire::put_credit(&mut out.bytes, id, count));
+    }
+
+    pub fn with_stream<R>(&self, id: u64, look: impl FnOnce(&mut Stream) -> R) -> Option<R> {
+        self.streams.lock().get_mut(&id).map(look)
+    }
+
+    pub fn listen(&self, id: u64, listener: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
+        self.with_stream(id, |stream| std::mem::replace(&mut stream.listener, listener)).flatten()
+    }
+
+    /// Waits until something happens to streams: reads the link when nobody else does.
+    pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
+        let reads =
+            !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
+        if !reads {
+            py.detach(|| {
+                // A link that broke is seen by the reader.
+                let _ = self.writer.flush();
+                let mut streams = self.streams.lock();
+                if !streams.get(&id).is_none_or(&there) {
+                    self.credited.wait_for(&mut streams, LOOK_AGAIN);
+                }
+            });
+            return Ok(());
+        }
+        if self.with_stream(id, |stream| there(stream)).unwrap_or(true) {
+            self.let_others_read();
+            return Ok(());
+        }
+        self.read(py, false)?;
+        if self.queue.lock().ended {
+            self.streams.lock().values_mut().for_each(|stream| stream.cancelled = true);
+        }
+        Ok(())
+    }
+
+    /// Waits until something is there of a stream, in whatever way this thread may wait.
+    pub fn wait_for(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
+        while !self.with_stream(id, |stream| there(stream)).unwrap_or(true) {
+            let waiter = self.waiter.lock().as_ref().map(|waiter| waiter.clone_ref(py));
+            match waiter {
+                Some(waiter) => drop(waiter.call1(py, (id,))?),
+                None => self.wait_streams(py, id, &there)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a stream something; the listener of its producer is called without any lock held.
+    pub(super) fn stream_event(&self, py: Python<'_>, id: u64, event: impl FnOnce(&mut Stream)) {
+        let told = self.with_stream(id, |stream| {
+            event(stream);
+            let request = stream.request.as_ref().map(|request| request.clone_ref(py));
+            (stream.listener.as_ref().map(|listener| listener.clone_ref(py)), request)
+        });
+        self.credited.notify_all();
+        let Some((listener, request)) = told else { return };
+        if let Some(request) = request {
+            request.get().wake(py);
+        }
+        if let Some(listener) = listener
+            && let Err(error) = listener.call0(py)
+        {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+/// Writes what waits at the end of this turn of the running loop.
+pub fn flush_soon(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
+    if link.get().flushing.compare_exchange(0, FLUSH_SOON, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return Ok(());
+    }
+    call_flush_soon(link)
+}
+
+pub(super) fn call_flush_soon(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
+    let py = link.py();
+    let flush = link.getattr(pyo3::intern!(py, "_flush_now"))?;
+    running_loop(py)?.call_method1(pyo3::intern!(py, "call_soon"), (flush,)).map(|_| ())
+}

@@ -1,0 +1,67 @@
+"""The handler of requests for WSGI apps: what their environs have in common, their input, and what they iterate over.
+
+PEP 3333. The environ and `start_response` are made natively (serve/wsgi.rs).
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Generator, Iterable
+from io import BytesIO
+from typing import Any
+from wsgiref.util import FileWrapper
+
+from clutch import _core
+
+__all__ = ["BytesIO", "open_input", "parts", "template"]
+
+INPUT_BUFFER_BYTES = 64 << 10
+
+
+def template(root_path: str, is_multithread: bool) -> dict[str, Any]:
+    """What all environs have in common."""
+    return {
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": is_multithread,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+        "wsgi.input_terminated": True,
+        "wsgi.file_wrapper": FileWrapper,
+        "SCRIPT_NAME": root_path,
+        "SERVER_SOFTWARE": f"clutch/{_core.__version__}",
+    }
+
+
+class Input(io.RawIOBase):
+    """A body that comes in pieces, as the app reads it."""
+
+    def __init__(self, request: _core.StartResponse) -> None:
+        self._request = request
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            self._rest = memoryview(self._request.next_piece())
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def open_input(request: _core.StartResponse) -> io.BufferedReader:
+    return io.BufferedReader(Input(request), INPUT_BUFFER_BYTES)
+
+
+def parts(made: Iterable[bytes]) -> Generator[bytes, None, None]:
+    """What an app returned, part by part; closed at the end, as the app may count on."""
+    try:
+        yield from made
+    finally:
+        if (close := getattr(made, "close", None)) is not None:
+            close()

@@ -1,0 +1,222 @@
+"""Where gunicorn's settings are given, and which wins: variables, gunicorn.conf.py, GUNICORN_CMD_ARGS, command line.
+
+Each layer becomes a dict by the setting's name, parsed by the one table of letters. Promises to report all that is
+wrong at once, and to name all that has no place here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import runpy
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from clutch.cli.letters import COMMAND_ARGS, CONF_FILE, HOOKS, LETTER_OF, LETTERS, REFUSED, REFUSED_OF, Letter, Refused
+from clutch.config_layers import nearest
+from clutch.errors import ConfigError, Problem
+
+VARIABLES = {"workers": "WEB_CONCURRENCY", "forwarded_allow_ips": "FORWARDED_ALLOW_IPS", "bind": "PORT"}
+"""Defaults from the environment, as gunicorn takes them."""
+Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
+
+PLAIN = (str, int, float, list, tuple, dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A parsed value, and where it was given: for errors that are found later."""
+
+    value: Any
+    source: str
+
+
+@dataclass(slots=True)
+class Layers:
+    """All settings merged, the later layer winning."""
+
+    given: dict[str, Given]
+    on_command_line: dict[str, Given]
+    warnings: list[str]
+
+    def value(self, name: str, default: Any = None) -> Any:
+        return self.given[name].value if name in self.given else default
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was found in the layers so far."""
+
+    warnings: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def layer(self, raw: Mapping[str, Any], source: str, shown: Callable[[Letter], str]) -> dict[str, Given]:
+        """`shown`: how a person wrote the name in this layer."""
+        layer = {}
+        for name, value in raw.items():
+            place = shown(LETTER_OF[name])
+            with self._collected(place, source, value, LETTER_OF[name]):
+                layer[name] = Given(LETTER_OF[name].kind.parse(value), f"{place}, {source}" if source else place)
+        return layer
+
+    @contextlib.contextmanager
+    def _collected(self, place: str, source: str, value: Any, letter: Letter) -> Iterator[None]:
+        try:
+            yield
+        except ValueError:
+            near = nearest(value, letter.kind.names) if isinstance(value, str) else None
+            allowed = letter.kind.allowed
+            self.problems.append(Problem(place, "a wrong value", repr(value), allowed, near, source or None))
+
+
+def read(command_line: Mapping[str, Any], environ: Mapping[str, str]) -> Layers:
+    """`command_line`: what it gave, by the setting's name. Raises `ConfigError`; `click.UsageError` for a letter."""
+    reading = Reading()
+    variables = reading.layer(_of_variables(environ), "", lambda letter: VARIABLES[letter.name])
+    arguments = reading.layer(_command_args(environ), COMMAND_ARGS, _flag)
+    typed = reading.layer(command_line, "", _flag)
+    conf = _conf_layer({**arguments, **typed}.get("config"), reading)
+    if reading.problems:
+        raise ConfigError(problems=reading.problems)
+    return Layers({**variables, **conf, **arguments, **typed}, typed, reading.warnings)
+
+
+def _of_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    found = {name: environ[variable] for name, variable in VARIABLES.items() if environ.get(variable)}
+    if "bind" in found:
+        found["bind"] = f"0.0.0.0:{found['bind']}"
+    return found
+
+
+def _flag(letter: Letter) -> str:
+    return letter.flags[-1] if letter.name != "errorlog" else letter.flags[0]
+
+
+# Letters, as click takes them.
+
+
+def letter_flags(command: Command) -> Command:
+    for option in reversed([*map(_option, LETTERS), *map(_refusal, REFUSED)]):
+        if option is not None:
+            command = option(command)
+    return command
+
+
+def typed_letters(context: click.Context) -> dict[str, Any]:
+    """Those that were given, by the setting's name."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {
+        letter.name: context.params[letter.name]
+        for letter in LETTERS
+        if letter.flags and context.get_parameter_source(letter.name) is typed
+    }
+
+
+def _option(letter: Letter) -> Callable[..., Any] | None:
+    if not letter.flags:
+        return None
+    more: dict[str, Any] = {"help": letter.help, "multiple": letter.many, "metavar": letter.kind.name.upper()}
+    if letter.bare is not None:
+        more = {"help": letter.help, "is_flag": not letter.value_too, "flag_value": letter.bare, "default": None}
+    return click.option(*letter.flags, letter.name, **more)
+
+
+def _refusal(refused: Refused) -> Callable[..., Any] | None:
+    if not refused.flags:
+        return None
+
+    def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value is not None:
+            raise click.UsageError(f"{refused.flags[-1]} of gunicorn is not supported: {refused.instead}", context)
+
+    more: dict[str, Any] = {"hidden": True, "expose_value": False, "callback": refuse, "default": None}
+    if not refused.takes_value:
+        more |= {"is_flag": True, "flag_value": True}
+    return click.option(*refused.flags, f"refused_{refused.name}", **more)
+
+
+def _command_args(environ: Mapping[str, str]) -> dict[str, Any]:
+    """gunicorn's variable with letters; an app in it has no effect there, and is an error here."""
+    text = environ.get(COMMAND_ARGS, "")
+    command = letter_flags(click.Command(COMMAND_ARGS, callback=None, add_help_option=False))
+    try:
+        with command.make_context(COMMAND_ARGS, shlex.split(text)) as context:
+            return typed_letters(context)
+    except (ValueError, click.UsageError) as error:
+        said = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        raise click.UsageError(f"{COMMAND_ARGS}={text!r}: {said}") from error
+
+
+# gunicorn.conf.py
+
+
+def _conf_layer(chosen: Given | None, reading: Reading) -> dict[str, Given]:
+    place = chosen.value if chosen is not None else CONF_FILE
+    if chosen is None and not Path(CONF_FILE).is_file():
+        return {}
+    source = place.removeprefix("file:")
+    names = _executed(place, source)
+    _name_refused(names, source, reading)
+    _name_without_effect(names, source, reading)
+    raw = {name: value for name, value in names.items() if name in LETTER_OF and value is not None}
+    return reading.layer(raw, source, lambda letter: letter.name)
+
+
+def _executed(place: str, source: str) -> dict[str, Any]:
+    """The names that the file leaves behind. It runs here, with the working folder to import from, as in gunicorn."""
+    with _importing_from_here():
+        try:
+            if place.startswith("python:"):
+                return dict(vars(importlib.import_module(place.removeprefix("python:"))))
+            if not Path(source).is_file():
+                raise ConfigError(problems=[Problem(source, "is not there: it was given with -c")])
+            return runpy.run_path(source, run_name="__config__")
+        except ConfigError:
+            raise
+        except Exception as error:
+            told = "".join(traceback.format_exception(error)).rstrip()
+            raise ConfigError(f"{source} failed:\n{told}") from error
+
+
+@contextlib.contextmanager
+def _importing_from_here() -> Iterator[None]:
+    before = sys.path[:]
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _name_refused(names: Mapping[str, Any], source: str, reading: Reading) -> None:
+    for name, refused in REFUSED_OF.items():
+        if not names.get(name):  # what is not set, or is off already
+            continue
+        if refused.matters:
+            reading.problems.append(
+                Problem(name, f"not supported: {refused.instead}", repr(names[name]), source=source)
+            )
+        else:
+            reading.warnings.append(f"{source}: {name} is not supported: {refused.instead}")
+
+
+def _name_without_effect(names: Mapping[str, Any], source: str, reading: Reading) -> None:
+    for name in sorted(name for name in HOOKS if callable(names.get(name))):
+        reading.warnings.append(f"{source}: the hook {name} is not supported: use {HOOKS[name]}")
+    known = {*LETTER_OF, *REFUSED_OF, *HOOKS}
+    unknown = [
+        name
+        for name, value in names.items()
+        if name not in known and not name.startswith("_") and isinstance(value, PLAIN)
+    ]
+    for name in unknown:
+        near = nearest(name, known)
+        meant = f"; did you mean {near}?" if near else ""
+        reading.warnings.append(f"{source}: {name} is no setting: without effect{meant}")

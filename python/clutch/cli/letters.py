@@ -1,0 +1,314 @@
+"""gunicorn's settings as `clutch serve` takes them: letter, name in a gunicorn.conf.py, how it is written; once.
+
+Where each goes is in serve_config.py. What has no place here is named with what to do instead: nothing that a
+command line or a file says is passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clutch.options import THREADS_MAX, WORKERS_MAX
+from clutch.values import DURATION, Kind, whole
+
+COUNT_MAX = 1 << 52
+CONF_FILE = "gunicorn.conf.py"
+COMMAND_ARGS = "GUNICORN_CMD_ARGS"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One setting. `place`: where its value goes as it is, in `pool` or `front`; None: it is a business of its own."""
+
+    name: str
+    """In a gunicorn.conf.py."""
+    flags: tuple[str, ...]
+    kind: Kind
+    help: str
+    place: str | None = None
+    many: bool = False
+    """May be given several times."""
+    bare: Any = None
+    """What the flag without a value means."""
+    value_too: bool = False
+    """A flag with a bare meaning that takes a value as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A setting of gunicorn that has no place here, and what to do instead."""
+
+    name: str
+    flags: tuple[str, ...]
+    instead: str
+    takes_value: bool = True
+    matters: bool = False
+    """To go on without it would be unsafe: in a gunicorn.conf.py it is an error too, not a warning."""
+
+
+# How letters are written. Each parser takes the text of a flag and the value in a file alike.
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.strip().lstrip("-").isdecimal() else value
+
+
+def count(least: int, most: int = COUNT_MAX) -> Kind:
+    kind = whole(least, most)
+    return Kind(kind.name, kind.allowed, lambda value: kind.parse(_number(value)))
+
+
+def _seconds(value: Any) -> float | None:
+    """None: gunicorn's 0, which is no limit, or nothing at all."""
+    value = _number(value)
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return DURATION.parse(value)
+    return None if value == 0 and not isinstance(value, bool) else DURATION.parse(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError
+    return value
+
+
+def _class_name(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else _text(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, (value,) if isinstance(value, str) else _list(value)))
+
+
+def _comma_separated(value: Any) -> tuple[str, ...]:
+    texts = [one.strip() for text in _texts(value) for one in text.split(",")]
+    return tuple(filter(None, texts))
+
+
+def _list(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise ValueError
+    return value
+
+
+def _variables(value: Any) -> dict[str, str]:
+    pairs = [text.partition("=") for text in _texts(value)]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise ValueError
+    return {name: text for name, _, text in pairs}
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _one_of(words: dict[Any, Any]) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        if not isinstance(value, str | bool) or value not in words:
+            raise ValueError
+        return words[value]
+
+    return parse
+
+
+PROXY_PROTOCOLS = {"off": False, "v1": True, "v2": True, "auto": True, False: False, True: True}
+LOG_LEVELS = {level: level for level in ("debug", "info", "warning", "error")} | {"critical": "error"}
+
+WORKERS = count(1, WORKERS_MAX)
+THREADS = count(1, THREADS_MAX)
+AMOUNT = count(1)
+AMOUNT_OR_0 = count(0)
+SECONDS = Kind("seconds", 'seconds as a number, or text such as "30s"; 0: none', _seconds)
+TEXT = Kind("text", "text that is not empty", _text)
+CLASS = Kind("class", "text that is not empty", _class_name)
+LIST = Kind("list", "texts, separated by commas", _comma_separated)
+VARIABLES = Kind("variables", "NAME=VALUE", _variables)
+FLAG = Kind("flag", "True or False", _flag)
+PROXY = Kind("proxy", "off, v1, v2, auto", _one_of(PROXY_PROTOCOLS))
+LEVEL = Kind("level", "debug, info, warning, error, critical", _one_of(LOG_LEVELS), names=tuple(LOG_LEVELS))
+
+# fmt: off
+LETTERS = (
+    Letter("config", ("-c", "--config"), TEXT,
+           "A gunicorn.conf.py, or python:MODULE. [default: ./gunicorn.conf.py where there is one]"),
+    Letter("workers", ("-w", "--workers"), WORKERS,
+           "Worker processes. [default: $WEB_CONCURRENCY, or usable CPUs]", "pool.workers"),
+    Letter("threads", ("--threads",), THREADS,
+           "Threads of a worker; for an async app, its event loops. [default: 1]"),
+    Letter("bind", ("-b", "--bind"), LIST,
+           "HOST:PORT, HOST, :PORT, unix:PATH or fd://N; several. [default: 0.0.0.0:$PORT, or 127.0.0.1:8000]",
+           many=True),
+    Letter("worker_class", ("-k", "--worker-class"), CLASS,
+           "sync, gthread, gevent, uvicorn.workers.UvicornWorker, or a profile: process, thread, async, greenlet. "
+           "[default: by the app]"),
+    Letter("worker_connections", ("--worker-connections",), AMOUNT,
+           "Requests at a time in each worker, of an async app or with gevent. [default: 256]"),
+    Letter("max_requests", ("--max-requests",), AMOUNT_OR_0,
+           "Replace a worker after so many requests."),
+    Letter("max_requests_jitter", ("--max-requests-jitter",), AMOUNT_OR_0,
+           "Up to so many more than that, drawn for each worker."),
+    Letter("timeout", ("-t", "--timeout"), SECONDS,
+           "Until the head of a response, then of the app's silence; 0: no limit. [default: 30]"),
+    Letter("graceful_timeout", ("--graceful-timeout",), SECONDS,
+           "How long a stop or a reload waits for running requests. [default: 30]"),
+    Letter("keepalive", ("--keep-alive",), SECONDS,
+           "An idle connection is closed after this long; 0: after each response. [default: 75]"),
+    Letter("reload", ("--reload",), FLAG, "Load the code anew when its files change: for development.", bare=True),
+    Letter("preload_app", ("--preload",), FLAG,
+           "Import the app once, before workers are forked: so it is in any case.", "pool.preload", bare=True),
+    Letter("backlog", ("--backlog",), AMOUNT, "Requests that may wait for a worker. [default: 1000]",
+           "pool.queue.limit"),
+    Letter("accesslog", ("--access-logfile",), TEXT, "A line for each request: into this file, or - for stdout.",
+           "front.access_log"),
+    Letter("errorlog", ("--error-logfile", "--log-file"), TEXT, "Our own log: into this file, or - for stderr."),
+    Letter("loglevel", ("--log-level",), LEVEL, "debug, info, warning, error. [default: info]"),
+    Letter("certfile", ("--certfile",), TEXT, "PEM file of the certificate, for TLS.", "front.tls.certificate"),
+    Letter("keyfile", ("--keyfile",), TEXT, "PEM file of its key.", "front.tls.key"),
+    Letter("forwarded_allow_ips", ("--forwarded-allow-ips",), LIST,
+           "Whose X-Forwarded-… headers are believed; *: all. [default: $FORWARDED_ALLOW_IPS, or 127.0.0.1,::1]",
+           "front.forwarded_allow"),
+    Letter("proxy_protocol", ("--proxy-protocol",), PROXY,
+           "Each connection starts with a head of the PROXY protocol.", "front.proxy_protocol",
+           bare="auto", value_too=True),
+    Letter("limit_request_line", ("--limit-request-line",), AMOUNT_OR_0,
+           "Makes room in the head of a request, which is limited as a whole."),
+    Letter("limit_request_fields", ("--limit-request-fields",), AMOUNT,
+           "Most header lines of a request. [default: 100]", "front.headers_max"),
+    Letter("limit_request_field_size", ("--limit-request-field_size",), AMOUNT_OR_0,
+           "Makes room in the head of a request, which is limited as a whole."),
+    Letter("root_path", ("--root-path",), TEXT, "Where a proxy has mounted the app.", "front.root_path"),
+    Letter("websocket_max_message_size", ("--websocket-max-message-size",), AMOUNT,
+           "Largest message of a WebSocket, in bytes. [default: 16 MB]", "front.message_max"),
+    Letter("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), AMOUNT,
+           "Most requests at a time on one HTTP/2 connection. [default: 100]", "front.streams_max"),
+    Letter("chdir", ("--chdir",), TEXT, "Go to this folder first."),
+    Letter("raw_env", ("-e", "--env"), VARIABLES, "NAME=VALUE for the workers; several.", many=True),
+    Letter("proc_name", ("-n", "--name"), TEXT, "Name of the pool, in logs and metrics. [default: web]"),
+    Letter("pidfile", ("-p", "--pid"), TEXT, "A file for the pid, removed at the end."),
+    Letter("pythonpath", ("--pythonpath",), LIST, "Folders to import from, separated by commas."),
+    Letter("check_config", ("--check-config",), FLAG, "Only check what is given.", bare=True),
+    Letter("wsgi_app", (), TEXT, "The app, where the command line names none."),
+)
+
+SERVICE = "start it as that user: User= of a systemd unit, USER of a container, setpriv"
+OUTPUT = "logs go to stderr, the access log and what workers print to stdout: let what runs it pass them on"
+OUTPUT_JSON = f"{OUTPUT} (--log-format json)"
+STRICT = "heads of requests are read strictly; leave it out"
+HTTP_2 = "HTTP/1.1 and HTTP/2 are both spoken, with TLS and without; leave it out"
+RUSTLS = "TLS 1.2 and 1.3 with safe ciphers are spoken; leave it out"
+CLIENT_CERTIFICATES = "let a proxy in front check certificates of clients"
+PROMETHEUS = "metrics are for Prometheus: --set fronts.admin.bind=127.0.0.1:9180"
+DIRTY = "describe a second pool in clutch.toml, and call it through `clutch run`"
+PASTE = "make the app in a module of your own, and name that"
+
+REFUSED = (
+    Refused("daemon", ("-D", "--daemon"),
+            "let a service manager run it (systemd: Type=notify), or a shell: nohup clutch serve … &", False, True),
+    Refused("user", ("-u", "--user"), SERVICE, matters=True),
+    Refused("group", ("-g", "--group"), SERVICE, matters=True),
+    Refused("initgroups", ("--initgroups",), SERVICE, False, True),
+    Refused("umask", ("-m", "--umask"), "set it where it is started: UMask= of a systemd unit, umask of a shell",
+            matters=True),
+    Refused("reload_engine", ("--reload-engine",), "--reload watches with watchfiles; leave it out"),
+    Refused("reload_extra_files", ("--reload-extra-file",), "--reload watches Python files; for others, send HUP"),
+    Refused("spew", ("--spew",), "`clutch stack` shows what runs", False),
+    Refused("print_config", ("--print-config",), "--check-config says what is served", False),
+    Refused("sendfile", ("--no-sendfile",), "there is no sendfile to turn off; leave it out", False),
+    Refused("reuse_port", ("--reuse-port",), "one process listens, workers take from one line; leave it out", False),
+    Refused("worker_tmp_dir", ("--worker-tmp-dir",), "there are no heartbeat files; leave it out"),
+    Refused("tmp_upload_dir", (), "no uploads are kept in files; leave it out"),
+    Refused("secure_scheme_headers", (), "X-Forwarded-Proto of trusted proxies is understood (--forwarded-allow-ips)"),
+    Refused("forwarder_headers", ("--forwarder-headers",), "only X-Forwarded-… is taken from trusted proxies"),
+    Refused("access_log_format", ("--access-logformat",), "text or json: --set fronts.serve.access_log_format=json"),
+    Refused("logger_class", ("--logger-class",), OUTPUT_JSON),
+    Refused("logconfig", ("--log-config",), OUTPUT_JSON),
+    Refused("logconfig_dict", (), OUTPUT_JSON),
+    Refused("logconfig_json", ("--log-config-json",), OUTPUT_JSON),
+    Refused("syslog", ("--log-syslog",), OUTPUT, False),
+    Refused("syslog_addr", ("--log-syslog-to",), OUTPUT),
+    Refused("syslog_prefix", ("--log-syslog-prefix",), OUTPUT),
+    Refused("syslog_facility", ("--log-syslog-facility",), OUTPUT),
+    Refused("disable_redirect_access_to_syslog", ("--disable-redirect-access-to-syslog",), OUTPUT, False),
+    Refused("capture_output", ("--capture-output",), f"{OUTPUT}; leave it out", False),
+    Refused("enable_stdio_inheritance", ("-R", "--enable-stdio-inheritance"), f"{OUTPUT}; leave it out", False),
+    Refused("statsd_host", ("--statsd-host",), PROMETHEUS),
+    Refused("statsd_prefix", ("--statsd-prefix",), PROMETHEUS),
+    Refused("dogstatsd_tags", ("--dogstatsd-tags",), PROMETHEUS),
+    Refused("enable_backlog_metric", ("--enable-backlog-metric",), PROMETHEUS, False),
+    Refused("default_proc_name", (), "--name names the pool"),
+    Refused("paste", ("--paste", "--paster"), PASTE),
+    Refused("raw_paste_global_conf", ("--paste-global",), PASTE),
+    Refused("proxy_allow_ips", ("--proxy-allow-from",),
+            "with --proxy-protocol every client must speak it: bind to where only the proxy comes in", matters=True),
+    Refused("protocol", ("--protocol",), "only HTTP is spoken: let the proxy speak it"),
+    Refused("uwsgi_allow_ips", ("--uwsgi-allow-from",), "only HTTP is spoken: let the proxy speak it"),
+    Refused("ssl_version", ("--ssl-version",), RUSTLS),
+    Refused("ciphers", ("--ciphers",), RUSTLS),
+    Refused("cert_reqs", ("--cert-reqs",), CLIENT_CERTIFICATES, matters=True),
+    Refused("ca_certs", ("--ca-certs",), CLIENT_CERTIFICATES, matters=True),
+    Refused("suppress_ragged_eofs", ("--suppress-ragged-eofs",), RUSTLS, False),
+    Refused("do_handshake_on_connect", ("--do-handshake-on-connect",), RUSTLS, False),
+    Refused("http_protocols", ("--http-protocols",), HTTP_2),
+    Refused("http2_cleartext", ("--http2-cleartext",), HTTP_2),
+    Refused("http2_initial_window_size", ("--http2-initial-window-size",), HTTP_2),
+    Refused("http2_max_frame_size", ("--http2-max-frame-size",), HTTP_2),
+    Refused("http2_max_header_list_size", ("--http2-max-header-list-size",), "--set fronts.serve.head_max=64KB"),
+    Refused("http_parser", ("--http-parser",), STRICT),
+    Refused("permit_obsolete_folding", ("--permit-obsolete-folding",), STRICT, False),
+    Refused("strip_header_spaces", ("--strip-header-spaces",), STRICT, False),
+    Refused("permit_unconventional_http_method", ("--permit-unconventional-http-method",), STRICT, False),
+    Refused("permit_unconventional_http_version", ("--permit-unconventional-http-version",), STRICT, False),
+    Refused("casefold_http_method", ("--casefold-http-method",), STRICT, False),
+    Refused("header_map", ("--header-map",), STRICT),
+    Refused("asgi_loop", ("--asgi-loop",), "uvloop is taken where it is installed; leave it out"),
+    Refused("asgi_lifespan", ("--asgi-lifespan",), "lifespan is spoken with every app that does; leave it out"),
+    Refused("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",),
+            "tell the app of a disconnect, or stop it: --set fronts.serve.disconnect=cancel"),
+    Refused("dirty_apps", ("--dirty-app",), DIRTY),
+    Refused("dirty_workers", ("--dirty-workers",), DIRTY),
+    Refused("dirty_timeout", ("--dirty-timeout",), DIRTY),
+    Refused("dirty_threads", ("--dirty-threads",), DIRTY),
+    Refused("dirty_graceful_timeout", ("--dirty-graceful-timeout",), DIRTY),
+    Refused("control_socket", ("--control-socket",), "--control says where the control socket is"),
+    Refused("control_socket_mode", ("--control-socket-mode",), "the control socket is this user's alone; leave it out"),
+    Refused("control_socket_disable", ("--no-control-socket",), "the control socket is this user's alone", False),
+)
+
+IN_THE_WORKER = "@clutch.on_start in the app's module"
+AT_ITS_END = "@clutch.on_stop in the app's module"
+EVENTS = "the log, and metrics"
+MIDDLEWARE = "a middleware"
+
+HOOKS = {
+    "on_starting": "what starts `clutch serve`",
+    "on_reload": EVENTS,
+    "when_ready": "systemd's Type=notify, or /readyz of [fronts.admin]",
+    "pre_fork": IN_THE_WORKER,
+    "post_fork": IN_THE_WORKER,
+    "post_worker_init": IN_THE_WORKER,
+    "worker_int": AT_ITS_END,
+    "worker_abort": "the stacks in the log of a request that ran out of time",
+    "pre_exec": "HUP, which loads the code anew in place",
+    "pre_request": MIDDLEWARE,
+    "post_request": MIDDLEWARE,
+    "child_exit": EVENTS,
+    "worker_exit": AT_ITS_END,
+    "nworkers_changed": EVENTS,
+    "on_exit": "what starts `clutch serve`",
+    "ssl_context": "--certfile and --keyfile",
+    "on_dirty_starting": DIRTY,
+    "dirty_post_fork": DIRTY,
+    "dirty_worker_init": DIRTY,
+    "dirty_worker_exit": DIRTY,
+}
+# fmt: on
+
+LETTER_OF = {letter.name: letter for letter in LETTERS}
+REFUSED_OF = {refused.name: refused for refused in REFUSED}

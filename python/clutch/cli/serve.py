@@ -1,0 +1,105 @@
+"""`clutch serve`: one app, with gunicorn's letters, run as `clutch run` runs a configuration with one front."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clutch.cli import logs, orders
+from clutch.cli.first import stay_first
+from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
+from clutch.cli.pidfile import Pidfile
+from clutch.cli.reload import import_watchfiles
+from clutch.cli.run import Server, describe
+from clutch.cli.serve_config import Serve, configure
+from clutch.cli.systemd import take_listening
+from clutch.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from clutch.config import Config
+
+
+@click.command("serve", epilog="What each letter does here and in gunicorn: docs/serve.md.")
+@click.argument("app", required=False, metavar="[MODULE[:APP]]")
+@letter_flags
+@click.option("--factory", is_flag=True, help="The app is what calling APP gives; so is module:create_app().")
+@click.option("--tcp", is_flag=True, help="APP is a handler of TCP connections.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Any other option: pools.web.recycle.memory=1GB."
+)
+@click.option(
+    "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def command(
+    context: click.Context,
+    app: str | None,
+    factory: bool,
+    tcp: bool,
+    settings: tuple[str, ...],
+    socket: Path | None,
+    log_format: str,
+    **_letters: Any,
+) -> None:
+    """Serves an ASGI, WSGI or TCP app.
+
+    TERM stops it in order, running requests having their grace; INT and QUIT stop it without. HUP loads the code anew,
+    TTIN and TTOU make it one worker more and less.
+    """
+    serve = Serve(app, tcp, factory, settings, take_listening())
+    stay_first()
+    layers = read(typed_letters(context), os.environ)
+    check_usage(serve, layers)
+    go_to(layers)
+    set_up_logs(log_format, layers)
+    config, warnings = configure(serve, layers, os.environ)
+    for warning in warnings:
+        logs.log.warning(warning)
+    if layers.value("check_config"):
+        click.echo(f"no problems; {shown(config)}")
+        return
+    if watch := layers.value("reload", False):
+        import_watchfiles()
+    pidfile = layers.value("pidfile")
+    server = Server(
+        config, socket or config.control, watch, orders.OF_SERVE, Pidfile(Path(pidfile)) if pidfile else None
+    )
+    raise SystemExit(server.serve())
+
+
+def check_usage(serve: Serve, layers: Layers) -> None:
+    if serve.app is None and not layers.value("wsgi_app"):
+        raise click.UsageError("what to serve? Name it: clutch serve package.module:app")
+    if serve.tcp and serve.factory:
+        raise click.UsageError("--factory makes an app; a handler for --tcp is not made")
+
+
+def go_to(layers: Layers) -> None:
+    """All paths are meant from there, those of the other letters as well."""
+    if (folder := layers.value("chdir")) is None:
+        return
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        what = f"cannot go there: {error.strerror}"
+        raise ConfigError(problems=[Problem("--chdir", what, repr(folder))]) from error
+
+
+def set_up_logs(form: str, layers: Layers) -> None:
+    file = layers.value("errorlog", "-")
+    try:
+        logs.set_up(form, layers.value("loglevel", "info"), None if file == "-" else file)
+    except OSError as error:
+        raise ConfigError(
+            problems=[Problem("--error-logfile", f"cannot be written: {error.strerror}", repr(file))]
+        ) from error
+
+
+def shown(config: Config) -> str:
+    pools = [f"{pool.name}: {describe(pool)}" for pool in config.pools]
+    fronts = [f"{name}: {', '.join(front['bind'])}" for name, front in config.fronts.items() if "pool" in front]
+    return "; ".join([*pools, *fronts])

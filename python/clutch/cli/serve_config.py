@@ -1,0 +1,296 @@
+"""gunicorn's settings become a configuration of Clutch: one pool and one front.
+
+Pure: no file is read and nothing is started here. Each value that is placed keeps where it was given, so that an error
+found by config.py names the letter.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clutch.cli.letter_layers import VARIABLES, Given, Layers
+from clutch.cli.letters import LETTERS
+from clutch.config import APPS, Config, compose
+from clutch.config_layers import nearest, variable_name
+from clutch.errors import ConfigError, Problem
+from clutch.options import FRONTS
+from clutch.values import POOL_NAME, SIZE
+
+DEFAULT_BIND = "127.0.0.1:8000"
+DEFAULT_PORT = 8000
+SMALLEST_GRACE = "1ms"
+
+PROFILES = {
+    "sync": "process",
+    "gthread": "thread",
+    "gevent": "greenlet",
+    "gevent_wsgi": "greenlet",
+    "gevent_pywsgi": "greenlet",
+    "asgi": "async",
+    "gunicorn.workers.sync.SyncWorker": "process",
+    "gunicorn.workers.gthread.ThreadWorker": "thread",
+    "gunicorn.workers.ggevent.GeventWorker": "greenlet",
+    "gunicorn.workers.gasgi.ASGIWorker": "async",
+    "uvicorn.workers.UvicornWorker": "async",
+    "uvicorn.workers.UvicornH11Worker": "async",
+    "uvicorn_worker.UvicornWorker": "async",
+    "uvicorn_worker.UvicornH11Worker": "async",
+}
+OWN_PROFILES = ("process", "thread", "async", "greenlet")
+REFUSED_CLASSES = {
+    "eventlet": "gevent, which is the profile greenlet",
+    "gunicorn.workers.geventlet.EventletWorker": "gevent, which is the profile greenlet",
+    "tornado": "an app of Tornado through its WSGIContainer, or a tcp handler",
+    "gunicorn.workers.gtornado.TornadoWorker": "an app of Tornado through its WSGIContainer, or a tcp handler",
+}
+ONLY_OF_HTTP = {letter.name for letter in LETTERS if (letter.place or "").startswith("front.")}
+ONLY_OF_HTTP |= {"timeout", "keepalive", "limit_request_line", "limit_request_field_size"}
+
+
+@dataclass(slots=True)
+class Serve:
+    """What to serve, beyond gunicorn's settings."""
+
+    app: str | None
+    tcp: bool = False
+    factory: bool = False
+    settings: tuple[str, ...] = ()
+    handed_over: tuple[int, ...] = ()
+    """Listening sockets that the service manager passed on."""
+
+    @property
+    def front(self) -> str:
+        return "tcp" if self.tcp else "serve"
+
+
+@dataclass(slots=True)
+class Places:
+    """The tables of a configuration while they are filled, and where each value was given."""
+
+    pool: str
+    front: str
+    raw: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def put(self, where: str, value: Any, source: str = "") -> None:
+        """`where`: `pool.queue.limit`, `front.bind`."""
+        table, _, option = where.partition(".")
+        place = f"pools.{self.pool}.{option}" if table == "pool" else f"fronts.{self.front}.{option}"
+        *folders, last = place.split(".")
+        inner = self.raw
+        for name in folders:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+        self.sources[place] = source
+
+
+def configure(serve: Serve, layers: Layers, environ: Mapping[str, str]) -> tuple[Config, list[str]]:
+    """The configuration, and warnings. Raises `ConfigError`. Relative paths are meant from the working folder."""
+    warnings = _drop_requests(layers) if serve.tcp else []
+    name = pool_name(layers.given, serve.front)
+    places = translate(serve, layers.given, name)
+    typed = translate(serve, layers.on_command_line, name)
+    # What was typed wins over our own variables; those win over gunicorn's layers.
+    overridden = {variable_name(place) for place, source in typed.sources.items() if source}
+    environ = {variable: text for variable, text in environ.items() if variable not in overridden}
+    file = Path.cwd() / re.sub(r"[/\\]", "_", str(places.raw["fronts"][serve.front][APPS[serve.front]]))
+    config = compose(places.raw, file, settings=serve.settings, environ=environ, sources=places.sources)
+    return config, [*layers.warnings, *warnings, *places.warnings, *config.warnings]
+
+
+def translate(serve: Serve, given: Mapping[str, Given], pool: str) -> Places:
+    """Raises `ConfigError` for what is no value here though gunicorn may take it."""
+    places = Places(pool, serve.front)
+    _app(serve, given, places)
+    for letter in LETTERS:
+        if letter.place is not None and letter.name in given:
+            places.put(letter.place, given[letter.name].value, given[letter.name].source)
+    for part in (_listen, _shape, _recycling, _times, _heads, _environment, _tls_key):
+        part(serve, given, places)
+    return places
+
+
+def pool_name(given: Mapping[str, Given], front: str) -> str:
+    """`--name`, with what a pool's name cannot hold replaced."""
+    if "proc_name" not in given:
+        return FRONTS[front].default("pool")
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", given["proc_name"].value)
+    try:
+        return POOL_NAME.parse(name)
+    except ValueError:
+        raise _wrong("--name", given["proc_name"], POOL_NAME.allowed) from None
+
+
+def _wrong(place: str, given: Given, allowed: str, near: str | None = None) -> ConfigError:
+    source = None if given.source == place else given.source
+    return ConfigError(problems=[Problem(place, "a wrong value", repr(given.value), allowed, near, source)])
+
+
+# The app
+
+
+def _app(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    named = Given(serve.app, "APP") if serve.app is not None else given.get("wsgi_app", Given("", ""))
+    target, is_called = without_call(named)
+    if is_called and serve.tcp:
+        raise _wrong("APP", named, "module:handler, not called")
+    places.put(f"front.{APPS[serve.front]}", target, named.source)
+    if not serve.tcp:
+        places.put("front.factory", serve.factory or is_called)
+    places.put("front.pool", places.pool)
+
+
+def without_call(named: Given) -> tuple[str, bool]:
+    """`module:create_app()` is `module:create_app`, a factory."""
+    module, colon, call = named.value.partition(":")
+    if not call.endswith(")"):
+        return named.value, False
+    try:
+        parsed = ast.parse(call, mode="eval").body
+    except SyntaxError:
+        parsed = None
+    if not isinstance(parsed, ast.Call):
+        raise _wrong("APP", named, '"module:app" or "module:create_app()"')
+    if parsed.args or parsed.keywords:
+        allowed = f"a factory without arguments: in a module of your own, app = {call}, and name that"
+        raise _wrong("APP", named, allowed)
+    return f"{module}{colon}{ast.unparse(parsed.func)}", True
+
+
+def _drop_requests(layers: Layers) -> list[str]:
+    """A handler of connections has no requests. Letters about them are an error where typed, else a warning."""
+    what = "is about HTTP requests, and --tcp serves none"
+    typed = ONLY_OF_HTTP.intersection(layers.on_command_line)
+    if typed:
+        sources = sorted(layers.given[name].source for name in typed)
+        raise ConfigError(problems=[Problem(source, what) for source in sources])
+    dropped = [layers.given.pop(name).source for name in sorted(ONLY_OF_HTTP.intersection(layers.given))]
+    return [f"{source} {what}" for source in dropped if source not in VARIABLES.values()]
+
+
+# What needs more than a place
+
+
+def _listen(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    handed_over = [f"fd:{descriptor}" for descriptor in serve.handed_over]
+    asked = given.get("bind")
+    if asked is not None and (asked.source != "PORT" or not handed_over):
+        places.put("front.bind", [*handed_over, *map(bind_of, asked.value)], asked.source)
+    elif handed_over:
+        places.put("front.bind", handed_over, "LISTEN_FDS")
+    else:
+        places.put("front.bind", [DEFAULT_BIND])
+
+
+def bind_of(text: str) -> str:
+    """gunicorn's way to write an address, as ours: `:80`, `shop.example`, `fd://3`, `tcp://host:80`."""
+    text = text.removeprefix("tcp://")
+    if text.startswith("fd://"):
+        return text.replace("fd://", "fd:", 1)
+    if text.startswith("unix:"):
+        return re.sub(r"^unix:(//)?", "unix:", text)
+    if text.startswith(":"):
+        return f"0.0.0.0{text}"
+    has_port = re.search(r":\d+$", text.rpartition("]")[2])
+    return text if has_port or text.isdecimal() else f"{text}:{DEFAULT_PORT}"
+
+
+def _shape(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    threads = given.get("threads")
+    named = given.get("worker_class")
+    profile = None if named is None else profile_of(named)
+    if named is not None and named.value not in OWN_PROFILES:
+        profile, threads = _as_gunicorn(profile, threads, places)
+    if profile is not None:
+        places.put("pool.profile", profile, named.source if named else "")
+    if threads is not None:
+        places.put("pool.threads", threads.value, threads.source)
+    connections = given.get("worker_connections")
+    if connections is not None and profile in (None, "async", "greenlet"):
+        places.put("pool.tasks", connections.value, connections.source)
+    elif connections is not None:
+        places.warnings.append(f"{connections.source}: without effect with profile {profile}, which has --threads")
+
+
+def profile_of(named: Given) -> str:
+    if named.value in OWN_PROFILES:
+        return named.value
+    if named.value in REFUSED_CLASSES:
+        raise _wrong("--worker-class", named, REFUSED_CLASSES[named.value])
+    if named.value not in PROFILES:
+        known = [*OWN_PROFILES, *(name for name in PROFILES if not name.startswith("gunicorn."))]
+        raise _wrong("--worker-class", named, ", ".join(known), nearest(named.value, known))
+    return PROFILES[named.value]
+
+
+def _as_gunicorn(profile: str | None, threads: Given | None, places: Places) -> tuple[str | None, Given | None]:
+    """gunicorn's classes: sync with threads is gthread, gthread without has one, the others have no threads."""
+    several = threads is not None and threads.value > 1
+    if profile == "process" and several:
+        return "thread", threads
+    if profile == "thread":
+        return profile, threads or Given(1, "")
+    if threads is not None and several:
+        places.warnings.append(f"{threads.source}: without effect with profile {profile}, as in gunicorn")
+    return profile, None
+
+
+def _recycling(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    """gunicorn draws each worker's limit from N to N + J; here it is drawn lower by a fraction: J of N + J."""
+    least = given.get("max_requests")
+    if least is None or least.value == 0:
+        return
+    jitter = given["max_requests_jitter"].value if "max_requests_jitter" in given else 0
+    places.put("pool.recycle.calls", least.value + jitter, least.source)
+    places.put("pool.recycle.jitter", jitter / (least.value + jitter), least.source)
+
+
+def _times(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    """0 is no limit for the timeout, no time at all for the others."""
+    if (timeout := given.get("timeout")) is not None:
+        places.put("front.timeout", "none" if timeout.value is None else timeout.value, timeout.source)
+    if (grace := given.get("graceful_timeout")) is not None:
+        places.put("pool.grace", SMALLEST_GRACE if grace.value is None else grace.value, grace.source)
+    if (keep := given.get("keepalive")) is None:
+        return
+    if keep.value is None:
+        places.put("front.connection_requests_max", 1, keep.source)
+    else:
+        places.put("front.keep_alive", keep.value, keep.source)
+
+
+def _heads(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    """gunicorn limits the line and each field, we the head as a whole: they can only make it larger."""
+    asked = [given[name] for name in ("limit_request_line", "limit_request_field_size") if name in given]
+    if not asked:
+        return
+    least = SIZE.parse(FRONTS["serve"].default("head_max"))
+    needed = sum(one.value for one in asked)
+    if needed > least:
+        places.put("front.head_max", needed, asked[0].source)
+    else:
+        names = " and ".join(one.source for one in asked)
+        places.warnings.append(f"{names}: the head of a request is limited as a whole, to {least >> 10} KB")
+
+
+def _environment(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    variables = dict(given["raw_env"].value) if "raw_env" in given else {}
+    if "pythonpath" in given:
+        folders = [os.path.abspath(folder) for folder in given["pythonpath"].value]
+        own = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        variables["PYTHONPATH"] = os.pathsep.join([*folders, *([own] if own else [])])
+    if variables:
+        places.put("pool.env", variables, (given.get("raw_env") or given["pythonpath"]).source)
+
+
+def _tls_key(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    """A certificate without a key brings it in the same file."""
+    if "certfile" in given and "keyfile" not in given:
+        places.put("front.tls.key", given["certfile"].value, given["certfile"].source)

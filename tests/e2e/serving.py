@@ -1,0 +1,60 @@
+"""`clutch serve` as a process of its own, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from running import COMMAND, WAIT_SECONDS, Answer, Dispatcher, answer, clutch
+
+ANY_PORT = "127.0.0.1:0"
+
+
+class Serving(Dispatcher):
+    """One `clutch serve`."""
+
+    def __init__(self, folder: Path, *letters: str, **more: Any) -> None:
+        """`command`: the whole of it, in place of letters."""
+        super().__init__(folder, more.pop("command", [*COMMAND, "serve", *letters]), **more)
+
+    @property
+    def address(self) -> str:
+        return self.err.wait(r"serve: http://(\S+)")[1]
+
+    @contextlib.contextmanager
+    def asking(self, path: str = "/", at: str | None = None) -> Iterator[http.client.HTTPConnection]:
+        """The request is sent, its answer not read."""
+        connection = http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
+        if at is not None:
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(at)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            yield connection
+
+    def get(self, path: str = "/", at: str | None = None) -> Answer:
+        with self.asking(path, at) as connection:
+            return answer(connection)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def workers(self) -> list[int]:
+        """Pids of those that are ready."""
+        done = clutch("ps", "--json", "--pid", str(self.process.pid), cwd=self.folder)
+        (pool,) = json.loads(done.stdout)["pools"]
+        return [worker["pid"] for worker in pool["workers"] if worker["state"] == "ready"]
+
+    def until(self, condition: Callable[[list[int]], object]) -> list[int]:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not condition(pids := self.workers()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(pids)
+        return pids

@@ -1,0 +1,420 @@
+"""What no client and no app should do, over HTTP: each ends in its status or is broken off, and nothing dies of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import WAIT_SECONDS
+from serving import ANY_PORT, Serving
+
+from rendezvous import Rendezvous
+
+HOST = "Host: a\r\n"
+CHUNKED = "Transfer-Encoding: chunked\r\n"
+LINE = "X: 1\r\n"
+LAST = f"{HOST}Connection: close\r\n"
+GROWTH_BYTES_MAX = 64 << 20
+"""What the dispatcher may grow by, whatever is sent."""
+
+LIMITS = {
+    "head_max": "8KB",
+    "headers_max": "20",
+    "head_timeout": "1s",
+    "body_max": "100KB",
+    "body_timeout": "1s",
+    "write_timeout": "1s",
+    "keep_alive": "2s",
+    "timeout": "2s",
+    "connections_max": "30",
+    "access_log": "-",
+    "access_log_format": "json",
+}
+
+
+class Served:
+    """A server, and clients of it that keep to no rules."""
+
+    def __init__(self, serving: Serving, logs: bool = True) -> None:
+        """`logs`: its access log is JSON on standard output."""
+        self.serving = serving
+        self.address = serving.address
+        self.pids = serving.workers()
+        self.asked = 0
+        if logs:
+            self.logged()
+        self.bytes_before = resident(serving.process.pid)
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[socket.socket]:
+        host, _, port = self.address.rpartition(":")
+        with self.connect(host, port) as connection:
+            yield connection
+
+    @staticmethod
+    def connect(host: str, port: str) -> socket.socket:
+        return socket.create_connection((host, int(port)), timeout=WAIT_SECONDS)
+
+    def say(self, *pieces: bytes | str) -> bytes:
+        """Sends all of it, and returns what comes until the server closes."""
+        with self.client() as connection:
+            for piece in pieces:
+                with contextlib.suppress(ConnectionError):
+                    connection.sendall(piece.encode("latin-1") if isinstance(piece, str) else piece)
+            return rest(connection)
+
+    def get(self, path: str) -> bytes:
+        return self.say(f"GET {path} HTTP/1.1\r\n{LAST}\r\n")
+
+    def logged(self) -> list[dict[str, Any]]:
+        """Lines of the access log since the last time, those of checks left out."""
+        number = self.asked
+        self.asked += 1
+        assert status(self.get(f"/line-{number}")) == 200
+        self.serving.out.wait(f'"path":"/line-{number}"')
+        lines = [json.loads(line) for line in self.serving.out.lines if line.startswith("{")]
+        marks = [at for at, line in enumerate(lines) if str(line["path"]).startswith("/line-")]
+        return lines[marks[-2] + 1 if len(marks) > 1 else 0 : marks[-1]]
+
+    def check(self) -> None:
+        """Others are served as before, by the same workers, and memory has not grown."""
+        self.logged()
+        assert all(Path(f"/proc/{pid}").exists() for pid in self.pids)
+        assert resident(self.serving.process.pid) - self.bytes_before < GROWTH_BYTES_MAX
+
+
+def resident(pid: int) -> int:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All until the server closes, or has cut the connection off."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(1 << 16):
+            received += piece
+    return bytes(received)
+
+
+def status(response: bytes) -> int:
+    """0: there is no response."""
+    return int(response[9:12]) if response else 0
+
+
+def body(response: bytes) -> Any:
+    return json.loads(response.partition(b"\r\n\r\n")[2])
+
+
+@contextlib.contextmanager
+def serve(folder: Path, target: str, **options: str) -> Iterator[Served]:
+    settings = [f"fronts.serve.{name}={value}" for name, value in {**LIMITS, **options}.items()]
+    letters = [letter for setting in settings for letter in ("--set", setting)]
+    with Serving(folder, target, "-w", "1", "-b", ANY_PORT, *letters) as serving:
+        serving.wait_ready("web")
+        yield Served(serving, logs=options.get("access_log", "-") == "-")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("served"), "misbehaving:app") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def served_wsgi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("served"), "misbehaving:wsgi") as served:
+        yield served
+
+
+# Heads
+
+HEADS = {
+    "no HTTP": ("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + "\x00" * 40 + "\r\n\r\n", 400),
+    "empty method": (f" / HTTP/1.1\r\n{HOST}\r\n", 400),
+    "no version": (f"GET /\r\n{HOST}\r\n", 400),
+    "wrong version": (f"GET / HTTP/1.9\r\n{HOST}\r\n", 400),
+    "space in the target": (f"GET /a b HTTP/1.1\r\n{HOST}\r\n", 400),
+    "NUL in the target": (f"GET /\0 HTTP/1.1\r\n{HOST}\r\n", 400),
+    "no Host": ("GET / HTTP/1.1\r\n\r\n", 400),
+    "two Hosts": (f"GET / HTTP/1.1\r\n{HOST}Host: b\r\n\r\n", 400),
+    "another authority": (f"GET http://b/ HTTP/1.1\r\n{HOST}\r\n", 400),
+    "asterisk": (f"GET * HTTP/1.1\r\n{HOST}\r\n", 400),
+    "tunnel": (f"CONNECT a:443 HTTP/1.1\r\n{HOST}\r\n", 405),
+    "wrong escape": (f"GET /%zz HTTP/1.1\r\n{HOST}\r\n", 400),
+    "escaped NUL": (f"GET /%00 HTTP/1.1\r\n{HOST}\r\n", 400),
+    "folded line": (f"GET / HTTP/1.1\r\n{HOST}X-A: 1\r\n 2\r\n\r\n", 400),
+    "bare CR": (f"GET / HTTP/1.1\r\n{HOST}X-A: 1\rX-B: 2\r\n\r\n", 400),
+    "NUL in a value": (f"GET / HTTP/1.1\r\n{HOST}X-A: 1\0\r\n\r\n", 400),
+    "space before the colon": (f"GET / HTTP/1.1\r\n{HOST}Content-Length : 5\r\n\r\n", 400),
+    "no colon": (f"GET / HTTP/1.1\r\n{HOST}nothing\r\n\r\n", 400),
+    "too many lines": (f"GET / HTTP/1.1\r\n{HOST}{LINE * 20}\r\n", 431),
+    "long line": (f"GET / HTTP/1.1\r\n{HOST}X: {'x' * 9000}\r\n\r\n", 431),
+    "long target": (f"GET /{'x' * 70_000} HTTP/1.1\r\n{HOST}\r\n", 431),
+    # What two servers in a row could read differently.
+    "lengths that differ": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 5\r\nContent-Length: 6\r\n\r\n123456", 400),
+    "list of lengths": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 5, 5\r\n\r\n12345", 400),
+    "signed length": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: +5\r\n\r\n12345", 400),
+    "huge length": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: {1 << 64}\r\n\r\n12345", 400),
+    "unknown coding": (f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: gzip\r\n\r\n", 400),
+    "more than chunked": (f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    "chunked hidden": (f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n", 400),
+    "chunked twice": (
+        f"POST / HTTP/1.1\r\n{HOST}{CHUNKED * 2}\r\n",
+        400,
+    ),
+    "chunked in HTTP/1.0": (f"POST / HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "length beyond the limit": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1000000\r\n\r\n", 413),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_failure_42_heads_that_are_refused(served: Served, name: str) -> None:
+    """The connection is closed, and whatever follows on it is no request."""
+    head, expected = HEADS[name]
+    response = served.say(head + f"GET /smuggled HTTP/1.1\r\n{HOST}\r\n")
+    assert (status(response), response.count(b"HTTP/1.1 "), b"smuggled" in response) == (expected, 1, False), response
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (expected, "refused")
+    served.check()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_failure_42_of_two_lengths_chunked_counts_and_nothing_follows(served: Served, order: int) -> None:
+    lines = "".join(["Content-Length: 4\r\n", "Transfer-Encoding: chunked\r\n"][::order])
+    smuggled = f"GET /smuggled HTTP/1.1\r\n{HOST}\r\n"
+    response = served.say(f"POST / HTTP/1.1\r\n{HOST}{lines}\r\n0\r\n\r\n{smuggled}")
+    assert (status(response), response.count(b"HTTP/1.1 "), b"smuggled" in response) == (200, 1, False)
+    assert [name for name, _ in body(response)["headers"]] == ["host", "transfer-encoding"]
+    served.check()
+
+
+def test_names_are_in_lower_case_and_without_underscores(served: Served) -> None:
+    response = served.say(f"GET / HTTP/1.1\r\n{LAST}X-FORWARDED-User: a\r\nX_Forwarded_User: b\r\n\r\n")
+    headers = dict(body(response)["headers"])
+    assert headers == {"host": "a", "connection": "close", "x-forwarded-user": "a"}
+
+
+def test_targets_of_other_forms(served: Served) -> None:
+    assert body(served.say(f"GET http://a/x HTTP/1.1\r\n{LAST}\r\n"))["path"] == "/x"
+    assert body(served.say(f"OPTIONS * HTTP/1.1\r\n{LAST}\r\n"))["path"] == "*"
+
+
+def test_failure_42_a_head_without_end(served: Served) -> None:
+    response = served.say(f"GET / HTTP/1.1\r\n{HOST}", *[b"X-A: " + b"x" * 60_000] * 100)
+    assert status(response) in (0, 431), "what was unread may have taken the answer along"
+    served.check()
+
+
+# Clients that are slow
+
+SLOW_HEADS = {
+    "nothing": "",
+    "HTTP/2": "PRI * HTT",
+    "a line": "GET / HTTP/1.1\r\n",
+    "half a line": f"GET / HTTP/1.1\r\n{HOST}X",
+}
+
+
+@pytest.mark.parametrize("name", SLOW_HEADS)
+def test_failure_42_a_head_that_does_not_come(served: Served, name: str) -> None:
+    assert served.say(SLOW_HEADS[name]) == b""
+    served.check()
+
+
+def test_failure_42_heads_that_trickle(served: Served) -> None:
+    """A byte now and then does not help."""
+    with served.client() as connection:
+        connection.settimeout(0.1)
+        with contextlib.suppress(ConnectionError):
+            for byte in endless_head():
+                connection.sendall(byte)
+                with contextlib.suppress(TimeoutError):
+                    assert connection.recv(1) == b""
+                    break
+    served.check()
+
+
+def endless_head() -> Iterator[bytes]:
+    yield b"GET / HTTP/1.1\r\n"
+    while True:
+        yield b"x"
+
+
+def test_an_idle_connection_is_closed(served: Served) -> None:
+    response = served.say(f"GET / HTTP/1.1\r\n{HOST}\r\n")
+    assert status(response) == 200
+    assert b"connection: close" not in response
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 10", "Transfer-Encoding: chunked"])
+def test_failure_42_a_body_that_does_not_come(served: Served, head: str) -> None:
+    response = served.say(f"POST / HTTP/1.1\r\n{HOST}{head}\r\n\r\n")
+    assert status(response) == 408
+    served.check()
+
+
+def test_failure_42_a_client_that_takes_nothing(served: Served, rendezvous: Rendezvous) -> None:
+    """The app learns that it has gone."""
+    with served.client() as connection:
+        connection.sendall(f"GET /endless?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode())
+        guest = rendezvous.guest()
+        assert guest.word == "http.disconnect"
+        guest.let_go()
+    served.check()
+
+
+def test_connections_beyond_the_limit_are_told_to_come_later(tmp_path: Path) -> None:
+    options = {"connections_max": "2", "keep_alive": "60s"}
+    with serve(tmp_path, "misbehaving:app", **options) as served, served.client() as first, served.client() as second:
+        for connection in (first, second):
+            connection.sendall(f"GET / HTTP/1.1\r\n{HOST}\r\n".encode())
+            assert status(connection.recv(1 << 16)) == 200
+        response = served.say("")
+        assert (status(response), b"retry-after: 1" in response) == (503, True)
+
+
+def test_a_connection_ends_after_its_requests(tmp_path: Path) -> None:
+    with serve(tmp_path, "misbehaving:app", connection_requests_max="3") as served:
+        response = served.say(f"GET / HTTP/1.1\r\n{HOST}\r\n" * 5)
+        assert (response.count(b"HTTP/1.1 200"), response.count(b"connection: close")) == (3, 1)
+
+
+def test_without_keep_alive_there_is_one_request_for_each_connection(tmp_path: Path) -> None:
+    log = ["--access-logfile", "-", "--set", "fronts.serve.access_log_format=json"]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, "--keep-alive", "0", *log) as serving:
+        serving.wait_ready("web")
+        response = Served(serving).say(f"GET / HTTP/1.1\r\n{HOST}\r\n" * 2)
+        assert (response.count(b"HTTP/1.1 200"), response.count(b"connection: close")) == (1, 1)
+
+
+# Bodies
+
+
+def test_failure_42_a_chunked_body_beyond_the_limit(served: Served) -> None:
+    chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
+    response = served.say(f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 6, b"0\r\n\r\n")
+    assert status(response) == 413
+    served.check()
+
+
+def test_failure_42_a_body_without_end(served: Served) -> None:
+    chunk = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
+    response = served.say(f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 3000)
+    assert status(response) in (0, 413), "what was unread may have taken the answer along"
+    served.check()
+
+
+CHUNKS = {
+    "no size": b"zz\r\n\r\n",
+    "huge size": b"f" * 17 + b"\r\n",
+    "long size": b"0" * 70_000,
+    "long extension": b"1;" + b"x" * 70_000,
+    "too long a chunk": b"1\r\nabc\r\n0\r\n\r\n",
+    "endless trailers": b"0\r\n" + b"x: 1\r\n" * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", CHUNKS)
+def test_failure_42_chunks_that_are_none(served: Served, name: str) -> None:
+    response = served.say(f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n", CHUNKS[name])
+    assert status(response) in (0, 400, 408), "what was unread may have taken the answer along"
+    served.check()
+
+
+def test_failure_42_a_client_that_goes_in_its_body(served_wsgi: Served) -> None:
+    with served_wsgi.client() as connection:
+        connection.sendall(f"POST /read HTTP/1.1\r\n{HOST}Content-Length: 10\r\n\r\n12345".encode())
+    served_wsgi.check()
+
+
+def test_a_half_closed_client_has_gone(served: Served, rendezvous: Rendezvous) -> None:
+    """The end of what it sends is all that a server sees of a client that went away: docs/serve.md says so."""
+    with served.client() as connection:
+        path = f"/waits-for-disconnect?port={rendezvous.port}"
+        connection.sendall(f"GET {path} HTTP/1.1\r\n{HOST}\r\n".encode())
+        rendezvous.guest().let_go()
+        connection.shutdown(socket.SHUT_WR)
+        guest = rendezvous.guest()
+        assert guest.word == "gone"
+        guest.let_go()
+        assert rest(connection) == b""
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (None, "client-gone")
+    served.check()
+
+
+# Apps
+
+ENDS: dict[str, tuple[int, str, Callable[[bytes], bool]]] = {
+    # In chunks, an end is a last chunk.
+    "raises-before": (500, "whole", lambda body: body == b"Internal Server Error\n"),
+    "raises-during": (200, "broken-off", lambda body: body == b"4\r\npart\r\n"),
+    "raises-after": (200, "whole", lambda body: body == b"part"),
+    "too-much": (200, "broken-off", lambda body: body == b"part"),
+    "too-little": (200, "broken-off", lambda body: body == b"part"),
+    "unfinished": (200, "broken-off", lambda body: body == b"4\r\npart\r\n"),
+    "nothing": (500, "whole", lambda body: body == b"Internal Server Error\n"),
+    "splits": (500, "whole", lambda body: body == b"Internal Server Error\n"),
+    "of-connection": (200, "whole", lambda body: body == b"4\r\npart\r\n4\r\npart\r\n0\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_failure_42_apps_that_break_the_rules(served: Served, name: str) -> None:
+    response = served.get(f"/{name}")
+    expected, end, is_right = ENDS[name]
+    head, _, received = response.partition(b"\r\n\r\n")
+    assert (status(response), is_right(received)) == (expected, True), response
+    for word in (b"stolen", b"gzip", b"h2c", b"keep-alive"):
+        assert word not in head
+    (line,) = served.logged()
+    assert (line["status"], line["end"], line["path"]) == (expected, end, f"/{name}")
+    served.check()
+
+
+@pytest.mark.parametrize("name", ["raises-before", "raises-during", "too-much", "too-little", "nothing", "splits"])
+def test_failure_42_wsgi_apps_that_break_the_rules(served_wsgi: Served, name: str) -> None:
+    response = served_wsgi.get(f"/{name}")
+    expected, _, is_right = ENDS[name]
+    assert (status(response), is_right(response.partition(b"\r\n\r\n")[2])) == (expected, True), response
+    assert b"stolen" not in response
+    served_wsgi.check()
+
+
+def test_failure_42_an_app_that_never_answers(served: Served, rendezvous: Rendezvous) -> None:
+    response = served.get(f"/silent?port={rendezvous.port}")
+    assert status(response) == 504
+    rendezvous.guest().wait_gone()
+    served.serving.err.wait("WARNING fronts.serve.timeout: an app did not begin its response in time")
+    served.serving.err.wait("in silent")
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (504, "timeout")
+    served.check()
+
+
+def test_failure_42_an_app_that_falls_silent(served: Served, rendezvous: Rendezvous) -> None:
+    response = served.get(f"/silent-later?port={rendezvous.port}")
+    assert (status(response), response.endswith(b"4\r\npart\r\n")) == (200, True)
+    rendezvous.guest().wait_gone()
+    (line,) = served.logged()
+    assert (line["status"], line["bytes"], line["end"]) == (200, 4, "timeout")
+    served.check()
+
+
+def test_failure_42_an_app_that_ignores_that_its_client_has_gone(served: Served, rendezvous: Rendezvous) -> None:
+    with served.client() as connection:
+        connection.sendall(f"GET /deaf?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode())
+        guest = rendezvous.guest()
+    guest.let_go()
+    guest = rendezvous.guest()
+    assert guest.word == "done"
+    guest.let_go()
+    served.check()

@@ -1,0 +1,93 @@
+"""What becomes of requests that no app answers, and the lines that tell of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from running import soon
+from serving import ANY_PORT, Serving
+from test_bad_input import HOST, Served, rest, serve, status
+
+from rendezvous import Rendezvous
+
+
+def test_a_full_line_refuses_requests_and_says_so(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    meet = f"GET /silent?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode()
+    letters = ["-b", ANY_PORT, "-w", "1", "-k", "sync", "--backlog", "1"]
+    with Serving(tmp_path, "misbehaving:wsgi", *letters) as serving:
+        serving.wait_ready("web")
+        served = Served(serving, logs=False)
+        with served.client() as running, served.client() as waiting:
+            running.sendall(meet)
+            guest = rendezvous.guest()
+            waiting.sendall(meet)
+            # The second one waits in the line as soon as a third is refused.
+            soon(lambda: status(response := served.get("/")) == 503 and b"retry-after: 1" in response)
+            serving.err.wait("WARNING a request was refused with 503: pool 'web' is full")
+            guest.let_go()
+            rendezvous.guest().let_go()
+
+
+@pytest.mark.parametrize(("path", "expected"), [("/silent", 502), ("/silent-later", 200)])
+def test_a_worker_that_is_lost(tmp_path: Path, rendezvous: Rendezvous, path: str, expected: int) -> None:
+    with serve(tmp_path, "misbehaving:app", timeout="30s") as served, served.client() as asking:
+        asking.sendall(f"GET {path}?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode())
+        os.kill(rendezvous.guest().pid, signal.SIGKILL)
+        # Before the head its connection stays, as for any response; after it, it is cut.
+        response = asking.recv(1 << 16) if expected == 502 else rest(asking)
+        assert (status(response), response.endswith(b"0\r\n\r\n")) == (expected, False)
+        (line,) = served.logged()
+        assert (line["status"], line["end"]) == (expected, "worker-lost")
+
+
+def test_the_access_log_as_text_in_a_file_that_is_moved_away(tmp_path: Path) -> None:
+    log, old = tmp_path / "access", tmp_path / "access.1"
+    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, "--access-logfile", "access") as serving:
+        serving.wait_ready("web")
+        with Served(serving, logs=False).client() as client:
+            client.sendall(f'GET /a?b=c HTTP/1.1\r\n{HOST}Connection: close\r\nUser-Agent: "x"\r\n\r\n'.encode())
+            length = int(re.findall(rb"content-length: (\d+)", rest(client))[0])
+        soon(lambda: "GET /a" in log.read_text())
+        line = (
+            r'127\.0\.0\.1 - - \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d \+0000\] "GET /a\?b=c HTTP/1\.1" '
+            rf'200 {length} "-" "\\"x\\"" \d+\.\d{{6}} \d+\.\d{{6}} whole\n'
+        )
+        assert re.fullmatch(line, log.read_text())
+        log.rename(old)
+        serving.send(signal.SIGUSR1)
+        serving.err.wait("log files opened anew")
+        assert serving.get("/new").status == 200
+        soon(lambda: log.exists() and "GET /new" in log.read_text())
+        serving.terminate()
+        assert serving.wait() == 0
+
+
+def test_lines_for_programs(tmp_path: Path) -> None:
+    with serve(tmp_path, "misbehaving:app") as served:
+        served.say(f"HEAD /x?y=%20 HTTP/1.1\r\n{HOST}Connection: close\r\nReferer: caf\xe9\r\n\r\n")
+        (line,) = served.logged()
+        del line["time"], line["head_s"], line["total_s"], line["waited_s"]
+        assert line == {
+            "client": "127.0.0.1",
+            "method": "HEAD",
+            "path": "/x",
+            "query": "y=%20",
+            "version": "HTTP/1.1",
+            "status": 200,
+            "bytes": 0,
+            "referer": "caf\ufffd",
+            "agent": None,
+            "end": "whole",
+        }
+        assert all(json.loads(line) for line in served.serving.out.lines)
+
+
+def test_a_log_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
+    with Serving(tmp_path, "web:app", "-b", ANY_PORT, "--access-logfile", "no/such/folder") as serving:
+        assert serving.wait() == 1
+        assert "fronts.serve.access_log" in serving.err.text

@@ -1,0 +1,141 @@
+"""An app behind a serve front, and clients of it, for the suites of ASGI and WSGI."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import socket
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shapes import Shape
+
+from clutch import Pool, _core, config
+from rendezvous import WAIT_SECONDS
+
+LIMITS = {
+    "bind": ["127.0.0.1:0"],
+    "threads": 1,
+    "timeout_ms": None,
+    "disconnect": "tell",
+    "root_path": "",
+    "head_bytes_max": 65536,
+    "headers_max": 100,
+    "head_timeout_ms": 10_000,
+    "body_bytes_max": None,
+    "body_timeout_ms": 30_000,
+    "write_timeout_ms": 30_000,
+    "keep_alive_ms": 75_000,
+    "connection_requests_max": None,
+    "streams_max": 128,
+    "connections_max": 1000,
+    "message_bytes_max": 1 << 20,
+    "tls": None,
+    "proxy_protocol": False,
+    "forwarded_allow": [],
+    "access_log": None,
+    "access_log_format": "text",
+}
+
+
+@dataclass
+class Service:
+    pool: Pool
+    address: str
+    stack: ExitStack
+
+    @property
+    def place(self) -> tuple[str, int]:
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
+
+    def connection(self) -> http.client.HTTPConnection:
+        return self.stack.enter_context(
+            contextlib.closing(http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS))
+        )
+
+    def ask(
+        self, path: str, method: str = "GET", body: Any = None, headers: dict[str, str] | None = None, **query: Any
+    ) -> Answer:
+        connection = self.connection()
+        connection.request(method, with_query(path, query), body, headers or {})
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read())
+
+    def send(self, text: bytes) -> socket.socket:
+        """A raw client: what it says is sent, its answer not read."""
+        client = self.stack.enter_context(socket.create_connection(self.place, WAIT_SECONDS))
+        client.sendall(text)
+        return client
+
+    def get(self, path: str, **query: Any) -> socket.socket:
+        return self.send(f"GET {with_query(path, query)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+    def pids(self) -> list[int]:
+        return [worker["pid"] for worker in self.pool.stats()["workers"]]
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        assert self.status == 200, (self.status, self.body)
+        return json.loads(self.body)
+
+
+def with_query(path: str, query: dict[str, Any]) -> str:
+    return f"{path}?{urllib.parse.urlencode(query)}" if query else path
+
+
+def read_to_end(client: socket.socket) -> bytes:
+    got = b""
+    while piece := client.recv(1 << 16):
+        got += piece
+    return got
+
+
+@contextlib.contextmanager
+def serving(
+    shape: Shape, target: str, kind: str, front: dict[str, Any] | None = None, factory: bool = False, **options: Any
+) -> Iterator[Service]:
+    spec = config.resolve("made", target=target, **{**shape.options, **options})
+    root_path = (front or {}).get("root_path", "")
+    spec.core["launch"]["app"] = {"kind": kind, "factory": factory, "root_path": root_path}
+    spec.core["launch"]["profile_given"] = True
+    with ExitStack() as stack:
+        pool = Pool.from_spec(spec)
+        stack.callback(pool.shutdown)
+        stack.callback(pool.terminate_workers)
+        pool.wait_ready(timeout=60)
+        fronts = _core.Fronts({"made": pool}, serve=json.dumps({**LIMITS, "pool": "made", **(front or {})}))
+        stack.callback(fronts.stop, 0)
+        yield Service(pool, fronts.serve_addresses()[0], stack)
+
+
+class Peak:
+    """How much more memory some processes needed than they had at the start, at any time."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = pids
+        for pid in pids:
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+        self.before = {pid: peak_kb(pid) for pid in pids}
+
+    def grown_mb(self) -> float:
+        return max(peak_kb(pid) - self.before[pid] for pid in self.pids) / 1024
+
+
+def peak_kb(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
