@@ -24,6 +24,7 @@ from clutch.testing import Watch
 from rendezvous import WAIT_SECONDS, Guest, Rendezvous
 
 MESSAGE_BYTES_MAX = 4 << 20
+QUIET_SECONDS = 0.4
 
 
 def front(**changed: Any) -> dict[str, Any]:
@@ -178,6 +179,40 @@ def test_a_slow_reader_slows_the_app(serve: Serve, rendezvous: Rendezvous) -> No
     while count < FLOOD_MESSAGES:
         count += len(heard(client)) == FLOOD_BYTES
     # What the app was held up for later waits at the rendezvous: it is let go with the test.
+
+
+def test_a_client_that_takes_nothing_is_cut_off_and_the_app_is_told(serve: Serve, rendezvous: Rendezvous) -> None:
+    serve(limits={"write_timeout_ms": 200}).open("pour", rendezvous, max_queue=1)
+    assert word_of(rendezvous.guest()) == "1006"
+
+
+def test_a_quiet_websocket_takes_no_cpu(serve: Serve) -> None:
+    client = serve().open("cpu")
+    client.send("before")
+    before = float(heard(client))
+    with pytest.raises(TimeoutError):
+        client.recv(QUIET_SECONDS)
+    client.send("after")
+    assert float(heard(client)) - before < QUIET_SECONDS / 4
+
+
+def test_a_wait_for_a_message_can_be_given_up_and_begun_again(serve: Serve) -> None:
+    client = serve().open("patient")
+    assert heard(client) == "now"
+    client.send("hello")
+    assert heard(client) == "hello"
+
+
+def test_an_app_that_exits_ends_its_own_websocket_alone(serve: Serve) -> None:
+    service = serve()
+    (worker,) = service.pool.stats()["workers"]
+    client = service.open("exit")
+    client.send("leave")
+    assert end_of(client)[0] == 1011
+    other = service.open("echo")
+    other.send("still here")
+    assert heard(other) == "still here"
+    assert [now["pid"] for now in service.pool.stats()["workers"]] == [worker["pid"]]
 
 
 # ---- handshakes that open nothing

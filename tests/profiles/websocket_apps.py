@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 import urllib.parse
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -35,6 +37,9 @@ class Conversation:
 
     async def echo(self) -> None:
         await self.accept()
+        await self.echo_on()
+
+    async def echo_on(self) -> None:
         while (message := await self.receive())["type"] == "websocket.receive":
             await self.send({**message, "type": "websocket.send"})
 
@@ -137,6 +142,35 @@ class Conversation:
             if not done:
                 await self.meet(f"blocked {nr}")
             await sending
+
+    async def pour(self) -> None:
+        """Sends whatever the client does, until it is said to have gone."""
+        await self.accept()
+        with contextlib.suppress(OSError):
+            while True:
+                await self.send({"type": "websocket.send", "bytes": bytes(FLOOD_BYTES)})
+        await self.meet(str((await self.receive())["code"]))
+
+    async def cpu(self) -> None:
+        """Answers each message with the CPU seconds that its worker has taken so far."""
+        await self.accept()
+        while (await self.receive())["type"] == "websocket.receive":
+            await self.send({"type": "websocket.send", "text": str(time.process_time())})
+
+    async def patient(self) -> None:
+        """Gives up each wait for a message at once, many times; then echoes."""
+        await self.accept()
+        for _ in range(100):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.receive(), 0.0001)
+        await self.send({"type": "websocket.send", "text": "now"})
+        await self.echo_on()
+
+    async def exit(self) -> None:
+        """Raises, when it is told to, what ends a program."""
+        await self.accept()
+        await self.receive()
+        raise SystemExit(3)
 
     async def events(self) -> None:
         """A stream of events, until the client is said to have gone."""

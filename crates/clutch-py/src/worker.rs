@@ -3,7 +3,7 @@
 //! Reading belongs to whichever slot has nothing to run; results are written together while further calls are at hand.
 //! What is no plain value (coroutines, generators, serial tools) is finished by the profile, in Python, through [`Call`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -20,17 +20,19 @@ use clutch_core::work::{Codec, Failure, Payload, WorkKind};
 use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
 
 use crate::call::{Call, Waiting};
 use crate::drain::Drain;
 use crate::interrupt::Slots;
-use crate::serve::{self, App, Request, Starter};
+use crate::serve::{self, App, Pause, Request, Starter};
 use crate::stacks::Stacks;
 use crate::watcher::{self, Writer};
 
 mod streams;
 
+use self::streams::Streams;
 use self::streams::call_flush_soon;
 pub use self::streams::{Stream, flush_soon};
 
@@ -40,9 +42,10 @@ const COMPANY: Duration = Duration::from_micros(200);
 /// Since when results wait that are to be written before the next call: as long ago as can be.
 const OVERDUE_NS: u64 = 1;
 
-/// A flush that an event loop has been asked for: in its next turn, and in the one after that.
+/// A flush that an event loop has been asked for: in its next turn, in the one after that, or at the end of this one.
 const FLUSH_SOON: u8 = 1;
 const FLUSH_NEXT: u8 = 2;
+const FLUSH_HERE: u8 = 3;
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -101,13 +104,14 @@ pub struct WorkerLink {
     pub board: Arc<Board>,
     pub regions: Arc<RegionPool>,
     pub describe: Py<PyAny>,
+    /// Python runs while it is held: who waits for it must not hold the GIL.
     inbox: Mutex<Inbox>,
     tables: Arc<Mutex<RegionTable>>,
     announced: Mutex<Announced>,
     functions: Mutex<Vec<Option<Arc<Entry>>>>,
     queue: Mutex<Queue>,
     changed: Condvar,
-    streams: Mutex<HashMap<u64, Stream>>,
+    streams: Mutex<Streams>,
     credited: Condvar,
     resolve: Py<PyAny>,
     /// An event loop reads; threads only wait.
@@ -130,7 +134,7 @@ pub struct WorkerLink {
     born: Instant,
     /// Where slots are greenlets: lets the others run while one waits.
     waiter: Mutex<Option<Py<PyAny>>>,
-    /// How far a flush is on its way in an event loop: 0, or one of the two.
+    /// How far a flush is on its way in an event loop: 0, or one of the three.
     flushing: AtomicU8,
     /// Requests with a whole response that waits for the next flush.
     holding: Mutex<Vec<Py<Request>>>,
@@ -229,7 +233,7 @@ impl WorkerLink {
 
     /// For an event loop: takes in what has come, without waiting. None: the worker is told to end.
     fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<Vec<Call>>> {
-        let frames = Self::take_in(slf)?;
+        let frames = Self::take_in(slf, None)?;
         Ok(frames.map(|frames| frames.into_iter().map(|frame| Call::new(slf.clone().unbind(), frame)).collect()))
     }
 
@@ -240,7 +244,7 @@ impl WorkerLink {
         starter: &Bound<'py, Starter>,
         room: usize,
     ) -> PyResult<Option<(Vec<Waiting<'py>>, Vec<Call>)>> {
-        let Some(frames) = Self::take_in(slf)? else { return Ok(None) };
+        let Some(frames) = Self::take_in(slf, Some(starter.get().event_loop(slf.py())))? else { return Ok(None) };
         let (mut requests, mut later): (Vec<_>, Vec<_>) =
             frames.into_iter().partition(|frame| slf.get().is_for_asgi(frame));
         later.extend(requests.split_off(room.min(requests.len())));
@@ -370,21 +374,49 @@ impl WorkerLink {
 }
 
 impl WorkerLink {
-    /// What has come for an event loop; none: the worker is told to end.
-    fn take_in(slf: &Bound<'_, Self>) -> PyResult<Option<VecDeque<CallFrame>>> {
+    /// What has come for an event loop; none: the worker is told to end. Coroutines of `event_loop`, the one that runs
+    /// here, go on at once when something has come for them.
+    fn take_in(slf: &Bound<'_, Self>, event_loop: Option<&Bound<'_, PyAny>>) -> PyResult<Option<VecDeque<CallFrame>>> {
         let link = slf.get();
         link.loop_reads.store(true, Ordering::Relaxed);
+        let mut told = Vec::new();
         {
-            let mut inbox = link.inbox.lock();
+            let mut inbox = link.inbox.lock_py_attached(slf.py());
             match inbox.fill(link.writer.socket(), false)? {
-                Filled::Bytes => link.absorb(slf.py(), &mut inbox)?,
+                Filled::Bytes => link.absorb(slf.py(), &mut inbox, &mut told)?,
                 Filled::Nothing => {}
                 Filled::End => link.end(),
             }
         }
+        match event_loop {
+            Some(event_loop) => Self::go_on(slf, event_loop, told)?,
+            None => told.iter().for_each(|request| request.get().wake(slf.py())),
+        }
         let mut queue = link.queue.lock();
         let is_over = queue.draining && queue.calls.is_empty();
         Ok((!is_over).then(|| std::mem::take(&mut queue.calls)))
+    }
+
+    /// Lets the coroutines go on that wait for these requests; what they send is written together.
+    fn go_on(slf: &Bound<'_, Self>, event_loop: &Bound<'_, PyAny>, told: Vec<Py<Request>>) -> PyResult<()> {
+        let (py, link) = (slf.py(), slf.get());
+        if told.is_empty() {
+            return Ok(());
+        }
+        let flushes = link.flushing.compare_exchange(0, FLUSH_HERE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        for waiter in told.iter().flat_map(|request| request.get().take_waiters()) {
+            match waiter.get().is_of(event_loop) {
+                true => Pause::end_now(waiter.bind(py)),
+                false => Pause::end_soon(waiter.bind(py)),
+            }
+        }
+        if flushes {
+            link.flushing.store(0, Ordering::Relaxed);
+            if !link.holding.lock().is_empty() {
+                flush_soon(slf)?;
+            }
+        }
+        link.flush(py)
     }
 
     fn is_for_asgi(&self, frame: &CallFrame) -> bool {
@@ -451,7 +483,7 @@ impl WorkerLink {
 
     /// Reads once, as the one that `queue.reading` stands for. `idle`: what a handler of the user's raises hits no work.
     fn read(&self, py: Python<'_>, idle: bool) -> PyResult<()> {
-        let mut inbox = self.inbox.lock();
+        let mut inbox = self.inbox.lock_py_attached(py);
         let filled = py.detach(|| {
             self.writer.flush()?;
             inbox.fill(self.writer.socket(), true)
@@ -464,7 +496,11 @@ impl WorkerLink {
 
     fn take_filled(&self, py: Python<'_>, filled: io::Result<Filled>, inbox: &mut Inbox, idle: bool) -> PyResult<()> {
         match filled {
-            Ok(Filled::Bytes) => self.absorb(py, inbox)?,
+            Ok(Filled::Bytes) => {
+                let mut told = Vec::new();
+                self.absorb(py, inbox, &mut told)?;
+                told.iter().for_each(|request| request.get().wake(py));
+            }
             Ok(Filled::Nothing) => {}
             Ok(Filled::End) => self.end(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => match py.check_signals() {
@@ -499,7 +535,8 @@ impl WorkerLink {
     }
 
     /// Takes whole frames out of the inbox.
-    fn absorb(&self, py: Python<'_>, inbox: &mut Inbox) -> PyResult<()> {
+    /// `told` are requests that something has come for: who waits for them is to be woken.
+    fn absorb(&self, py: Python<'_>, inbox: &mut Inbox, told: &mut Vec<Py<Request>>) -> PyResult<()> {
         while let Some(mut received) = inbox.next_frame().map_err(broken)? {
             let descriptor = received.descriptors.pop();
             let frame = &received.frame;
@@ -507,12 +544,12 @@ impl WorkerLink {
             match frame.head.kind {
                 Kind::Call => self.queue_call(frame, descriptor),
                 Kind::Define => self.define(py, id as usize, frame.head.codec, frame.payload)?,
-                Kind::Credit => self.stream_event(py, id, |stream| stream.credited(frame.credit())),
-                Kind::Cancel => self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0),
+                Kind::Credit => told.extend(self.stream_event(py, id, |stream| stream.credited(frame.credit()))),
+                Kind::Cancel => told.extend(self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0)),
                 Kind::Chunk => {
                     let payload = received.payload().map_err(broken)?;
                     let more = frame.head.flags & flag::MORE != 0;
-                    self.stream_event(py, id, |stream| stream.take(payload, more));
+                    told.extend(self.stream_event(py, id, |stream| stream.take(payload, more)));
                 }
                 Kind::Stacks => self.answer_stacks(py, frame.head),
                 Kind::Drain => self.queue.lock().draining = true,
@@ -536,14 +573,15 @@ impl WorkerLink {
         }
     }
 
-    fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) {
-        self.stream_event(py, id, |stream| stream.cancelled = true);
+    fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) -> Option<Py<Request>> {
+        let told = self.stream_event(py, id, |stream| stream.cancelled = true);
         let listener = self.on_cancel.lock().as_ref().map(|listener| listener.clone_ref(py));
         if let Some(listener) = listener
             && let Err(error) = listener.call1(py, (id, wants_stacks))
         {
             error.write_unraisable(py, None);
         }
+        told
     }
 
     fn end(&self) {

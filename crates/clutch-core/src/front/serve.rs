@@ -242,9 +242,11 @@ impl ServeFront {
 
     /// It keeps the place of its connection, which HTTP knows nothing of any more.
     fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, stay: Stay) {
-        let (most, flush) = (self.config.message_bytes_max, self.flush.clone());
+        let limits =
+            websocket::Limits { message_bytes_max: self.config.message_bytes_max, write: self.client_limits.write };
+        let flush = self.flush.clone();
         tokio::spawn(async move {
-            if let Some(session) = Session::open(upgrade, exchange, most, flush).await {
+            if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
                 session.run().await;
             }
             drop(stay);

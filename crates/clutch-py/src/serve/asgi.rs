@@ -5,7 +5,6 @@
 //! takes waits for credit.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use clutch_core::wire::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
 use clutch_core::wire::websocket::WINDOW;
@@ -17,6 +16,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::awaiting::{Awaiting, Wish, misuse};
+use super::pause::Pause;
 use super::response::{Head, Misuse, Part, Response};
 use super::websocket::{Deed, Said, WebSocket};
 use super::{App, failed, payload, scope};
@@ -32,13 +32,6 @@ impl From<Misuse> for PyErr {
     }
 }
 
-/// A coroutine that waits, and where it does.
-struct Waiter {
-    thread: ThreadId,
-    event_loop: Py<PyAny>,
-    future: Py<PyAny>,
-}
-
 struct Inner {
     /// The body, when it came with the head and has not been taken.
     body: Option<Py<PyBytes>>,
@@ -50,7 +43,9 @@ struct Inner {
     /// The end of a response, or all of it, that waits for the end of its work to go with it.
     held: Option<Payload>,
     in_first_step: bool,
-    waiters: Vec<Waiter>,
+    waiters: Vec<Py<Pause>>,
+    /// It is told of what comes by the link.
+    listens: bool,
 }
 
 /// One request in a worker. It is its own `send`.
@@ -95,16 +90,18 @@ impl Request {
         let py = link.py();
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         let scope = scope::asgi(py, &app.template, &head)?;
+        let websocket = (head.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
+        let has_body = !has_input && websocket.is_none();
         let inner = Inner {
-            body: Some(PyBytes::new(py, body).unbind()).filter(|_| !has_input),
+            body: has_body.then(|| PyBytes::new(py, body).unbind()),
             has_input,
             asked: false,
             response: Response::new(head.method == "HEAD"),
             held: None,
             in_first_step: false,
             waiters: Vec::new(),
+            listens: false,
         };
-        let websocket = (head.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
         link.get().open_body(id, if websocket.is_some() { WINDOW } else { BODY_WINDOW });
         let request =
             Request { link: link.clone().unbind(), id, app: app.clone(), inner: Mutex::new(inner), websocket };
@@ -192,11 +189,14 @@ impl Request {
     fn next_of_websocket(&self, py: Python<'_>, websocket: &Mutex<WebSocket>) -> PyResult<Option<Py<PyAny>>> {
         let link = self.link.get();
         // Denied, it is over as soon as its client has the answer.
-        let is_gone = self.is_gone() || self.inner.lock().response.is_whole();
+        let is_denied = self.inner.lock().response.is_whole();
         let (heard, due) = {
             let mut websocket = websocket.lock();
-            let next = || link.with_stream(self.id, |stream| stream.input.pop_front()).flatten();
-            (websocket.receive(next, is_gone), websocket.due())
+            let heard = link.with_stream(self.id, |stream| {
+                let is_gone = is_denied || stream.is_over();
+                websocket.receive(|| stream.input.pop_front(), is_gone)
+            });
+            (heard.unwrap_or_else(|| websocket.receive(|| None, true)), websocket.due())
         };
         if let Some(credit) = due {
             link.put_credit(self.id, credit);
@@ -346,7 +346,7 @@ impl Request {
     fn open(slf: &Bound<'_, Request>, head: &Payload) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let link = this.link.get();
-        link.listen_request(this.id, slf.clone().unbind());
+        this.listen(slf, None);
         link.put_credit(this.id, WINDOW);
         let has_room = this.put(py, head)?;
         if link.mark_endless(this.id) {
@@ -368,52 +368,38 @@ impl Request {
 
     // ---- waiting
 
-    /// A future that ends when something has happened to the request, unless `is_there` holds by now.
+    /// Something to wait on that ends when something has happened to the request, unless `is_there` holds by now.
     pub fn wait(slf: &Bound<'_, Request>, is_there: impl Fn(&Request) -> bool) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        let event_loop = running_loop(py)?;
-        let future = event_loop.call_method0(intern!(py, "create_future"))?;
-        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
-        let this = slf.get();
-        let waiter = Waiter {
-            thread: std::thread::current().id(),
-            event_loop: event_loop.unbind(),
-            future: future.clone().unbind(),
-        };
-        this.inner.lock().waiters.push(waiter);
-        this.link.get().listen_request(this.id, slf.clone().unbind());
+        let (py, this) = (slf.py(), slf.get());
+        let pause = Py::new(py, Pause::new(running_loop(py)?.unbind()))?;
+        this.listen(slf, Some(&pause));
         if is_there(this) {
             this.wake(py);
         }
-        Ok(future.unbind())
+        Ok(pause.into_any())
     }
 
-    /// Something has come for it: whoever waits looks again.
+    /// Hears of what comes by the link from now on, and so does who waits.
+    fn listen(&self, slf: &Bound<'_, Request>, pause: Option<&Py<Pause>>) {
+        let mut inner = self.inner.lock();
+        // Waits that were given up, as those with a time limit are.
+        inner.waiters.retain(|waiter| !waiter.get().is_over());
+        inner.waiters.extend(pause.map(|pause| pause.clone_ref(slf.py())));
+        let listened = std::mem::replace(&mut inner.listens, true);
+        drop(inner);
+        if !listened {
+            self.link.get().listen_request(self.id, slf.clone().unbind());
+        }
+    }
+
+    /// Something has come for it: whoever waits looks again, in a turn of its loop.
     pub fn wake(&self, py: Python<'_>) {
-        let waiters = std::mem::take(&mut self.inner.lock().waiters);
-        for waiter in waiters {
-            if let Err(error) = waiter.wake(py) {
-                error.write_unraisable(py, None);
-            }
-        }
+        self.take_waiters().iter().for_each(|waiter| Pause::end_soon(waiter.bind(py)));
     }
-}
 
-impl Waiter {
-    fn wake(self, py: Python<'_>) -> PyResult<()> {
-        let future = self.future.bind(py);
-        if std::thread::current().id() != self.thread {
-            let setter = py.import(intern!(py, "clutch._worker.handlers.asgi"))?.getattr(intern!(py, "end_wait"))?;
-            let told = self.event_loop.call_method1(py, intern!(py, "call_soon_threadsafe"), (setter, future));
-            // A loop that has ended has nobody left to wake.
-            return told.map(|_| ()).or_else(|error| {
-                if error.is_instance_of::<pyo3::exceptions::PyRuntimeError>(py) { Ok(()) } else { Err(error) }
-            });
-        }
-        if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-            future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-        }
-        Ok(())
+    /// Who waits, to be woken by the one who asks.
+    pub fn take_waiters(&self) -> Vec<Py<Pause>> {
+        std::mem::take(&mut self.inner.lock().waiters)
     }
 }
 

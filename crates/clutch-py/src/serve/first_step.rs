@@ -78,6 +78,10 @@ impl Starter {
 }
 
 impl Starter {
+    pub fn event_loop<'a, 'py>(&'a self, py: Python<'py>) -> &'a Bound<'py, PyAny> {
+        self.event_loop.bind(py)
+    }
+
     /// Calls `with` where tasks can be made. No code of the user's may run in it.
     pub fn making<'py, R>(&self, py: Python<'py>, with: impl FnOnce() -> R) -> PyResult<R> {
         if self.is_eager {

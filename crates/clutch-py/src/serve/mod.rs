@@ -3,6 +3,7 @@
 mod asgi;
 mod awaiting;
 mod first_step;
+mod pause;
 mod response;
 mod scope;
 mod websocket;
@@ -19,6 +20,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 pub use self::asgi::{Request, running_loop};
 pub use self::first_step::{Starter, Unstarted};
+pub use self::pause::Pause;
 use self::response::Part;
 pub use self::scope::share_state;
 pub use self::wsgi::StartResponse;

@@ -1,6 +1,7 @@
 //! Streams of a worker's link, in either direction: their credit, what has come for them, and who waits for it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -10,6 +11,31 @@ use pyo3::prelude::*;
 
 use super::{FLUSH_SOON, LOOK_AGAIN, WorkerLink};
 use crate::serve::{Request, running_loop};
+
+/// By the ids of their calls.
+pub(super) type Streams = HashMap<u64, Stream, BuildHasherDefault<IdHasher>>;
+
+/// Ids are counted by the dispatcher: nobody can choose them so that they collide.
+#[derive(Default)]
+pub(super) struct IdHasher(u64);
+
+/// 2^64 divided by the golden ratio, made odd (Knuth, The Art of Computer Programming 3, 6.4): spreads what is counted
+/// over all bits.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(SPREAD);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// One stream, in either direction.
 #[derive(Default)]
@@ -169,23 +195,22 @@ impl WorkerLink {
         Ok(())
     }
 
-    /// Tells a stream something; the listener of its producer is called without any lock held.
-    pub(super) fn stream_event(&self, py: Python<'_>, id: u64, event: impl FnOnce(&mut Stream)) {
+    /// Tells a stream something; the listener of its producer is called without any lock held. Gives the request whose
+    /// coroutines are to be woken.
+    pub(super) fn stream_event(&self, py: Python<'_>, id: u64, event: impl FnOnce(&mut Stream)) -> Option<Py<Request>> {
         let told = self.with_stream(id, |stream| {
             event(stream);
             let request = stream.request.as_ref().map(|request| request.clone_ref(py));
             (stream.listener.as_ref().map(|listener| listener.clone_ref(py)), request)
         });
         self.credited.notify_all();
-        let Some((listener, request)) = told else { return };
-        if let Some(request) = request {
-            request.get().wake(py);
-        }
+        let (listener, request) = told?;
         if let Some(listener) = listener
             && let Err(error) = listener.call0(py)
         {
             error.write_unraisable(py, None);
         }
+        request
     }
 }
 

@@ -36,12 +36,6 @@ def runner(app: Callable[..., Any], kind: str) -> Run:
     return run
 
 
-def end_wait(future: asyncio.Future[None]) -> None:
-    """In the future's own loop: ends what waits for it."""
-    if not future.done():
-        future.set_result(None)
-
-
 class LifespanFailed(Exception):
     """The app said that it cannot start."""
 

@@ -4,7 +4,7 @@
 //! app takes them. What is ready together is written together. The library keeps the protocol; it reads and writes only
 //! what is there.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io::{self, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade::downcast;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 use tungstenite::error::ProtocolError;
 use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::coding::CloseCode;
@@ -41,8 +42,8 @@ use crate::work::{Codec, Failure, Outcome, Refusal};
 /// The only version there is.
 const VERSION: &str = "13";
 
-/// What is read from a connection at a time.
-const READ_BYTES: usize = 16 << 10;
+/// What is read from a connection at a time; each has a buffer of this size.
+const READ_BYTES: usize = 4 << 10;
 
 /// What is gathered before it is written, when more is ready.
 const WRITE_BYTES: usize = 64 << 10;
@@ -124,9 +125,16 @@ enum End {
     Lost,
 }
 
+/// The bytes of a connection.
+struct Line {
+    io: Box<dyn Io>,
+    /// The client has taken something since this was looked at.
+    went: bool,
+}
+
 /// A connection, for one turn of its task: what is not there is not waited for.
 struct Turn<'a, 'b> {
-    io: &'a mut Box<dyn Io>,
+    line: &'a mut Line,
     context: &'a mut Context<'b>,
 }
 
@@ -140,18 +148,20 @@ fn now<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
 impl Read for Turn<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
-        now(Pin::new(&mut *self.io).poll_read(self.context, &mut buffer))?;
+        now(Pin::new(&mut self.line.io).poll_read(self.context, &mut buffer))?;
         Ok(buffer.filled().len())
     }
 }
 
 impl Write for Turn<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        now(Pin::new(&mut *self.io).poll_write(self.context, bytes))
+        let count = now(Pin::new(&mut self.line.io).poll_write(self.context, bytes))?;
+        self.line.went = true;
+        Ok(count)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        now(Pin::new(&mut *self.io).poll_flush(self.context))
+        now(Pin::new(&mut self.line.io).poll_flush(self.context))
     }
 }
 
@@ -161,7 +171,7 @@ fn is_blocked(error: &Error) -> bool {
 
 /// An accepted WebSocket.
 pub(super) struct Session {
-    io: Box<dyn Io>,
+    line: Line,
     protocol: WebSocketContext,
     exchange: Exchange,
     /// Told when frames wait to be written to workers.
@@ -172,6 +182,17 @@ pub(super) struct Session {
     is_full: bool,
     /// Something waits to be written to the client.
     is_dirty: bool,
+    limits: Limits,
+    /// Rings when the client has taken nothing for too long.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) message_bytes_max: usize,
+    /// How long it may take nothing of what is for it.
+    pub(super) write: Duration,
 }
 
 impl Session {
@@ -179,18 +200,19 @@ impl Session {
     pub(super) async fn open(
         upgrade: OnUpgrade,
         exchange: Exchange,
-        message_bytes_max: usize,
+        limits: Limits,
         flush: Arc<Notify>,
     ) -> Option<Session> {
         let parts = downcast::<TokioIo<Guarded>>(upgrade.await.ok()?).ok()?;
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BYTES)
             .write_buffer_size(WRITE_BYTES)
-            .max_message_size(Some(message_bytes_max))
-            .max_frame_size(Some(message_bytes_max));
+            .max_message_size(Some(limits.message_bytes_max))
+            .max_frame_size(Some(limits.message_bytes_max));
         let protocol = WebSocketContext::from_partially_read(parts.read_buf.to_vec(), Role::Server, Some(config));
-        let io = parts.io.into_inner().unguarded();
-        Some(Session { io, protocol, exchange, flush, owed: 0, is_full: false, is_dirty: false })
+        let line = Line { io: parts.io.into_inner().unguarded(), went: false };
+        let (is_full, is_dirty, stalled) = (false, false, None);
+        Some(Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled })
     }
 
     pub(super) async fn run(mut self) {
@@ -223,9 +245,22 @@ impl Session {
                 return Poll::Ready(end);
             }
             if !was_full || self.is_full {
-                return Poll::Pending;
+                return self.poll_stalled(context);
             }
         }
+    }
+
+    /// Until the client has taken nothing for too long.
+    fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        let went = std::mem::take(&mut self.line.went);
+        if went || !self.is_dirty {
+            self.stalled = None;
+        }
+        if !self.is_dirty {
+            return Poll::Pending;
+        }
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.limits.write)));
+        stalled.as_mut().poll(context).map(|()| End::Lost)
     }
 
     /// Messages of the app to the client, as long as it takes them.
@@ -267,7 +302,7 @@ impl Session {
 
     fn put(&mut self, context: &mut Context<'_>, message: Message) -> Result<(), End> {
         self.is_dirty = true;
-        match self.protocol.write(&mut Turn { io: &mut self.io, context }, message) {
+        match self.protocol.write(&mut Turn { line: &mut self.line, context }, message) {
             Ok(()) => Ok(()),
             Err(error) if is_blocked(&error) => {
                 self.is_full = true;
@@ -281,7 +316,7 @@ impl Session {
         if !self.is_dirty {
             return Ok(());
         }
-        match self.protocol.flush(&mut Turn { io: &mut self.io, context }) {
+        match self.protocol.flush(&mut Turn { line: &mut self.line, context }) {
             Ok(()) => {
                 (self.is_dirty, self.is_full) = (false, false);
                 Ok(())
@@ -294,7 +329,7 @@ impl Session {
     /// Messages of the client to the app, as long as it takes them.
     fn receive(&mut self, context: &mut Context<'_>) -> Option<End> {
         while self.exchange.poll_wanted(context).is_ready() {
-            let message = match self.protocol.read(&mut Turn { io: &mut self.io, context }) {
+            let message = match self.protocol.read(&mut Turn { line: &mut self.line, context }) {
                 Ok(message) => message,
                 Err(error) if is_blocked(&error) => return None,
                 Err(error) => return Some(end_of_error(&error)),
@@ -328,7 +363,7 @@ impl Session {
         }
         poll_fn(|context| self.poll_heard(context)).await;
         // It is closed either way.
-        let _ = self.io.shutdown().await;
+        let _ = self.line.io.shutdown().await;
     }
 
     async fn say_close(&mut self, code: u16, reason: String) {
@@ -348,7 +383,7 @@ impl Session {
     /// Until the client has closed its side too: what it says meanwhile is for nobody.
     fn poll_heard(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            match self.protocol.read(&mut Turn { io: &mut self.io, context }) {
+            match self.protocol.read(&mut Turn { line: &mut self.line, context }) {
                 Ok(_) => {}
                 Err(error) if is_blocked(&error) => return Poll::Pending,
                 Err(_) => return Poll::Ready(()),
@@ -358,9 +393,9 @@ impl Session {
 
     /// Reads on for a while: closing on unread bytes would take the last words away from the client.
     async fn linger(&mut self) {
-        let _ = self.io.shutdown().await;
+        let _ = self.line.io.shutdown().await;
         let mut bytes = [0; 4096];
-        while matches!(self.io.read(&mut bytes).await, Ok(count) if count > 0) {}
+        while matches!(self.line.io.read(&mut bytes).await, Ok(count) if count > 0) {}
     }
 }
 

@@ -1,0 +1,190 @@
+//! What a coroutine of the app waits on: to its task a future, as asyncio defines what one may look like
+//! (`_asyncio_future_blocking`). Unlike asyncio's own it can end without a turn of the loop: what has come by the link lets
+//! the coroutine go on at once.
+
+use parking_lot::Mutex;
+use pyo3::exceptions::asyncio::{CancelledError, InvalidStateError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::context;
+
+/// One wait of one coroutine on one event loop.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Pause {
+    event_loop: Py<PyAny>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    is_blocking: bool,
+    state: State,
+    callbacks: Vec<Callback>,
+}
+
+enum State {
+    Waiting,
+    Ended,
+    Cancelled { message: Py<PyAny> },
+}
+
+/// What goes on when the wait is over: `call(pause)` in a context.
+struct Callback {
+    call: Py<PyAny>,
+    context: Option<Py<PyAny>>,
+}
+
+impl Pause {
+    pub fn new(event_loop: Py<PyAny>) -> Pause {
+        let inner = Inner { is_blocking: true, state: State::Waiting, callbacks: Vec::new() };
+        Pause { event_loop, inner: Mutex::new(inner) }
+    }
+
+    pub fn is_over(&self) -> bool {
+        !matches!(self.inner.lock().state, State::Waiting)
+    }
+
+    /// Whether its coroutine belongs to this loop.
+    pub fn is_of(&self, event_loop: &Bound<'_, PyAny>) -> bool {
+        self.event_loop.as_ptr() == event_loop.as_ptr()
+    }
+
+    /// Ends the wait; who waits is to be told by the one who asks.
+    fn end(&self) -> Vec<Callback> {
+        let mut inner = self.inner.lock();
+        match inner.state {
+            State::Waiting => {
+                inner.state = State::Ended;
+                std::mem::take(&mut inner.callbacks)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ends the wait here and now: its coroutine goes on before this returns. Only in the thread of its loop, and not in any
+    /// task.
+    pub fn end_now(slf: &Bound<'_, Pause>) {
+        let py = slf.py();
+        for Callback { call, context } in slf.get().end() {
+            let gone_on = match context {
+                Some(context) => context::within(context.into_bound(py), || call.call1(py, (slf,))),
+                None => call.call1(py, (slf,)),
+            };
+            report(py, gone_on.map(|_| ()));
+        }
+    }
+
+    /// Ends the wait from any thread, in a turn of its loop.
+    pub fn end_soon(slf: &Bound<'_, Pause>) {
+        let told = Pause::call_each(slf, intern!(slf.py(), "call_soon_threadsafe"), slf.get().end());
+        match told {
+            // A loop that has ended has nobody left to wake.
+            Err(error) if error.is_instance_of::<PyRuntimeError>(slf.py()) => {}
+            told => report(slf.py(), told),
+        }
+    }
+
+    fn call_each(
+        slf: &Bound<'_, Pause>,
+        how: &Bound<'_, pyo3::types::PyString>,
+        callbacks: Vec<Callback>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let event_loop = slf.get().event_loop.bind(py);
+        callbacks.into_iter().try_for_each(|Callback { call, context }| {
+            let keywords = PyDict::new(py);
+            keywords.set_item(intern!(py, "context"), context)?;
+            event_loop.call_method(how, (call, slf), Some(&keywords)).map(|_| ())
+        })
+    }
+}
+
+/// What ends a loop is the end of the task that raised it, and of nothing else.
+fn report(py: Python<'_>, told: PyResult<()>) {
+    match told {
+        Err(error) if error.is_instance_of::<PySystemExit>(py) || error.is_instance_of::<PyKeyboardInterrupt>(py) => {}
+        Err(error) => error.write_unraisable(py, None),
+        Ok(()) => {}
+    }
+}
+
+#[pymethods]
+impl Pause {
+    #[getter(_asyncio_future_blocking)]
+    fn is_blocking(&self) -> bool {
+        self.inner.lock().is_blocking
+    }
+
+    #[setter(_asyncio_future_blocking)]
+    fn set_blocking(&self, is_blocking: bool) {
+        self.inner.lock().is_blocking = is_blocking;
+    }
+
+    fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
+        self.event_loop.clone_ref(py)
+    }
+
+    #[pyo3(signature = (call, *, context = None))]
+    fn add_done_callback(slf: &Bound<'_, Self>, call: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
+        let callback = Callback { call, context };
+        let mut inner = slf.get().inner.lock();
+        if matches!(inner.state, State::Waiting) {
+            inner.callbacks.push(callback);
+            return Ok(());
+        }
+        drop(inner);
+        Pause::call_each(slf, intern!(slf.py(), "call_soon"), vec![callback])
+    }
+
+    /// Returns how many there were.
+    fn remove_done_callback(&self, call: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let callbacks = std::mem::take(&mut self.inner.lock().callbacks);
+        let (mut kept, count) = (Vec::new(), callbacks.len());
+        for callback in callbacks {
+            if !callback.call.bind(call.py()).eq(call)? {
+                kept.push(callback);
+            }
+        }
+        let removed = count - kept.len();
+        self.inner.lock().callbacks.append(&mut kept);
+        Ok(removed)
+    }
+
+    /// In the thread of its loop. False: it was over.
+    #[pyo3(signature = (msg = None))]
+    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
+        let py = slf.py();
+        let mut inner = slf.get().inner.lock();
+        if !matches!(inner.state, State::Waiting) {
+            return Ok(false);
+        }
+        inner.state = State::Cancelled { message: msg.unwrap_or_else(|| py.None()) };
+        let callbacks = std::mem::take(&mut inner.callbacks);
+        drop(inner);
+        Pause::call_each(slf, intern!(py, "call_soon"), callbacks)?;
+        Ok(true)
+    }
+
+    fn cancelled(&self) -> bool {
+        matches!(self.inner.lock().state, State::Cancelled { .. })
+    }
+
+    fn done(&self) -> bool {
+        self.is_over()
+    }
+
+    fn result(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.inner.lock().state {
+            State::Ended => Ok(()),
+            State::Waiting => Err(InvalidStateError::new_err("it is still being waited for")),
+            State::Cancelled { message } if message.is_none(py) => Err(CancelledError::new_err(())),
+            State::Cancelled { message } => Err(CancelledError::new_err((message.clone_ref(py),))),
+        }
+    }
+
+    fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.result(py).map(|()| None)
+    }
+}
