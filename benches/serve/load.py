@@ -6,13 +6,19 @@ rate, nor speak WebSocket or TCP; `crates/clutch-core/src/load` does.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import http.client
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +30,9 @@ CONNECTIONS = 100
 WRK_THREADS = (1, 2)
 _BUILD = ["cargo", "bench", "--quiet", "--package", "clutch-core", "--bench", "load", "--no-run"]
 _OVERTIME_SECONDS = 30
+_DISTURBED_SECONDS_MAX = 180
+_LOOK_SECONDS_MAX = 20
+_LOOKERS = 64
 _UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1_000.0, "m": 60_000.0}
 
 
@@ -83,6 +92,83 @@ def parsed(printed: str) -> Figures:
     if rate is None:
         raise RuntimeError(f"wrk printed no rate:\n{printed}")
     return Figures(float(rate[1]), _percentile_ms(printed, 50), _percentile_ms(printed, 99))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the requests of a closed loop that was disturbed."""
+
+    answered: int
+    not_2xx: int
+    refused: int
+    broken_off: int
+    timed_out: int
+
+    @property
+    def failed(self) -> int:
+        # What is broken off is mostly counted as late, too.
+        return self.not_2xx + self.refused + max(self.broken_off, self.timed_out)
+
+
+@contextlib.contextmanager
+def under_wrk(server: Running, path: str) -> Iterator[Callable[[], Outcome]]:
+    """Load around the block; after it, what is given tells what became of it."""
+    command = [wrk(), "-t1", f"-c{CONNECTIONS}", f"-d{_DISTURBED_SECONDS_MAX}s", server.url(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    printed: list[str] = []
+    try:
+        yield lambda: outcome(printed[0])
+    finally:
+        process.send_signal(signal.SIGINT)  # wrk prints what it has so far
+        printed.append(process.communicate(timeout=_OVERTIME_SECONDS)[0])
+
+
+def outcome(printed: str) -> Outcome:
+    """What wrk printed of a load in which requests may fail."""
+
+    def count(pattern: str) -> int:
+        found = re.search(pattern, printed)
+        return int(found[1]) if found is not None else 0
+
+    if "requests in" not in printed:
+        raise RuntimeError(f"wrk printed no requests:\n{printed}")
+    broken_off = count(r"Socket errors:.*read (\d+)") + count(r"Socket errors:.*write (\d+)")
+    return Outcome(
+        answered=count(r"(\d+) requests in"),
+        not_2xx=count(r"Non-2xx or 3xx responses: (\d+)"),
+        refused=count(r"Socket errors: connect (\d+)"),
+        broken_off=broken_off,
+        timed_out=count(r"timeout (\d+)"),
+    )
+
+
+def workers(server: Running, count: int) -> set[int]:
+    """The pids of all workers of the FastAPI app, asked on many connections at once until each has answered."""
+    seen: set[int] = set()
+    end = time.monotonic() + _LOOK_SECONDS_MAX
+    while len(seen) < count:
+        if time.monotonic() > end:
+            raise RuntimeError(f"only {len(seen)} of {count} workers answered in {_LOOK_SECONDS_MAX} s")
+        seen |= pids(server)
+    return seen
+
+
+def pids(server: Running) -> set[int]:
+    """Those of the workers of the FastAPI app that answer now."""
+    with ThreadPoolExecutor(_LOOKERS) as clients:
+        found = clients.map(_pid, [server.port] * _LOOKERS)
+        return {pid for pid in found if pid is not None}
+
+
+def _pid(port: int) -> int | None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/pid")
+            answer = connection.getresponse()
+            return int(answer.read()) if answer.status == http.HTTPStatus.OK else None
+        except (OSError, http.client.HTTPException):
+            return None
 
 
 def _percentile_ms(printed: str, percent: int) -> float:

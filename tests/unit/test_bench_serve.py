@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import select
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from benches.serve import contest, contestants, load, placement, scenario
 from benches.serve.load import Figures
 from benches.serve.rows import MODULES, grid
 from benches.serve.scenario import Cell, Contestant, Scenario, Shape
-from benches.serve.server import module, running, varied
+from benches.serve.server import answers_tcp, module, running, varied
 
 WRK = """Running 1s test @ http://127.0.0.1:8000/
   1 threads and 100 connections
@@ -45,6 +44,14 @@ def test_wrk_is_read_in_one_unit() -> None:
 def test_what_wrk_counts_as_errors_is_no_figure(error: str) -> None:
     with pytest.raises(RuntimeError, match="wrk saw errors"):
         load.parsed(f"{WRK}{error}\n")
+
+
+def test_what_wrk_counts_under_a_disturbed_load() -> None:
+    errors = "  Socket errors: connect 1, read 20, write 3, timeout 7\n  Non-2xx or 3xx responses: 5\n"
+    found = load.outcome(f"{WRK}{errors}")
+    assert found == load.Outcome(answered=46405, not_2xx=5, refused=1, broken_off=23, timed_out=7)
+    assert found.failed == 5 + 1 + 23
+    assert load.outcome(WRK).failed == 0
 
 
 def test_a_page_of_wrk_without_a_figure_is_an_error() -> None:
@@ -191,13 +198,9 @@ def test_a_server_that_does_not_start_shows_what_it_printed() -> None:
 
 
 def test_nothing_is_left_of_a_server_that_was_stopped() -> None:
-    def answers(port: int) -> bool:
-        with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
-            return True
-        return False
-
     with contextlib.ExitStack() as opened:
-        with running(contestants.plain_tcp("process"), answers) as answering:
+        # A process of its own has answered: it is one of them.
+        with running(contestants.plain_tcp("process"), answers_tcp) as answering:
             pids = [os.pidfd_open(pid) for pid in processes.tree(answering.pid)]
             for pidfd in pids:
                 opened.callback(os.close, pidfd)

@@ -1,4 +1,4 @@
-"""The rows of the table, in its order, then the two tables of scenarios S1 and S3."""
+"""The rows of the table, in its order, then what fails under load, and the tables of scenarios S3 and S1."""
 
 MODULES = {
     "noop-asgi": "benches.serve.rows.noop_asgi",
@@ -10,6 +10,7 @@ MODULES = {
     "websocket": "benches.serve.rows.websocket",
     "tcp": "benches.serve.rows.tcp",
     "memory": "benches.serve.rows.memory",
+    "life": "benches.serve.rows.life",
     "s3": "benches.serve.rows.s3",
     "grid": "benches.serve.rows.grid",
 }
