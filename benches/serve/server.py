@@ -118,7 +118,7 @@ def _answers_http(port: int, path: str, body_bytes: int | None) -> bool:
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):  # it listens before its workers are there
             return False
         body = answer.read()
     if answer.status == _BUSY_STATUS:
