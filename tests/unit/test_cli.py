@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from clutch import config, options
-from clutch.cli import commands, doctor
+from clutch.cli import doctor, program
 from clutch.cli.flags import pool_options
 from clutch.errors import PoolClosed
 
 
 def clutch(*arguments: str, **more: Any) -> Result:
-    return CliRunner().invoke(commands, list(arguments), prog_name="clutch", **more)
+    return CliRunner().invoke(program, list(arguments), prog_name="clutch", **more)
 
 
 @pytest.mark.parametrize("command", ["run", "call", "doctor", "init"])

@@ -20,8 +20,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from clutch.cli import commands as clutch_command
 from clutch.cli import control, control_server, remote
+from clutch.cli import program as clutch_command
 from clutch.cli.commands import Commands
 from clutch.cli.control import ControlError, Dispatcher
 from clutch.errors import ConfigError

@@ -41,6 +41,7 @@ FORBIDDEN_IN = {
 }
 # What files of `_worker` may import beyond the standard library and Clutch: each extra in the file that is about it.
 WORKER_EXTRAS = {
+    "profiles/aio.py": {"uvloop"},
     "handlers/json.py": {"pydantic", "pydantic_core", "typing_extensions"},
     "profiles/greenlet.py": {"gevent", "greenlet"},
 }

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from clutch import limits
-from clutch.cli import commands
+from clutch.cli import program
 from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
 from clutch.cli.letters import HOOKS, LETTERS, REFUSED, Refused
 from clutch.cli.serve_config import OWN_PROFILES, PROFILES, Serve, bind_of, configure
@@ -58,7 +58,7 @@ def problems(letters: str | list[str] = "", **more: Any) -> list[Problem]:
 
 
 def clutch(*arguments: str, **more: Any) -> Result:
-    return CliRunner().invoke(commands, ["serve", *arguments], prog_name="clutch", **more)
+    return CliRunner().invoke(program, ["serve", *arguments], prog_name="clutch", **more)
 
 
 def conf(text: str, name: str = "gunicorn.conf.py") -> Path:

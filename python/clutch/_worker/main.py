@@ -7,6 +7,7 @@ Owns the order of these steps. Promises that a start that fails is told with its
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ import pickle
 import random
 import signal
 import sys
+import types
 from typing import Any
 
 from clutch import _core
@@ -23,6 +25,7 @@ from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
 
 PROFILES = {"process": "process", "thread": "thread", "async": "aio", "greenlet": "greenlet"}
+ASGI = ("asgi", "asgi2")
 CODEC_NAME = 4
 
 
@@ -81,12 +84,25 @@ def start_failure(image: Image, error: BaseException) -> str:
 
 
 def load_profile(image: Image) -> Profile:
-    """The profile of the pool. Of an ASGI app, threads are loops too: they go on between its requests."""
-    app, shape = image.app, dict(image.shape)
-    if image.kind in ("asgi", "asgi2") and shape["profile"] in ("process", "thread"):
-        shape["profile"] = "async"
-    module = importlib.import_module(f"clutch._worker.profiles.{PROFILES[shape['profile']]}")
-    return module.make({**shape, "lifespan": getattr(app, "lifespan", None)})
+    """The profile of the pool."""
+    return profile_module(image).make({**image.shape, "lifespan": getattr(image.app, "lifespan", None)})
+
+
+def profile_module(image: Image) -> types.ModuleType:
+    """Where it is. Of an ASGI app, threads are loops too: they go on between its requests."""
+    profile = image.shape["profile"]
+    if image.kind in ASGI and profile in ("process", "thread"):
+        profile = "async"
+    return importlib.import_module(f"clutch._worker.profiles.{PROFILES[profile]}")
+
+
+def import_early(image: Image) -> None:
+    """Before the fork, what each worker would import into memory of its own: its profile with the event loop,
+    and the part of anyio that ASGI frameworks ask for with their first request."""
+    profile_module(image)
+    if image.kind in ASGI and "anyio" in sys.modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("anyio._backends._asyncio")
 
 
 class Resolver:

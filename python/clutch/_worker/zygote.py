@@ -19,7 +19,7 @@ from clutch import _core
 from clutch._worker import spawn
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
-from clutch._worker.main import run_forked
+from clutch._worker.main import import_early, run_forked
 
 MAX_REASON_CHARACTERS = 20_000
 
@@ -43,6 +43,8 @@ def load(control: _core.ZygoteControl) -> Image:
     restore_descriptor_limit(launch.get("descriptors"))
     try:
         image = Image.load(launch)
+        if launch["start"] == "fork":
+            import_early(image)
     except BaseException as error:
         control.say("failed", json.dumps({"reason": load_failure(launch, error)}))
         sys.stderr.flush()

@@ -5,12 +5,22 @@ Errors go to stderr, results to stdout. The exit codes are the same for all, and
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import click
 
-from clutch.cli import call, doctor, init, remote, run, serve
 from clutch.errors import ClutchError, ConfigError
+
+COMMANDS = {
+    "run": "run:command",
+    "serve": "serve:command",
+    **{name: f"remote:{name}" for name in ("ps", "drain", "scale", "reload", "recycle", "stop", "stack")},
+    "call": "call:command",
+    "doctor": "doctor:command",
+    "init": "init:command",
+}
+"""Where each is. Only the one that is asked for is imported: what serves for months does not carry the others."""
 
 EXIT_CODES = {
     "0": "done; of `clutch run` and `serve`: stopped in order",
@@ -27,6 +37,15 @@ class WrongConfig(click.ClickException):
 class Commands(click.Group):
     """A group in which an error of Clutch is a message and an exit code, never a traceback."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        return getattr(importlib.import_module(f"clutch.cli.{module}"), name)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -37,13 +56,9 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="clutch")
-def commands() -> None:
+def program() -> None:
     """Runs Python code in pools of process, thread, async and greenlet workers."""
 
 
-for command in (run.command, serve.command, *remote.COMMANDS, call.command, doctor.command, init.command):
-    commands.add_command(command)
-
-
 def main() -> None:
-    commands(prog_name="clutch")
+    program(prog_name="clutch")

@@ -178,9 +178,6 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
     click.echo("\n\n".join(f"{worker}\n{text.rstrip()}" for worker, text in stacks.items()))
 
 
-COMMANDS = (ps, drain, scale, reload, recycle, stop, stack)
-
-
 # Words to values
 
 

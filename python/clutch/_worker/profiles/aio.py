@@ -21,6 +21,11 @@ from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
 from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
 
+try:
+    import uvloop
+except ImportError:
+    uvloop = None
+
 NewLifespan = Callable[[], Lifespan]
 
 
@@ -55,11 +60,7 @@ def run_loop(serving: Coroutine[Any, Any, None]) -> None:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+    return uvloop.new_event_loop if uvloop is not None else None
 
 
 class Loop:
