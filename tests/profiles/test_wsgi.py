@@ -8,6 +8,7 @@ import http.client
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 
 import httpx
@@ -16,6 +17,7 @@ import wsgi_app
 from http_service import Peak, Service, read_to_end, serving
 from shapes import Shape
 
+from clutch.testing import Watch
 from rendezvous import WAIT_SECONDS, Rendezvous
 
 LARGE_PIECES = 1600
@@ -221,12 +223,53 @@ def test_iterables_are_closed_on_every_path(service: Service, how: str, status: 
 
 
 def test_an_iterable_is_closed_when_the_client_has_gone(service: Service, rendezvous: Rendezvous) -> None:
+    assert service.ask("/were_closed").status == 200
     client = service.get("/parts", how="endless", port=rendezvous.port)
     assert client.recv(1000)
     client.close()
     last = rendezvous.guest()
     assert last.word == "endless"
     last.let_go()
+    last.wait_gone()
+    assert service.ask("/were_closed").json == ["endless"]
+
+
+def begin_recycle(service: Service) -> None:
+    """It is over when the test is."""
+    ordered = threading.Thread(target=service.pool.recycle, kwargs={"timeout": WAIT_SECONDS})
+    ordered.start()
+    service.stack.callback(ordered.join)
+
+
+def test_a_stream_of_events_is_closed_when_its_worker_is_to_end(shape: Shape, rendezvous: Rendezvous) -> None:
+    """At its next event; its response is whole, so that the client comes again."""
+    with serving(shape, "wsgi_app:app", "auto", workers=1, grace=60) as service:
+        client = service.get("/events", port=rendezvous.port)
+        guest = rendezvous.guest()
+        begin_recycle(service)
+        while guest.word == "next":
+            guest.let_go()
+            guest = rendezvous.guest()
+        assert guest.word == "closed"
+        guest.let_go()
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += client.recv(1 << 16)
+        assert answer.count(b"data: first\n\n") == 1
+        assert service.pool.stats()["drained"] == 0
+
+
+def test_a_stream_without_further_events_is_cut_off_at_the_grace(
+    shape: Shape, rendezvous: Rendezvous, events: Watch
+) -> None:
+    limits = {"grace": 0.2, "interrupt_grace": 0.2, "term_grace": 0.2}
+    with serving(shape, "wsgi_app:app", "auto", workers=1, **limits) as service:
+        client = service.get("/events", port=rendezvous.port)
+        guest = rendezvous.guest()
+        begin_recycle(service)
+        events.wait("work_drained", pool="made")
+        guest.wait_gone()
+        assert b"0\r\n\r\n" not in read_to_end(client)
 
 
 # ---- start_response

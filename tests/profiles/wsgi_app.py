@@ -148,6 +148,21 @@ def parts(environ: Environ, start: Start) -> Iterable[bytes]:
 
 
 @route
+def events(environ: Environ, start: Start) -> Iterable[bytes]:
+    """Events without end: one at once, each other when the test lets it go. Whoever closes them meets it, too."""
+    port = int(query(environ)["port"])
+
+    def made() -> Iterator[bytes]:
+        yield b"data: first\n\n"
+        while True:
+            meet(port, "next")
+            yield b"data: next\n\n"
+
+    start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
+    return Parts("closed", made(), port)
+
+
+@route
 def writes(environ: Environ, start: Start) -> list[bytes]:
     write = start("200 OK", [("Content-Type", "text/plain")])
     write(b"one ")

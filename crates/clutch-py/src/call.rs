@@ -18,7 +18,7 @@ use crate::descriptor::Descriptor;
 use crate::errors::clutch_error;
 use crate::serve::{App, Served, Starter, Unstarted};
 use crate::types::{is_async_generator, is_coroutine, is_generator};
-use crate::worker::{CallFrame, Entry, WorkerLink};
+use crate::worker::{CallFrame, Entry, Stream, WorkerLink};
 
 mod batch;
 mod starting;
@@ -565,8 +565,7 @@ impl Call {
         }
         let is_request = self.codec == Codec::Http;
         let taken = link.with_stream(self.id, |stream| {
-            // Of a call, `gone` is the end of its input, and its reader may be there still.
-            if stream.cancelled || (is_request && stream.gone) {
+            if is_over(stream, is_request) {
                 return None;
             }
             let some = stream.credit > 0;
@@ -582,8 +581,7 @@ impl Call {
         let link = self.link.get();
         link.slots.leave(py);
         let is_request = self.codec == Codec::Http;
-        let there =
-            |stream: &crate::worker::Stream| stream.credit > 0 || stream.cancelled || (is_request && stream.gone);
+        let there = |stream: &Stream| stream.credit > 0 || is_over(stream, is_request);
         loop {
             match self.take_credit() {
                 Some(true) => break,
@@ -619,6 +617,11 @@ impl Call {
             }
         }
     }
+}
+
+/// Nothing more is to be produced. Of a call, `gone` is the end of its input, and its reader may be there still.
+fn is_over(stream: &Stream, is_request: bool) -> bool {
+    if is_request { stream.is_over() } else { stream.cancelled }
 }
 
 impl Prepared {

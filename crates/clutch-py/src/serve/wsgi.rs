@@ -120,12 +120,17 @@ impl StartResponse {
         let mut inner = self.inner.lock();
         inner.begin()?;
         let part = inner.response.body(bytes.len() as u64, true)?;
+        let is_endless = matches!(part, Part::Head { .. }) && inner.response.is_event_stream();
         let bytes = if inner.response.has_body() { bytes } else { &[] };
         if bytes.is_empty() && matches!(part, Part::Body { .. }) {
             return Ok(());
         }
         let payload = payload(&link.regions, part, bytes)?;
         drop(inner);
+        if is_endless {
+            // Where its worker is to end by now, no credit is found for the next part: see `Call::take_credit`.
+            link.mark_endless(self.id);
+        }
         let more = credit_of(payload.bytes_total()) - 1;
         link.with_stream(self.id, |stream| stream.credit = stream.credit.saturating_sub(more));
         link.put_chunk(self.id, &payload)?;
