@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import signal
+import socket
 import ssl
 import subprocess
 import time
@@ -10,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import clutch
+from running import clutch, soon
 from serving import ANY_PORT, Serving
 from test_bad_input import HOST, LAST, Served, body, rest, serve, status
 
@@ -27,10 +31,19 @@ def ask(served: Served, *lines: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `certificate.pem` and `key.pem`."""
-    folder = tmp_path_factory.mktemp("certificate")
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+def make_certificate(folder: Path) -> Path:
     command = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -subj /CN=localhost"
     subprocess.run([*command.split(), "-addext", "subjectAltName=DNS:localhost"], cwd=folder, check=True, timeout=60)
     return folder
+
+
+def shown(address: str) -> str:
+    """The certificate that a new connection gets."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)), timeout=60)
 
 
 # Heads
@@ -57,7 +70,7 @@ def test_time_before_the_server_counts(tmp_path: Path) -> None:
             start = f"X-Request-Start: t={int((time.time() - ago) * 1000)}\r\n"
             assert status(served.say(f"GET / HTTP/1.1\r\n{LAST}{start}\r\n")) == expected
             (line,) = served.logged()
-            assert ago <= line["waited_s"] < ago + 5
+            assert ago <= line["proxy_s"] < ago + 5
 
 
 # The PROXY protocol
@@ -80,11 +93,20 @@ PROXY_HEADS = {
 
 
 def test_failure_42_heads_of_no_proxy(tmp_path: Path) -> None:
+    log = tmp_path / "access"
     with serve(tmp_path, "misbehaving:app", proxy_protocol="true", access_log="access") as served:
         for head in PROXY_HEADS.values():
             assert served.say(head) == b""
         assert status(served.say(b"PROXY UNKNOWN\r\n" + REQUEST)) == 200
         served.serving.err.wait("WARNING fronts.serve.proxy_protocol: a connection was closed")
+        soon(lambda: '"path":"/"' in log.read_text())
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    # Of those that sent nothing there is no line, of those that were too slow that they have gone.
+    ends = {"none": "refused", "an endless line": "refused", "a half line": "client-gone", "a huge rest": "refused"}
+    ends |= {"too short": "refused"}
+    assert [(line["method"], line["status"], line["end"]) for line in lines[:-1]] == [
+        (None, None, ends[name]) for name in PROXY_HEADS if name in ends
+    ]
 
 
 # TLS
@@ -117,6 +139,67 @@ def test_tls_with_both_versions_of_http(tmp_path: Path, certificate: Path) -> No
         with Served.connect(host, port) as plain:
             plain.sendall(f"GET / HTTP/1.1\r\n{HOST}\r\n".encode())
             assert not rest(plain).startswith(b"HTTP/")
+
+
+def test_a_reload_takes_a_new_certificate(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, certificate: Path
+) -> None:
+    """Connections that are there go on; files that cannot be used change nothing."""
+    other = make_certificate(tmp_path_factory.mktemp("other"))
+    names = ("certificate.pem", "key.pem")
+    texts = [(folder / "certificate.pem").read_text() for folder in (certificate, other)]
+    for name in names:
+        shutil.copy(certificate / name, tmp_path / name)
+    files = ["--certfile", "certificate.pem", "--keyfile", "key.pem"]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *files) as serving:
+        serving.wait_ready("web")
+        address = serving.err.wait(r"serve: https://(\S+)")[1]
+        assert shown(address) == texts[0]
+        host, _, port = address.rpartition(":")
+        context = ssl.create_default_context(cafile=str(certificate / "certificate.pem"))
+        with Served.connect(host, port) as plain, context.wrap_socket(plain, server_hostname="localhost") as kept:
+            shutil.copy(other / "certificate.pem", tmp_path)
+            done = clutch("reload", "--pid", str(serving.process.pid), cwd=tmp_path)
+            assert (done.returncode, "tls.key" in done.stderr) == (1, True), done
+            serving.err.wait(r"ERROR +fronts.serve.tls.key '.*key.pem' with tls.certificate")
+            serving.err.wait("the old certificate goes on")
+            assert shown(address) == texts[0]
+            shutil.copy(other / "key.pem", tmp_path)
+            serving.send(signal.SIGHUP)
+            serving.err.wait("certificate: read anew")
+            assert shown(address) == texts[1]
+            kept.sendall(REQUEST)
+            assert body(rest(kept))["scheme"] == "https"
+
+
+def test_failure_42_handshakes_that_fail(tmp_path: Path, certificate: Path) -> None:
+    """A line for each, but for one that said nothing."""
+    tls = {"certificate": str(certificate / "certificate.pem"), "key": str(certificate / "key.pem")}
+    options = {f"tls.{name}": path for name, path in tls.items()} | {"head_timeout": "1s", "access_log": "-"}
+    letters = [letter for name, value in options.items() for letter in ("--set", f"fronts.serve.{name}={value}")]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+        serving.wait_ready("web")
+        host, _, port = serving.err.wait(r"serve: https://(\S+)")[1].rpartition(":")
+        hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+        for nr, (sent, goes, end) in enumerate(
+            [
+                (b"", True, None),
+                (b"", False, None),
+                (REQUEST, False, "refused"),
+                (hello, False, "client-gone"),
+                (hello, True, "client-gone"),
+            ]
+        ):
+            before = len(serving.out.lines)
+            with Served.connect(host, port) as plain:
+                plain.sendall(sent)
+                if goes:
+                    plain.shutdown(socket.SHUT_WR)
+                assert not rest(plain).startswith(b"HTTP/")
+            if end is not None:
+                soon(lambda before=before: len(serving.out.lines) > before)
+            ends = [line.split()[-1] for line in serving.out.lines[before:]]
+            assert ends == ([end] if end else []), nr
 
 
 @pytest.mark.parametrize(

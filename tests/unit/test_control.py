@@ -135,7 +135,7 @@ def test_reload(house: House) -> None:
     house.failed = {"work": "target 'x' does not import:\nSyntaxError"}
     done = house.clutch("reload", "work")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "Error: target 'x' does not import:\nSyntaxError\nthe old code goes on\n"
+    assert done.stderr == "Error: target 'x' does not import:\nSyntaxError\nwhat was loaded before goes on\n"
     assert house.reloaded == [["api", "work"], ["work"]]
     assert json.loads(house.clutch("reload", "work", "--json").stdout) == {"failed": house.failed}
 

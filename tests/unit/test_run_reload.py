@@ -66,7 +66,7 @@ def test_why_new_code_does_not_run() -> None:
     good.go()
     broken.go(ConfigError("SyntaxError"))
     assert reloader.reload(["good", "broken"]) == {"broken": "SyntaxError"}
-    assert heard.words == ["reloading", "old code in broken"]
+    assert heard.words == ["reloading", "old in use: broken"]
     broken.go(PoolClosed("closed meanwhile"))
     assert reloader.reload(["broken"]) == {"broken": "closed meanwhile"}
     broken.go(ZeroDivisionError())

@@ -72,6 +72,11 @@ impl Fronts {
         self.running.reopen_logs();
     }
 
+    /// Certificate and key of served apps are read anew. Raises OSError for files that cannot be used: the old ones go on.
+    fn reload_certificate(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.running.reload_certificate())?)
+    }
+
     /// Stops accepting, lets requests end for so many seconds, then cuts them off. A second stop has no effect.
     fn stop(&self, py: Python<'_>, grace_s: f64) {
         let grace = Duration::try_from_secs_f64(grace_s.max(0.0)).unwrap_or(Duration::ZERO);

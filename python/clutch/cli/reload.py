@@ -1,9 +1,9 @@
-"""New code while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`)."""
+"""New code and certificates while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`)."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ASKED_MAX = 4
 """Reloads at a time that nobody waits for: all but the last are overtaken."""
+CERTIFICATE = "fronts.serve.tls"
+"""What of a reload is no pool's."""
 WATCH_STEP_MS = 100
 """Changes are gathered until there were none for so long."""
 
@@ -24,9 +26,13 @@ WATCH_STEP_MS = 100
 class Reloader:
     """Reloads pools. Old code goes on where the new one does not start; a later reload overtakes an earlier one."""
 
-    def __init__(self, pools: Mapping[str, Any], notifier: Notifier) -> None:
+    def __init__(
+        self, pools: Mapping[str, Any], notifier: Notifier, certificate: Callable[[list[str]], bool] = lambda _: False
+    ) -> None:
+        """`certificate`: reads anew what goes with these pools, and says whether there was anything. Raises OSError."""
         self._pools = pools
         self._notifier = notifier
+        self._certificate = certificate
         self._threads = ThreadPoolExecutor(ASKED_MAX, "clutch-reload")
         self._lock = threading.Lock()
         self._under_way = 0
@@ -44,15 +50,16 @@ class Reloader:
         self.reload(list(self._pools))
 
     def reload(self, names: list[str]) -> dict[str, str]:
-        """By pool, why its new code does not run."""
+        """By pool, why its new code does not run; by `CERTIFICATE`, why that is the old one."""
         self._begins()
         failed: dict[str, str] = {}
         try:
+            failed = self._reload_certificate(names)
             with ThreadPoolExecutor(max(1, len(names))) as together:
                 reasons = zip(names, together.map(self._reload, names), strict=True)
-                failed = {name: reason for name, reason in reasons if reason is not None}
+                failed |= {name: reason for name, reason in reasons if reason is not None}
         finally:
-            self._ends(f"old code in {', '.join(failed)}" if failed else "serving")
+            self._ends(f"old in use: {', '.join(failed)}" if failed else "serving")
         return failed
 
     def close(self) -> None:
@@ -69,6 +76,15 @@ class Reloader:
             self._under_way -= 1
             if self._under_way == 0:
                 self._notifier.ready(status)
+
+    def _reload_certificate(self, names: list[str]) -> dict[str, str]:
+        try:
+            if self._certificate(names):
+                logs.info("certificate: read anew; new connections are shown it", certificate=True)
+        except OSError as error:
+            logs.log.error("%s\nthe old certificate goes on", error)
+            return {CERTIFICATE: str(error)}
+        return {}
 
     def _reload(self, name: str) -> str | None:
         logs.info(f"pool {name}: reloading", pool=name)

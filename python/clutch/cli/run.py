@@ -125,7 +125,7 @@ class Server:
         self.inbox = Inbox(orders)
         self.notifier = Notifier()
         self.pools: dict[str, Any] = {}
-        self.reloader = Reloader(self.pools, self.notifier)
+        self.reloader = Reloader(self.pools, self.notifier, self._reload_certificate)
         self.control: control_server.Control | None = None
         self.watcher: Watcher | None = None
         self.fronts: Any = None
@@ -184,6 +184,14 @@ class Server:
         """Our own log follows its file by itself; the access log is the front's."""
         self.fronts.reopen_logs()
         logs.info("log files opened anew")
+
+    def _reload_certificate(self, names: list[str]) -> bool:
+        """Of the app that is served by one of these pools."""
+        serve = self.config.fronts.get("serve", {})
+        concerned = "tls" in serve and serve["pool"] in names and self.fronts is not None
+        if concerned:
+            self.fronts.reload_certificate()
+        return concerned
 
     def _say_unsupported(self, number: signal.Signals) -> None:
         # WINCH comes from a terminal as well, whenever its window changes.

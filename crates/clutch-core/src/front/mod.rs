@@ -183,9 +183,16 @@ impl Fronts {
 
     /// Log files were moved away: new ones are begun.
     pub fn reopen_logs(&self) {
-        if let Some(Serving { front, .. }) = self.running.lock().as_ref().and_then(|running| running.serve.as_ref()) {
-            front.reopen_logs();
-        }
+        self.serving().iter().for_each(|front| front.reopen_logs());
+    }
+
+    /// Certificate and key of served apps are read anew. What is wrong with them is told, and the old ones go on.
+    pub fn reload_certificate(&self) -> io::Result<()> {
+        self.serving().map_or(Ok(()), |front| front.reload_certificate())
+    }
+
+    fn serving(&self) -> Option<Arc<ServeFront>> {
+        self.running.lock().as_ref().and_then(|running| running.serve.as_ref()).map(|serving| serving.front.clone())
     }
 
     fn end(&self, grace: Duration) {

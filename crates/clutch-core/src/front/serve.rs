@@ -126,6 +126,11 @@ impl ServeFront {
         self.access_log.iter().for_each(|log| log.reopen());
     }
 
+    /// Certificate and key are read anew: connections that come are shown these.
+    pub(super) fn reload_certificate(&self) -> io::Result<()> {
+        self.tls.as_ref().map_or(Ok(()), Tls::reload)
+    }
+
     pub(super) fn binds(&self) -> &[String] {
         &self.config.bind
     }
