@@ -46,11 +46,15 @@ class Serving(Dispatcher):
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def workers(self) -> list[int]:
-        """Pids of those that are ready."""
+    def pool(self) -> dict[str, Any]:
+        """What `clutch ps` knows of it."""
         done = clutch("ps", "--json", "--pid", str(self.process.pid), cwd=self.folder)
         (pool,) = json.loads(done.stdout)["pools"]
-        return [worker["pid"] for worker in pool["workers"] if worker["state"] == "ready"]
+        return pool
+
+    def workers(self) -> list[int]:
+        """Pids of those that are ready."""
+        return [worker["pid"] for worker in self.pool()["workers"] if worker["state"] == "ready"]
 
     def until(self, condition: Callable[[list[int]], object]) -> list[int]:
         deadline = time.monotonic() + WAIT_SECONDS

@@ -226,7 +226,29 @@ SLOW_HEADS = {
 @pytest.mark.parametrize("name", SLOW_HEADS)
 def test_failure_42_a_head_that_does_not_come(served: Served, name: str) -> None:
     assert served.say(SLOW_HEADS[name]) == b""
+    lines = [(line["method"], line["status"], line["end"]) for line in served.logged()]
+    assert lines == ([(None, None, "client-gone")] if SLOW_HEADS[name] else [])
     served.check()
+
+
+@pytest.mark.parametrize("name", SLOW_HEADS)
+def test_a_client_that_goes_in_its_head(served: Served, name: str) -> None:
+    """One that only looks whether somebody listens is not worth a line; nor is the end of an idle connection."""
+    with served.client() as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\n{HOST}\r\n".encode())
+        assert status(connection.recv(1 << 16)) == 200
+    with served.client() as connection:
+        connection.sendall(SLOW_HEADS[name].encode())
+        connection.shutdown(socket.SHUT_WR)
+        assert rest(connection) == b""
+    lines = [(line["method"], line["status"], line["end"]) for line in served.logged()]
+    assert lines == [("GET", 200, "whole"), *([(None, None, "client-gone")] if SLOW_HEADS[name] else [])]
+
+
+def test_a_body_that_its_app_does_not_read_is_no_head(served: Served) -> None:
+    response = served.say(f"POST /raises-before HTTP/1.1\r\n{LAST}Content-Length: 90000\r\n\r\n", *[b"x" * 9000] * 10)
+    assert status(response) in (0, 500), "what was unread may have taken the answer along"
+    assert [line["end"] for line in served.logged()] == ["whole"]
 
 
 def test_failure_42_heads_that_trickle(served: Served) -> None:
@@ -239,6 +261,8 @@ def test_failure_42_heads_that_trickle(served: Served) -> None:
                 with contextlib.suppress(TimeoutError):
                     assert connection.recv(1) == b""
                     break
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (None, "client-gone")
     served.check()
 
 
@@ -279,6 +303,8 @@ def test_connections_beyond_the_limit_are_told_to_come_later(tmp_path: Path) -> 
             assert status(connection.recv(1 << 16)) == 200
         response = served.say("")
         assert (status(response), b"retry-after: 1" in response) == (503, True)
+        served.serving.out.wait('"end":"refused".*"method":null.*"status":503')
+        served.serving.err.wait("WARNING fronts.serve.connections_max: a connection was refused with 503")
 
 
 def test_a_connection_ends_after_its_requests(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from running import soon
 from serving import ANY_PORT, Serving
-from test_bad_input import HOST, Served, rest, serve, status
+from test_bad_input import HOST, LAST, Served, rest, serve, status
 
 from rendezvous import Rendezvous
 
@@ -55,7 +55,7 @@ def test_the_access_log_as_text_in_a_file_that_is_moved_away(tmp_path: Path) -> 
         soon(lambda: "GET /a" in log.read_text())
         line = (
             r'127\.0\.0\.1 - - \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d \+0000\] "GET /a\?b=c HTTP/1\.1" '
-            rf'200 {length} "-" "\\"x\\"" \d+\.\d{{6}} \d+\.\d{{6}} whole\n'
+            rf'200 {length} "-" "\\"x\\"" (\d+\.\d{{6}} ){{3}}whole\n'
         )
         assert re.fullmatch(line, log.read_text())
         log.rename(old)
@@ -71,7 +71,9 @@ def test_lines_for_programs(tmp_path: Path) -> None:
     with serve(tmp_path, "misbehaving:app") as served:
         served.say(f"HEAD /x?y=%20 HTTP/1.1\r\n{HOST}Connection: close\r\nReferer: caf\xe9\r\n\r\n")
         (line,) = served.logged()
-        del line["time"], line["head_s"], line["total_s"], line["waited_s"]
+        assert line.pop("proxy_s") == 0
+        assert 0 <= line.pop("queue_s") < line.pop("head_s") <= line.pop("total_s")
+        del line["time"]
         assert line == {
             "client": "127.0.0.1",
             "method": "HEAD",
@@ -85,6 +87,29 @@ def test_lines_for_programs(tmp_path: Path) -> None:
             "end": "whole",
         }
         assert all(json.loads(line) for line in served.serving.out.lines)
+
+
+def test_the_log_says_how_long_a_request_waited_in_line(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    """Of one that no worker got it says nothing."""
+    with (
+        serve(tmp_path, "misbehaving:wsgi", timeout="30s") as served,
+        served.client() as running,
+        served.client() as waiting,
+        served.client() as leaving,
+    ):
+        running.sendall(f"GET /silent?port={rendezvous.port} HTTP/1.1\r\n{LAST}\r\n".encode())
+        guest = rendezvous.guest()
+        waiting.sendall(f"GET /waited HTTP/1.1\r\n{LAST}\r\n".encode())
+        leaving.sendall(f"GET /left HTTP/1.1\r\n{LAST}\r\n".encode())
+        soon(lambda: served.serving.pool()["queued"] == 2)
+        leaving.close()
+        soon(lambda: served.serving.pool()["queued"] == 1)
+        guest.let_go()
+        assert [status(rest(client)) for client in (running, waiting)] == [200, 200]
+        lines = {line["path"]: line for line in served.logged()}
+        assert (lines["/silent"]["queue_s"], lines["/left"]["queue_s"]) == (0, None)
+        assert 0 < lines["/waited"]["queue_s"] < lines["/waited"]["head_s"]
+        assert lines["/waited"]["queue_s"] <= served.serving.pool()["queued_s"] < 60
 
 
 def test_a_log_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 //! Owns the values that cross the pool's only door. Assumes nothing of how work is run.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -142,6 +142,9 @@ pub trait Reply: Send + Sync {
     fn finish(&self, outcome: Outcome);
     /// The worker takes so many chunks more of the inbound stream.
     fn credit(&self, _count: u32) {}
+    /// It is on its way to a worker, and has waited so long for that; again, where it was taken back and sent elsewhere.
+    /// Called under the pool's lock: to note it is all that may be done.
+    fn sent(&self, _queued: Duration) {}
     /// User code has started on it; only called when the work asked to know.
     fn begun(&self) {}
     /// The work has left the lobby of a pool with `overflow = "block"`.

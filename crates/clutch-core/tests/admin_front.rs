@@ -59,6 +59,7 @@ fn figures_follow_the_pools() {
         "clutch_pool_slots{pool=\"api\"} 0",
         "# TYPE clutch_pool_done counter",
         "clutch_pool_done_total{pool=\"api\"} 0",
+        "clutch_pool_queued_seconds_total{pool=\"api\"} 0.0",
         "clutch_pool_workers{pool=\"api\",state=\"ready\"} 0",
         "clutch_pool_state{pool=\"api\",state=\"starting\"} 1",
         "# EOF",
@@ -70,6 +71,7 @@ fn figures_follow_the_pools() {
     let text = String::from_utf8(client.get("/metrics").body).expect("text");
     assert!(text.contains("clutch_pool_done_total{pool=\"api\"} 1\n"), "{text}");
     assert!(text.contains("clutch_pool_slots{pool=\"api\"} 3\n"), "{text}");
+    assert!(!text.contains("clutch_pool_queued_seconds_total{pool=\"api\"} 0.0\n"), "it waited for its worker: {text}");
     let pools = client.get("/pools").json();
     assert_eq!((&pools["pools"][0]["name"], &pools["pools"][0]["done"]), (&json!("api"), &json!(1)));
 }

@@ -477,3 +477,26 @@ fn a_quiet_pool_refuses_what_comes_and_keeps_what_it_has() {
     machine.submit(request(0), (), now, &mut out);
     assert_eq!(machine.counts().queued, 2);
 }
+
+#[test]
+fn work_has_waited_from_its_submission_until_it_was_sent() {
+    let (start, mut out) = (Instant::now(), Vec::new());
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let mut machine: Machine<()> = Machine::new(Limits::default());
+    let ready = |worker| Event::WorkerReady { worker, slots: 1, words: 8, calls_max: None };
+    machine.on(ready(1), start, &mut out);
+    let ids = [0, 1].map(|_| machine.submit(request(0), (), start, &mut out));
+    machine.settle(start, &mut out);
+    machine.finished(1, ids[0], 1, after(2)).expect("its body");
+    machine.settle(after(3), &mut out);
+    let waited = |machine: &mut Machine<()>, id| machine.sending(id).expect("its body").1;
+    assert_eq!(waited(&mut machine, ids[1]), Duration::from_secs(3));
+    // Taken back, it waits on; only what is done is counted.
+    machine.on(Event::Taken { worker: 1, id: ids[1], taken: true }, after(4), &mut out);
+    machine.on(Event::WorkerHeld { worker: 1 }, after(4), &mut out);
+    machine.on(ready(2), after(5), &mut out);
+    machine.settle(after(5), &mut out);
+    assert_eq!(machine.queued_total(), Duration::ZERO);
+    machine.finished(2, ids[1], 1, after(9)).expect("its body");
+    assert_eq!(machine.queued_total(), Duration::from_secs(5));
+}

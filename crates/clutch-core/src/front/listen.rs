@@ -284,6 +284,7 @@ pub(super) async fn serve<F: Front>(
                     tokio::spawn(front.clone().serve(stream, stay));
                 }
                 None => {
+                    front.turned_away(stream.client);
                     if let Ok(place) = turned_away.clone().try_acquire_owned() {
                         tokio::spawn(async move {
                             turn_away(stream).await;

@@ -3,6 +3,7 @@
 //! Nothing is counted here: each rendering reads what the pools themselves count.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -63,6 +64,7 @@ pub fn render(pools: &[Stats]) -> String {
             family.get_or_create(&of(stats)).inc_by(reading(stats));
         }
     }
+    render_queued(&mut registry, pools);
     render_workers(&mut registry, pools);
     render_memory(&mut registry, pools);
     render_states(&mut registry, pools);
@@ -70,6 +72,16 @@ pub fn render(pools: &[Stats]) -> String {
     // Writing to a string fails only where a metric's own encoding does; what is there is worth sending.
     let _ = encode(&mut text, &registry);
     text
+}
+
+/// By the number of what is done it is the mean.
+fn render_queued(registry: &mut Registry, pools: &[Stats]) {
+    let family = Family::<Labels, Counter<f64, AtomicU64>>::default();
+    let help = "Time that work which is done had waited before it was sent to its worker";
+    registry.register("queued_seconds", help, family.clone());
+    for stats in pools {
+        family.get_or_create(&of(stats)).inc_by(stats.queued_s);
+    }
 }
 
 fn render_workers(registry: &mut Registry, pools: &[Stats]) {

@@ -22,6 +22,7 @@ mod warnings;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -58,6 +59,9 @@ const ADMIN_CONNECTIONS_MAX: usize = 256;
 trait Front: Send + Sync + 'static {
     /// Serves one connection to its end. `stay` tells when to take no further request from it.
     fn serve(self: Arc<Self>, stream: Stream, stay: Stay) -> impl Future<Output = ()> + Send;
+
+    /// There was no place for a connection.
+    fn turned_away(&self, _client: Option<SocketAddr>) {}
 
     /// It takes no more connections: what has no end of its own is told.
     fn stopping(&self) {}

@@ -6,6 +6,7 @@
 
 mod access;
 mod admit;
+mod arrive;
 mod body;
 mod exchange;
 mod forwarded;
@@ -18,8 +19,8 @@ mod response;
 mod websocket;
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -34,12 +35,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::sync::{Notify, oneshot};
 
-use self::access::{AccessLog, Record};
+use self::access::{AccessLog, End, Record};
 use self::admit::Admission;
+use self::arrive::{Arrival, Ended, Unheard};
 use self::body::{Answer, Body};
 use self::exchange::Exchange;
 use self::forwarded::Trust;
-use self::guard::{Guarded, Watch};
+use self::guard::{Guarded, Turn, Watch};
 use self::pulse::Limits;
 use self::request::{BodyLimits, Origin, Peer};
 use self::response::Fate;
@@ -136,20 +138,30 @@ impl ServeFront {
     }
 
     /// What comes before HTTP on a connection.
-    async fn arrive(&self, mut stream: Stream) -> io::Result<(Box<dyn Io>, Peer)> {
+    async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<Box<dyn Io>> {
         if self.config.proxy_protocol {
-            let parties = proxy::read(&mut stream.io).await.inspect_err(|error| {
+            let parties = proxy::read(&mut io).await.inspect_err(|error| {
                 self.warnings
                     .tell("PROXY", || format!("fronts.serve.proxy_protocol: a connection was closed: {error}"));
             })?;
             if let Some((client, server)) = parties {
-                (stream.client, stream.server) = (Some(client), Some(server));
+                (arrival.client, arrival.server) = (Some(client), Some(server));
             }
         }
-        let peer = Peer::new(stream.client, stream.server, self.tls.is_some());
         match &self.tls {
-            Some(tls) => Ok((Box::new(tls.accept(stream.io).await?), peer)),
-            None => Ok((stream.io, peer)),
+            Some(tls) => Ok(Box::new(tls.accept(io).await?)),
+            None => Ok(io),
+        }
+    }
+
+    fn peer(&self, client: Option<SocketAddr>, server: Option<SocketAddr>) -> Arc<Peer> {
+        Arc::new(Peer::new(client, server, self.tls.is_some()))
+    }
+
+    /// A line for what became no request.
+    fn log(&self, peer: &Arc<Peer>, unheard: Option<Unheard>) {
+        if let (Some(log), Some(Unheard { since, status, end })) = (&self.access_log, unheard) {
+            log.write(Record::of_nothing(peer, since, status, end));
         }
     }
 
@@ -174,7 +186,7 @@ impl ServeFront {
             turn.record(Record::of(peer, &head, &forwarded), log.clone());
         }
         let mut response = match self.admission.check(&head, &body) {
-            Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, stay).await,
+            Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, stay, &mut turn).await,
             Err(refused) => {
                 if !body.is_end_stream() && !head.headers.contains_key(header::EXPECT) {
                     tokio::spawn(async move { discard(&mut body).await });
@@ -194,19 +206,33 @@ impl ServeFront {
         response.map(|body| Answer::new(body, turn))
     }
 
-    async fn ask(&self, head: &mut Parts, body: Incoming, origin: Origin<'_>, stay: &Stay) -> Response<Body> {
+    async fn ask(
+        &self,
+        head: &mut Parts,
+        body: Incoming,
+        origin: Origin<'_>,
+        stay: &Stay,
+        turn: &mut Turn,
+    ) -> Response<Body> {
         match Handshake::of(head) {
-            Ok(None) => self.ask_for_response(head, body, origin).await,
-            Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, stay).await,
+            Ok(None) => self.ask_for_response(head, body, origin, turn).await,
+            Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, stay, turn).await,
             Err(answer) => *answer,
         }
     }
 
-    async fn ask_for_response(&self, head: &Parts, body: Incoming, origin: Origin<'_>) -> Response<Body> {
+    async fn ask_for_response(
+        &self,
+        head: &Parts,
+        body: Incoming,
+        origin: Origin<'_>,
+        turn: &mut Turn,
+    ) -> Response<Body> {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, 0);
         let body = request::take_ready(body, &mut payload).await;
         let mut exchange = self.submit(payload, body.is_some(), origin.forwarded.waited);
+        turn.queued(&exchange);
         let first = match body {
             None => exchange.part().await,
             Some(rest) => {
@@ -229,10 +255,12 @@ impl ServeFront {
         head: &mut Parts,
         origin: Origin<'_>,
         stay: &Stay,
+        turn: &mut Turn,
     ) -> Response<Body> {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
         let mut exchange = self.submit(payload, false, origin.forwarded.waited);
+        turn.queued(&exchange);
         let first = exchange.part().await;
         match (response::accepted(&first), head.extensions.remove::<OnUpgrade>()) {
             (Some(answer), Some(upgrade)) => {
@@ -300,29 +328,35 @@ impl ServeFront {
     }
 }
 
-/// What hyper has told a client that sent no HTTP. None: it was told nothing.
-fn status_of(error: &(dyn Error + 'static)) -> Option<u16> {
-    let error = error.downcast_ref::<hyper::Error>().filter(|error| error.is_parse())?;
-    Some(if error.is_parse_too_large() { 431 } else { 400 })
-}
-
 impl Front for ServeFront {
     async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
-        let head_time = self.client_limits.head;
-        let Ok(Ok((io, peer))) = tokio::time::timeout(head_time, self.arrive(stream)).await else { return };
-        let peer = Arc::new(peer);
-        let (log, client) = (self.access_log.clone(), peer.clone());
+        let (mut arrival, io) = Arrival::of(stream, self.tls.is_some() || self.config.proxy_protocol);
+        let arrived = tokio::time::timeout(self.client_limits.head, self.arrive(&mut arrival, io)).await;
+        let peer = self.peer(arrival.client, arrival.server);
+        let io = match arrived {
+            Ok(Ok(io)) => io,
+            failed => return self.log(&peer, arrival.failed(failed.ok().and_then(Result::err).as_ref())),
+        };
         let (builder, watch) = (self.builder(), Watch::new(self.client_limits));
         let io = TokioIo::new(Guarded::new(io, watch.clone()));
-        let (of_requests, place) = (watch.clone(), stay.clone());
+        let (front, client, of_requests, place) = (self.clone(), peer.clone(), watch.clone(), stay.clone());
         let service = service_fn(move |request| {
-            let (front, peer, watch, stay) = (self.clone(), peer.clone(), of_requests.clone(), place.clone());
+            let (front, peer, watch, stay) = (front.clone(), client.clone(), of_requests.clone(), place.clone());
             async move { Ok::<_, Infallible>(front.answer(request, &peer, &watch, &stay).await) }
         });
-        let ended = watch.drive(pin!(builder.serve_connection_with_upgrades(io, service)), stay).await;
-        if let (Some(log), Some(status)) = (log, ended.err().and_then(|error| status_of(&*error))) {
-            log.write(Record::of_nothing(&client, status));
-        }
+        let ended = match watch.drive(pin!(builder.serve_connection_with_upgrades(io, service)), stay).await {
+            Some(result) => Ended::of(result),
+            None => Ended::Cut,
+        };
+        self.log(&peer, watch.unheard(ended, arrival.at));
+    }
+
+    /// It was told to come later.
+    fn turned_away(&self, client: Option<SocketAddr>) {
+        let unheard = Unheard { since: Instant::now(), status: Some(503), end: End::Refused };
+        self.log(&self.peer(client, None), Some(unheard));
+        self.warnings
+            .tell("connections", || "fronts.serve.connections_max: a connection was refused with 503".to_owned());
     }
 
     fn stopping(&self) {

@@ -309,9 +309,10 @@ impl Core {
             return;
         }
         let Core { machine, peers, functions, .. } = self;
-        let (Some(peer), Some(entry)) = (peers.get_mut(&worker), machine.body_mut(id)) else { return };
+        let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
         match peer.put_call(entry, id, functions, now) {
             Ok(true) => {
+                entry.work.reply.sent(queued);
                 if !peer.armed && !peer.leased {
                     peer.arm(&pool.poller);
                 }

@@ -309,15 +309,17 @@ impl Pool {
     }
 
     pub fn stats(&self) -> Stats {
-        let (counts, done, failed, drained, status) = {
+        let (counts, queued_total, done, failed, drained, status) = {
             let core = self.core.lock();
-            (core.machine.counts(), core.done, core.failed, core.drained, self.status_with_calls(&core))
+            let (counts, queued_total) = (core.machine.counts(), core.machine.queued_total());
+            (counts, queued_total, core.done, core.failed, core.drained, self.status_with_calls(&core))
         };
         Stats {
             name: self.config.name.clone(),
             state: status.health,
             reason: status.reason,
             queued: counts.queued,
+            queued_s: queued_total.as_secs_f64(),
             lobby: counts.lobby,
             sent: counts.sent,
             slots: counts.slots,

@@ -107,6 +107,8 @@ pub struct Stats {
     pub state: Health,
     pub reason: Option<String>,
     pub queued: usize,
+    /// How long all that is done had waited for its slot, in seconds.
+    pub queued_s: f64,
     pub lobby: usize,
     pub sent: usize,
     pub slots: usize,

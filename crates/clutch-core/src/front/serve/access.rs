@@ -1,8 +1,8 @@
 //! One line for each request, when its response has ended.
 //!
 //! The front's threads only hand records over; a thread of its own writes them. Where it cannot keep up, lines are dropped,
-//! counted, and the count is written. Text is the combined format of web servers, then the seconds until the head, those
-//! until the end, and how it ended.
+//! counted, and the count is written. Text is the combined format of web servers, then seconds (in the pool's line, until the head,
+//! until the end) and how it ended.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -74,6 +74,8 @@ pub(super) struct Record {
     /// As proxies say.
     client: Option<IpAddr>,
     waited: Duration,
+    /// In the line of the pool. None: no worker got it.
+    pub(super) queued: Option<Duration>,
     /// None: no head could be read.
     asked: Option<Asked>,
     at: SystemTime,
@@ -91,6 +93,7 @@ impl Record {
             peer: peer.clone(),
             client: None,
             waited: Duration::ZERO,
+            queued: None,
             asked,
             at: SystemTime::now(),
             begun: Instant::now(),
@@ -116,10 +119,11 @@ impl Record {
         record
     }
 
-    /// Of what was no request.
-    pub(super) fn of_nothing(peer: &Arc<Peer>, status: u16) -> Box<Record> {
+    /// Of what became no request.
+    pub(super) fn of_nothing(peer: &Arc<Peer>, since: Instant, status: Option<u16>, end: End) -> Box<Record> {
         let mut record = Record::begin(peer, None);
-        (record.status, record.end) = (Some(status), End::Refused);
+        record.at = record.at.checked_sub(since.elapsed()).unwrap_or(record.at);
+        (record.begun, record.status, record.end) = (since, status, end);
         record
     }
 
@@ -149,9 +153,11 @@ impl Record {
         );
         let client = Some(self.client()).filter(|client| !client.is_empty()).unwrap_or_else(|| "-".to_owned());
         let status = self.status.map_or_else(|| "-".to_owned(), |status| status.to_string());
-        let head = self.head_after.map_or_else(|| "-".to_owned(), |after| format!("{:.6}", after.as_secs_f64()));
+        let seconds =
+            |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), |time| format!("{:.6}", time.as_secs_f64()));
+        let (head, queued) = (seconds(self.head_after), seconds(self.queued));
         format!(
-            "{client} - - [{}] \"{request}\" {status} {} \"{}\" \"{}\" {head} {:.6} {}",
+            "{client} - - [{}] \"{request}\" {status} {} \"{}\" \"{}\" {queued} {head} {:.6} {}",
             Date::of(self.at).of_web_servers(),
             self.bytes,
             value(|asked| &asked.referer),
@@ -177,7 +183,8 @@ impl Record {
             "bytes": self.bytes,
             "referer": asked.and_then(|asked| text(&asked.referer)),
             "agent": asked.and_then(|asked| text(&asked.agent)),
-            "waited_s": self.waited.as_secs_f64(),
+            "proxy_s": self.waited.as_secs_f64(),
+            "queue_s": self.queued.map(|queued| queued.as_secs_f64()),
             "head_s": self.head_after.map(|after| after.as_secs_f64()),
             "total_s": self.ended_after.as_secs_f64(),
             "end": self.end.as_str(),

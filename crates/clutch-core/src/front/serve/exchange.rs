@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -30,6 +32,15 @@ struct Inner {
 #[derive(Default)]
 pub(super) struct Inbound {
     inner: Mutex<Inner>,
+    /// How long it waited for its slot, in nanoseconds and one more; 0: no worker has it yet.
+    queued_ns: AtomicU64,
+}
+
+impl Inbound {
+    /// How long it waited until it was sent to a worker; none: it was not, so far.
+    pub(super) fn queued(&self) -> Option<Duration> {
+        self.queued_ns.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
+    }
 }
 
 fn wait(place: &mut Option<Waker>, context: &Context<'_>) {
@@ -54,6 +65,11 @@ impl Reply for Inbound {
         let wakers = [inner.answering.take(), inner.feeding.take()];
         drop(inner);
         wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    fn sent(&self, queued: Duration) {
+        // Five hundred years of nanoseconds fit.
+        self.queued_ns.store(queued.as_nanos() as u64 + 1, Ordering::Relaxed);
     }
 
     fn credit(&self, count: u32) {
@@ -84,6 +100,11 @@ impl Exchange {
         let inbound = Arc::new(Inbound::default());
         let id = pool.submit_unflushed(work(inbound.clone()));
         Exchange { pool: pool.clone(), inbound, id, disconnect, ended: false }
+    }
+
+    /// Where it can be asked later how long this waited.
+    pub(super) fn inbound(&self) -> &Arc<Inbound> {
+        &self.inbound
     }
 
     pub(super) fn feeder(&self) -> Feeder {

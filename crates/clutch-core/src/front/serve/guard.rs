@@ -13,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
 use super::access::{AccessLog, End, Record};
+use super::arrive::{Ended, Unheard};
+use super::exchange::{Exchange, Inbound};
 use super::pulse::{Limits, Pulse, Verdict};
 use crate::front::listen::{Io, Stay};
 
@@ -38,26 +40,41 @@ impl Watch {
         if is_last {
             self.spent.notify_one();
         }
-        Turn { watch: self.clone(), key, is_http2, is_last, holds: false, planned: End::Whole, record: None }
+        Turn {
+            watch: self.clone(),
+            key,
+            is_http2,
+            is_last,
+            holds: false,
+            planned: End::Whole,
+            record: None,
+            inbound: None,
+        }
     }
 
-    /// Drives a connection to its end, in the limits of its client.
+    /// What is told of a connection that has ended, beside its requests.
+    pub(super) fn unheard(&self, ended: Ended, came: Instant) -> Option<Unheard> {
+        let pulse = self.pulse.lock();
+        ended.unheard(came, pulse.head_since(), pulse.is_first())
+    }
+
+    /// Drives a connection to its end, in the limits of its client. None: it was cut off.
     pub(super) async fn drive<C: GracefulConnection>(
         &self,
         mut connection: Pin<&mut C>,
         mut stay: Stay,
-    ) -> Result<(), C::Error> {
+    ) -> Option<Result<(), C::Error>> {
         let mut leaves = false;
         loop {
             let verdict = tokio::select! {
                 // Whatever ends a connection early is the client's doing, and it is told by hyper where HTTP has a word.
-                ended = connection.as_mut() => return ended,
+                ended = connection.as_mut() => return Some(ended),
                 () = stay.leave_asked(), if !leaves => Verdict::Leave,
                 () = self.spent.notified(), if !leaves => Verdict::Leave,
                 verdict = self.next_verdict() => verdict,
             };
             if verdict == Verdict::Cut {
-                return Ok(());
+                return None;
             }
             leaves = true;
             self.pulse.lock().leave(Instant::now());
@@ -90,6 +107,8 @@ pub(super) struct Turn {
     planned: End,
     /// Where there is an access log.
     record: Option<(Box<Record>, Arc<AccessLog>)>,
+    /// Of a request that was handed to the pool, for that log.
+    inbound: Option<Arc<Inbound>>,
 }
 
 impl Turn {
@@ -105,6 +124,11 @@ impl Turn {
 impl Turn {
     pub(super) fn record(&mut self, record: Box<Record>, log: Arc<AccessLog>) {
         self.record = Some((record, log));
+    }
+
+    /// It is in the pool's line.
+    pub(super) fn queued(&mut self, exchange: &Exchange) {
+        self.inbound = self.record.is_some().then(|| exchange.inbound().clone());
     }
 
     /// The head of the response is there, and how the response will end if nothing comes between.
@@ -137,7 +161,8 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some((record, log)) = self.record.take() {
+        if let Some((mut record, log)) = self.record.take() {
+            record.queued = self.inbound.take().and_then(|inbound| inbound.queued());
             log.write(record);
         }
         self.watch.pulse.lock().ended(self.key, Instant::now());

@@ -118,6 +118,16 @@ impl Pulse {
         self.idle_since = now;
     }
 
+    /// Since when bytes come, where no request runs.
+    pub(super) fn head_since(&self) -> Option<Instant> {
+        self.head_since.filter(|_| self.running == 0)
+    }
+
+    /// No request has come yet.
+    pub(super) fn is_first(&self) -> bool {
+        self.requests == 0
+    }
+
     pub(super) fn is_spent(&self, limits: &Limits) -> bool {
         limits.requests_max.is_some_and(|most| self.requests >= most)
     }

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
@@ -72,6 +72,8 @@ struct Item<T> {
     place: Place,
     /// When it was submitted.
     since: Instant,
+    /// From then until it was sent to the worker that it was sent to last.
+    queued: Duration,
     /// Known to have started: the attempt to take it back failed.
     begun: bool,
     /// Told to stop, and by when it should have.
@@ -246,6 +248,7 @@ pub struct Machine<T> {
     run_ns: Vec<u64>,
     finished: u64,
     finished_ns: u64,
+    finished_queued: Duration,
     quiet: bool,
     closed: bool,
     failing: bool,
@@ -297,6 +300,7 @@ impl<T> Machine<T> {
             run_ns: Vec::new(),
             finished: 0,
             finished_ns: 0,
+            finished_queued: Duration::ZERO,
             quiet: false,
             closed: false,
             failing: false,
@@ -319,6 +323,16 @@ impl<T> Machine<T> {
         if let Some(item) = self.item_mut(id) {
             item.request.retry = 0;
         }
+    }
+
+    /// The body of what is being sent, and how long it has waited.
+    pub fn sending(&mut self, id: WorkId) -> Option<(&mut T, Duration)> {
+        self.item_mut(id).and_then(|item| item.body.as_mut().map(|body| (body, item.queued)))
+    }
+
+    /// How long all that workers have answered had waited before it was sent to them.
+    pub fn queued_total(&self) -> Duration {
+        self.finished_queued
     }
 
     pub fn request(&self, id: WorkId) -> Option<Request> {
@@ -443,13 +457,14 @@ impl<T> Machine<T> {
         if !matches!(item.place, Place::Sent(at) | Place::Abandoned(at) if at == worker) {
             return None;
         }
-        let Request { function, endless, .. } = item.request;
+        let (Request { function, endless, .. }, queued) = (item.request, item.queued);
         // How long it went on says nothing of the next one.
         if !endless {
             self.learn(function, run_ns);
         }
         self.finished += 1;
         self.finished_ns = self.finished_ns.saturating_add(run_ns);
+        self.finished_queued = self.finished_queued.saturating_add(queued);
         self.unload(worker, id, now);
         self.remove(id)
     }
@@ -542,6 +557,7 @@ impl<T> Machine<T> {
             request,
             place: Place::Queued,
             since,
+            queued: Duration::ZERO,
             begun: false,
             stopping: None,
             cut_at: None,

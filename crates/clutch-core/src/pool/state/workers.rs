@@ -172,6 +172,7 @@ impl<T> Machine<T> {
         let load_ns = self.expected_ns(self.items[index(id)].request.function).unwrap_or(AHEAD.as_nanos() as u64 + 1);
         let item = &mut self.items[index(id)];
         (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
+        item.queued = now.saturating_duration_since(item.since);
         let worn = self.change(worker, |load| {
             if load.sent.is_empty() {
                 load.progress = now;
