@@ -196,6 +196,7 @@ pub enum Failure {
     #[error("{message}")]
     WorkerLost {
         message: String,
+        /// 0: no worker had it, since none can start for now.
         worker_pid: i32,
         signal: Option<i32>,
         exit_code: Option<i32>,

@@ -161,6 +161,9 @@ impl Problem {
                     .with("problems", problems(detail))
             }
             Failure::NoSuchTool { message } => Problem::no_such_tool(message),
+            Failure::Config { message } | Failure::WorkerLost { message, worker_pid: 0, .. } => {
+                Problem::failing(message).and_retry()
+            }
             Failure::WorkerLost { message, worker_pid, signal, exit_code, output, cause } => {
                 Problem::new(Status::BAD_GATEWAY, "worker-lost", "The worker died", message)
                     .with("pid", *worker_pid)
@@ -173,7 +176,6 @@ impl Problem {
                 Problem::new(Status::INTERNAL_SERVER_ERROR, "poisoned", "The work kills its workers", message)
                     .with("deaths", *deaths)
             }
-            Failure::Config { message } => Problem::failing(message),
         }
     }
 
@@ -188,7 +190,7 @@ impl Problem {
                 Problem::new(unavailable, "draining", "The pool takes no more work", refusal).and_retry()
             }
             Refusal::Cancelled => Problem::new(unavailable, "cancelled", "The call was cancelled", refusal),
-            Refusal::Failing { reason, .. } => Problem::failing(reason),
+            Refusal::Failing { reason, .. } => Problem::failing(reason).and_retry(),
             Refusal::Expired { at, stacks } => Problem::expired(*at).with_local(local, "stacks", stacks),
         }
     }

@@ -128,11 +128,11 @@ fn with_fate(mut response: Response<Body>, end: End, warning: Option<(&'static s
 fn of_failure(failure: &Failure) -> Response<Body> {
     let words = || failure.to_string();
     match failure {
+        Failure::Config { .. } | Failure::WorkerLost { worker_pid: 0, .. } => {
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(("failing", words())))
+        }
         Failure::WorkerLost { .. } => {
             with_fate(plain(StatusCode::BAD_GATEWAY), End::WorkerLost, Some(("worker lost", words())))
-        }
-        Failure::Config { .. } => {
-            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(("config", words())))
         }
         Failure::Poisoned { .. } => {
             with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, Some(("poisoned", words())))
