@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 from collections.abc import Iterator
 
@@ -12,12 +13,12 @@ import h2.errors
 import h2.events
 import h2.settings
 import pytest
-from test_bad_input import Served, serve
+from test_bad_input import Served, rest, serve
 
 from rendezvous import Rendezvous
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 1, 3, 4, 6, 9
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
 END_STREAM, END_HEADERS = 1, 4
 PATH = [(":method", "GET"), (":scheme", "http"), (":authority", "a")]
 
@@ -146,26 +147,81 @@ FLOODS = {
     "pings": flood(PING, payload=bytes(8)),
     "continuations": frame(HEADERS, 0, 1, b"\x82") + flood(CONTINUATION, 1, b"\x40\x01x\x01y" * 100),
     "resets of nothing": flood(RST_STREAM, 1, bytes(4)),
+    "window updates": flood(WINDOW_UPDATE, payload=b"\x7f\xff\xff\xff"),
+    "priorities": flood(PRIORITY, 1, bytes(5)),
+    "unknown kinds": flood(200, payload=bytes(100)),
     "no frames": b"\xff" * 10_000,
 }
 
 
+FORBIDDEN = {"continuations", "resets of nothing", "window updates", "no frames"}
+"""What the protocol has a word against; the others the client ends itself, or its time does."""
+
+
 @pytest.mark.parametrize("name", FLOODS)
 def test_failure_42_floods(served: Served, name: str) -> None:
-    """The client reads nothing of what it is answered."""
-    with served.client() as connection, contextlib.suppress(ConnectionError):
-        connection.sendall(PREFACE + frame(SETTINGS))
-        for _ in range(100):
-            connection.sendall(FLOODS[name])
+    """The client reads nothing of what it is answered, until it has said all."""
+    served.logged()
+    with served.client() as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(PREFACE + frame(SETTINGS))
+            for _ in range(100):
+                connection.sendall(FLOODS[name])
+        rest(connection)
+    (line,) = served.logged()
+    assert (line["method"], line["status"]) == (None, None)
+    assert line["end"] == ("refused" if name in FORBIDDEN else "client-gone")
+    served.check()
+
+
+def head(path: str) -> bytes:
+    """Of a GET, packed."""
+    return b"\x82\x86\x41\x01a\x04" + bytes([len(path)]) + path.encode()
+
+
+@pytest.mark.parametrize("piece", [b"", b"x"])
+def test_failure_42_a_flood_of_frames_in_a_body_that_nobody_reads(
+    served: Served, rendezvous: Rendezvous, piece: bytes
+) -> None:
+    with served.client() as connection:
+        path = f"/waits-for-disconnect?port={rendezvous.port}"
+        connection.sendall(PREFACE + frame(SETTINGS) + frame(HEADERS, END_HEADERS, 1, head(path)))
+        guest = rendezvous.guest()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(frame(DATA, 0, 1, piece) * 10_000)
+        served.check()
+    guest.let_go()
+    rendezvous.guest().let_go()
+
+
+def test_trailers_are_no_part_of_the_body(served: Served) -> None:
+    with client(served) as asking:
+        asking.ask(1, ends=False)
+        asking.state.send_data(1, b"12345")
+        asking.state.send_headers(1, [("x-trailer", "1")], end_stream=True)
+        asking.send()
+        received, _ = asking.end(1)
+        assert json.loads(received)["size"] == 5
+
+
+def test_failure_42_responses_that_are_given_no_room(served: Served) -> None:
+    """Small ones, which their apps have long forgotten: the connection ends all the same."""
+    served.logged()
+    with served.client() as connection:
+        connection.sendall(PREFACE + frame(SETTINGS, payload=b"\x00\x04" + bytes(4)))
+        for stream in range(1, 21, 2):
+            connection.sendall(frame(HEADERS, END_HEADERS | END_STREAM, stream, head("/")))
+        assert b'"pid"' not in rest(connection)
+    assert [line["status"] for line in served.logged()] == [200] * 10
     served.check()
 
 
 def test_failure_42_a_stream_that_is_given_no_room(served: Served, rendezvous: Rendezvous) -> None:
     with served.client() as connection:
         no_window = b"\x00\x04" + bytes(4)
-        head = b"\x82\x86\x41\x01a\x04" + bytes([len(path := f"/endless?port={rendezvous.port}".encode())]) + path
         connection.sendall(PREFACE + frame(SETTINGS, payload=no_window))
-        connection.sendall(frame(HEADERS, END_HEADERS | END_STREAM, 1, head))
+        connection.sendall(frame(HEADERS, END_HEADERS | END_STREAM, 1, head(f"/endless?port={rendezvous.port}")))
         guest = rendezvous.guest()
         assert guest.word == "http.disconnect"
         guest.let_go()

@@ -140,6 +140,7 @@ HEADS = {
     "no HTTP": ("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + "\x00" * 40 + "\r\n\r\n", 400),
     "empty method": (f" / HTTP/1.1\r\n{HOST}\r\n", 400),
     "no version": (f"GET /\r\n{HOST}\r\n", 400),
+    "HTTP/0.9": ("GET /\r\n\r\n", 400),
     "wrong version": (f"GET / HTTP/1.9\r\n{HOST}\r\n", 400),
     "space in the target": (f"GET /a b HTTP/1.1\r\n{HOST}\r\n", 400),
     "NUL in the target": (f"GET /\0 HTTP/1.1\r\n{HOST}\r\n", 400),
@@ -165,6 +166,7 @@ HEADS = {
     "huge length": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: {1 << 64}\r\n\r\n12345", 400),
     "unknown coding": (f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: gzip\r\n\r\n", 400),
     "more than chunked": (f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    "chunked twice in a line": (f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 501),
     "chunked hidden": (f"POST / HTTP/1.1\r\n{HOST}Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n", 400),
     "chunked twice": (
         f"POST / HTTP/1.1\r\n{HOST}{CHUNKED * 2}\r\n",
@@ -173,6 +175,29 @@ HEADS = {
     "chunked in HTTP/1.0": (f"POST / HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     "length beyond the limit": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1000000\r\n\r\n", 413),
 }
+
+
+UPGRADE = f"{HOST}Connection: Upgrade\r\nUpgrade: websocket\r\n"
+VERSION = "Sec-WebSocket-Version: 13\r\n"
+KEY = "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
+
+HANDSHAKES = {
+    "another version": (f"{KEY}Sec-WebSocket-Version: 8\r\n", 426),
+    "no version": (KEY, 426),
+    "no key": (VERSION, 400),
+    "short key": (f"{VERSION}Sec-WebSocket-Key: MDEy\r\n", 400),
+    "a body": (f"{VERSION}{KEY}Content-Length: 5\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+def test_failure_42_handshakes_that_are_refused(served: Served, name: str) -> None:
+    lines, expected = HANDSHAKES[name]
+    response = served.say(f"GET / HTTP/1.1\r\n{UPGRADE}{lines}\r\n")
+    assert status(response) == expected
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (expected, "refused")
+    served.check()
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -200,6 +225,38 @@ def test_names_are_in_lower_case_and_without_underscores(served: Served) -> None
     response = served.say(f"GET / HTTP/1.1\r\n{LAST}X-FORWARDED-User: a\r\nX_Forwarded_User: b\r\n\r\n")
     headers = dict(body(response)["headers"])
     assert headers == {"host": "a", "connection": "close", "x-forwarded-user": "a"}
+
+
+def test_equal_lengths_are_one(served: Served) -> None:
+    lengths = "Content-Length: 5\r\n" * 2
+    response = served.say(f"POST / HTTP/1.1\r\n{LAST}{lengths}\r\n12345")
+    assert (body(response)["size"], dict(body(response)["headers"])["content-length"]) == (5, "5")
+
+
+def test_what_nobody_has_to_understand_is_left_to_the_app(served: Served) -> None:
+    """An expectation but 100-continue, and a wish for HTTP/2 over a connection that has begun."""
+    h2c = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
+    for lines in ("Expect: something-else\r\n", h2c):
+        response = served.say(f"GET /a HTTP/1.1\r\n{HOST}{lines}\r\nGET /b HTTP/1.1\r\n{LAST}\r\n")
+        assert (response.count(b"HTTP/1.1 200"), response.count(b"HTTP/1.1 ")) == (2, 2)
+
+
+def test_http_1_0_is_kept_alive_where_it_asks_for_that(served: Served) -> None:
+    response = served.say(
+        "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /b HTTP/1.0\r\n\r\nGET /c HTTP/1.0\r\n\r\n"
+    )
+    assert (response.count(b"HTTP/1.0 200"), response.count(b"connection: keep-alive")) == (2, 1)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(60_000, 200), (65_000, 431), (70_000, 414)])
+def test_long_targets(tmp_path: Path, length: int, expected: int) -> None:
+    """The library reads 64 KB of a target, whatever the limit is."""
+    head_max = {"head_max": "1MB"} if expected == 414 else {"head_max": "64KB"}
+    with serve(tmp_path, "misbehaving:app", **head_max) as served:
+        response = served.say(f"GET /{'x' * length} HTTP/1.1\r\n{LAST}{'Cookie: ' + 'y' * 1000}\r\n\r\n")
+        assert status(response) == expected
+        (line,) = served.logged()
+        assert (line["status"], line["end"]) == (expected, "whole" if expected == 200 else "refused")
 
 
 def test_targets_of_other_forms(served: Served) -> None:
@@ -278,10 +335,30 @@ def test_an_idle_connection_is_closed(served: Served) -> None:
     assert b"connection: close" not in response
 
 
-@pytest.mark.parametrize("head", ["Content-Length: 10", "Transfer-Encoding: chunked"])
-def test_failure_42_a_body_that_does_not_come(served: Served, head: str) -> None:
-    response = served.say(f"POST / HTTP/1.1\r\n{HOST}{head}\r\n\r\n")
+BODIES_CUT_SHORT = [
+    "Content-Length: 10\r\n\r\n",
+    f"{CHUNKED}\r\n",
+    f"{CHUNKED}\r\n5\r\nab",
+    f"{CHUNKED}\r\n0\r\nX: 1\r\n",
+]
+
+
+@pytest.mark.parametrize("sent", BODIES_CUT_SHORT)
+def test_failure_42_a_body_that_does_not_come(served: Served, sent: str) -> None:
+    """Nor do the trailers behind it."""
+    served.logged()
+    response = served.say(f"POST / HTTP/1.1\r\n{HOST}{sent}")
     assert status(response) == 408
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (408, "refused")
+    served.check()
+
+
+def test_failure_42_a_flood_of_requests_whose_answers_nobody_reads(served: Served) -> None:
+    requests = f"GET / HTTP/1.1\r\n{HOST}\r\n".encode() * 100
+    with served.client() as connection, contextlib.suppress(ConnectionError):
+        while True:
+            connection.sendall(requests)
     served.check()
 
 
@@ -343,9 +420,16 @@ CHUNKS = {
     "huge size": b"f" * 17 + b"\r\n",
     "long size": b"0" * 70_000,
     "long extension": b"1;" + b"x" * 70_000,
+    "many extensions": (b"1;" + b"x" * 1000 + b"\r\ny\r\n") * 70,
     "too long a chunk": b"1\r\nabc\r\n0\r\n\r\n",
     "endless trailers": b"0\r\n" + b"x: 1\r\n" * 20_000,
 }
+
+
+def test_chunks_of_a_byte(served: Served) -> None:
+    response = served.say(f"POST / HTTP/1.1\r\n{LAST}{CHUNKED}\r\n", b"1\r\nx\r\n" * 3000, b"0\r\nX: trailer\r\n\r\n")
+    assert (body(response)["size"], body(response)["whole"]) == (3000, True)
+    served.check()
 
 
 @pytest.mark.parametrize("name", CHUNKS)

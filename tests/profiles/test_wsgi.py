@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -262,7 +263,7 @@ def test_a_stream_of_events_is_closed_when_its_worker_is_to_end(shape: Shape, re
 def test_a_stream_without_further_events_is_cut_off_at_the_grace(
     shape: Shape, rendezvous: Rendezvous, events: Watch
 ) -> None:
-    limits = {"grace": 0.2, "interrupt_grace": 0.2, "term_grace": 0.2}
+    limits: dict[str, Any] = {"grace": 0.2, "interrupt_grace": 0.2, "term_grace": 0.2}
     with serving(shape, "wsgi_app:app", "auto", workers=1, **limits) as service:
         client = service.get("/events", port=rendezvous.port)
         guest = rendezvous.guest()

@@ -88,3 +88,17 @@ def test_watched_are_the_config_and_the_targets(tmp_path: Path, monkeypatch: pyt
     assert watched_folders(loaded) == [elsewhere / "other", project]
     (project / "clutch.toml").write_text(f'{text}[pools.single]\ntarget = "single"\n')
     assert watched_folders(config.load(project / "clutch.toml", environ={})) == [elsewhere, project]
+
+
+def test_certificates_are_part_of_a_reload() -> None:
+    """What is wrong with them keeps no code from being loaded."""
+    pool, heard, asked = HeldPool(), Heard(), list[list[str]]()
+
+    def certificate(names: list[str]) -> bool:
+        asked.append(names)
+        raise OSError("no PEM")
+
+    reloader = Reloader({"a": pool}, heard, certificate)  # type: ignore[arg-type]
+    pool.go()
+    assert reloader.reload(["a"]) == {"fronts.serve.tls": "no PEM"}
+    assert (asked, heard.words) == ([["a"]], ["reloading", "old in use: fronts.serve.tls"])

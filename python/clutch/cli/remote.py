@@ -122,8 +122,8 @@ def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json
 def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Loads the code of POOL, or of all pools, anew, and waits until it serves.
 
-    The certificate of a served app is read anew too. What cannot be used leaves the old serving; its error is shown, and
-    the exit code is 1.
+    The certificate of a served app is read anew too. What cannot be used leaves the old one in place; its error is
+    shown, and the exit code is 1.
     """
     failed = control.ask(find(socket, pid), "reload", pool=pool)
     if as_json:

@@ -188,10 +188,10 @@ class Server:
     def _reload_certificate(self, names: list[str]) -> bool:
         """Of the app that is served by one of these pools."""
         serve = self.config.fronts.get("serve", {})
-        concerned = "tls" in serve and serve["pool"] in names and self.fronts is not None
-        if concerned:
-            self.fronts.reload_certificate()
-        return concerned
+        if self.fronts is None or serve.get("tls") is None or serve["pool"] not in names:
+            return False
+        self.fronts.reload_certificate()
+        return True
 
     def _say_unsupported(self, number: signal.Signals) -> None:
         # WINCH comes from a terminal as well, whenever its window changes.

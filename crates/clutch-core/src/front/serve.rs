@@ -36,7 +36,7 @@ use hyper_util::server::conn::auto;
 use tokio::sync::{Notify, oneshot};
 
 use self::access::{AccessLog, End, Record};
-use self::admit::Admission;
+use self::admit::{Admission, Refused};
 use self::arrive::{Arrival, Ended, Unheard};
 use self::body::{Answer, Body};
 use self::exchange::Exchange;
@@ -216,8 +216,10 @@ impl ServeFront {
     ) -> Response<Body> {
         match Handshake::of(head) {
             Ok(None) => self.ask_for_response(head, body, origin, turn).await,
+            // What follows would be taken for its body by one server and for frames by another.
+            Ok(Some(_)) if !body.is_end_stream() => Refused::with(StatusCode::BAD_REQUEST).response(),
             Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, stay, turn).await,
-            Err(answer) => *answer,
+            Err(answer) => response::refused(*answer),
         }
     }
 

@@ -61,7 +61,7 @@ def open_input(request: _core.StartResponse) -> io.BufferedReader:
 def parts(made: Iterable[bytes]) -> Generator[bytes, None, None]:
     """What an app returned, part by part; closed at the end, once, as the app may count on."""
     try:
-        for part in made:  # `yield from` would close it, too
+        for part in made:  # noqa: UP028 - `yield from` would close it, too
             yield part
     finally:
         if (close := getattr(made, "close", None)) is not None:

@@ -8,13 +8,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, REFERER, USER_AGENT};
+use hyper::header::{HeaderName, REFERER, USER_AGENT};
 use hyper::http::request::Parts;
-use hyper::{Method, Uri, Version};
+use hyper::{Method, Version};
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -25,6 +25,9 @@ use crate::sys;
 
 /// Records that wait to be written; more are dropped.
 const WAITING_MAX: usize = 10_000;
+
+/// Bytes of what clients have said, in the records that wait: beyond them, more are dropped, too.
+const WAITING_BYTES_MAX: usize = 32 << 20;
 
 /// How long an end waits for what is still to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
@@ -57,14 +60,36 @@ impl End {
     }
 }
 
-/// What a request asked for.
+/// What a request asked for: copies, since a slice of the head would keep all that was read with it.
 #[derive(Debug)]
 struct Asked {
     method: Method,
-    target: Uri,
+    target: Box<str>,
     version: Version,
-    referer: Option<HeaderValue>,
-    agent: Option<HeaderValue>,
+    referer: Option<Box<[u8]>>,
+    agent: Option<Box<[u8]>>,
+}
+
+impl Asked {
+    fn of(head: &Parts) -> Asked {
+        let kept = |name: HeaderName| head.headers.get(name).map(|value| value.as_bytes().into());
+        let target = match head.uri.path_and_query() {
+            Some(target) => target.as_str().into(),
+            None => head.uri.to_string().into(),
+        };
+        let (method, version) = (head.method.clone(), head.version);
+        Asked { method, target, version, referer: kept(REFERER), agent: kept(USER_AGENT) }
+    }
+
+    /// Bytes that the client has said.
+    fn weight(&self) -> usize {
+        let said = [&self.referer, &self.agent].into_iter().flatten().map(|value| value.len()).sum::<usize>();
+        self.method.as_str().len() + self.target.len() + said
+    }
+
+    fn path_and_query(&self) -> (&str, Option<&str>) {
+        self.target.split_once('?').map_or((&self.target, None), |(path, query)| (path, Some(query)))
+    }
 }
 
 /// One request, as far as it has come.
@@ -106,15 +131,7 @@ impl Record {
     }
 
     pub(super) fn of(peer: &Arc<Peer>, head: &Parts, forwarded: &Forwarded) -> Box<Record> {
-        let kept = |headers: &HeaderMap, name: HeaderName| headers.get(name).cloned();
-        let asked = Asked {
-            method: head.method.clone(),
-            target: head.uri.clone(),
-            version: head.version,
-            referer: kept(&head.headers, REFERER),
-            agent: kept(&head.headers, USER_AGENT),
-        };
-        let mut record = Record::begin(peer, Some(asked));
+        let mut record = Record::begin(peer, Some(Asked::of(head)));
         (record.client, record.waited) = (forwarded.client, forwarded.waited);
         record
     }
@@ -136,6 +153,10 @@ impl Record {
         self.asked.as_ref().is_some_and(|asked| asked.method == *method)
     }
 
+    fn weight(&self) -> usize {
+        self.asked.as_ref().map_or(0, Asked::weight)
+    }
+
     fn client(&self) -> String {
         self.client.map_or_else(|| self.peer.client_address().to_owned(), |client| client.to_string())
     }
@@ -143,13 +164,13 @@ impl Record {
     // ---- as a line
 
     fn text(&self) -> String {
-        let value = |value: fn(&Asked) -> &Option<HeaderValue>| {
+        let value = |value: fn(&Asked) -> &Option<Box<[u8]>>| {
             let found = self.asked.as_ref().and_then(|asked| value(asked).as_ref());
-            found.map_or_else(|| "-".to_owned(), |found| escaped(found.as_bytes()))
+            found.map_or_else(|| "-".to_owned(), |found| escaped(found))
         };
         let request = self.asked.as_ref().map_or_else(
             || "-".to_owned(),
-            |asked| format!("{} {} {:?}", asked.method, escaped(asked.target.to_string().as_bytes()), asked.version),
+            |asked| format!("{} {} {:?}", asked.method, escaped(asked.target.as_bytes()), asked.version),
         );
         let client = Some(self.client()).filter(|client| !client.is_empty()).unwrap_or_else(|| "-".to_owned());
         let status = self.status.map_or_else(|| "-".to_owned(), |status| status.to_string());
@@ -168,16 +189,15 @@ impl Record {
     }
 
     fn json(&self) -> String {
-        let text = |value: &Option<HeaderValue>| {
-            value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-        };
+        let text = |value: &Option<Box<[u8]>>| value.as_ref().map(|value| String::from_utf8_lossy(value).into_owned());
         let asked = self.asked.as_ref();
+        let target = asked.map(Asked::path_and_query);
         json!({
             "time": Date::of(self.at).iso(),
             "client": self.client(),
             "method": asked.map(|asked| asked.method.as_str()),
-            "path": asked.map(|asked| asked.target.path()),
-            "query": asked.and_then(|asked| asked.target.query()),
+            "path": target.map(|(path, _)| path),
+            "query": target.and_then(|(_, query)| query),
             "version": asked.map(|asked| format!("{:?}", asked.version)),
             "status": self.status,
             "bytes": self.bytes,
@@ -256,10 +276,34 @@ enum Message {
     Reopen,
 }
 
+/// What the front's threads and the writer both count.
+#[derive(Default)]
+struct Backlog {
+    /// Of the records that wait.
+    bytes: AtomicUsize,
+    /// Records for which there was no room, since a line has told of them.
+    dropped: AtomicU64,
+}
+
+impl Backlog {
+    /// Makes room for a record; false: there is none.
+    fn take(&self, bytes: usize) -> bool {
+        let fits = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= WAITING_BYTES_MAX;
+        if !fits {
+            self.give_back(bytes);
+        }
+        fits
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 /// The access log of a front. Dropped, it writes what it has.
 pub(super) struct AccessLog {
     lines: Option<SyncSender<Message>>,
-    dropped: Arc<AtomicU64>,
+    backlog: Arc<Backlog>,
     /// Closed when the writer has ended.
     ended: Mutex<Receiver<()>>,
 }
@@ -269,21 +313,27 @@ impl AccessLog {
     pub(super) fn open(path: &str, format: LogFormat) -> io::Result<AccessLog> {
         let (lines, records) = sync_channel(WAITING_MAX);
         let (end, ended) = sync_channel(0);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let mut writer = Writer { path: path.to_owned(), format, out: output(path)?, dropped: dropped.clone() };
+        let backlog = Arc::<Backlog>::default();
+        let mut writer = Writer { path: path.to_owned(), format, out: output(path)?, backlog: backlog.clone() };
         std::thread::Builder::new().name("clutch-access".to_owned()).spawn(move || {
             sys::block_signals();
             writer.run(&records);
             drop(end);
         })?;
-        Ok(AccessLog { lines: Some(lines), dropped, ended: Mutex::new(ended) })
+        Ok(AccessLog { lines: Some(lines), backlog, ended: Mutex::new(ended) })
     }
 
     pub(super) fn write(&self, mut record: Box<Record>) {
         record.ended_after = record.begun.elapsed();
-        if self.lines.as_ref().is_some_and(|lines| lines.try_send(Message::Line(record)).is_err()) {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let bytes = record.weight();
+        let has_room = self.backlog.take(bytes);
+        if has_room && self.lines.as_ref().is_none_or(|lines| lines.try_send(Message::Line(record)).is_ok()) {
+            return;
         }
+        if has_room {
+            self.backlog.give_back(bytes);
+        }
+        self.backlog.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The file was moved away: a new one is begun.
@@ -318,7 +368,7 @@ struct Writer {
     path: String,
     format: LogFormat,
     out: BufWriter<Box<dyn Write + Send>>,
-    dropped: Arc<AtomicU64>,
+    backlog: Arc<Backlog>,
 }
 
 impl Writer {
@@ -326,7 +376,10 @@ impl Writer {
         while let Ok(first) = records.recv() {
             for message in std::iter::once(first).chain(records.try_iter()) {
                 match message {
-                    Message::Line(record) => self.line(&record),
+                    Message::Line(record) => {
+                        self.line(&record);
+                        self.backlog.give_back(record.weight());
+                    }
                     Message::Reopen => self.reopen(),
                 }
             }
@@ -345,7 +398,7 @@ impl Writer {
     }
 
     fn tell_dropped(&mut self) {
-        let count = self.dropped.swap(0, Ordering::Relaxed);
+        let count = self.backlog.dropped.swap(0, Ordering::Relaxed);
         if count == 0 {
             return;
         }
@@ -385,6 +438,16 @@ mod tests {
         let date = Date::of(UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
         assert_eq!(date.of_web_servers(), "14/Nov/2023:22:13:20 +0000");
         assert_eq!(date.iso(), "2023-11-14T22:13:20.123Z");
+    }
+
+    #[test]
+    fn what_waits_to_be_written_is_bounded_in_bytes() {
+        let backlog = Backlog::default();
+        assert!(backlog.take(WAITING_BYTES_MAX - 10));
+        assert!(!backlog.take(11), "and it takes nothing");
+        assert!(backlog.take(10));
+        backlog.give_back(10);
+        assert!(backlog.take(1));
     }
 
     #[test]

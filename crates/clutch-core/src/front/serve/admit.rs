@@ -8,9 +8,8 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING}
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Version};
 
-use super::access::End;
 use super::body::Body;
-use super::response::{Fate, plain};
+use super::response::{plain, refused};
 
 /// What a header line has beside its name and value: a colon, a space and the line's end.
 const LINE_BYTES: usize = 4;
@@ -22,7 +21,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    fn with(status: StatusCode) -> Refused {
+    pub(super) fn with(status: StatusCode) -> Refused {
         Refused { status }
     }
 
@@ -42,8 +41,7 @@ impl Refused {
     pub(super) fn response(self) -> Response<Body> {
         let mut response = plain(self.status);
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        response.extensions_mut().insert(Fate { end: End::Refused, warning: None });
-        response
+        refused(response)
     }
 }
 

@@ -71,7 +71,7 @@ impl Ended {
         let Err(error) = result else { return Ended::Itself };
         let Some(error) = error.downcast_ref::<hyper::Error>() else { return Ended::Lost { in_message: false } };
         if error.is_parse() {
-            return Ended::Malformed(if error.is_parse_too_large() { 431 } else { 400 });
+            return Ended::Malformed(status_of(error));
         }
         match error.source().and_then(|source| source.downcast_ref::<h2::Error>()) {
             Some(error) if error.is_go_away() && error.is_library() => Ended::Violated,
@@ -94,6 +94,16 @@ impl Ended {
             Ended::Lost { in_message } => gone(in_message),
             Ended::Itself => gone(false),
         }
+    }
+}
+
+/// What hyper answers by itself.
+fn status_of(error: &hyper::Error) -> u16 {
+    match error.is_parse_too_large() {
+        // It tells the two apart by words alone.
+        true if error.to_string() == "URI too long" => 414,
+        true => 431,
+        false => 400,
     }
 }
 

@@ -120,6 +120,11 @@ pub(super) struct Fate {
     pub(super) warning: Option<(&'static str, String)>,
 }
 
+/// No app sees its request.
+pub(super) fn refused(response: Response<Body>) -> Response<Body> {
+    with_fate(response, End::Refused, None)
+}
+
 fn with_fate(mut response: Response<Body>, end: End, warning: Option<(&'static str, String)>) -> Response<Body> {
     response.extensions_mut().insert(Fate { end, warning });
     response
