@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -81,6 +82,12 @@ pub(super) struct Listener {
 /// Connections that the kernel keeps until they are accepted; it may allow fewer (net.core.somaxconn).
 const BACKLOG: i32 = 2048;
 
+/// A client that is silent for so long is asked whether it is still there, so often, and is gone when it never says so: a
+/// network that has vanished says nothing, and a connection may hold a slot.
+const PROBED_AFTER: Duration = Duration::from_secs(60);
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const PROBES: u32 = 4;
+
 /// Who may connect to a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
@@ -132,6 +139,7 @@ impl Listener {
 
     fn of_tcp(socket: std::net::TcpListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
+        probe_clients(&socket)?;
         let address = Address::Tcp(socket.local_addr()?);
         Ok(Listener { socket: Socket::Tcp(TcpListener::from_std(socket)?), address })
     }
@@ -190,6 +198,14 @@ impl Listener {
             }
         }
     }
+}
+
+/// Connections take this over from the socket that they are accepted from.
+fn probe_clients(socket: &std::net::TcpListener) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, PROBED_AFTER)?;
+    sockopt::set_tcp_keepintvl(socket, PROBE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(socket, PROBES)?)
 }
 
 impl Drop for Listener {
@@ -347,4 +363,25 @@ where
         () = stay.leave_asked() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[test]
+    fn clients_that_vanish_are_noticed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let _entered = runtime.enter();
+        let listener = Listener::bind("127.0.0.1:0", Access::Everyone).expect("a port");
+        let _client = std::net::TcpStream::connect(listener.address().to_string()).expect("a connection");
+        let accepted = poll_fn(|context| listener.poll_socket(context));
+        let accepted = runtime.block_on(accepted).expect("the connection");
+        assert_eq!(sockopt::socket_keepalive(&accepted), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(PROBED_AFTER));
+        assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(PROBE_INTERVAL));
+        assert_eq!(sockopt::tcp_keepcnt(&accepted), Ok(PROBES));
+    }
 }
