@@ -41,7 +41,7 @@ def test_the_scope_of_http_1_1(service: Service) -> None:
     assert scope.pop("extensions") == {"websocket.http.response": {}}
     assert scope == {
         "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.5"},
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
         "method": "GET",
         "scheme": "http",

@@ -8,7 +8,9 @@ from typing import Any
 
 from clutch import _core
 
-VERSIONS = {"version": "3.0", "spec_version": "2.5"}
+# Not 2.4: from there on frameworks take it that `send` raises when the client has gone, and do not listen for
+# `http.disconnect`. Here the app is told, and goes on.
+VERSIONS = {"version": "3.0", "spec_version": "2.3"}
 
 Run = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
