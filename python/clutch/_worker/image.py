@@ -189,13 +189,13 @@ class Image:
 
     def hooks(self, when: str) -> list[Callable[[], Any]]:
         holders = [vars(self.module) if self.module else {}, members(self.instance)]
-        found = [value for names in holders for value in names.values() if getattr(value, HOOK_MARK, None) == when]
+        found = [value for names in holders for value in names.values() if mark_of(value, HOOK_MARK) == when]
         return list(dict.fromkeys(found))
 
     @staticmethod
     def tools(holder: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
         """Name to (function, options) of all that is marked as a tool."""
-        marked = ((value, getattr(value, TOOL_MARK, None)) for value in members(holder).values())
+        marked = ((value, mark_of(value, TOOL_MARK)) for value in members(holder).values())
         return {value.__name__: (value, options) for value, options in marked if options is not None}
 
     def tool(self, name: str) -> Tool:
@@ -221,6 +221,14 @@ def members(holder: Any) -> dict[str, Any]:
     kind = holder if isinstance(holder, type) else type(holder)
     names = [name for name in dir(kind) if callable(getattr(kind, name, None)) and not name.startswith("__")]
     return {name: getattr(holder, name) for name in names}
+
+
+def mark_of(value: Any, name: str) -> Any:
+    """What a decorator has put there. A proxy (Flask's `request`) stands for nothing yet, and raises."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
 
 
 def find_target(target: str) -> tuple[types.ModuleType, Any]:
