@@ -20,6 +20,7 @@ from clutch import _core
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
 from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
+from clutch._worker.profiles.blocking import allow_threads
 
 try:
     import uvloop
@@ -121,6 +122,7 @@ class Loop:
     async def _start(self) -> Lifespan | None:
         self.loop = asyncio.get_running_loop()
         self.starter = _core.Starter(self.loop, self.is_only)
+        allow_threads(self.tasks)
         life = self.lifespan() if self.lifespan is not None else None
         if life is not None:
             await life.start()

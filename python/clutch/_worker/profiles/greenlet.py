@@ -24,6 +24,7 @@ from clutch import _core
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_frame
 from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, send_all_on_loop
+from clutch._worker.profiles.blocking import allow_threads
 from clutch.errors import Interrupted
 
 if TYPE_CHECKING:
@@ -96,7 +97,12 @@ class Hub:
         if self.lifespan is None:
             return None
         life = self.lifespan()
-        self._on_loop(life.start())
+
+        async def start() -> None:
+            allow_threads(self.tasks)
+            await life.start()
+
+        self._on_loop(start())
         _core.share_state(life.state)
         return life
 

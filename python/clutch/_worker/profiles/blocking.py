@@ -1,0 +1,23 @@
+"""Threads for blocking code on an event loop: FastAPI's `def` endpoints, `asyncio.to_thread`, anyio's.
+
+Owns how many there may be; both libraries make them as needed. Called on a loop before the app's lifespan, so that an
+app that sets a number itself has it. Who does not use anyio does not load it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+THREADS_MIN = 40
+"""anyio's own default, which apps count on: one request may need several, also threads that wait for another."""
+
+
+def allow_threads(tasks: int) -> None:
+    """One for each request that runs at a time on this loop: none that has begun waits for another one's thread."""
+    count = max(THREADS_MIN, tasks)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(count, thread_name_prefix="clutch-blocking"))
+    to_thread = sys.modules.get("anyio.to_thread")
+    if to_thread is not None:
+        to_thread.current_default_thread_limiter().total_tokens = count
