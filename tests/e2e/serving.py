@@ -7,14 +7,22 @@ import http.client
 import json
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from running import COMMAND, WAIT_SECONDS, Answer, Dispatcher, answer, clutch
+from running import COMMAND, HERE, WAIT_SECONDS, Answer, Dispatcher, answer, clutch
 
 ANY_PORT = "127.0.0.1:0"
+EXAMPLES = HERE.parents[1] / "examples"
+
+
+def curl(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """One real client's request; what it says is in `stderr`."""
+    command = ["curl", "-sS", "--max-time", str(WAIT_SECONDS), *arguments]
+    return subprocess.run(command, capture_output=True, check=True, timeout=WAIT_SECONDS + 5)
 
 
 class Serving(Dispatcher):
@@ -27,6 +35,10 @@ class Serving(Dispatcher):
     @property
     def address(self) -> str:
         return self.err.wait(r"serve: http://(\S+)")[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
 
     @contextlib.contextmanager
     def asking(self, path: str = "/", at: str | None = None) -> Iterator[http.client.HTTPConnection]:
