@@ -15,8 +15,8 @@ MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build free-threaded test test-core test-stubs test-free-threaded test-stdlib test-python test-all-pythons \
-	demo soak bench bench-serve lint fmt docs clean
+.PHONY: help build free-threaded chromium test test-core test-stubs test-free-threaded test-stdlib test-python \
+	test-browser test-all-pythons demo soak bench bench-serve lint fmt docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,12 @@ free-threaded: .venv/.built ## .venv-ft: the same on a free-threaded CPython, wh
 	then $(MAKE) --no-print-directory .venv-ft/.built VENV_PYTHON=$$python; \
 	else echo "no free-threaded Python here: the tests that need one are skipped"; fi
 
-test: build free-threaded ## every test: the Rust core, the stub file, free-threaded, the standard library's, the Python suite
+chromium: ## a browser for the tests that need one, when missing
+	@{ command -v chromium && command -v chromedriver; } >/dev/null || { [ "$$(id -u)" = 0 ] && { apt-get update && \
+		apt-get install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; } \
+		|| echo "Chromium is missing: its tests are skipped; install it with: sudo apt-get install chromium chromium-driver"
+
+test: build free-threaded chromium ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
 	@status=0; for part in test-core test-stubs test-free-threaded test-stdlib test-python; \
 		do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
@@ -51,6 +56,9 @@ test-stdlib: .venv/.built ## CPython's own cases for process pools, over a Pool,
 
 test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
 	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(ARGS)
+
+test-browser: .venv/.built chromium ## of the Python suite, what runs in a real browser
+	$(BIN)/python -m pytest tests/e2e/test_serve_browser.py
 
 test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 3.13
 	@status=0; for series in 3.12 3.13; do \

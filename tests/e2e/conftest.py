@@ -1,4 +1,4 @@
-"""Code that a test writes and pools run."""
+"""What these tests share: code that a test writes and pools run, and a certificate."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from serving import make_certificate
 from written import Code
 
 
@@ -16,3 +17,9 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Code]:
     monkeypatch.syspath_prepend(str(tmp_path))
     yield Code(tmp_path)
     sys.modules.pop("written_code", None)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `certificate.pem` and `key.pem`."""
+    return make_certificate(tmp_path_factory.mktemp("certificate"))

@@ -25,6 +25,13 @@ def curl(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, capture_output=True, check=True, timeout=WAIT_SECONDS + 5)
 
 
+def make_certificate(folder: Path) -> Path:
+    """Writes `certificate.pem` and `key.pem` for localhost into the folder, and gives it back."""
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -subj /CN=localhost"
+    subprocess.run([*command.split(), "-addext", "subjectAltName=DNS:localhost"], cwd=folder, check=True, timeout=60)
+    return folder
+
+
 class Serving(Dispatcher):
     """One `clutch serve`."""
 

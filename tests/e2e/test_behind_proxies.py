@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from running import clutch, soon
-from serving import ANY_PORT, Serving
+from serving import ANY_PORT, Serving, make_certificate
 from test_bad_input import HOST, LAST, Served, body, rest, serve, status
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
@@ -26,18 +26,6 @@ REQUEST = f"GET / HTTP/1.1\r\n{LAST}\r\n".encode()
 def ask(served: Served, *lines: str) -> dict[str, Any]:
     more = "".join(line + "\r\n" for line in lines)
     return body(served.say(f"GET / HTTP/1.1\r\n{LAST}{more}\r\n"))
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `certificate.pem` and `key.pem`."""
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
-
-
-def make_certificate(folder: Path) -> Path:
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -subj /CN=localhost"
-    subprocess.run([*command.split(), "-addext", "subjectAltName=DNS:localhost"], cwd=folder, check=True, timeout=60)
-    return folder
 
 
 def shown(address: str) -> str:
