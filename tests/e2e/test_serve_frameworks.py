@@ -58,6 +58,20 @@ def test_each_example_says_how_it_is_run() -> None:
     assert served == {"serve_fastapi", "serve_flask", "serve_django.asgi", DJANGO_WSGI}
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/serve.md"])
+def test_the_first_five_minutes(tmp_path: Path, page: str) -> None:
+    """A page's first app, its first command, and what its curl prints."""
+    text = (EXAMPLES.parent / page).read_text()
+    (code,) = re.findall(r"(?ms)^```python\n# web\.py\n(.*?)^```", text)
+    command = re.search(r"(?m)^clutch serve (\S+)", text)
+    asked = re.search(r"(?m)^curl http://127\.0\.0\.1:8000(\S+) .*prints (.+)$", text)
+    assert command is not None and asked is not None
+    (tmp_path / "web.py").write_text(code)
+    with Serving(tmp_path, command[1], "-b", ANY_PORT) as serving:
+        serving.wait_ready("web")
+        assert curl(serving.url + asked[1]).stdout.decode() == asked[2]
+
+
 # The examples, each under its profiles
 
 
