@@ -100,7 +100,7 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
             made if prepared.request.is_some() => {
                 this.slots.leave(py);
                 let end = end_of_request(py, &prepared, made.err());
-                this.close_stream(id);
+                this.close_stream(py, id);
                 return this.put_end(id, started, end).map_err(PyErr::from);
             }
             Ok(made) => encode(py, this, codec, prepared.tool.as_ref(), &made, false),
@@ -372,7 +372,7 @@ impl Call {
             Some(prepared) => end_of_request(py, prepared, end.err()),
             None => end.map_err(|trouble| describe(py, link, trouble)),
         };
-        link.close_stream(self.id);
+        link.close_stream(py, self.id);
         let started = *self.started.lock();
         link.put_end(self.id, started, end).map_err(PyErr::from)
     }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -33,7 +33,6 @@ use crate::watcher::{self, Writer};
 mod streams;
 
 use self::streams::Streams;
-use self::streams::call_flush_soon;
 pub use self::streams::{Stream, flush_soon};
 
 /// Results wait for company at most this long while further calls are at hand.
@@ -41,11 +40,6 @@ const COMPANY: Duration = Duration::from_micros(200);
 
 /// Since when results wait that are to be written before the next call: as long ago as can be.
 const OVERDUE_NS: u64 = 1;
-
-/// A flush that an event loop has been asked for: in its next turn, in the one after that, or at the end of this one.
-const FLUSH_SOON: u8 = 1;
-const FLUSH_NEXT: u8 = 2;
-const FLUSH_HERE: u8 = 3;
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -134,8 +128,6 @@ pub struct WorkerLink {
     born: Instant,
     /// Where slots are greenlets: lets the others run while one waits.
     waiter: Mutex<Option<Py<PyAny>>>,
-    /// How far a flush is on its way in an event loop: 0, or one of the three.
-    flushing: AtomicU8,
     /// Requests with a whole response that waits for the next flush.
     holding: Mutex<Vec<Py<Request>>>,
     /// Word of the request that takes its first step in the main thread, and one; 0: none does.
@@ -198,7 +190,6 @@ impl WorkerLink {
             waiting_ns: AtomicU64::new(0),
             born: Instant::now(),
             waiter: Mutex::default(),
-            flushing: AtomicU8::new(0),
             holding: Mutex::default(),
             stepping: AtomicU64::new(0),
             main: std::thread::current().id(),
@@ -262,18 +253,9 @@ impl WorkerLink {
         py.detach(|| self.writer.flush()).map_err(PyErr::from)
     }
 
-    /// In an event loop, one turn after [`flush_soon`] and then another one: by then a coroutine that has sent all has mostly
-    /// ended, and one frame says both.
+    /// In an event loop, one turn after [`flush_soon`] and then another one.
     fn _flush_now(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, link) = (slf.py(), slf.get());
-        if link.flushing.load(Ordering::Relaxed) == FLUSH_SOON {
-            link.flushing.store(FLUSH_NEXT, Ordering::Relaxed);
-            return call_flush_soon(slf);
-        }
-        link.flushing.store(0, Ordering::Relaxed);
-        let holding = std::mem::take(&mut *link.holding.lock());
-        holding.iter().try_for_each(|request| request.get().let_go())?;
-        link.flush(py)
+        streams::flush_now(slf)
     }
 
     /// The signal whose handler has to call [`WorkerLink::interrupt`] in the main thread.
@@ -403,7 +385,7 @@ impl WorkerLink {
         if told.is_empty() {
             return Ok(());
         }
-        let flushes = link.flushing.compare_exchange(0, FLUSH_HERE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let flushes = streams::flush_here(event_loop);
         for waiter in told.iter().flat_map(|request| request.get().take_waiters()) {
             match waiter.get().is_of(event_loop) {
                 true => Pause::end_now(waiter.bind(py)),
@@ -411,7 +393,7 @@ impl WorkerLink {
             }
         }
         if flushes {
-            link.flushing.store(0, Ordering::Relaxed);
+            streams::flush_no_more();
             if !link.holding.lock().is_empty() {
                 flush_soon(slf)?;
             }

@@ -66,7 +66,7 @@ impl<'py> Starting<'py> {
                 }
             }
         };
-        this.close_stream(id);
+        this.close_stream(py, id);
         this.put_end(id, started, end)?;
         Ok(None)
     }

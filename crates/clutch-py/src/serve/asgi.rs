@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyMapping, PyString};
 
 use super::awaiting::{Awaiting, Wish, misuse};
 use super::pause::Pause;
 use super::response::{Head, Misuse, Part, Response};
 use super::websocket::{Deed, Said, WebSocket};
-use super::{App, failed, payload, scope};
+use super::{App, failed, name_and_value, payload, scope};
 use crate::codec;
 use crate::worker::WorkerLink;
 
@@ -32,6 +32,7 @@ impl From<Misuse> for PyErr {
     }
 }
 
+/// Nothing of Python's is called or made while it is locked.
 struct Inner {
     /// The body, when it came with the head and has not been taken.
     body: Option<Py<PyBytes>>,
@@ -123,7 +124,10 @@ impl Request {
     /// Puts a whole response on the link that has waited for the end of its work.
     pub fn let_go(&self) -> PyResult<()> {
         let held = self.inner.lock().held.take();
-        held.map_or(Ok(()), |payload| Ok(self.link.get().put_chunk(self.id, &payload)?))
+        let link = self.link.get();
+        // After the end of the work nobody takes it any more.
+        let held = held.filter(|_| link.with_stream(self.id, |_| ()).is_some());
+        held.map_or(Ok(()), |payload| Ok(link.put_chunk(self.id, &payload)?))
     }
 
     /// What the work ends with, when the app has returned or raised.
@@ -133,7 +137,6 @@ impl Request {
             self.app.log(py, error.value(py).as_any());
         }
         let mut inner = self.inner.lock();
-        inner.waiters.clear();
         if let Some(held) = inner.held.take() {
             return Ok(held);
         }
@@ -147,12 +150,13 @@ impl Request {
             // Whoever returns has said all: the conversation ends in order.
             return Ok(Payload::empty());
         }
-        let message = match (raised, inner.response.is_started()) {
+        let is_started = inner.response.is_started();
+        drop(inner);
+        let message = match (raised, is_started) {
             (Some(error), _) => error.to_string(),
             (None, true) => "the app returned before its response was whole".to_owned(),
             (None, false) => "the app returned without a response".to_owned(),
         };
-        drop(inner);
         if raised.is_none() && !self.is_stopped() {
             self.app.log(py, PyString::new(py, &message).as_any());
         }
@@ -208,6 +212,7 @@ impl Request {
     fn next_of_body(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let mut inner = self.inner.lock();
         if let Some(body) = inner.body.take() {
+            drop(inner);
             return http_request(py, body.bind(py), false).map(Some);
         }
         if inner.has_input {
@@ -229,7 +234,9 @@ impl Request {
                 return Ok(None);
             }
         }
-        if inner.response.is_whole() || self.is_gone() {
+        let is_whole = inner.response.is_whole();
+        drop(inner);
+        if is_whole || self.is_gone() {
             let message = PyDict::new(py);
             message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
             return Ok(Some(message.into_any().unbind()));
@@ -277,7 +284,12 @@ impl Request {
         let in_first_step = inner.in_first_step;
         if !more {
             inner.held = Some(payload);
+            let is_awaited = !inner.waiters.is_empty();
             drop(inner);
+            if is_awaited {
+                // There is nothing more to receive.
+                this.wake(slf.py());
+            }
             if !in_first_step {
                 WorkerLink::hold(link, slf.clone().unbind())?;
             }
@@ -413,9 +425,19 @@ pub fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// Names and values of a message's headers.
 pub fn header_lines<'py>(message: &Bound<'py, PyDict>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
     match message.get_item(intern!(message.py(), "headers"))? {
-        Some(headers) if !headers.is_none() => headers.try_iter()?.map(|header| header?.extract()).collect(),
+        Some(headers) if !headers.is_none() => headers.try_iter()?.map(|header| name_and_value(&header?)).collect(),
         _ => Ok(Vec::new()),
     }
+}
+
+/// A message; any mapping is one.
+fn dict_of<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    if let Ok(message) = message.cast::<PyDict>() {
+        return Ok(message.clone());
+    }
+    let copy = PyDict::new(message.py());
+    copy.update(message.cast::<PyMapping>()?)?;
+    Ok(copy)
 }
 
 fn item<'py>(message: &Bound<'py, PyDict>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
@@ -433,8 +455,9 @@ fn http_request(py: Python<'_>, body: &Bound<'_, PyBytes>, more: bool) -> PyResu
 #[pymethods]
 impl Request {
     /// `send`.
-    fn __call__(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<Py<Awaiting>> {
+    fn __call__(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Py<Awaiting>> {
         let (py, this) = (slf.py(), slf.get());
+        let message = &dict_of(message)?;
         let kind = item(message, intern!(py, "type"))?;
         let kind = kind.cast::<PyString>()?.to_str()?;
         let has_room = match &this.websocket {

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use clutch_core::link::is_large;
 use clutch_core::region::RegionPool;
 use clutch_core::work::{Codec, Failure, Payload};
+use pyo3::PyTypeCheck;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -142,6 +144,24 @@ fn payload(regions: &Arc<RegionPool>, part: Part, bytes: &[u8]) -> io::Result<Pa
         inline.extend_from_slice(bytes);
     }
     Ok(Payload { codec, inline, leases })
+}
+
+/// The name and the value of a header line: a tuple, or anything else of two items.
+fn name_and_value<'py, T: PyTypeCheck>(line: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, T>, Bound<'py, T>)> {
+    let is_none = |_: PyErr| {
+        let kind = T::classinfo_object(line.py()).getattr("__name__");
+        let kind = kind.map_or_else(|_| String::new(), |kind| kind.to_string());
+        PyTypeError::new_err(format!("a header is a name and a value, each {kind}; given: {line}"))
+    };
+    let items = match line.cast::<PyTuple>() {
+        Ok(items) => items.clone(),
+        Err(_) => PyTuple::new(line.py(), line.try_iter()?.take(3).collect::<PyResult<Vec<_>>>()?)?,
+    };
+    if items.len() != 2 {
+        return Err(is_none(awaiting::misuse("")));
+    }
+    let item = |at| items.get_item(at)?.cast_into::<T>().map_err(PyErr::from);
+    Ok((item(0).map_err(is_none)?, item(1).map_err(is_none)?))
 }
 
 /// An app that did not answer.

@@ -16,7 +16,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::awaiting::misuse;
 use super::response::{Head, Part, Response};
-use super::{App, payload, scope};
+use super::{App, name_and_value, payload, scope};
 use crate::worker::WorkerLink;
 
 /// Pieces of a request's body that may be on their way to the worker.
@@ -80,9 +80,10 @@ impl StartResponse {
 
     /// What the app returned: nothing more to do when it was all there, else a generator of what is still to be sent.
     pub fn take<'py>(&self, py: Python<'py>, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let whole = match made.cast::<PyList>() {
+        // Exactly these: what is made of them may have a `close` or an order of its own.
+        let whole = match made.cast_exact::<PyList>() {
             Ok(parts) => joined(parts.iter()),
-            Err(_) => made.cast::<PyTuple>().ok().and_then(|parts| joined(parts.iter())),
+            Err(_) => made.cast_exact::<PyTuple>().ok().and_then(|parts| joined(parts.iter())),
         };
         let has_head = self.inner.lock().head.is_some();
         match whole {
@@ -194,12 +195,12 @@ impl StartResponse {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let this = slf.get();
-        let code = status.to_str()?.get(..3).and_then(|code| code.parse().ok());
-        let code: u16 =
+        let code = status_code(status.to_str()?);
+        let code =
             code.ok_or_else(|| misuse(format!("a status is a number of three digits and a reason; given: {status}")))?;
         let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for header in headers.try_iter()? {
-            let (name, value): (Bound<'_, PyString>, Bound<'_, PyString>) = header?.extract()?;
+            let (name, value) = name_and_value::<PyString>(&header?)?;
             lines.push((latin1(&name)?, latin1(&value)?));
         }
         let head = Head::new(code, lines.iter().map(|(name, value)| (&name[..], &value[..])))?;
@@ -257,6 +258,13 @@ impl StartResponse {
         }
         Ok(PyBytes::new(py, payload.body()))
     }
+}
+
+/// Of a status as `200 OK`.
+fn status_code(status: &str) -> Option<u16> {
+    let (code, _) = status.split_once(' ').unwrap_or((status, ""));
+    let is_code = code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_digit());
+    code.parse().ok().filter(|_| is_code)
 }
 
 /// The parts of a list in one; none: they are not all bytes.

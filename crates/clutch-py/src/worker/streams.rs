@@ -1,5 +1,6 @@
 //! Streams of a worker's link, in either direction: their credit, what has come for them, and who waits for it.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
@@ -9,7 +10,7 @@ use clutch_core::wire::{self, Head, Kind, STREAM_WINDOW};
 use clutch_core::work::{Codec, Payload};
 use pyo3::prelude::*;
 
-use super::{FLUSH_SOON, LOOK_AGAIN, WorkerLink};
+use super::{LOOK_AGAIN, WorkerLink};
 use crate::serve::{Request, running_loop};
 
 /// By the ids of their calls.
@@ -107,10 +108,13 @@ impl WorkerLink {
         streams.entry(id).or_default().credit += STREAM_WINDOW;
     }
 
-    pub fn close_stream(&self, id: u64) {
+    /// Whoever still waits for something of it looks again, and finds the end.
+    pub fn close_stream(&self, py: Python<'_>, id: u64) {
         let closed = self.streams.lock().remove(&id);
-        // What it held of Python's is let go of without the lock.
-        drop(closed);
+        // Without the lock: this calls Python, and lets go of what the stream held.
+        if let Some(request) = closed.and_then(|stream| stream.request) {
+            request.get().wake(py);
+        }
     }
 
     /// Opens a stream for the body of a response, with its first credit.
@@ -214,16 +218,82 @@ impl WorkerLink {
     }
 }
 
-/// Writes what waits at the end of this turn of the running loop.
-pub fn flush_soon(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
-    if link.get().flushing.compare_exchange(0, FLUSH_SOON, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        return Ok(());
-    }
-    call_flush_soon(link)
+/// A flush that a loop has been asked for.
+struct Flushing {
+    event_loop: Py<PyAny>,
+    when: When,
 }
 
-pub(super) fn call_flush_soon(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// At the end of this turn.
+    Here,
+    Next,
+    /// In the turn after the next one.
+    Soon,
+}
+
+thread_local! {
+    /// Of each loop by itself: another one may stand still, or may have ended before its turn came.
+    static FLUSHING: RefCell<Option<Flushing>> = const { RefCell::new(None) };
+}
+
+/// Writes what waits after this turn of the running loop and the next one: by then a coroutine that has sent all has mostly
+/// ended, and one frame says both. At once where no loop runs.
+pub fn flush_soon(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
+    let Ok(event_loop) = running_loop(link.py()) else { return flush_held(link) };
+    if is_asked(&event_loop) {
+        return Ok(());
+    }
+    call_flush_now(link, &event_loop)?;
+    ask(Some(Flushing { event_loop: event_loop.unbind(), when: When::Soon }));
+    Ok(())
+}
+
+/// One of the two turns of a flush has come.
+pub(super) fn flush_now(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
+    let is_early = FLUSHING.with_borrow_mut(|asked| {
+        asked.as_mut().is_some_and(|asked| std::mem::replace(&mut asked.when, When::Next) == When::Soon)
+    });
+    if is_early {
+        return call_flush_now(link, &running_loop(link.py())?);
+    }
+    ask(None);
+    flush_held(link)
+}
+
+/// The caller flushes at the end of this turn of the loop; false: that was asked for already.
+pub(super) fn flush_here(event_loop: &Bound<'_, PyAny>) -> bool {
+    let is_first = !is_asked(event_loop);
+    if is_first {
+        ask(Some(Flushing { event_loop: event_loop.clone().unbind(), when: When::Here }));
+    }
+    is_first
+}
+
+/// It is about to do so.
+pub(super) fn flush_no_more() {
+    ask(None);
+}
+
+fn is_asked(event_loop: &Bound<'_, PyAny>) -> bool {
+    FLUSHING.with_borrow(|asked| asked.as_ref().is_some_and(|asked| asked.event_loop.is(event_loop)))
+}
+
+fn ask(flushing: Option<Flushing>) {
+    let before = FLUSHING.replace(flushing);
+    // It may be the last to know its loop.
+    drop(before);
+}
+
+fn call_flush_now(link: &Bound<'_, WorkerLink>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = link.py();
     let flush = link.getattr(pyo3::intern!(py, "_flush_now"))?;
-    running_loop(py)?.call_method1(pyo3::intern!(py, "call_soon"), (flush,)).map(|_| ())
+    event_loop.call_method1(pyo3::intern!(py, "call_soon"), (flush,)).map(|_| ())
+}
+
+fn flush_held(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
+    let holding = std::mem::take(&mut *link.get().holding.lock());
+    holding.iter().try_for_each(|request| request.get().let_go())?;
+    link.get().flush(link.py())
 }

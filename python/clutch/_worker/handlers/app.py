@@ -81,8 +81,8 @@ def kind_of(app: Any) -> str:
     """`asgi`, `asgi2` or `wsgi`, by how it is called: with three arguments and awaited, with one, or with two."""
     if inspect.isclass(app):
         # Of ASGI 2: it is made of a scope, and what is made is awaited.
-        return "asgi2" if is_async_call(app) else "wsgi"
-    if inspect.iscoroutinefunction(app) or is_async_call(type(app)):
+        return "asgi2" if asgi.is_called_async(app) else "wsgi"
+    if asgi.is_coroutine_function(app):
         return "asgi"
     try:
         parameters = inspect.signature(app).parameters.values()
@@ -90,7 +90,3 @@ def kind_of(app: Any) -> str:
         return "wsgi"
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
     return {3: "asgi", 1: "asgi2"}.get(len(required), "wsgi")
-
-
-def is_async_call(kind: type) -> bool:
-    return inspect.iscoroutinefunction(getattr(kind, "__call__", None))  # noqa: B004

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -28,14 +29,30 @@ def template(root_path: str) -> dict[str, Any]:
 
 
 def runner(app: Callable[..., Any], kind: str) -> Run:
-    """An app as a coroutine function of three arguments."""
-    if kind != "asgi2":
+    """An app as a coroutine function of three arguments: none of its code runs before the coroutine does."""
+    if kind == "asgi2":
+
+        async def run(scope: Any, receive: Any, send: Any) -> None:
+            await app(scope)(receive, send)
+
+    elif is_coroutine_function(app):
         return app
 
-    async def run(scope: Any, receive: Any, send: Any) -> None:
-        await app(scope)(receive, send)
+    else:
+
+        async def run(scope: Any, receive: Any, send: Any) -> None:
+            await app(scope, receive, send)
 
     return run
+
+
+def is_coroutine_function(app: Callable[..., Any]) -> bool:
+    """Itself, or its class by `async def __call__`."""
+    return inspect.iscoroutinefunction(app) or is_called_async(type(app))
+
+
+def is_called_async(kind: type) -> bool:
+    return inspect.iscoroutinefunction(getattr(kind, "__call__", None))  # noqa: B004
 
 
 class LifespanFailed(Exception):

@@ -113,14 +113,18 @@ class Slot:
             call.fail(error)
 
     def wait(self, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
-        """Runs a coroutine on this thread's own loop. An interrupt cancels it; its loop is not used again."""
+        """Runs a coroutine on this thread's own loop. An interrupt cancels it; a loop that was broken off is not used
+        again."""
         runner = self._runner = self._runner or asyncio.Runner()
         stoppable = Stoppable(coroutine, runner.get_loop(), self._link)
         if self._link.set_waker(stoppable.stop):
             stoppable.stop()
         try:
             return runner.run(stoppable.run(), context=contextvars.copy_context())
-        except (Interrupted, asyncio.CancelledError):
+        except Exception:
+            raise
+        except BaseException:
+            # It may be another task's end, and leave ours in the loop.
             self.close()
             raise
         finally:

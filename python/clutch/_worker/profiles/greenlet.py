@@ -287,7 +287,10 @@ class NativeLoop:
         def run() -> None:
             self.loop = asyncio.SelectorEventLoop(GeventSelector())
             missing.release()
-            self.loop.run_forever()
+            while True:
+                # A task of the user's that raised these has them as its end; the loop ends with them, too.
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                    self.loop.run_forever()
 
         # Nothing here waits in the hub, so no second greenlet comes to make another loop meanwhile.
         start(run, ())
