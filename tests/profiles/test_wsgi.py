@@ -273,6 +273,12 @@ def test_a_stream_without_further_events_is_cut_off_at_the_grace(
         assert b"0\r\n\r\n" not in read_to_end(client)
 
 
+def test_a_list_of_its_own_kind_is_iterated_and_closed(service: Service) -> None:
+    assert service.ask("/were_closed").status == 200
+    assert service.ask("/listed").body == b"one two"
+    assert service.ask("/were_closed").json == ["listed"]
+
+
 # ---- start_response
 
 
@@ -299,7 +305,7 @@ def test_exc_info_is_raised_where_the_head_was_sent(service: Service) -> None:
     assert (response.status, broken.value.partial) == (200, b"sent")
 
 
-HOWS = ["no_head", "raises", "SystemExit", "KeyboardInterrupt", "twice", "text", "too_long", "too_short"]
+HOWS = ["no_head", "status", "raises", "SystemExit", "KeyboardInterrupt", "twice", "text", "too_long", "too_short"]
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -147,6 +147,22 @@ def parts(environ: Environ, start: Start) -> Iterable[bytes]:
     return Parts(how, made(), int(query(environ).get("port", 0)))
 
 
+class Listed(list[bytes]):
+    """A list with a `close`, and another order."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        return reversed(self)
+
+    def close(self) -> None:
+        closed.append("listed")
+
+
+@route
+def listed(environ: Environ, start: Start) -> Iterable[bytes]:
+    start("200 OK", [["Content-Type", "text/plain"]])
+    return Listed([b"two", b"one "])
+
+
 @route
 def events(environ: Environ, start: Start) -> Iterable[bytes]:
     """Events without end: one at once, each other when the test lets it go. Whoever closes them meets it, too."""
@@ -197,6 +213,8 @@ def wrong(environ: Environ, start: Start) -> Iterable[bytes]:
     how = query(environ)["how"]
     if how == "no_head":
         return [b"body"]
+    if how == "status":
+        start("2000 OK", [])
     if how == "raises":
         raise ValueError("as asked")
     if how in ("SystemExit", "KeyboardInterrupt"):
