@@ -28,7 +28,7 @@ enum Happening {
     LateReply(usize),
     /// Work that runs turns out to have no end.
     MarkEndless(usize),
-    Cancel(usize),
+    Withdraw(usize),
     Abandon(usize),
     CancelWaiting,
     Pass {
@@ -77,7 +77,7 @@ fn happening() -> impl Strategy<Value = Happening> {
             .prop_map(|(pick, run_us)| Happening::Finish { pick, run_us }),
         2 => pick.clone().prop_map(Happening::LateReply),
         3 => pick.clone().prop_map(Happening::MarkEndless),
-        5 => (0usize..64).prop_map(Happening::Cancel),
+        5 => (0usize..64).prop_map(Happening::Withdraw),
         5 => (0usize..64).prop_map(Happening::Abandon),
         1 => Just(Happening::CancelWaiting),
         10 => prop_oneof![1u64..500, 1000u64..5000].prop_map(|us| Happening::Pass { us }),
@@ -116,7 +116,7 @@ fn happen(world: &mut World, happening: Happening) {
             let deadline = deadline_ms.map(|ms| world.now + Duration::from_millis(ms));
             world.submit(Request { function, priority, deadline, block, retry, endless });
         }
-        Happening::Cancel(pick) => pick_work(world, pick).into_iter().for_each(|id| world.cancel(id)),
+        Happening::Withdraw(pick) => pick_work(world, pick).into_iter().for_each(|id| world.withdraw(id)),
         Happening::Abandon(pick) => pick_work(world, pick).into_iter().for_each(|id| world.on(Event::Abandon { id })),
         Happening::CancelWaiting => world.cancel_waiting(),
         Happening::Pass { us } => world.pass(Duration::from_micros(us)),
@@ -328,7 +328,7 @@ impl Race {
             1 => self.machine.tick(self.now, &mut self.out),
             2 if self.sent == Some(false) => self.sent = Some(true),
             3 if self.sent == Some(true) => self.finish(id),
-            4 => self.machine.on(Event::Cancel { id }, self.now, &mut self.out),
+            4 => self.machine.on(Event::Abandon { id }, self.now, &mut self.out),
             _ => {}
         }
         self.settle();
@@ -359,10 +359,13 @@ impl Race {
                 assert!(deadline.is_some_and(|at| at > self.now), "started past its deadline");
                 self.sent = Some(false);
             }
-            Action::Take { id, .. } => {
-                let taken = self.take();
-                self.machine.on(Event::Taken { worker: 0, id, taken }, self.now, &mut self.out);
-                self.machine.on(Event::Cancel { id }, self.now, &mut self.out);
+            Action::Abandon { id, .. } if self.take() => {
+                self.machine.on(Event::Taken { worker: 0, id, taken: true }, self.now, &mut self.out);
+                self.machine.on(Event::Abandon { id }, self.now, &mut self.out);
+            }
+            Action::Abandon { id, .. } => {
+                let answered = self.machine.answer_running(id, StopCause::Cancelled, self.now + STOPS_IN);
+                self.answers += u64::from(answered.is_some());
             }
             Action::Overdue { id, .. } if self.take() => {
                 self.machine.on(Event::Taken { worker: 0, id, taken: true }, self.now, &mut self.out);
@@ -414,7 +417,7 @@ fn churn(machine: &mut Machine<()>, rounds: usize, now: Instant) {
     for round in 0..rounds {
         let deadline = Some(now + Duration::from_secs(round as u64 % 100));
         let id = machine.submit(Request { deadline, ..request(0) }, (), now - Duration::from_secs(1), &mut out);
-        machine.on(Event::Cancel { id }, now, &mut out);
+        machine.on(Event::Abandon { id }, now, &mut out);
         out.clear();
     }
 }

@@ -204,12 +204,13 @@ impl World {
         assert!(self.machine.finished(worker, id, 1000, self.now).is_none(), "answered twice");
     }
 
-    /// As `Pool::cancel`.
-    pub fn cancel(&mut self, id: WorkId) {
-        let mut out = Vec::new();
-        self.machine.on(Event::Cancel { id }, self.now, &mut out);
+    /// As `Pool::withdraw`.
+    pub fn withdraw(&mut self, id: WorkId) {
+        let mut out = self.machine.worker_of(id).map(|worker| Action::Take { worker, id }).into_iter().collect();
         self.claim_back(&mut out);
-        self.machine.on(Event::Cancel { id }, self.now, &mut out);
+        if self.machine.worker_of(id).is_none() {
+            self.machine.on(Event::Abandon { id }, self.now, &mut out);
+        }
         self.run(out);
     }
 

@@ -7,14 +7,6 @@ use super::{Action, Item, Machine, Place, StopCause, Stopping, Verdict, WorkerKe
 use crate::work::{Where, WorkId};
 
 impl<T> Machine<T> {
-    pub(super) fn cancel(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
-        match self.item(id).map(|item| (item.place, item.begun)) {
-            Some((Place::Lobby | Place::Queued | Place::Suspect, _)) => self.withdraw(id, Verdict::Cancelled, out),
-            Some((Place::Sent(worker), false)) => out.push(Action::Take { worker, id }),
-            _ => {}
-        }
-    }
-
     pub(super) fn abandon(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
         match self.item(id).map(|item| item.place) {
             Some(Place::Lobby | Place::Queued | Place::Suspect) => self.withdraw(id, Verdict::Cancelled, out),

@@ -177,9 +177,6 @@ pub enum Event {
         id: WorkId,
         taken: bool,
     },
-    Cancel {
-        id: WorkId,
-    },
     /// Everything that has not begun.
     CancelWaiting,
     /// Nobody waits for it any more, wherever it is.
@@ -473,7 +470,6 @@ impl<T> Machine<T> {
     pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action<T>>) {
         match event {
             Event::Taken { worker, id, taken } => self.taken(worker, id, taken, now, out),
-            Event::Cancel { id } => self.cancel(id, out),
             Event::CancelWaiting => self.answer_waiting(Verdict::Cancelled, out),
             Event::Abandon { id } => self.abandon(id, out),
             Event::WorkerReady { worker, slots, words, calls_max } => self.ready(worker, slots, words, calls_max, now),
