@@ -16,7 +16,7 @@ PACKAGE = ROOT / "python/clutch"
 
 # Each may import those of lower rank. Fronts, jobs and the supervisor know nothing of one another.
 RANKS = [
-    {"config", "descriptor", "error", "forked", "work", "wire", "region", "sys", "shutdown", "telemetry"},
+    {"app", "config", "descriptor", "error", "forked", "work", "wire", "region", "sys", "shutdown", "telemetry"},
     {"link"},
     {"pool"},
     {"supervisor", "jobs", "front", "load"},

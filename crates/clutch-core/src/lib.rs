@@ -5,6 +5,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and subreapers");
 
+pub mod app;
 pub mod config;
 pub mod descriptor;
 pub mod error;

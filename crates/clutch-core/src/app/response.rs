@@ -1,6 +1,6 @@
 //! How far a response has come: a pure machine. The front gets a head, parts of the body, and the word that it is whole.
 
-use clutch_core::wire::http::{self, put_response, response_flag};
+use crate::wire::http::{self, put_response, response_flag};
 
 /// What an app did against the protocol; it is raised in the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,20 +17,14 @@ use pyo3::types::{PyBytes, PyDict, PyMapping, PyString};
 
 use super::awaiting::{Awaiting, Wish, misuse};
 use super::pause::Pause;
-use super::response::{Head, Misuse, Part, Response};
+use super::response::{Head, Part, Response};
 use super::websocket::{Deed, Said, WebSocket};
-use super::{App, failed, name_and_value, payload, scope};
+use super::{App, failed, misused, name_and_value, payload, scope};
 use crate::codec;
 use crate::worker::WorkerLink;
 
 /// Pieces of a request's body that may be on their way to the worker.
 const INPUT_WINDOW: u32 = 4;
-
-impl From<Misuse> for PyErr {
-    fn from(wrong: Misuse) -> PyErr {
-        misuse(wrong.as_str())
-    }
-}
 
 /// Nothing of Python's is called or made while it is locked.
 struct Inner {
@@ -247,7 +241,7 @@ impl Request {
     // ---- sending
 
     pub fn has_room(&self, _: Python<'_>) -> bool {
-        let room = self.link.get().with_stream(self.id, |stream| stream.credit > 0 || stream.gone || stream.cancelled);
+        let room = self.link.get().with_stream(self.id, |stream| stream.credit > 0 || stream.is_left());
         room.unwrap_or(true)
     }
 
@@ -255,8 +249,8 @@ impl Request {
         let py = message.py();
         let status: u16 = item(message, intern!(py, "status"))?.extract()?;
         let headers = header_lines(message)?;
-        let head = Head::new(status, headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))?;
-        Ok(self.inner.lock().response.start(head)?)
+        let head = Head::new(status, headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        self.inner.lock().response.start(head.map_err(misused)?).map_err(misused)
     }
 
     fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
@@ -277,7 +271,7 @@ impl Request {
         let this = slf.get();
         let link = this.link.bind(slf.py());
         let mut inner = this.inner.lock();
-        let part = inner.response.body(bytes.len() as u64, more)?;
+        let part = inner.response.body(bytes.len() as u64, more).map_err(misused)?;
         let is_endless = matches!(part, Part::Head { is_whole: false, .. }) && inner.response.is_event_stream();
         let bytes = if inner.response.has_body() { bytes } else { &[] };
         let payload = payload(&link.get().regions, part, bytes)?;
@@ -308,7 +302,7 @@ impl Request {
         let cost = credit_of(payload.bytes_total());
         let state = link.with_stream(self.id, |stream| {
             stream.spend(cost);
-            (stream.gone || stream.cancelled, stream.credit > 0)
+            (stream.is_left(), stream.credit > 0)
         });
         let (is_gone, has_room) = state.unwrap_or((true, true));
         if is_gone {
@@ -343,7 +337,7 @@ impl Request {
         let link = this.link.get();
         let said = Said::of(kind, message, |codec, bytes| Ok(codec::raw(&link.regions, codec, bytes)?))?;
         let said = said.ok_or_else(|| misuse(format!("{kind} is not for a WebSocket")))?;
-        let is_gone = link.with_stream(this.id, |stream| stream.gone || stream.cancelled).unwrap_or(true);
+        let is_gone = link.with_stream(this.id, |stream| stream.is_left()).unwrap_or(true);
         let deed = websocket.lock().send(said, is_gone);
         match deed.map_err(|wrong| wrong.raised(kind))? {
             Deed::Nothing => Ok(true),

@@ -4,7 +4,6 @@ mod asgi;
 mod awaiting;
 mod first_step;
 mod pause;
-mod response;
 mod scope;
 mod websocket;
 mod wsgi;
@@ -12,6 +11,7 @@ mod wsgi;
 use std::io;
 use std::sync::Arc;
 
+use clutch_core::app::response::{self, Misuse, Part};
 use clutch_core::link::is_large;
 use clutch_core::region::RegionPool;
 use clutch_core::work::{Codec, Failure, Payload};
@@ -23,7 +23,6 @@ use pyo3::types::{PyDict, PyTuple};
 pub use self::asgi::{Request, running_loop};
 pub use self::first_step::{Starter, Unstarted};
 pub use self::pause::Pause;
-use self::response::Part;
 pub use self::scope::share_state;
 pub use self::wsgi::StartResponse;
 use crate::worker::WorkerLink;
@@ -162,6 +161,11 @@ fn name_and_value<'py, T: PyTypeCheck>(line: &Bound<'py, PyAny>) -> PyResult<(Bo
     }
     let item = |at| items.get_item(at)?.cast_into::<T>().map_err(PyErr::from);
     Ok((item(0).map_err(is_none)?, item(1).map_err(is_none)?))
+}
+
+/// Raised in the app.
+fn misused(wrong: Misuse) -> PyErr {
+    awaiting::misuse(wrong.as_str())
 }
 
 /// An app that did not answer.

@@ -265,7 +265,8 @@ fn accept(message: &Bound<'_, PyDict>) -> PyResult<Payload> {
     let subprotocol: Option<String> = subprotocol.map(|name| name.extract()).transpose()?;
     let headers = given_headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     let chosen = subprotocol.iter().map(|name| (&b"sec-websocket-protocol"[..], name.as_bytes()));
-    Ok(Payload::new(Codec::Http, Head::accepting(headers.chain(chosen))?))
+    let head = Head::accepting(headers.chain(chosen)).map_err(super::misused)?;
+    Ok(Payload::new(Codec::Http, head))
 }
 
 fn close(message: &Bound<'_, PyDict>) -> PyResult<Said> {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use clutch_core::app::unescaped;
 use clutch_core::wire::http::{BODY_WINDOW, Headers, Place, RequestHead, credit_of, request_flag};
 use clutch_core::work::{Codec, Failure, Payload};
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::awaiting::misuse;
 use super::response::{Head, Part, Response};
-use super::{App, name_and_value, payload, scope};
+use super::{App, misused, name_and_value, payload, scope};
 use crate::worker::WorkerLink;
 
 /// Pieces of a request's body that may be on their way to the worker.
@@ -99,7 +100,7 @@ impl StartResponse {
     fn end_with(&self, bytes: &[u8]) -> PyResult<()> {
         let mut inner = self.inner.lock();
         inner.begin()?;
-        let part = inner.response.body(bytes.len() as u64, false)?;
+        let part = inner.response.body(bytes.len() as u64, false).map_err(misused)?;
         let bytes = if inner.response.has_body() { bytes } else { &[] };
         inner.whole = Some(payload(&self.link.get().regions, part, bytes)?);
         Ok(())
@@ -120,7 +121,7 @@ impl StartResponse {
         }
         let mut inner = self.inner.lock();
         inner.begin()?;
-        let part = inner.response.body(bytes.len() as u64, true)?;
+        let part = inner.response.body(bytes.len() as u64, true).map_err(misused)?;
         let is_endless = matches!(part, Part::Head { .. }) && inner.response.is_event_stream();
         let bytes = if inner.response.has_body() { bytes } else { &[] };
         if bytes.is_empty() && matches!(part, Part::Body { .. }) {
@@ -143,7 +144,7 @@ impl StartResponse {
         if let Some(error) = raised {
             self.app.log(py, error.value(py).as_any());
         }
-        let is_gone = self.link.get().with_stream(self.id, |stream| stream.gone || stream.cancelled).unwrap_or(true);
+        let is_gone = self.link.get().with_stream(self.id, |stream| stream.is_left()).unwrap_or(true);
         let mut inner = self.inner.lock();
         if let Some(whole) = inner.whole.take() {
             return Ok(whole);
@@ -176,7 +177,7 @@ impl Inner {
     /// From here on the head is what it is.
     fn begin(&mut self) -> PyResult<()> {
         match self.head.take() {
-            Some(head) => Ok(self.response.start(head)?),
+            Some(head) => self.response.start(head).map_err(misused),
             None if self.response.is_started() => Ok(()),
             None => Err(misuse("the app gave a body before it called start_response")),
         }
@@ -203,7 +204,7 @@ impl StartResponse {
             let (name, value) = name_and_value::<PyString>(&header?)?;
             lines.push((latin1(&name)?, latin1(&value)?));
         }
-        let head = Head::new(code, lines.iter().map(|(name, value)| (&name[..], &value[..])))?;
+        let head = Head::new(code, lines.iter().map(|(name, value)| (&name[..], &value[..]))).map_err(misused)?;
         let mut inner = this.inner.lock();
         match exc_info {
             Some(exc_info) if inner.response.is_started() => {
@@ -222,7 +223,7 @@ impl StartResponse {
     /// The old way to send a part of the body: waits until there is room for it.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let link = self.link.get();
-        link.wait_for(data.py(), self.id, |stream| stream.credit > 0 || stream.gone || stream.cancelled)?;
+        link.wait_for(data.py(), self.id, |stream| stream.credit > 0 || stream.is_left())?;
         link.with_stream(self.id, |stream| stream.credit = stream.credit.saturating_sub(1));
         self.send(data)
     }
@@ -246,7 +247,7 @@ impl StartResponse {
             }
             Input::Asked => {}
         }
-        link.wait_for(py, self.id, |stream| !stream.input.is_empty() || stream.gone || stream.cancelled)?;
+        link.wait_for(py, self.id, |stream| !stream.input.is_empty() || stream.is_left())?;
         let Some(payload) = link.with_stream(self.id, |stream| stream.input.pop_front()).flatten() else {
             return Err(PyOSError::new_err("the client went away before its body was whole"));
         };
@@ -333,7 +334,7 @@ fn environ<'py>(py: Python<'py>, app: &App, head: &RequestHead<'_>) -> PyResult<
 }
 
 fn path_info<'py>(py: Python<'py>, path: &[u8]) -> Bound<'py, PyString> {
-    if path.contains(&b'%') { native(py, &scope::unescaped(path)) } else { native(py, path) }
+    if path.contains(&b'%') { native(py, &unescaped(path)) } else { native(py, path) }
 }
 
 fn raw_uri<'py>(py: Python<'py>, head: &RequestHead<'_>) -> Bound<'py, PyString> {
