@@ -1,29 +1,32 @@
 //! One call in a worker: its arguments, the user's code, and what becomes of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clutch_core::link::word;
 use clutch_core::wire::flag;
 use clutch_core::work::{Codec, Failure, Payload};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyList, PyTuple};
 
-use crate::codec::{self, Encoder};
+use crate::codec;
 use crate::context::in_copy;
-use crate::descriptor::Descriptor;
 use crate::errors::clutch_error;
-use crate::serve::{App, Served, Starter, Unstarted};
+use crate::serve::Served;
 use crate::types::{is_async_generator, is_coroutine, is_generator};
-use crate::worker::{CallFrame, Entry, Stream, WorkerLink};
+use crate::worker::{CallFrame, Stream, WorkerLink};
 
 mod batch;
+mod outcome;
+mod prepare;
 mod starting;
 
 use self::batch::{encode_batch, run_batch};
+pub use self::outcome::{CallFailed, Carried};
+use self::outcome::{Trouble, describe, encode, end_of_request, outcome_of, raise};
+use self::prepare::{Prepared, prepare};
 pub use self::starting::{Waiting, start_requests};
 
 /// The number of "the function comes with the arguments".
@@ -41,32 +44,6 @@ pub struct Call {
     ended: AtomicBool,
     /// Read from the frame on first use.
     prepared: Mutex<Option<Prepared>>,
-}
-
-/// What is to be called, with what.
-struct Prepared {
-    tool: Option<Py<PyAny>>,
-    function: Py<PyAny>,
-    by_name: bool,
-    arguments: Py<PyTuple>,
-    keywords: Option<Py<PyDict>>,
-    /// Of a mapped batch: whether each item is a tuple of arguments.
-    spread: bool,
-    /// It comes from a client of the app.
-    request: Option<Served>,
-}
-
-/// Why a call has no value.
-pub enum Trouble {
-    /// The user's code raised this.
-    Raised(PyErr),
-    Failure(Failure),
-}
-
-impl From<PyErr> for Trouble {
-    fn from(error: PyErr) -> Trouble {
-        Trouble::Raised(error)
-    }
 }
 
 /// Runs a call in a slot's own thread, from its claim to its end.
@@ -133,120 +110,6 @@ where
     }
 }
 
-fn interrupted(py: Python<'_>) -> PyErr {
-    clutch_error(py, "Interrupted", "", &[])
-}
-
-fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
-    is_coroutine(made) || is_generator(made) || is_async_generator(made)
-}
-
-/// Reads what is to be called out of a frame.
-fn prepare(link: &Bound<'_, WorkerLink>, entry: Option<&Entry>, frame: &mut CallFrame) -> Result<Prepared, Trouble> {
-    let py = link.py();
-    let payload = link.get().payload(frame)?;
-    if let Some(app) = entry.and_then(|entry| entry.app.as_ref()) {
-        return request(link, app, frame, &payload).map_err(Trouble::Raised);
-    }
-    let unreadable = |error: PyErr| Trouble::Failure(unreadable(py, error));
-    let tool = entry.map(|entry| entry.tool.clone_ref(py));
-    let by_name = entry.is_some_and(|entry| entry.by_name);
-    let function = entry.map(|entry| entry.function.clone_ref(py));
-    if let Some(function) = function.as_ref().filter(|_| frame.flags & flag::HAS_DESCRIPTOR != 0) {
-        let descriptor = Descriptor::new(frame.descriptor.take());
-        let arguments = PyTuple::new(py, [Py::new(py, descriptor)?])?.unbind();
-        return Ok(Prepared {
-            tool,
-            function: function.clone_ref(py),
-            by_name,
-            arguments,
-            keywords: None,
-            spread: false,
-            request: None,
-        });
-    }
-    match (frame.codec, function) {
-        (Codec::Json, Some(function)) => {
-            let body = PyBytes::new(py, payload.body());
-            let tool = tool.unwrap_or_else(|| py.None());
-            let keywords =
-                tool.bind(py).call_method1("decode_json", (body,))?.cast_into::<PyDict>().map_err(PyErr::from)?;
-            let arguments = PyTuple::empty(py).unbind();
-            Ok(Prepared {
-                tool: Some(tool),
-                function,
-                by_name,
-                arguments,
-                keywords: Some(keywords.unbind()),
-                spread: false,
-                request: None,
-            })
-        }
-        (Codec::Batch, function) => batch(py, tool, function, &payload).map_err(unreadable),
-        (_, Some(function)) => {
-            let (arguments, keywords) = codec::decode_arguments(py, &payload).map_err(unreadable)?;
-            let keywords = keywords.map(Bound::unbind);
-            Ok(Prepared {
-                tool,
-                function,
-                by_name,
-                arguments: arguments.unbind(),
-                keywords,
-                spread: false,
-                request: None,
-            })
-        }
-        (_, None) => {
-            let read =
-                || -> PyResult<(Py<PyAny>, Py<PyTuple>, Py<PyDict>)> { codec::unpickle(py, &payload)?.extract() };
-            let (function, arguments, keywords) = read().map_err(unreadable)?;
-            Ok(Prepared { tool, function, by_name, arguments, keywords: Some(keywords), spread: false, request: None })
-        }
-    }
-}
-
-fn request(link: &Bound<'_, WorkerLink>, app: &Arc<App>, frame: &CallFrame, payload: &Payload) -> PyResult<Prepared> {
-    let py = link.py();
-    let has_input = frame.flags & flag::HAS_INPUT != 0;
-    let (request, arguments) = Served::of(link, app, frame.id, payload, has_input)?;
-    let arguments = arguments.unbind();
-    Ok(Prepared {
-        tool: None,
-        function: app.run.clone_ref(py),
-        by_name: false,
-        arguments,
-        keywords: None,
-        spread: false,
-        request: Some(request),
-    })
-}
-
-/// A batch is `(spread, items)`, or `(function, spread, items)` when the function comes by value.
-fn batch(py: Python<'_>, tool: Option<Py<PyAny>>, known: Option<Py<PyAny>>, payload: &Payload) -> PyResult<Prepared> {
-    let parts = codec::unpickle(py, payload)?.cast_into::<PyTuple>()?;
-    let (function, spread, items) = match known {
-        Some(function) => (function, parts.get_item(0)?, parts.get_item(1)?),
-        None => (parts.get_item(0)?.unbind(), parts.get_item(1)?, parts.get_item(2)?),
-    };
-    let arguments = items.cast::<PyList>()?.to_tuple().unbind();
-    Ok(Prepared {
-        tool,
-        function,
-        by_name: false,
-        arguments,
-        keywords: None,
-        spread: spread.is_truthy()?,
-        request: None,
-    })
-}
-
-fn unreadable(py: Python<'_>, error: PyErr) -> Failure {
-    let message =
-        format!("the arguments cannot be read in the worker: {error}; what they refer to must be importable there");
-    let _ = py;
-    Failure::BadArguments { message, detail: String::new() }
-}
-
 /// Calls the user's code.
 fn invoke<'py>(py: Python<'py>, prepared: &Prepared) -> Result<Bound<'py, PyAny>, Trouble> {
     let arguments = prepared.arguments.bind(py);
@@ -268,58 +131,12 @@ fn invoke<'py>(py: Python<'py>, prepared: &Prepared) -> Result<Bound<'py, PyAny>
     })
 }
 
-/// A value as the caller wants it; `item` says that it is one of a stream.
-fn encode(
-    py: Python<'_>,
-    link: &WorkerLink,
-    codec: Codec,
-    tool: Option<&Py<PyAny>>,
-    value: &Bound<'_, PyAny>,
-    item: bool,
-) -> Result<Payload, Trouble> {
-    let encoded = match (codec, tool) {
-        (Codec::Json, Some(tool)) => {
-            let method = if item { "encode_item" } else { "encode_json" };
-            tool.bind(py).call_method1(method, (value,)).and_then(|bytes| {
-                let bytes = bytes.cast_into::<PyBytes>()?;
-                Ok(codec::raw(&link.regions, Codec::Json, bytes.as_bytes())?)
-            })
-        }
-        _ => Encoder::new(&link.regions).value(value).map(|encoded| encoded.payload),
-    };
-    encoded.map_err(|error| Trouble::Failure(encode_failure(py, link, error)))
+fn interrupted(py: Python<'_>) -> PyErr {
+    clutch_error(py, "Interrupted", "", &[])
 }
 
-fn encode_failure(py: Python<'_>, link: &WorkerLink, error: PyErr) -> Failure {
-    match describe(py, link, Trouble::Raised(error)) {
-        Failure::Raised { type_name, message, traceback, .. } => Failure::Encode { type_name, message, traceback },
-        other => other,
-    }
-}
-
-/// The failure that an exception becomes. `describe` in Python gives `(kind, type name, message, traceback, pickle)`.
-fn describe(py: Python<'_>, link: &WorkerLink, trouble: Trouble) -> Failure {
-    let error = match trouble {
-        Trouble::Failure(failure) => return failure,
-        Trouble::Raised(error) => error,
-    };
-    type Described = (String, String, String, String, Vec<u8>);
-    let described =
-        link.describe.bind(py).call1((error.into_value(py),)).and_then(|value| value.extract::<Described>());
-    match described {
-        Ok((kind, type_name, message, traceback, pickled)) => match kind.as_str() {
-            "bad_arguments" => Failure::BadArguments { message, detail: traceback },
-            "no_such_tool" => Failure::NoSuchTool { message },
-            "encode" => Failure::Encode { type_name, message, traceback },
-            _ => Failure::Raised { type_name, message, traceback, pickled },
-        },
-        Err(second) => Failure::Raised {
-            type_name: "Exception".to_owned(),
-            message: format!("an exception that cannot be described: {second}"),
-            traceback: String::new(),
-            pickled: Vec::new(),
-        },
-    }
+fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
+    is_coroutine(made) || is_generator(made) || is_async_generator(made)
 }
 
 // ---- for Python
@@ -377,6 +194,11 @@ impl Call {
         link.put_end(self.id, started, end).map_err(PyErr::from)
     }
 
+    /// Nothing more is to be sent. Of a call, `gone` is the end of its input, and its reader may be there still.
+    fn is_over(&self, stream: &Stream) -> bool {
+        if self.codec == Codec::Http { stream.is_over() } else { stream.cancelled }
+    }
+
     fn request_of(&self, py: Python<'_>) -> Option<Served> {
         self.prepared.lock().as_ref().and_then(|prepared| Some(prepared.request.as_ref()?.clone_ref(py)))
     }
@@ -385,40 +207,6 @@ impl Call {
         self.prepared.lock().as_ref().and_then(|prepared| prepared.tool.as_ref().map(|tool| tool.clone_ref(py)))
     }
 }
-
-/// What a task that is done has raised.
-fn outcome_of(task: &Bound<'_, PyAny>) -> PyResult<()> {
-    let error = task.call_method0(pyo3::intern!(task.py(), "exception"))?;
-    if error.is_none() { Ok(()) } else { Err(PyErr::from_value(error)) }
-}
-
-/// What the work of a request ends with.
-fn end_of_request(py: Python<'_>, prepared: &Prepared, trouble: Option<Trouble>) -> Result<Payload, Failure> {
-    let raised = match trouble {
-        Some(Trouble::Failure(failure)) => return Err(failure),
-        Some(Trouble::Raised(error)) => Some(error),
-        None => None,
-    };
-    match &prepared.request {
-        Some(request) => request.end(py, raised.as_ref()),
-        None => Ok(Payload::empty()),
-    }
-}
-
-/// What a failed [`Call`] step raises: the user's exception as it is, a failure as a carrier that `fail` knows.
-fn raise(trouble: Trouble) -> PyErr {
-    match trouble {
-        Trouble::Raised(error) => error,
-        Trouble::Failure(failure) => PyErr::new::<CallFailed, _>((Carried(Arc::new(failure)),)),
-    }
-}
-
-/// A failure on its way through Python code.
-#[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
-#[derive(Clone)]
-pub struct Carried(Arc<Failure>);
-
-pyo3::create_exception!(clutch._core, CallFailed, PyRuntimeError, "A call failed before or after the user's code.");
 
 #[pymethods]
 impl Call {
@@ -563,9 +351,8 @@ impl Call {
         if link.board.get(self.word) == word::ABANDONED {
             return None;
         }
-        let is_request = self.codec == Codec::Http;
         let taken = link.with_stream(self.id, |stream| {
-            if is_over(stream, is_request) {
+            if self.is_over(stream) {
                 return None;
             }
             let some = stream.credit > 0;
@@ -580,13 +367,13 @@ impl Call {
     fn wait_credit(&self, py: Python<'_>) -> PyResult<bool> {
         let link = self.link.get();
         link.slots.leave(py);
-        let is_request = self.codec == Codec::Http;
-        let there = |stream: &Stream| stream.credit > 0 || is_over(stream, is_request);
         loop {
             match self.take_credit() {
                 Some(true) => break,
                 None => return Ok(false),
-                Some(false) => link.wait_streams(py, self.id, there)?,
+                Some(false) => {
+                    link.wait_streams(py, self.id, |stream| stream.credit > 0 || self.is_over(stream))?;
+                }
             }
         }
         let goes_on = link.slots.enter(py, &link.board, self.word);
@@ -615,25 +402,6 @@ impl Call {
                 }
                 Some(None) => link.wait_streams(py, self.id, |stream| !stream.input.is_empty() || stream.cancelled)?,
             }
-        }
-    }
-}
-
-/// Nothing more is to be produced. Of a call, `gone` is the end of its input, and its reader may be there still.
-fn is_over(stream: &Stream, is_request: bool) -> bool {
-    if is_request { stream.is_over() } else { stream.cancelled }
-}
-
-impl Prepared {
-    fn copy(&self, py: Python<'_>) -> Prepared {
-        Prepared {
-            tool: self.tool.as_ref().map(|tool| tool.clone_ref(py)),
-            function: self.function.clone_ref(py),
-            by_name: self.by_name,
-            arguments: self.arguments.clone_ref(py),
-            keywords: self.keywords.as_ref().map(|keywords| keywords.clone_ref(py)),
-            spread: self.spread,
-            request: self.request.as_ref().map(|request| request.clone_ref(py)),
         }
     }
 }

@@ -1,6 +1,19 @@
 //! Batches of `map`: many items in one call.
 
-use super::*;
+use std::time::{Duration, Instant};
+
+use clutch_core::link::word;
+use clutch_core::work::{Codec, Failure, Payload};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use super::interrupted;
+use super::outcome::{Trouble, describe, encode_failure};
+use super::prepare::Prepared;
+use crate::codec::{self, Encoder};
+use crate::context::in_copy;
+use crate::types::is_coroutine;
+use crate::worker::WorkerLink;
 
 /// Runs the items of a batch in this thread. An item that fails does not touch the others.
 pub(super) fn run_batch(

@@ -1,6 +1,14 @@
 //! Requests of an ASGI app, started on the running loop: the first step of each is taken at once.
 
-use super::*;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+
+use super::Call;
+use super::outcome::{Trouble, describe, end_of_request, outcome_of};
+use super::prepare::{Prepared, prepare};
+use crate::serve::{Served, Starter, Unstarted};
+use crate::worker::{CallFrame, WorkerLink};
 
 /// A request on its way to its first step.
 struct Starting<'py> {

@@ -72,9 +72,14 @@ impl Stream {
         self.credit += count - paid;
     }
 
-    /// Nobody listens any more, or is to.
+    /// Of a request: its client has gone, or somebody stopped it. Nobody takes what is sent.
+    pub fn is_left(&self) -> bool {
+        self.gone || self.cancelled
+    }
+
+    /// It is left, or to be left soon: there is nothing more to receive.
     pub fn is_over(&self) -> bool {
-        self.gone || self.cancelled || self.ending
+        self.is_left() || self.ending
     }
 
     /// Its worker is to end. Who is to be told.

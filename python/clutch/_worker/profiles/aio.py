@@ -138,13 +138,11 @@ class Loop:
     # ---- taking calls
 
     def _on_readable(self) -> None:
-        calls = self._poll()
-        if calls is not None:
-            self.waiting.extend(calls)
-            self._start_waiting()
-            self.link.flush()
-            if self.waiting:
-                self._tell_all(lambda loop: loop._start_waiting)
+        self.waiting.extend(self._poll())
+        self._start_waiting()
+        self.link.flush()
+        if self.waiting:
+            self._tell_all(lambda loop: loop._start_waiting)
         # The word to end may have come right behind calls that the dispatcher has taken back; nothing comes after it.
         if self.link.is_draining():
             self._tell_all(lambda loop: loop.ended.set)
@@ -170,14 +168,11 @@ class Loop:
                 self.running.add(task)
                 task.add_done_callback(self._ended)
 
-    def _poll(self) -> list[_core.Call] | None:
-        """What has come and has not begun; None: the end. Requests begin at once, and mostly are over by then."""
+    def _poll(self) -> list[_core.Call]:
+        """What has come and has not begun. Requests begin at once, and mostly are over by then."""
         if self.lifespan is None:
             return self.link.poll()
-        polled = self.link.poll_requests(self.starter, self.tasks - len(self.running))
-        if polled is None:
-            return None
-        started, later = polled
+        started, later = self.link.poll_requests(self.starter, self.tasks - len(self.running))
         for call, task in started:
             self._wait_for(call, task)
         return later

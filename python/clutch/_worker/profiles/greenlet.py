@@ -74,7 +74,7 @@ class Hub:
         ready()
         # The word to end may come right behind calls that the dispatcher has taken back; nothing comes after it.
         while not self.link.is_draining():
-            self.waiting.extend(self._poll(watcher) or ())
+            self.waiting.extend(self._poll(watcher))
             self._start_waiting()
         # What runs may wait for what comes by the link.
         reader = gevent.spawn(self._poll_on, watcher)
@@ -84,7 +84,7 @@ class Hub:
             self._on_loop(life.stop())
         self.link.flush()
 
-    def _poll(self, watcher: Any) -> list[_core.Call] | None:
+    def _poll(self, watcher: Any) -> list[_core.Call]:
         get_hub().wait(watcher)
         return self.link.poll()
 

@@ -1,0 +1,243 @@
+//! The reading side of a worker's link: who reads, and where each frame goes that has come.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clutch_core::link::{Filled, Inbox};
+use clutch_core::wire::{self, Head, Kind, flag};
+use clutch_core::work::Codec;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::PyBytes;
+
+use super::streams::{self, flush_soon};
+use super::{COMPANY, CallFrame, Entry, WorkerLink, broken};
+use crate::serve::{App, Pause, Request};
+
+impl WorkerLink {
+    /// What has come for an event loop. Coroutines of `event_loop`, the one that runs here, go on at once when something has come for them.
+    pub(super) fn take_in(
+        slf: &Bound<'_, Self>,
+        event_loop: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<VecDeque<CallFrame>> {
+        let link = slf.get();
+        link.loop_reads.store(true, Ordering::Relaxed);
+        let mut told = Vec::new();
+        {
+            let mut inbox = link.inbox.lock_py_attached(slf.py());
+            match inbox.fill(link.writer.socket(), false)? {
+                Filled::Bytes => link.absorb(slf.py(), &mut inbox, &mut told)?,
+                Filled::Nothing => {}
+                Filled::End => link.end(),
+            }
+        }
+        match event_loop {
+            Some(event_loop) => Self::go_on(slf, event_loop, told)?,
+            None => told.iter().for_each(|request| request.get().wake(slf.py())),
+        }
+        Ok(std::mem::take(&mut link.queue.lock().calls))
+    }
+
+    /// Lets the coroutines go on that wait for these requests; what they send is written together.
+    fn go_on(slf: &Bound<'_, Self>, event_loop: &Bound<'_, PyAny>, told: Vec<Py<Request>>) -> PyResult<()> {
+        let (py, link) = (slf.py(), slf.get());
+        if told.is_empty() {
+            return Ok(());
+        }
+        let flushes = streams::flush_here(event_loop);
+        for waiter in told.iter().flat_map(|request| request.get().take_waiters()) {
+            match waiter.get().is_of(event_loop) {
+                true => Pause::end_now(waiter.bind(py)),
+                false => Pause::end_soon(waiter.bind(py)),
+            }
+        }
+        if flushes {
+            streams::flush_no_more();
+            if !link.holding.lock().is_empty() {
+                flush_soon(slf)?;
+            }
+        }
+        link.flush(py)
+    }
+
+    /// The next call for a slot; none: the worker is told to end.
+    pub(super) fn next_call(&self, py: Python<'_>) -> PyResult<Option<CallFrame>> {
+        loop {
+            let mut queue = self.queue.lock();
+            if let Some(frame) = queue.calls.pop_front() {
+                drop(queue);
+                self.keep_company(py)?;
+                return Ok(Some(frame));
+            }
+            if queue.draining {
+                self.changed.notify_all();
+                return Ok(None);
+            }
+            let reads = !std::mem::replace(&mut queue.reading, true);
+            drop(queue);
+            self.waiting_ns.store(0, Ordering::Relaxed);
+            match reads {
+                true => self.read(py, true)?,
+                false => py.detach(|| self.wait_for_reader()),
+            }
+        }
+    }
+
+    /// Results may wait for those of the calls at hand, but not for long.
+    fn keep_company(&self, py: Python<'_>) -> PyResult<()> {
+        match self.waiting_ns.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            since if self.born.elapsed() > COMPANY + Duration::from_nanos(since) => self.flush(py),
+            _ => {
+                self.writer.write_soon();
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads once, as the one that `queue.reading` stands for. `idle`: what a handler of the user's raises hits no work.
+    pub(super) fn read(&self, py: Python<'_>, idle: bool) -> PyResult<()> {
+        let mut inbox = self.inbox.lock_py_attached(py);
+        let filled = py.detach(|| {
+            self.writer.flush()?;
+            inbox.fill(self.writer.socket(), true)
+        });
+        let taken = self.take_filled(py, filled, &mut inbox, idle);
+        drop(inbox);
+        self.let_others_read();
+        taken
+    }
+
+    fn take_filled(&self, py: Python<'_>, filled: io::Result<Filled>, inbox: &mut Inbox, idle: bool) -> PyResult<()> {
+        match filled {
+            Ok(Filled::Bytes) => {
+                let mut told = Vec::new();
+                self.absorb(py, inbox, &mut told)?;
+                told.iter().for_each(|request| request.get().wake(py));
+            }
+            Ok(Filled::Nothing) => {}
+            Ok(Filled::End) => self.end(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => match py.check_signals() {
+                Err(raised) if idle => raised.write_unraisable(py, None),
+                handled => handled?,
+            },
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn wait_for_reader(&self) {
+        // A link that broke is seen by the reader.
+        let _ = self.writer.flush();
+        let mut queue = self.queue.lock();
+        while queue.calls.is_empty() && !queue.draining && queue.reading {
+            queue.idle += 1;
+            self.changed.wait(&mut queue);
+            queue.idle -= 1;
+        }
+    }
+
+    /// Somebody else reads now, or runs what came beyond the first call.
+    pub(super) fn let_others_read(&self) {
+        let mut queue = self.queue.lock();
+        queue.reading = false;
+        let wanted = queue.calls.len().max(1).min(queue.idle);
+        drop(queue);
+        for _ in 0..wanted {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Takes whole frames out of the inbox. `told` are requests that something has come for: who waits for them is to be woken.
+    fn absorb(&self, py: Python<'_>, inbox: &mut Inbox, told: &mut Vec<Py<Request>>) -> PyResult<()> {
+        while let Some(mut received) = inbox.next_frame().map_err(broken)? {
+            let descriptor = received.descriptors.pop();
+            let frame = &received.frame;
+            let id = frame.head.id;
+            match frame.head.kind {
+                Kind::Call => self.queue_call(frame, descriptor),
+                Kind::Define => self.define(py, id as usize, frame.head.codec, frame.payload)?,
+                Kind::Credit => told.extend(self.stream_event(py, id, |stream| stream.credited(frame.credit()))),
+                Kind::Cancel => told.extend(self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0)),
+                Kind::Chunk => {
+                    let payload = received.payload().map_err(broken)?;
+                    let more = frame.head.flags & flag::MORE != 0;
+                    told.extend(self.stream_event(py, id, |stream| stream.take(payload, more)));
+                }
+                Kind::Stacks => self.answer_stacks(py, frame.head),
+                Kind::Drain => self.queue.lock().draining = true,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where all tasks or greenlets stand; written at once, for somebody waits for it.
+    fn answer_stacks(&self, py: Python<'_>, head: Head) {
+        let Some(listener) = self.on_stacks.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
+        let told = listener.call0(py).and_then(|text| {
+            let text: String = text.extract(py)?;
+            let head = Head { codec: Codec::Plain, ..head };
+            self.writer.outbox.push(|out| wire::put(&mut out.bytes, head, &[], &[], text.as_bytes()));
+            self.flush(py)
+        });
+        if let Err(error) = told {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) -> Option<Py<Request>> {
+        let told = self.stream_event(py, id, |stream| stream.cancelled = true);
+        let listener = self.on_cancel.lock().as_ref().map(|listener| listener.clone_ref(py));
+        if let Some(listener) = listener
+            && let Err(error) = listener.call1(py, (id, wants_stacks))
+        {
+            error.write_unraisable(py, None);
+        }
+        told
+    }
+
+    fn end(&self) {
+        let mut queue = self.queue.lock();
+        (queue.draining, queue.ended) = (true, true);
+    }
+
+    fn queue_call(&self, frame: &wire::Frame<'_>, descriptor: Option<OwnedFd>) {
+        if frame.head.flags & flag::HAS_INPUT != 0 {
+            self.streams.lock().entry(frame.head.id).or_default();
+        }
+        let call = CallFrame {
+            id: frame.head.id,
+            word: frame.word(),
+            function: frame.function(),
+            timeout_us: frame.timeout_us(),
+            flags: frame.head.flags,
+            codec: frame.head.codec,
+            descriptor,
+            inline: frame.payload.to_vec(),
+            regions: frame.regions().collect(),
+        };
+        self.queue.lock().calls.push_back(call);
+    }
+
+    fn define(&self, py: Python<'_>, at: usize, codec: Codec, body: &[u8]) -> PyResult<()> {
+        let tool = self.resolve.bind(py).call1((codec as u8, PyBytes::new(py, body)))?;
+        let entry = Entry {
+            function: tool.getattr("function")?.unbind(),
+            simple: tool.getattr("simple")?.extract()?,
+            by_name: codec == Codec::Name,
+            app: App::of(&tool)?.map(Arc::new),
+            tool: tool.unbind(),
+        };
+        let mut functions = self.functions.lock();
+        if functions.len() <= at {
+            functions.resize_with(at + 1, || None);
+        }
+        functions[at] = Some(Arc::new(entry));
+        Ok(())
+    }
+}
