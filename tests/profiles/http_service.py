@@ -75,7 +75,16 @@ class Service:
         return client
 
     def get(self, path: str, **query: Any) -> socket.socket:
-        return self.send(f"GET {with_query(path, query)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return self.send(get_line(path, query))
+
+    def get_slowly(self, path: str, **query: Any) -> socket.socket:
+        """A client that takes little of its answer at a time."""
+        client = self.stack.enter_context(socket.socket())
+        client.settimeout(WAIT_SECONDS)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(self.place)
+        client.sendall(get_line(path, query))
+        return client
 
     def pids(self) -> list[int]:
         return [worker["pid"] for worker in self.pool.stats()["workers"]]
@@ -91,6 +100,10 @@ class Answer:
     def json(self) -> Any:
         assert self.status == 200, (self.status, self.body)
         return json.loads(self.body)
+
+
+def get_line(path: str, query: dict[str, Any]) -> bytes:
+    return f"GET {with_query(path, query)} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
 def with_query(path: str, query: dict[str, Any]) -> str:

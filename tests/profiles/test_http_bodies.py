@@ -1,0 +1,56 @@
+"""Bodies of requests and responses, the same for ASGI and WSGI apps, in every profile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+
+import pytest
+from http_service import Peak, Service, serving
+from shapes import Shape
+
+PIECE = bytes(64 << 10)
+LARGE_PIECES = 1600
+"""100 MB."""
+GROWTH_MB_MAX = 48
+
+
+@pytest.fixture(scope="module", params=["asgi_app:app", "wsgi_app:app"], ids=["asgi", "wsgi"])
+def service(shape: Shape, request: pytest.FixtureRequest) -> Iterator[Service]:
+    with serving(shape, request.param, "auto", workers=1) as service:
+        yield service
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 100_000, 1_000_000])
+def test_a_body_in(service: Service, size: int) -> None:
+    body = os.urandom(size)
+    assert service.ask("/count", "POST", body).json == {"size": size, "sha": hashlib.sha256(body).hexdigest()}
+
+
+def test_100_mb_in_with_bounded_memory(service: Service) -> None:
+    peak = Peak([os.getpid(), *service.pids()])
+    pieces = (PIECE for _ in range(LARGE_PIECES))
+    answer = service.ask("/count", "POST", pieces, {"Content-Length": str(LARGE_PIECES << 16)})
+    assert answer.json["size"] == LARGE_PIECES << 16
+    assert peak.grown_mb() < GROWTH_MB_MAX
+
+
+def test_100_mb_out_with_bounded_memory(service: Service) -> None:
+    peak = Peak([os.getpid(), *service.pids()])
+    connection = service.connection()
+    connection.request("GET", f"/big?pieces={LARGE_PIECES}")
+    response, size = connection.getresponse(), 0
+    while piece := response.read(1 << 16):
+        size += len(piece)
+    assert size == LARGE_PIECES << 16
+    assert peak.grown_mb() < GROWTH_MB_MAX
+
+
+@pytest.mark.parametrize(("method", "code"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
+def test_responses_without_a_body(service: Service, method: str, code: int) -> None:
+    connection = service.connection()
+    for _ in range(2):
+        connection.request(method, f"/status?code={code}")
+        response = connection.getresponse()
+        assert (response.status, response.headers["x-seen"], response.read()) == (code, "1", b"")
