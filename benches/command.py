@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benches import table
+from benches import harness, table
 
 _QUICK = "quick: few and short samples, and the intervals are ranges; judge by a full run"
 _ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +27,7 @@ def main(program: str, catalogue: str) -> int:
     machine = table.machine()
     names = [name for name in modules if name in (wanted.rows or modules)]
     flags = [f"--{flag}" for flag in ("quick", "peers") if getattr(wanted, flag)]
+    flags += [f"--rounds={wanted.rounds}"] if wanted.rounds else []
     reports = {name: _report(catalogue, name, flags) for name in names}
     done = {name: report for name, report in reports.items() if report is not None}
     if wanted.json:
@@ -41,6 +42,7 @@ def _arguments(program: str, names: list[str]) -> argparse.Namespace:
     parser.add_argument("rows", nargs="*", metavar="row", help=f"all, or some of: {' '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, in minutes")
     parser.add_argument("--peers", action="store_true", help="only the peers' figures (rows of benches.serve)")
+    parser.add_argument("--rounds", type=int, help=f"samples of each in most rows; {harness.FULL.rounds} by default")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     wanted = parser.parse_args()
     if unknown := set(wanted.rows) - set(names):
