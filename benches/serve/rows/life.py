@@ -106,7 +106,6 @@ def _plan(peers_only: bool) -> Iterator[tuple[Server, Change]]:
 
 def _through(server: Server, change: Change) -> Cell:
     with running(server, answers_http(_PATH)) as answering:
-        load.by_wrk(answering, _PATH, _CALM_SECONDS)
         began = time.monotonic()
         with load.under_wrk(answering, _PATH) as outcome:
             time.sleep(_CALM_SECONDS)
