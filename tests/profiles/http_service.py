@@ -1,4 +1,4 @@
-"""An app behind a serve front, and clients of it, for the suites of ASGI and WSGI."""
+"""An app behind a serve front, and clients of it, for the suites of ASGI, WSGI and WebSocket."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import socket
+import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -47,8 +48,12 @@ LIMITS = {
 @dataclass
 class Service:
     pool: Pool
-    address: str
+    fronts: _core.Fronts
     stack: ExitStack
+
+    @property
+    def address(self) -> str:
+        return self.fronts.serve_addresses()[0]
 
     @property
     def place(self) -> tuple[str, int]:
@@ -85,6 +90,12 @@ class Service:
         client.connect(self.place)
         client.sendall(get_line(path, query))
         return client
+
+    def begin(self, order: str) -> None:
+        """Has the workers replaced; it is over when the test is."""
+        ordered = threading.Thread(target=getattr(self.pool, order), kwargs={"timeout": WAIT_SECONDS})
+        ordered.start()
+        self.stack.callback(ordered.join)
 
     def pids(self) -> list[int]:
         return [worker["pid"] for worker in self.pool.stats()["workers"]]
@@ -132,7 +143,7 @@ def serving(
         pool.wait_ready(timeout=60)
         fronts = _core.Fronts({"made": pool}, serve=json.dumps({**LIMITS, "pool": "made", **(front or {})}))
         stack.callback(fronts.stop, 0)
-        yield Service(pool, fronts.serve_addresses()[0], stack)
+        yield Service(pool, fronts, stack)
 
 
 class Peak:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import ExitStack
 from typing import Any
 
+import http_service
 import pytest
 from shapes import Shape
 from websocket_apps import FLOOD_BYTES, FLOOD_MESSAGES
@@ -19,7 +17,6 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError, Inval
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from clutch import Pool, _core, config
 from clutch.testing import Watch
 from rendezvous import WAIT_SECONDS, Guest, Rendezvous
 
@@ -27,45 +24,7 @@ MESSAGE_BYTES_MAX = 4 << 20
 QUIET_SECONDS = 0.4
 
 
-def front(**changed: Any) -> dict[str, Any]:
-    """A front that nothing limits much."""
-    options = {
-        "pool": "made",
-        "bind": ["127.0.0.1:0"],
-        "threads": 1,
-        "timeout_ms": None,
-        "disconnect": "tell",
-        "root_path": "",
-        "head_bytes_max": 64 << 10,
-        "headers_max": 100,
-        "head_timeout_ms": 10_000,
-        "body_bytes_max": None,
-        "body_timeout_ms": 30_000,
-        "write_timeout_ms": 30_000,
-        "keep_alive_ms": 75_000,
-        "connection_requests_max": None,
-        "streams_max": 100,
-        "connections_max": 100,
-        "message_bytes_max": MESSAGE_BYTES_MAX,
-        "tls": None,
-        "proxy_protocol": False,
-        "forwarded_allow": [],
-        "access_log": None,
-        "access_log_format": "text",
-    }
-    return {**options, **changed}
-
-
-@dataclass
-class Service:
-    pool: Pool
-    fronts: _core.Fronts
-    stack: ExitStack
-
-    @property
-    def address(self) -> str:
-        return self.fronts.serve_addresses()[0]
-
+class Service(http_service.Service):
     def open(self, path: str, rendezvous: Rendezvous | None = None, **options: Any) -> ClientConnection:
         query = f"?port={rendezvous.port}" if rendezvous is not None else ""
         options = {
@@ -77,14 +36,8 @@ class Service:
         }
         return self.stack.enter_context(connect(f"ws://{self.address}/{path}{query}", **options))
 
-    def begin(self, order: str) -> None:
-        """Has the workers replaced; it is over when the test is."""
-        ordered = threading.Thread(target=getattr(self.pool, order), kwargs={"timeout": WAIT_SECONDS})
-        ordered.start()
-        self.stack.callback(ordered.join)
-
-    def get(self, path: str) -> http.client.HTTPConnection:
-        connection = self.stack.enter_context(closing(http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)))
+    def asking(self, path: str) -> http.client.HTTPConnection:
+        connection = self.connection()
         connection.request("GET", path)
         return connection
 
@@ -98,15 +51,9 @@ def serve(shape: Shape) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def make(app: str = "websocket_apps:app", limits: dict[str, Any] | None = None, **options: Any) -> Service:
-            spec = config.resolve("made", target=app, **{**shape.options, "workers": 1, **options})
-            spec.core["launch"]["app"] = {"kind": "auto", "factory": False, "root_path": ""}
-            pool = Pool.from_spec(spec)
-            stack.callback(pool.shutdown)
-            stack.callback(pool.terminate_workers)
-            pool.wait_ready(timeout=60)
-            fronts = _core.Fronts({"made": pool}, serve=json.dumps(front(**(limits or {}))))
-            stack.callback(fronts.stop, 0)
-            return Service(pool, fronts, stack)
+            front = {"message_bytes_max": MESSAGE_BYTES_MAX, **(limits or {})}
+            made = stack.enter_context(http_service.serving(shape, app, "auto", front, **{"workers": 1, **options}))
+            return Service(made.pool, made.fronts, stack)
 
         yield make
 
@@ -370,7 +317,7 @@ def test_a_stop_of_the_front_ends_conversations(serve: Serve, rendezvous: Rendez
 @pytest.mark.parametrize("order", ["recycle", "stop"])
 def test_a_stream_of_events_is_told_when_its_worker_is_to_end(serve: Serve, order: str) -> None:
     service = serve(grace=60)
-    response = service.get("/events").getresponse()
+    response = service.asking("/events").getresponse()
     assert response.readline() == b"data: first\n"
     if order == "stop":
         service.fronts.stop(WAIT_SECONDS)
@@ -382,7 +329,7 @@ def test_a_stream_of_events_is_told_when_its_worker_is_to_end(serve: Serve, orde
 def test_connections_are_counted_after_the_handshake(serve: Serve) -> None:
     service = serve(limits={"connections_max": 1})
     first = service.open("echo")
-    assert service.get("/echo").getresponse().status == 503
+    assert service.asking("/echo").getresponse().status == 503
     first.send("still mine")
     assert heard(first) == "still mine"
 

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -191,19 +190,12 @@ def test_an_iterable_is_closed_when_the_client_has_gone(service: Service, rendez
     assert service.ask("/were_closed").json == ["endless"]
 
 
-def begin_recycle(service: Service) -> None:
-    """It is over when the test is."""
-    ordered = threading.Thread(target=service.pool.recycle, kwargs={"timeout": WAIT_SECONDS})
-    ordered.start()
-    service.stack.callback(ordered.join)
-
-
 def test_a_stream_of_events_is_closed_when_its_worker_is_to_end(shape: Shape, rendezvous: Rendezvous) -> None:
     """At its next event; its response is whole, so that the client comes again."""
     with serving(shape, "wsgi_app:app", "auto", workers=1, grace=60) as service:
         client = service.get("/events", port=rendezvous.port)
         guest = rendezvous.guest()
-        begin_recycle(service)
+        service.begin("recycle")
         while guest.word == "next":
             guest.let_go()
             guest = rendezvous.guest()
@@ -223,7 +215,7 @@ def test_a_stream_without_further_events_is_cut_off_at_the_grace(
     with serving(shape, "wsgi_app:app", "auto", workers=1, **limits) as service:
         client = service.get("/events", port=rendezvous.port)
         guest = rendezvous.guest()
-        begin_recycle(service)
+        service.begin("recycle")
         events.wait("work_drained", pool="made")
         guest.wait_gone()
         assert b"0\r\n\r\n" not in read_to_end(client)

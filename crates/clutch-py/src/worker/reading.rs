@@ -42,9 +42,9 @@ impl WorkerLink {
         Ok(std::mem::take(&mut link.queue.lock().calls))
     }
 
-    /// Lets the coroutines go on that wait for these requests; what they send is written together.
+    /// Lets the coroutines go on that wait for these requests; what they send goes with the caller's flush.
     fn go_on(slf: &Bound<'_, Self>, event_loop: &Bound<'_, PyAny>, told: Vec<Py<Request>>) -> PyResult<()> {
-        let (py, link) = (slf.py(), slf.get());
+        let py = slf.py();
         if told.is_empty() {
             return Ok(());
         }
@@ -57,11 +57,11 @@ impl WorkerLink {
         }
         if flushes {
             streams::flush_no_more();
-            if !link.holding.lock().is_empty() {
+            if !slf.get().holding.lock().is_empty() {
                 flush_soon(slf)?;
             }
         }
-        link.flush(py)
+        Ok(())
     }
 
     /// The next call for a slot; none: the worker is told to end.
