@@ -35,6 +35,12 @@ def clutch(app: str, workers: int, *more: str) -> Server:
     return module(CLUTCH, "clutch", "serve", app, "-w", str(workers), *_BIND, *more)
 
 
+def clutch_candidates(app: str, workers: int) -> list[Server]:
+    """docs/serve.md: the defaults, and few requests at a time for `def` endpoints that compute rather than wait."""
+    server = clutch(app, workers)
+    return [varied(server), varied(server, "--worker-connections", "16")]
+
+
 def granian(app: str, workers: int, *more: str, interface: str = "asgi", websockets: bool = False) -> Server:
     """HTTP/1 only and, unless they are wanted, no WebSockets; the access log is off by default."""
     loop = ["--loop", "uvloop"] if interface == "asgi" else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benches.harness import Bar, Report, Scale
@@ -15,11 +16,11 @@ BEST = "the best peer"
 
 @dataclass(frozen=True)
 class Rates:
-    """One row: Clutch, its peers (each as the candidates to choose from), and the bars by the peers' names."""
+    """One row: Clutch and its peers, each as the candidates to choose from, and the bars by the peers' names."""
 
     work: str
     path: str
-    ours: Server
+    ours: list[Server]
     peers: tuple[list[Server], ...]
     bars: dict[str, Bar]
     body_bytes: int | None = None
@@ -28,22 +29,21 @@ class Rates:
         """Candidates first, then rounds of all who remain."""
         first = self.peers[0][0]
         measure = OverHttp(self.path, contest.seconds(scale), self.body_bytes).with_best_threads(first)
-        chosen, tried = chosen_peers(self.peers, measure)
-        field = chosen if scale.peers_only else [self.ours, *chosen]
+        field, tried = chosen_of(self.peers if scale.peers_only else (self.ours, *self.peers), measure)
         samples = contest.take_turns(field, measure, scale.rounds)
         report = Report()
-        contest.judge(report, self.work, "/s", samples, self.ours.name, self._bars(samples))
+        contest.judge(report, self.work, "/s", samples, contestants.CLUTCH, self._bars(samples))
         report.notes += [*settings(self.work, field, measure.threads), *(f"{self.work}: {note}" for note in tried)]
         return report
 
     def _bars(self, samples: dict[str, list[float]]) -> dict[str, Bar]:
-        best = contest.best_peer(samples, self.ours.name)
+        best = contest.best_peer(samples, contestants.CLUTCH)
         return {best if name == BEST else name: bar for name, bar in self.bars.items()}
 
 
-def chosen_peers(peers: tuple[list[Server], ...], measure: OverHttp) -> tuple[list[Server], list[str]]:
-    """Of each peer its best candidate, and notes of what was tried."""
-    found = [contest.best_of(candidates, measure.briefly()) for candidates in peers]
+def chosen_of(all_candidates: Sequence[list[Server]], measure: OverHttp) -> tuple[list[Server], list[str]]:
+    """Of each contestant its best candidate, and notes of what was tried."""
+    found = [contest.best_of(candidates, measure.briefly()) for candidates in all_candidates]
     return [server for server, _ in found], [note for _, note in found if note]
 
 

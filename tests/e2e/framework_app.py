@@ -71,6 +71,12 @@ async def threads() -> dict[str, Any]:
     }
 
 
+@app.get("/borrowed")
+async def borrowed() -> float:
+    """Threads of anyio in use."""
+    return anyio.to_thread.current_default_thread_limiter().borrowed_tokens
+
+
 @app.get("/text")
 async def text() -> str:
     return TEXT

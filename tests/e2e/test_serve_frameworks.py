@@ -294,6 +294,19 @@ def test_one_request_may_have_many_threads_of_asyncio(
             assert answer(asked).json == ["here"] * count
 
 
+def test_sync_endpoints_beyond_the_threads_wait_for_one(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with serve_app(tmp_path, "", APP_THREADS="2") as serving, ExitStack() as stack:
+        serving.wait_ready("web")
+        path = f"/meet?port={rendezvous.port}"
+        asked: list[http.client.HTTPConnection] = [stack.enter_context(serving.asking(path)) for _ in range(4)]
+        for _ in range(2):
+            first, second = rendezvous.guests(2)
+            assert serving.get("/borrowed").json == 2
+            first.let_go("here")
+            second.let_go("here")
+        assert [answer(connection).json for connection in asked] == ["here"] * 4
+
+
 PLAIN = """
 import sys
 

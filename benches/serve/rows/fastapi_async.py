@@ -10,7 +10,7 @@ _APP = contestants.FASTAPI
 ROW = Rates(
     work="FastAPI async, small JSON",
     path="/async/small",
-    ours=contestants.clutch(_APP, WORKERS),
+    ours=[contestants.clutch(_APP, WORKERS)],
     peers=(
         contestants.granian_asgi_candidates(_APP, WORKERS),
         [contestants.gunicorn_uvicorn(_APP, WORKERS)],

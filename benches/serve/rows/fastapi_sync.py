@@ -10,7 +10,7 @@ _APP = contestants.FASTAPI
 ROW = Rates(
     work="FastAPI sync, small JSON",
     path="/sync/small",
-    ours=contestants.clutch(_APP, WORKERS),
+    ours=contestants.clutch_candidates(_APP, WORKERS),
     peers=(
         contestants.granian_asgi_candidates(_APP, WORKERS),
         [contestants.gunicorn_uvicorn(_APP, WORKERS)],

@@ -11,7 +11,7 @@ ROW = Rates(
     work="1 MB response",
     path="/async/large",
     body_bytes=1_000_000,
-    ours=contestants.clutch(_APP, WORKERS),
+    ours=[contestants.clutch(_APP, WORKERS)],
     peers=(
         contestants.granian_asgi_candidates(_APP, WORKERS),
         [contestants.gunicorn_uvicorn(_APP, WORKERS)],

@@ -10,7 +10,7 @@ _APP = contestants.NOOP_ASGI
 ROW = Rates(
     work="no-op ASGI",
     path="/",
-    ours=contestants.clutch(_APP, WORKERS),
+    ours=[contestants.clutch(_APP, WORKERS)],
     peers=(
         contestants.granian_asgi_candidates(_APP, WORKERS),
         [contestants.gunicorn_uvicorn(_APP, WORKERS)],

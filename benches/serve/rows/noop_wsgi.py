@@ -11,7 +11,7 @@ _GTHREAD_THREADS = 4
 ROW = Rates(
     work="no-op WSGI",
     path="/",
-    ours=contestants.clutch(_APP, WORKERS),
+    ours=[contestants.clutch(_APP, WORKERS)],
     peers=(
         contestants.granian_wsgi_candidates(_APP, WORKERS),
         [contestants.gunicorn_sync(_APP, WORKERS)],

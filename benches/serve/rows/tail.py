@@ -52,7 +52,7 @@ def run(scale: Scale) -> Report:
 
 def _measure(report: Report, scale: Scale, work: str, app: str, path: str) -> None:
     closed_loop = OverHttp(path, contest.seconds(scale)).with_best_threads(_peers(app)[0][0])
-    peers, tried = rates.chosen_peers(_peers(app), closed_loop)
+    peers, tried = rates.chosen_of(_peers(app), closed_loop)
     peaks = contest.take_turns(peers, closed_loop, scale.slow_rounds)
     best = contest.best_peer(peaks, contestants.CLUTCH)
     tail = _Tail(path, _SHARE * statistics.median(peaks[best]), contest.seconds(scale))
