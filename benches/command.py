@@ -51,11 +51,15 @@ def _arguments(program: str, names: list[str]) -> argparse.Namespace:
 
 
 def _report(catalogue: str, name: str, flags: list[str]) -> dict[str, Any] | None:
-    """The row's report; none when it failed, which its own traceback on stderr explains."""
+    """The row's report, whose lines are shown at once; none when it failed, which its own traceback explains."""
     began = time.monotonic()
     print(f"{name} …", end=" ", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "benches.row", catalogue, name, *flags]
     finished = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE)
     verdict = "done" if finished.returncode == 0 else "FAILED"
     print(f"{verdict} in {time.monotonic() - began:.1f} s", file=sys.stderr)
-    return json.loads(finished.stdout.splitlines()[-1]) if finished.returncode == 0 else None
+    if finished.returncode != 0:
+        return None
+    report = json.loads(finished.stdout.splitlines()[-1])
+    print(table.compared(report), end="", file=sys.stderr, flush=True)
+    return report

@@ -38,6 +38,13 @@ def rendered(reports: Iterable[dict[str, Any]]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def compared(report: dict[str, Any]) -> str:
+    """The lines of one report, without headings, for those who watch; empty when it has none."""
+    lines = [_cells(line) for line in report["lines"]]
+    widths = _widths(lines or [_HEADINGS])
+    return "".join(f"  {_aligned(row, widths)}\n" for row in lines)
+
+
 def _compared(lines: list[tuple[str, ...]]) -> list[str]:
     widths = _widths([_HEADINGS, *lines])
     shown = [_aligned(row, widths) for row in (_HEADINGS, *lines)]

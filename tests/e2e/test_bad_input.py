@@ -173,7 +173,7 @@ HEADS = {
         400,
     ),
     "chunked in HTTP/1.0": (f"POST / HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-    "length beyond the limit": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1000000\r\n\r\n", 413),
+    "length beyond the limit": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 90000\r\n\r\n", 413),
 }
 
 
@@ -351,6 +351,22 @@ def test_failure_42_a_body_that_does_not_come(served: Served, sent: str) -> None
     assert status(response) == 408
     (line,) = served.logged()
     assert (line["status"], line["end"]) == (408, "refused")
+    served.check()
+
+
+def test_failure_42_a_body_that_trickles(served: Served) -> None:
+    """A byte now and then is no silence; the time to the head of the response is over all the same."""
+    with served.client() as connection:
+        connection.settimeout(0.1)
+        connection.sendall(f"POST / HTTP/1.1\r\n{HOST}Content-Length: 90000\r\n\r\n".encode())
+        response = b""
+        while not response:
+            connection.sendall(b"x")
+            with contextlib.suppress(TimeoutError):
+                response = connection.recv(1 << 16)
+    assert status(response) == 504
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (504, "timeout")
     served.check()
 
 

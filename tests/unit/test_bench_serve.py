@@ -214,3 +214,14 @@ def test_sheets_are_aligned() -> None:
     sheet = {"title": "title", "headings": ["", "one"], "lines": [["a", "1,000"], ["bb", "2"]]}
     shown = table.rendered([{**report, "sheets": [sheet]}])
     assert shown.splitlines() == ["title", "─────────", "      one", "a   1,000", "bb      2", "", "a note"]
+
+
+def test_lines_of_one_report_are_aligned() -> None:
+    line = {"work": "echo", "unit": "/s", "ours": 10_000, "peer": 9.5, "peer_name": "peer", "met": False}
+    line |= {"ratio": 1.5, "low": 1.25, "high": 2, "bar": "≥ 2 ×"}
+    shown = table.compared({"lines": [line, {**line, "work": "echo of more", "met": True}]})
+    assert shown.splitlines() == [
+        "  echo          10,000 /s  peer  9.5 /s  1.5 [1.25, 2]  ≥ 2 ×  NO",
+        "  echo of more  10,000 /s  peer  9.5 /s  1.5 [1.25, 2]  ≥ 2 ×  yes",
+    ]
+    assert table.compared({"lines": []}) == ""

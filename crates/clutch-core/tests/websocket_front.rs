@@ -137,7 +137,8 @@ fn a_handshake_is_answered_when_the_app_accepts_and_not_before() {
     let mut client = house.asking("Sec-WebSocket-Protocol: chat, superchat\r\n");
     let call = worker.next_call();
     let (request, _) = RequestHead::read(&call.body).expect("a head");
-    assert_eq!((request.flags, request.path, request.method), (request_flag::WEBSOCKET, &b"/chat"[..], "GET"));
+    let line = request.line;
+    assert_eq!((line.flags, line.path, line.method), (request_flag::WEBSOCKET, &b"/chat"[..], "GET"));
     accept(&mut worker, &call, &[("sec-websocket-protocol", "chat"), ("x-more", "yes"), ("connection", "close")]);
     let answer = client.head();
     assert_eq!(answer.status, 101);

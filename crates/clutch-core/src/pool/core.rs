@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::peer::{self, Link, Peer};
 use super::state::{Action, Event, Machine, Verdict, WorkerKey};
-use super::stop::{self, Expiring};
+use super::stop::{self, Expiring, OnLink};
 use super::{Memory, Notice, Pool};
 use crate::link::word;
 use crate::sys::Poller;
@@ -278,9 +278,9 @@ impl Core {
                 effects.replies.push((body.work.reply, Told::Finish(outcome)));
             }
             Action::Admitted { id } => self.admitted(id, effects),
-            Action::Overdue { worker, id } => self.overdue(pool, worker, id, now, actions, effects),
-            Action::Abandon { worker, id } => self.abandon(pool, worker, id, now, actions, effects),
-            Action::CutOff { worker, id } => self.cut_off(pool, worker, id, now, actions, effects),
+            Action::Overdue { worker, id } => self.overdue(pool, OnLink { worker, id, now }, actions, effects),
+            Action::Abandon { worker, id } => self.abandon(pool, OnLink { worker, id, now }, actions, effects),
+            Action::CutOff { worker, id } => self.cut_off(pool, OnLink { worker, id, now }, actions, effects),
             Action::Stuck { worker, cause, .. } => effects.notices.push(stop::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
             Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),

@@ -17,6 +17,14 @@ use crate::work::{Codec, Outcome, Refusal, Reply, Where, WorkId};
 /// How long a caller whose deadline has passed waits for the stacks of its worker.
 const STACKS_WAIT: Duration = Duration::from_millis(25);
 
+/// Work on a link, and when it is looked at.
+#[derive(Clone, Copy)]
+pub(super) struct OnLink {
+    pub(super) worker: WorkerKey,
+    pub(super) id: WorkId,
+    pub(super) now: Instant,
+}
+
 /// Work past its deadline whose caller waits for the stacks.
 pub(super) struct Expiring {
     worker: WorkerKey,
@@ -44,13 +52,8 @@ pub(super) fn stuck(worker: WorkerKey, cause: StopCause) -> Notice {
 
 impl Core {
     /// Takes work that has not begun back from a worker; false: it has.
-    fn take_back(
-        &mut self,
-        worker: WorkerKey,
-        id: WorkId,
-        now: Instant,
-        actions: &mut Vec<Action<Box<Entry>>>,
-    ) -> bool {
+    fn take_back(&mut self, work: OnLink, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
+        let OnLink { worker, id, now } = work;
         let taken = self.take(worker, id);
         if taken {
             self.machine.on(Event::Taken { worker, id, taken }, now, actions);
@@ -62,13 +65,12 @@ impl Core {
     pub(super) fn overdue(
         &mut self,
         pool: &Pool,
-        worker: WorkerKey,
-        id: WorkId,
-        now: Instant,
+        work: OnLink,
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        if self.take_back(worker, id, now, actions) {
+        let OnLink { worker, id, now } = work;
+        if self.take_back(work, actions) {
             self.machine.expire(id, actions);
             return;
         }
@@ -87,17 +89,16 @@ impl Core {
     pub(super) fn abandon(
         &mut self,
         pool: &Pool,
-        worker: WorkerKey,
-        id: WorkId,
-        now: Instant,
+        work: OnLink,
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        if self.take_back(worker, id, now, actions) {
+        let OnLink { id, now, .. } = work;
+        if self.take_back(work, actions) {
             self.machine.on(Event::Abandon { id }, now, actions);
             return;
         }
-        if self.give_up(pool, worker, id, StopCause::Cancelled, now, effects) {
+        if self.give_up(pool, work, StopCause::Cancelled, effects) {
             pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
         }
     }
@@ -106,31 +107,22 @@ impl Core {
     pub(super) fn cut_off(
         &mut self,
         pool: &Pool,
-        worker: WorkerKey,
-        id: WorkId,
-        now: Instant,
+        work: OnLink,
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        if self.take_back(worker, id, now, actions) {
+        if self.take_back(work, actions) {
             return;
         }
-        if self.give_up(pool, worker, id, StopCause::Drained, now, effects) {
+        if self.give_up(pool, work, StopCause::Drained, effects) {
             self.drained += 1;
-            pool.emit(|pool| telemetry::Event::WorkDrained { pool, id });
+            pool.emit(|pool| telemetry::Event::WorkDrained { pool, id: work.id });
         }
     }
 
     /// Answers running work and tells its code to stop. False: it was answered before.
-    fn give_up(
-        &mut self,
-        pool: &Pool,
-        worker: WorkerKey,
-        id: WorkId,
-        cause: StopCause,
-        now: Instant,
-        effects: &mut Effects,
-    ) -> bool {
+    fn give_up(&mut self, pool: &Pool, work: OnLink, cause: StopCause, effects: &mut Effects) -> bool {
+        let OnLink { worker, id, now } = work;
         let by = now + pool.config.interrupt_grace();
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
         self.stop_code(worker, id, &entry, false, effects);
@@ -145,7 +137,8 @@ impl Core {
 
     /// Removes work whose caller has gone, unless it has begun.
     pub(super) fn withdraw(&mut self, id: WorkId, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
-        if self.machine.worker_of(id).is_some_and(|worker| !self.take_back(worker, id, now, actions)) {
+        let placed = self.machine.worker_of(id).map(|worker| OnLink { worker, id, now });
+        if placed.is_some_and(|work| !self.take_back(work, actions)) {
             return false;
         }
         self.machine.on(Event::Abandon { id }, now, actions);

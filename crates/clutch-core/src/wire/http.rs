@@ -43,9 +43,9 @@ pub struct Place<'a> {
     pub port: u16,
 }
 
-/// The head of a request.
+/// What comes before the headers of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestHead<'a> {
+pub struct RequestLine<'a> {
     /// 10, 11 or 20.
     pub version: u8,
     pub flags: u8,
@@ -56,6 +56,12 @@ pub struct RequestHead<'a> {
     pub query: &'a [u8],
     pub client: Place<'a>,
     pub server: Place<'a>,
+}
+
+/// The head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead<'a> {
+    pub line: RequestLine<'a>,
     pub headers: Headers<'a>,
 }
 
@@ -130,18 +136,6 @@ impl<'a> HeaderWriter<'a> {
         self.count += 1;
         self.out[self.at..self.at + 2].copy_from_slice(&self.count.to_le_bytes());
     }
-}
-
-/// What comes before the headers of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestLine<'a> {
-    pub version: u8,
-    pub flags: u8,
-    pub method: &'a str,
-    pub path: &'a [u8],
-    pub query: &'a [u8],
-    pub client: Place<'a>,
-    pub server: Place<'a>,
 }
 
 /// Appends a request's head up to its headers.
@@ -224,7 +218,7 @@ impl<'a> RequestHead<'a> {
     /// The head, and the body that follows it.
     pub fn read(bytes: &'a [u8]) -> Result<(RequestHead<'a>, &'a [u8]), WireError> {
         let mut reader = Reader(bytes);
-        let head = RequestHead {
+        let line = RequestLine {
             version: reader.u8()?,
             flags: reader.u8()?,
             method: reader.text()?,
@@ -232,8 +226,8 @@ impl<'a> RequestHead<'a> {
             query: reader.long()?,
             client: reader.place()?,
             server: reader.place()?,
-            headers: reader.headers()?,
         };
+        let head = RequestHead { line, headers: reader.headers()? };
         Ok((head, reader.0))
     }
 }
@@ -271,9 +265,7 @@ mod tests {
         headers.put(b"x-empty", b"");
         bytes.extend_from_slice(b"body");
         let (head, body) = RequestHead::read(&bytes).expect("a head");
-        assert_eq!((head.method, head.path, head.query), ("GET", &b"/a%20b"[..], &b"c=d"[..]));
-        assert_eq!((head.version, head.flags, head.client.port), (11, request_flag::SECURE, 4711));
-        assert_eq!(head.server, line().server);
+        assert_eq!(head.line, line());
         let headers: Vec<_> = head.headers.iter().collect();
         assert_eq!(headers, [(&b"host"[..], &b"example"[..]), (b"x-empty", b"")]);
         assert_eq!(body, b"body");

@@ -85,13 +85,13 @@ impl Request {
         let py = link.py();
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         let scope = scope::asgi(py, &app.template, &head)?;
-        let websocket = (head.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
+        let websocket = (head.line.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
         let has_body = !has_input && websocket.is_none();
         let inner = Inner {
             body: has_body.then(|| PyBytes::new(py, body).unbind()),
             has_input,
             asked: false,
-            response: Response::new(head.method == "HEAD"),
+            response: Response::new(head.line.method == "HEAD"),
             held: None,
             in_first_step: false,
             waiters: Vec::new(),

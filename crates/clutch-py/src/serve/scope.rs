@@ -22,32 +22,32 @@ pub fn share_state(state: Option<Py<PyDict>>) {
 /// The scope of one request: a copy of what all have in common, and what is its own.
 pub fn asgi<'py>(py: Python<'py>, template: &Py<PyDict>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyDict>> {
     let scope = template.bind(py).copy()?;
-    let is_secure = head.flags & request_flag::SECURE != 0;
-    if head.flags & request_flag::WEBSOCKET != 0 {
+    let is_secure = head.line.flags & request_flag::SECURE != 0;
+    if head.line.flags & request_flag::WEBSOCKET != 0 {
         scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
         scope.set_item(intern!(py, "scheme"), if is_secure { intern!(py, "wss") } else { intern!(py, "ws") })?;
         scope.set_item(intern!(py, "subprotocols"), subprotocols(py, head)?)?;
     } else {
-        scope.set_item(intern!(py, "method"), method(py, head.method))?;
+        scope.set_item(intern!(py, "method"), method(py, head.line.method))?;
         if is_secure {
             scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
         }
     }
-    if head.version != 11 {
-        let version = if head.version == 20 { intern!(py, "2") } else { intern!(py, "1.0") };
+    if head.line.version != 11 {
+        let version = if head.line.version == 20 { intern!(py, "2") } else { intern!(py, "1.0") };
         scope.set_item(intern!(py, "http_version"), version)?;
     }
     let root = template.bind(py).get_item(intern!(py, "root_path"))?;
-    let path = path_text(py, head.path);
+    let path = path_text(py, head.line.path);
     let path = match root {
         Some(root) if root.is_truthy()? => root.add(path)?,
         _ => path.into_any(),
     };
     scope.set_item(intern!(py, "path"), path)?;
-    scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, head.path))?;
-    scope.set_item(intern!(py, "query_string"), PyBytes::new(py, head.query))?;
-    scope.set_item(intern!(py, "client"), place(py, head.client)?)?;
-    scope.set_item(intern!(py, "server"), place(py, head.server)?)?;
+    scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, head.line.path))?;
+    scope.set_item(intern!(py, "query_string"), PyBytes::new(py, head.line.query))?;
+    scope.set_item(intern!(py, "client"), place(py, head.line.client)?)?;
+    scope.set_item(intern!(py, "server"), place(py, head.line.server)?)?;
     scope.set_item(intern!(py, "headers"), headers(py, head)?)?;
     let state = STATE.with_borrow(|state| state.as_ref().map(|state| state.bind(py).copy())).transpose()?;
     if let Some(state) = state {

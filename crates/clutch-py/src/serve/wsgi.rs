@@ -62,7 +62,7 @@ impl StartResponse {
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         link.get().open_body(id, BODY_WINDOW);
         let inner = Inner {
-            response: Response::new(head.method == "HEAD"),
+            response: Response::new(head.line.method == "HEAD"),
             head: None,
             whole: None,
             input: if has_input { Input::Unasked } else { Input::Ended },
@@ -314,21 +314,21 @@ fn python(py: Python<'_>) -> PyResult<&'static Functions> {
 
 fn environ<'py>(py: Python<'py>, app: &App, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyDict>> {
     let environ = app.template.bind(py).copy()?;
-    let is_secure = head.flags & request_flag::SECURE != 0;
+    let is_secure = head.line.flags & request_flag::SECURE != 0;
     if is_secure {
         environ.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "https"))?;
     }
-    environ.set_item(intern!(py, "REQUEST_METHOD"), scope::method(py, head.method))?;
-    environ.set_item(intern!(py, "PATH_INFO"), path_info(py, head.path))?;
-    environ.set_item(intern!(py, "QUERY_STRING"), native(py, head.query))?;
+    environ.set_item(intern!(py, "REQUEST_METHOD"), scope::method(py, head.line.method))?;
+    environ.set_item(intern!(py, "PATH_INFO"), path_info(py, head.line.path))?;
+    environ.set_item(intern!(py, "QUERY_STRING"), native(py, head.line.query))?;
     environ.set_item(intern!(py, "RAW_URI"), raw_uri(py, head))?;
-    let protocol = match head.version {
+    let protocol = match head.line.version {
         10 => intern!(py, "HTTP/1.0"),
         20 => intern!(py, "HTTP/2"),
         _ => intern!(py, "HTTP/1.1"),
     };
     environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
-    put_places(py, &environ, head.client, head.server, is_secure)?;
+    put_places(py, &environ, head.line.client, head.line.server, is_secure)?;
     put_headers(py, &environ, head.headers)?;
     Ok(environ)
 }
@@ -338,10 +338,10 @@ fn path_info<'py>(py: Python<'py>, path: &[u8]) -> Bound<'py, PyString> {
 }
 
 fn raw_uri<'py>(py: Python<'py>, head: &RequestHead<'_>) -> Bound<'py, PyString> {
-    if head.query.is_empty() {
-        return native(py, head.path);
+    if head.line.query.is_empty() {
+        return native(py, head.line.path);
     }
-    native(py, &[head.path, b"?", head.query].concat())
+    native(py, &[head.line.path, b"?", head.line.query].concat())
 }
 
 fn put_places(
