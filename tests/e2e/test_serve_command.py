@@ -133,6 +133,8 @@ def test_our_log_goes_into_a_file_that_may_be_moved_away(tmp_path: Path) -> None
     ("arguments", "code", "words"),
     [
         (("no_such_module:app",), 2, "No module named 'no_such_module'"),
+        (("web.py",), 2, "a module is named as in `import`: 'web'"),
+        (("sub/web.py:app",), 2, '"package.module:object"'),
         (("web:no_such_app",), 2, "no_such_app"),
         (("web:app", "-b", "unix:/nowhere/at/all"), 1, "/nowhere/at/all"),
         (("web:app", "--daemon"), 2, "nohup"),

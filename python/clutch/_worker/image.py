@@ -238,7 +238,7 @@ def find_target(target: str) -> tuple[types.ModuleType, Any]:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
-            raise LoadError(f"target {target!r} does not import: {error}") from error
+            raise LoadError(f"target {target!r} does not import: {error}{_as_imported(name)}") from error
         raise
     found: Any = module
     for part in filter(None, path.split(".")):
@@ -248,6 +248,12 @@ def find_target(target: str) -> tuple[types.ModuleType, Any]:
             raise LoadError(f"target {target!r}: {name!r} imports, but has no {part!r}{hint}")
         found = getattr(found, part)
     return module, found
+
+
+def _as_imported(name: str) -> str:
+    """A hint for those who gave a file."""
+    module = name.removesuffix(".py")
+    return "" if module == name else f"; a module is named as in `import`: {module!r}"
 
 
 def load_main(main: dict[str, str] | None) -> None:

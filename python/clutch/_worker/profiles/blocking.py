@@ -7,6 +7,7 @@ app that sets a number itself has it. Who does not use anyio does not load it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -45,4 +46,5 @@ def _enter_at_once(limiter: Any) -> None:
             except WouldBlock:
                 await self.acquire()
 
-    limiter.__class__ = AtOnce
+    with contextlib.suppress(TypeError):  # it is of a form of its own, and stays so
+        limiter.__class__ = AtOnce
