@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from clutch import limits
 from clutch.cli import program
 from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
-from clutch.cli.letters import HOOKS, LETTERS, REFUSED, Refused
+from clutch.cli.letters import HOOKS, LETTERS, OF_OTHERS, REFUSED, Refused
 from clutch.cli.serve_config import OWN_PROFILES, PROFILES, Serve, bind_of, configure
 from clutch.cli.systemd import take_listening
 from clutch.config import Config
@@ -496,13 +496,15 @@ def test_what_has_no_effect_is_said(letters: str, words: str) -> None:
     assert words in warning
 
 
-@pytest.mark.parametrize("refused", [one for one in REFUSED if one.flags], ids=lambda refused: refused.name)
+@pytest.mark.parametrize(
+    "refused", [one for one in (*REFUSED, *OF_OTHERS) if one.flags], ids=lambda refused: refused.name
+)
 def test_a_letter_that_has_no_place_is_an_error(refused: Refused) -> None:
     for flag in refused.flags:
         arguments = [flag, "1"] if refused.takes_value else [flag]
         done = clutch("shop:app", "--check-config", *arguments)
         assert done.exit_code == 2
-        assert f"{refused.flags[-1]} of gunicorn is not supported: {refused.instead}" in done.stderr
+        assert f"{refused.flags[-1]} of {refused.whose} is not supported: {refused.instead}" in done.stderr
         done = clutch("shop:app", "--check-config", env={"GUNICORN_CMD_ARGS": " ".join(arguments)})
         assert (done.exit_code, "GUNICORN_CMD_ARGS" in done.stderr) == (2, True)
 
@@ -579,8 +581,8 @@ def test_the_page_has_every_letter_and_every_hook() -> None:
 
 
 def test_no_letter_is_there_twice() -> None:
-    flags = [flag for one in (*LETTERS, *REFUSED) for flag in one.flags]
-    names = [one.name for one in (*LETTERS, *REFUSED)] + list(HOOKS)
+    flags = [flag for one in (*LETTERS, *REFUSED, *OF_OTHERS) for flag in one.flags]
+    names = [one.name for one in (*LETTERS, *REFUSED, *OF_OTHERS)] + list(HOOKS)
     assert (len(flags), len(names)) == (len(set(flags)), len(set(names)))
     assert set(OWN_PROFILES) == {"process", "thread", "async", "greenlet"}
 

@@ -19,7 +19,18 @@ from typing import Any, TypeVar
 
 import click
 
-from clutch.cli.letters import COMMAND_ARGS, CONF_FILE, HOOKS, LETTER_OF, LETTERS, REFUSED, REFUSED_OF, Letter, Refused
+from clutch.cli.letters import (
+    COMMAND_ARGS,
+    CONF_FILE,
+    HOOKS,
+    LETTER_OF,
+    LETTERS,
+    OF_OTHERS,
+    REFUSED,
+    REFUSED_OF,
+    Letter,
+    Refused,
+)
 from clutch.config_layers import nearest
 from clutch.errors import ConfigError, Problem
 
@@ -103,7 +114,7 @@ def _flag(letter: Letter) -> str:
 
 
 def letter_flags(command: Command) -> Command:
-    for option in reversed([*map(_option, LETTERS), *map(_refusal, REFUSED)]):
+    for option in reversed([*map(_option, LETTERS), *map(_refusal, (*REFUSED, *OF_OTHERS))]):
         if option is not None:
             command = option(command)
     return command
@@ -134,7 +145,8 @@ def _refusal(refused: Refused) -> Callable[..., Any] | None:
 
     def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
         if value is not None:
-            raise click.UsageError(f"{refused.flags[-1]} of gunicorn is not supported: {refused.instead}", context)
+            said = f"{refused.flags[-1]} of {refused.whose} is not supported: {refused.instead}"
+            raise click.UsageError(said, context)
 
     more: dict[str, Any] = {"hidden": True, "expose_value": False, "callback": refuse, "default": None}
     if not refused.takes_value:
