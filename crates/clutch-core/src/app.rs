@@ -1,6 +1,7 @@
 //! What a worker does for the app that it serves, as far as that needs no Python: pure machines and functions.
 
 pub mod response;
+pub mod websocket;
 
 /// Percent-escapes resolved; what is no escape stays as it is.
 pub fn unescaped(path: &[u8]) -> Vec<u8> {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use clutch_core::app::websocket::{Deed, WebSocket};
 use clutch_core::wire::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
 use clutch_core::wire::websocket::WINDOW;
 use clutch_core::work::{Codec, Failure, Payload};
@@ -18,8 +19,7 @@ use pyo3::types::{PyBytes, PyDict, PyMapping, PyString};
 use super::awaiting::{Awaiting, Wish, misuse};
 use super::pause::Pause;
 use super::response::{Head, Part, Response};
-use super::websocket::{Deed, Said, WebSocket};
-use super::{App, failed, misused, name_and_value, payload, scope};
+use super::{App, failed, misused, name_and_value, payload, scope, websocket};
 use crate::codec;
 use crate::worker::WorkerLink;
 
@@ -184,23 +184,23 @@ impl Request {
         }
     }
 
-    fn next_of_websocket(&self, py: Python<'_>, websocket: &Mutex<WebSocket>) -> PyResult<Option<Py<PyAny>>> {
+    fn next_of_websocket(&self, py: Python<'_>, machine: &Mutex<WebSocket>) -> PyResult<Option<Py<PyAny>>> {
         let link = self.link.get();
         // Denied, it is over as soon as its client has the answer.
         let is_denied = self.inner.lock().response.is_whole();
         let (heard, due) = {
-            let mut websocket = websocket.lock();
+            let mut machine = machine.lock();
             let heard = link.with_stream(self.id, |stream| {
                 let is_gone = is_denied || stream.is_over();
-                websocket.receive(|| stream.input.pop_front(), is_gone)
+                machine.receive(|| stream.input.pop_front(), is_gone)
             });
-            (heard.unwrap_or_else(|| websocket.receive(|| None, true)), websocket.due())
+            (heard.unwrap_or_else(|| machine.receive(|| None, true)), machine.due())
         };
         if let Some(credit) = due {
             link.put_credit(self.id, credit);
             crate::worker::flush_soon(self.link.bind(py))?;
         }
-        heard.map(|heard| heard.message(py)).transpose()
+        heard.map(|heard| websocket::message_of(py, heard)).transpose()
     }
 
     fn next_of_body(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
@@ -329,17 +329,17 @@ impl Request {
 
     fn send_websocket(
         slf: &Bound<'_, Request>,
-        websocket: &Mutex<WebSocket>,
+        machine: &Mutex<WebSocket>,
         kind: &str,
         message: &Bound<'_, PyDict>,
     ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let link = this.link.get();
-        let said = Said::of(kind, message, |codec, bytes| Ok(codec::raw(&link.regions, codec, bytes)?))?;
+        let said = websocket::said_by(kind, message, |codec, bytes| Ok(codec::raw(&link.regions, codec, bytes)?))?;
         let said = said.ok_or_else(|| misuse(format!("{kind} is not for a WebSocket")))?;
         let is_gone = link.with_stream(this.id, |stream| stream.is_left()).unwrap_or(true);
-        let deed = websocket.lock().send(said, is_gone);
-        match deed.map_err(|wrong| wrong.raised(kind))? {
+        let deed = machine.lock().send(said, is_gone);
+        match deed.map_err(|wrong| websocket::raised(wrong, kind))? {
             Deed::Nothing => Ok(true),
             Deed::Open(head) => Request::open(slf, &head),
             Deed::Send(payload) => this.put(py, &payload),

@@ -4,13 +4,11 @@
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::io::InspectReader;
 
 use super::access::End;
 use crate::front::listen::{Io, Stream};
@@ -29,7 +27,7 @@ impl Arrival {
     pub(super) fn of(stream: Stream, is_watched: bool) -> (Arrival, Box<dyn Io>) {
         let Stream { io, client, server } = stream;
         let has_sent = Arc::default();
-        let io = if is_watched { Box::new(Noticed { io, has_sent: Arc::clone(&has_sent) }) } else { io };
+        let io = if is_watched { noticed(io, Arc::clone(&has_sent)) } else { io };
         (Arrival { client, server, at: Instant::now(), has_sent }, io)
     }
 
@@ -108,47 +106,12 @@ fn status_of(error: &hyper::Error) -> u16 {
 }
 
 /// A connection that notes whether anything comes.
-struct Noticed {
-    io: Box<dyn Io>,
-    has_sent: Arc<AtomicBool>,
-}
-
-impl AsyncRead for Noticed {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.io).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            this.has_sent.store(true, Ordering::Relaxed);
+fn noticed(io: Box<dyn Io>, has_sent: Arc<AtomicBool>) -> Box<dyn Io> {
+    Box::new(InspectReader::new(io, move |bytes: &[u8]| {
+        if !bytes.is_empty() {
+            has_sent.store(true, Ordering::Relaxed);
         }
-        polled
-    }
-}
-
-impl AsyncWrite for Noticed {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
-    }
+    }))
 }
 
 #[cfg(test)]
