@@ -173,7 +173,7 @@ HEADS = {
         400,
     ),
     "chunked in HTTP/1.0": (f"POST / HTTP/1.0\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-    "length beyond the limit": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 90000\r\n\r\n", 413),
+    "length beyond the limit": (f"POST / HTTP/1.1\r\n{HOST}Content-Length: 1000000\r\n\r\n", 413),
 }
 
 
