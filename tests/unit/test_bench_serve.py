@@ -6,6 +6,9 @@ import contextlib
 import os
 import re
 import select
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 from benches import harness, processes, table
 from benches.serve import contest, contestants, load, placement, scenario
 from benches.serve.load import Figures
-from benches.serve.rows import MODULES, grid
+from benches.serve.rows import MODULES, grid, tcp
 from benches.serve.scenario import Cell, Contestant, Scenario, Shape
 from benches.serve.server import answers_tcp, module, running, varied
 
@@ -225,3 +228,50 @@ def test_lines_of_one_report_are_aligned() -> None:
         "  echo of more  10,000 /s  peer  9.5 /s  1.5 [1.25, 2]  ≥ 2 ×  yes",
     ]
     assert table.compared({"lines": []}) == ""
+
+
+BUSY_THREAD = """
+import threading, time
+def work():
+    while time.thread_time() < 0.05: pass
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print("done", flush=True)
+input()
+"""
+
+
+def test_cpu_time_counts_threads_that_have_ended_and_no_process_that_has() -> None:
+    command = [sys.executable, "-c", BUSY_THREAD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout
+        before = time.process_time_ns()
+        assert process.stdout.readline()
+        assert processes.cpu_ns([process.pid]) >= 50_000_000
+        assert processes.cpu_ns([os.getpid()]) >= before
+        process.stdin.close()
+        process.wait()
+        assert processes.cpu_ns([process.pid]) == 0
+
+
+def test_a_cell_of_tcp_is_judged_by_cpu_time_and_by_rate() -> None:
+    model = tcp.MODELS[1]
+    cell = tcp.Cell(model, 4, [model.ours, *model.plain])
+    cell.cpu_us |= {"clutch": [10.0] * 20, "plain asyncio": [9.0] * 20, "plain uvloop": [20.0] * 20}
+    cell.rates |= {"clutch": [500.0] * 20, "plain asyncio": [100.0] * 20, "plain uvloop": [200.0] * 20}
+    report = harness.Report()
+    cell.judge(report)
+    cpu, rate = report.lines
+    assert (cpu.work, cpu.peer_name, cpu.ratio, cpu.met) == (
+        "TCP, asyncio, 4 client(s): CPU a message",
+        "plain asyncio",
+        0.9,
+        False,
+    )
+    assert (rate.work, rate.peer_name, rate.ratio, rate.met) == (
+        "TCP, asyncio, 4 client(s): ping-pongs",
+        "plain uvloop",
+        2.5,
+        True,
+    )
