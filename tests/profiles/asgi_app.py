@@ -8,11 +8,12 @@ import contextvars
 import hashlib
 import json
 import os
+import time
 import urllib.parse
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rendezvous import meet_async
+from rendezvous import meet, meet_async
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -170,6 +171,19 @@ async def status(scope: Scope, receive: Receive, send: Send) -> None:
 async def background(scope: Scope, receive: Receive, send: Send) -> None:
     await reply(send, b"whole")
     await meet_async(int(query(scope)["port"]), "after")
+
+
+@route
+async def computes(scope: Scope, receive: Receive, send: Send) -> None:
+    """Holds its loop until the test lets it go, and for a millisecond at least: in its first step or in a later one."""
+    asked = query(scope)
+    if asked["when"] == "later":
+        await asyncio.sleep(0)
+    until = time.perf_counter() + 0.001
+    meet(int(asked["port"]), asked["name"])
+    while time.perf_counter() < until:
+        pass
+    await reply(send, b"computed")
 
 
 @route

@@ -8,7 +8,7 @@ use super::Call;
 use super::outcome::{Trouble, describe, end_of_request, outcome_of};
 use super::prepare::{Prepared, prepare};
 use crate::serve::{Served, Starter, Unstarted};
-use crate::worker::{CallFrame, WorkerLink};
+use crate::worker::{COMPANY_ON_LOOP, CallFrame, WorkerLink};
 
 /// A request on its way to its first step.
 struct Starting<'py> {
@@ -22,7 +22,7 @@ struct Starting<'py> {
 pub type Waiting<'py> = (Call, Bound<'py, PyAny>);
 
 /// Starts requests of an ASGI app on the running loop: each takes its first step. Gives those that wait for something, with
-/// their tasks.
+/// their tasks. The answers of the others go with the caller's flush, or before it where the steps take long.
 pub fn start_requests<'py>(
     link: &Bound<'py, WorkerLink>,
     starter: &Starter,
@@ -33,9 +33,13 @@ pub fn start_requests<'py>(
         let begun = frames.into_iter().filter(|frame| this.begin(py, frame.id, frame.word, frame.flags));
         begun.map(|frame| Starting::new(link, starter, frame)).collect::<Vec<_>>()
     })?;
-    let mut waiting = Vec::new();
+    let (mut waiting, mut written) = (Vec::new(), Instant::now());
     for one in starting {
         waiting.extend(one.step(link, starter)?);
+        if written.elapsed() > COMPANY_ON_LOOP {
+            this.flush(py)?;
+            written = Instant::now();
+        }
     }
     Ok(waiting)
 }

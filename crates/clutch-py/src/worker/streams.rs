@@ -5,12 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use clutch_core::wire::{self, Head, Kind, STREAM_WINDOW};
 use clutch_core::work::{Codec, Payload};
 use pyo3::prelude::*;
 
-use super::{LOOK_AGAIN, WorkerLink};
+use super::{COMPANY_ON_LOOP, LOOK_AGAIN, WorkerLink};
 use crate::serve::{Request, running_loop};
 
 /// By the ids of their calls.
@@ -227,6 +228,14 @@ impl WorkerLink {
 struct Flushing {
     event_loop: Py<PyAny>,
     when: When,
+    /// Nothing that waits for it was there before.
+    since: Instant,
+}
+
+impl Flushing {
+    fn new(event_loop: Bound<'_, PyAny>, when: When) -> Flushing {
+        Flushing { event_loop: event_loop.unbind(), when, since: Instant::now() }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -244,15 +253,21 @@ thread_local! {
 }
 
 /// Writes what waits after this turn of the running loop and the next one: by then a coroutine that has sent all has mostly
-/// ended, and one frame says both. At once where no loop runs.
+/// ended, and one frame says both. At once where no loop runs, and where a turn takes longer than company is worth.
 pub fn flush_soon(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
     let Ok(event_loop) = running_loop(link.py()) else { return flush_held(link) };
-    if is_asked(&event_loop) {
-        return Ok(());
+    match asked_since(&event_loop) {
+        Some(since) if since.elapsed() > COMPANY_ON_LOOP => {
+            FLUSHING.with_borrow_mut(|asked| asked.iter_mut().for_each(|asked| asked.since = Instant::now()));
+            flush_held(link)
+        }
+        Some(_) => Ok(()),
+        None => {
+            call_flush_now(link, &event_loop)?;
+            ask(Some(Flushing::new(event_loop, When::Soon)));
+            Ok(())
+        }
     }
-    call_flush_now(link, &event_loop)?;
-    ask(Some(Flushing { event_loop: event_loop.unbind(), when: When::Soon }));
-    Ok(())
 }
 
 /// One of the two turns of a flush has come.
@@ -269,9 +284,9 @@ pub(super) fn flush_now(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
 
 /// The caller flushes at the end of this turn of the loop; false: that was asked for already.
 pub(super) fn flush_here(event_loop: &Bound<'_, PyAny>) -> bool {
-    let is_first = !is_asked(event_loop);
+    let is_first = asked_since(event_loop).is_none();
     if is_first {
-        ask(Some(Flushing { event_loop: event_loop.clone().unbind(), when: When::Here }));
+        ask(Some(Flushing::new(event_loop.clone(), When::Here)));
     }
     is_first
 }
@@ -281,8 +296,9 @@ pub(super) fn flush_no_more() {
     ask(None);
 }
 
-fn is_asked(event_loop: &Bound<'_, PyAny>) -> bool {
-    FLUSHING.with_borrow(|asked| asked.as_ref().is_some_and(|asked| asked.event_loop.is(event_loop)))
+fn asked_since(event_loop: &Bound<'_, PyAny>) -> Option<Instant> {
+    FLUSHING
+        .with_borrow(|asked| asked.as_ref().filter(|asked| asked.event_loop.is(event_loop)).map(|asked| asked.since))
 }
 
 fn ask(flushing: Option<Flushing>) {
