@@ -32,14 +32,10 @@ mod reading;
 mod streams;
 
 use self::streams::Streams;
-pub use self::streams::{Stream, flush_soon};
+pub use self::streams::{Stream, flush_late, flush_soon};
 
 /// Results wait for company at most this long while further calls are at hand.
 const COMPANY: Duration = Duration::from_micros(200);
-
-/// The same for what coroutines send, of which many are at hand in a turn of their loop. (FastAPI's requests of 40 µs each
-/// were fastest with 500 to 1000: without it clients wait for all of a turn, and idle; with less it is many writes.)
-pub const COMPANY_ON_LOOP: Duration = Duration::from_micros(500);
 
 /// Since when results wait that are to be written before the next call: as long ago as can be.
 const OVERDUE_NS: u64 = 1;

@@ -8,7 +8,7 @@ use super::Call;
 use super::outcome::{Trouble, describe, end_of_request, outcome_of};
 use super::prepare::{Prepared, prepare};
 use crate::serve::{Served, Starter, Unstarted};
-use crate::worker::{COMPANY_ON_LOOP, CallFrame, WorkerLink};
+use crate::worker::{CallFrame, WorkerLink, flush_late};
 
 /// A request on its way to its first step.
 struct Starting<'py> {
@@ -36,10 +36,7 @@ pub fn start_requests<'py>(
     let (mut waiting, mut written) = (Vec::new(), Instant::now());
     for one in starting {
         waiting.extend(one.step(link, starter)?);
-        if written.elapsed() > COMPANY_ON_LOOP {
-            this.flush(py)?;
-            written = Instant::now();
-        }
+        written = flush_late(link, written)?;
     }
     Ok(waiting)
 }
