@@ -161,6 +161,27 @@ async def visits_async(port: int, n: int) -> AsyncIterator[int]:
         await meet_async(port, "closed")
 
 
+@tool
+def computes(port: int, n: int) -> Iterator[int]:
+    """Its steps take time and wait for nothing; meets when it is closed."""
+    try:
+        for number in range(n):
+            sum(range(50_000))
+            yield number
+    finally:
+        meet(port, "closed")
+
+
+@tool
+async def computes_async(port: int, n: int) -> AsyncIterator[int]:
+    try:
+        for number in range(n):
+            sum(range(50_000))
+            yield number
+    finally:
+        await meet_async(port, "closed")
+
+
 def flood(path: str, n: int) -> Iterator[int]:
     """Writes down how far it has come."""
     with open(path, "wb", buffering=0) as file:

@@ -148,6 +148,16 @@ def test_failure_39_closing_while_the_producer_waits_for_room(pool: Pool, rendez
 
 
 @BOTH_KINDS
+def test_failure_39_closing_between_steps_that_compute(pool: Pool, rendezvous: Rendezvous, suffix: str) -> None:
+    """What stops a step comes too late for it, often: the clean-up is left alone."""
+    for _ in range(20):
+        stream = pool.stream(named("computes", suffix), rendezvous.port, 1_000_000)
+        assert [next(stream) for _ in range(20)] == list(range(20))
+        stream.close()
+        let_close(rendezvous)
+
+
+@BOTH_KINDS
 def test_failure_39_a_forgotten_stream_is_closed(pool: Pool, rendezvous: Rendezvous, suffix: str) -> None:
     stream = pool.stream(named("visits", suffix), rendezvous.port, 1_000_000)
     rendezvous.guest().let_go()

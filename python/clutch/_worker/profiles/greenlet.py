@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import asyncio
 
 NewLifespan = Callable[[], Lifespan]
-Stoppable = Callable[[], contextlib.AbstractContextManager[None]]
+ContextManager = contextlib.AbstractContextManager[None]
+Stoppable = Callable[[], ContextManager]
 
 
 class GreenletProfile:
@@ -140,19 +141,38 @@ class Hub:
         found = [running for known, running in list(self.greenlets.values()) if known is here]
         return found[0].is_held_up() if found else False
 
+    def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> ContextManager:
+        """Around the user's code in a greenlet. One that is killed before it has started would never end its call."""
+        kill = functools.partial(here.throw, Interrupted)
+        return self._listed(call, here, is_user_code, self.callbacks.run_callback, kill)
+
+    def _stoppable_on_loop(self, call: _core.Call, here: greenlet.greenlet) -> ContextManager:
+        """Around the user's code in a coroutine of the native thread, for which `here` waits."""
+        import asyncio
+
+        task = asyncio.current_task()
+        assert task is not None
+        return self._listed(call, here, True, task.get_loop().call_soon_threadsafe, task.cancel)
+
     @contextlib.contextmanager
-    def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> Iterator[None]:
-        """Around the user's code. A greenlet that is killed before it has started would never end its call."""
+    def _listed(
+        self,
+        call: _core.Call,
+        here: greenlet.greenlet,
+        is_user_code: bool,
+        run_there: Callable[[Callable[[], None]], object],
+        kill: Callable[[], object],
+    ) -> Iterator[None]:
+        """`run_there` runs a function between steps of the code, where it is seen whether that has ended meanwhile."""
         if call.is_abandoned:
             raise Interrupted
 
-        def kill() -> None:
-            if self.greenlets.get(call.id) is entry:  # or the user's code has ended meanwhile, and this would hit ours
-                here.throw(Interrupted)
+        def kill_if_there() -> None:
+            if self.greenlets.get(call.id) is entry:  # or this would hit our code, or the clean-up of the user's
+                kill()
 
-        # Of the main thread's hub: what stops may be a coroutine in the native thread.
-        stop = functools.partial(self.callbacks.run_callback, kill)
-        entry = self.greenlets[call.id] = (here, Running(call, stop, is_user_code))
+        running = Running(call, functools.partial(run_there, kill_if_there), is_user_code)
+        entry = self.greenlets[call.id] = (here, running)
         try:
             yield
         finally:
@@ -178,7 +198,8 @@ class Hub:
             self._flush_soon()
 
     def _call(self, call: _core.Call) -> None:
-        stoppable = functools.partial(self._stoppable, call, gevent.getcurrent())
+        here = gevent.getcurrent()
+        stoppable = functools.partial(self._stoppable, call, here)
         with stoppable():
             if call.is_batch:
                 self._batch(call)
@@ -189,7 +210,7 @@ class Hub:
         if inspect.isgenerator(made):
             self._send_all(call, made, stoppable)
         elif inspect.isasyncgen(made):
-            self._on_loop(send_all_on_loop(call, made, stoppable))
+            self._on_loop(send_all_on_loop(call, made, functools.partial(self._stoppable_on_loop, call, here)))
         else:
             call.reply(made)
 
