@@ -12,14 +12,14 @@ import inspect
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clutch import _core
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
-from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
+from clutch._worker.profiles.base import ContextManager, Running, Slot, send_all_on_loop, stoppable
 from clutch._worker.profiles.blocking import allow_threads
 
 try:
@@ -224,22 +224,10 @@ class Loop:
         found = [running for task, running in list(self.on_loop.values()) if task is here]
         return found[0].is_held_up() if found else self.link.is_step_to_stop()
 
-    @contextlib.contextmanager
-    def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> Iterator[None]:
+    def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> ContextManager:
         task = asyncio.current_task()
         assert task is not None
-        if call.is_abandoned:
-            raise asyncio.CancelledError
-
-        def cancel() -> None:
-            if self.on_loop.get(call.id) is entry:  # or the user's code has ended meanwhile, and this would hit ours
-                task.cancel()
-
-        entry = self.on_loop[call.id] = (task, Running(call, lambda: self._tell(cancel), is_user_code))
-        try:
-            yield
-        finally:
-            del self.on_loop[call.id]
+        return stoppable(self.on_loop, call, task, task.cancel, self._tell, asyncio.CancelledError, is_user_code)
 
     # ---- one call
 

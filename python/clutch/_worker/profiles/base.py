@@ -19,6 +19,8 @@ from typing import Any, Protocol
 from clutch import _core
 from clutch.errors import Interrupted
 
+ContextManager = contextlib.AbstractContextManager[None]
+
 LOOK_AGAIN_SECONDS = 0.05
 """How often a call that waits for its turn looks whether it is still wanted."""
 
@@ -58,6 +60,36 @@ class Running:
             return None
         self._is_told = True
         return True
+
+
+@contextlib.contextmanager
+def stoppable(
+    known: dict[int, tuple[Any, Running]],
+    call: _core.Call,
+    who: object,
+    stop: Callable[[], object],
+    run_there: Callable[[Callable[[], None]], object],
+    interrupted: type[BaseException],
+    is_user_code: bool = True,
+) -> Iterator[None]:
+    """Around a call's code in `who`, a task or a greenlet: meanwhile it is among those `known` by their calls' ids, and
+    `stop()` ends it. Raises `interrupted` where nobody wants the call any more.
+
+    `run_there(function)` runs a function between steps of that code, whatever thread asks for it: only there is seen
+    whether the code has ended meanwhile.
+    """
+    if call.is_abandoned:
+        raise interrupted
+
+    def stop_if_there() -> None:
+        if known.get(call.id) is entry:  # or this would hit our code, or the clean-up of the user's
+            stop()
+
+    entry = known[call.id] = (who, Running(call, lambda: run_there(stop_if_there), is_user_code))
+    try:
+        yield
+    finally:
+        del known[call.id]
 
 
 class Slot:
@@ -213,11 +245,11 @@ async def send_all_async(call: _core.Call, values: AsyncGenerator[Any, Any]) -> 
 
 
 async def send_all_on_loop(
-    call: _core.Call, values: AsyncGenerator[Any, Any], stoppable: Callable[[], contextlib.AbstractContextManager[None]]
+    call: _core.Call, values: AsyncGenerator[Any, Any], around_step: Callable[[], ContextManager]
 ) -> None:
     """The same on a loop that others share: waiting for credit blocks nobody. The link is read elsewhere.
 
-    `stoppable()` is around the user's code alone: who waits for credit is closed, not cancelled.
+    `around_step()` is around the user's code alone: who waits for credit is closed, not cancelled.
     """
     loop = asyncio.get_running_loop()
     credit = asyncio.Event()
@@ -227,7 +259,7 @@ async def send_all_on_loop(
         async with contextlib.aclosing(values):
             while await wait_credit_on_loop(call, credit):
                 try:
-                    with stoppable():
+                    with around_step():
                         value = await anext(values)
                 except StopAsyncIteration:
                     break

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -23,7 +23,7 @@ from gevent.pool import Group
 from clutch import _core
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_frame
-from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, send_all_on_loop
+from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, ContextManager, Running, send_all_on_loop, stoppable
 from clutch._worker.profiles.blocking import allow_threads
 from clutch.errors import Interrupted
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import asyncio
 
 NewLifespan = Callable[[], Lifespan]
-ContextManager = contextlib.AbstractContextManager[None]
-Stoppable = Callable[[], ContextManager]
 
 
 class GreenletProfile:
@@ -144,7 +142,7 @@ class Hub:
     def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> ContextManager:
         """Around the user's code in a greenlet. One that is killed before it has started would never end its call."""
         kill = functools.partial(here.throw, Interrupted)
-        return self._listed(call, here, is_user_code, self.callbacks.run_callback, kill)
+        return stoppable(self.greenlets, call, here, kill, self.callbacks.run_callback, Interrupted, is_user_code)
 
     def _stoppable_on_loop(self, call: _core.Call, here: greenlet.greenlet) -> ContextManager:
         """Around the user's code in a coroutine of the native thread, for which `here` waits."""
@@ -152,31 +150,8 @@ class Hub:
 
         task = asyncio.current_task()
         assert task is not None
-        return self._listed(call, here, True, task.get_loop().call_soon_threadsafe, task.cancel)
-
-    @contextlib.contextmanager
-    def _listed(
-        self,
-        call: _core.Call,
-        here: greenlet.greenlet,
-        is_user_code: bool,
-        run_there: Callable[[Callable[[], None]], object],
-        kill: Callable[[], object],
-    ) -> Iterator[None]:
-        """`run_there` runs a function between steps of the code, where it is seen whether that has ended meanwhile."""
-        if call.is_abandoned:
-            raise Interrupted
-
-        def kill_if_there() -> None:
-            if self.greenlets.get(call.id) is entry:  # or this would hit our code, or the clean-up of the user's
-                kill()
-
-        running = Running(call, functools.partial(run_there, kill_if_there), is_user_code)
-        entry = self.greenlets[call.id] = (here, running)
-        try:
-            yield
-        finally:
-            del self.greenlets[call.id]
+        run_there = task.get_loop().call_soon_threadsafe
+        return stoppable(self.greenlets, call, here, task.cancel, run_there, Interrupted)
 
     def _run(self, call: _core.Call) -> None:
         try:
@@ -199,8 +174,7 @@ class Hub:
 
     def _call(self, call: _core.Call) -> None:
         here = gevent.getcurrent()
-        stoppable = functools.partial(self._stoppable, call, here)
-        with stoppable():
+        with self._stoppable(call, here):
             if call.is_batch:
                 self._batch(call)
                 return
@@ -208,7 +182,7 @@ class Hub:
             if inspect.iscoroutine(made):
                 made = self._on_loop(made)
         if inspect.isgenerator(made):
-            self._send_all(call, made, stoppable)
+            self._send_all(call, made, here)
         elif inspect.isasyncgen(made):
             self._on_loop(send_all_on_loop(call, made, functools.partial(self._stoppable_on_loop, call, here)))
         else:
@@ -231,14 +205,14 @@ class Hub:
                 failed.append((at, error))
         call.reply_batch(values, failed)
 
-    def _send_all(self, call: _core.Call, values: Any, stoppable: Stoppable) -> None:
+    def _send_all(self, call: _core.Call, values: Any, here: greenlet.greenlet) -> None:
         credit = gevent.event.Event()
         call.open_stream()
         call.on_credit(credit.set)
         try:
             while self._wait_credit(call, credit):
                 try:
-                    with stoppable():
+                    with self._stoppable(call, here):
                         value = next(values)
                 except StopIteration:
                     break
