@@ -19,7 +19,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
-from clutch._worker.profiles.base import ContextManager, Running, Slot, send_all_on_loop, stoppable
+from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
 from clutch._worker.profiles.blocking import allow_threads
 
 try:
@@ -78,7 +78,7 @@ class Loop:
         self.is_only = profile.threads == 1
         self.running: set[asyncio.Task[None]] = set()
         # Calls whose code runs on a loop, and so stops when its task is cancelled. Shared, as `waiting` is.
-        self.on_loop: dict[int, tuple[asyncio.Task[Any], Running]] = {} if first is None else first.on_loop
+        self.on_loop: dict[int, Running] = {} if first is None else first.on_loop
         self.waiting: deque[_core.Call] = deque() if first is None else first.waiting
         self.loop: asyncio.AbstractEventLoop
         self.ended = asyncio.Event()
@@ -180,7 +180,7 @@ class Loop:
     def _wait_for(self, call: _core.Call, task: asyncio.Task[None]) -> None:
         """A request whose coroutine waits for something."""
         self.running.add(task)
-        self.on_loop[call.id] = (task, Running(call, lambda: self._tell(task.cancel), True))
+        self.on_loop[call.id] = self._in_task(call, task)
         task.add_done_callback(functools.partial(self._served, call))
 
     def _served(self, call: _core.Call, task: asyncio.Task[None]) -> None:
@@ -207,9 +207,9 @@ class Loop:
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
         """Work is to stop: told by whichever loop reads the link. What runs in a thread is not the loop's to stop."""
-        task, running = self.on_loop.get(call_id, (None, None))
+        running = self.on_loop.get(call_id)
         if wants_stacks:
-            self.link.tell_stacks(call_id, stack_of_coroutine(task.get_coro()) if task is not None else "")
+            self.link.tell_stacks(call_id, stack_of_coroutine(running.who.get_coro()) if running is not None else "")
             self.link.flush()
         if running is not None:
             running.stop()
@@ -221,13 +221,16 @@ class Loop:
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
         here = asyncio.current_task(self.loop) if self.is_serving else None
-        found = [running for task, running in list(self.on_loop.values()) if task is here]
+        found = [running for running in list(self.on_loop.values()) if running.who is here]
         return found[0].is_held_up() if found else self.link.is_step_to_stop()
 
-    def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> ContextManager:
+    def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> Running:
         task = asyncio.current_task()
         assert task is not None
-        return stoppable(self.on_loop, call, task, task.cancel, self._tell, asyncio.CancelledError, is_user_code)
+        return self._in_task(call, task, is_user_code)
+
+    def _in_task(self, call: _core.Call, task: asyncio.Task[Any], is_user_code: bool = True) -> Running:
+        return Running(self.on_loop, call, task, task.cancel, self._tell, asyncio.CancelledError, is_user_code)
 
     # ---- one call
 

@@ -19,8 +19,6 @@ from typing import Any, Protocol
 from clutch import _core
 from clutch.errors import Interrupted
 
-ContextManager = contextlib.AbstractContextManager[None]
-
 LOOK_AGAIN_SECONDS = 0.05
 """How often a call that waits for its turn looks whether it is still wanted."""
 
@@ -36,20 +34,50 @@ class Profile(Protocol):
 
 
 class Running:
-    """A call whose code runs in a task or a greenlet, while it may be stopped."""
+    """Around a call's code in `who`, a task or a greenlet: meanwhile it is among those `known` by their calls' ids, and
+    may be stopped.
 
-    def __init__(self, call: _core.Call, stop: Callable[[], object], is_user_code: bool) -> None:
+    `stop_it()` ends the code. `run_there(function)` runs a function between its steps, whatever thread asks for it:
+    only there is seen whether it has ended meanwhile. Raises `interrupted` where nobody wants the call any more.
+    """
+
+    def __init__(
+        self,
+        known: dict[int, Running],
+        call: _core.Call,
+        who: Any,
+        stop_it: Callable[[], object],
+        run_there: Callable[[Callable[[], None]], object],
+        interrupted: type[BaseException],
+        is_user_code: bool = True,
+    ) -> None:
+        self.who = who
+        self._known = known
         self._call = call
-        self._stop = stop
+        self._stop_it = stop_it
+        self._run_there = run_there
+        self._interrupted = interrupted
         self._is_user_code = is_user_code
         self._is_told = False
         self._was_seen = False
+
+    def __enter__(self) -> None:
+        if self._call.is_abandoned:
+            raise self._interrupted
+        self._known[self._call.id] = self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        del self._known[self._call.id]
 
     def stop(self) -> None:
         """Once: its clean-up is left alone."""
         if not self._is_told:
             self._is_told = True
-            self._stop()
+            self._run_there(self._stop_if_there)
+
+    def _stop_if_there(self) -> None:
+        if self._known.get(self._call.id) is self:  # or this would hit our code, or the clean-up of the user's
+            self._stop_it()
 
     def is_held_up(self) -> bool | None:
         """Asked while it runs: whether to raise in it. None: ask again soon; so far it only has not come to a wait."""
@@ -60,36 +88,6 @@ class Running:
             return None
         self._is_told = True
         return True
-
-
-@contextlib.contextmanager
-def stoppable(
-    known: dict[int, tuple[Any, Running]],
-    call: _core.Call,
-    who: object,
-    stop: Callable[[], object],
-    run_there: Callable[[Callable[[], None]], object],
-    interrupted: type[BaseException],
-    is_user_code: bool = True,
-) -> Iterator[None]:
-    """Around a call's code in `who`, a task or a greenlet: meanwhile it is among those `known` by their calls' ids, and
-    `stop()` ends it. Raises `interrupted` where nobody wants the call any more.
-
-    `run_there(function)` runs a function between steps of that code, whatever thread asks for it: only there is seen
-    whether the code has ended meanwhile.
-    """
-    if call.is_abandoned:
-        raise interrupted
-
-    def stop_if_there() -> None:
-        if known.get(call.id) is entry:  # or this would hit our code, or the clean-up of the user's
-            stop()
-
-    entry = known[call.id] = (who, Running(call, lambda: run_there(stop_if_there), is_user_code))
-    try:
-        yield
-    finally:
-        del known[call.id]
 
 
 class Slot:
@@ -245,7 +243,7 @@ async def send_all_async(call: _core.Call, values: AsyncGenerator[Any, Any]) -> 
 
 
 async def send_all_on_loop(
-    call: _core.Call, values: AsyncGenerator[Any, Any], around_step: Callable[[], ContextManager]
+    call: _core.Call, values: AsyncGenerator[Any, Any], around_step: Callable[[], Running]
 ) -> None:
     """The same on a loop that others share: waiting for credit blocks nobody. The link is read elsewhere.
 

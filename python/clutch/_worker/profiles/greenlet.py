@@ -23,7 +23,7 @@ from gevent.pool import Group
 from clutch import _core
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_frame
-from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, ContextManager, Running, send_all_on_loop, stoppable
+from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, send_all_on_loop
 from clutch._worker.profiles.blocking import allow_threads
 from clutch.errors import Interrupted
 
@@ -58,7 +58,7 @@ class Hub:
         self.group = Group()
         # The group itself lets go of a greenlet only some time after its end.
         self.running = 0
-        self.greenlets: dict[int, tuple[greenlet.greenlet, Running]] = {}
+        self.greenlets: dict[int, Running] = {}
         self.waiting: deque[_core.Call] = deque()
         self.locks: dict[Any, RLock] = {}
         self.flushing = False
@@ -122,36 +122,36 @@ class Hub:
                 self.group.start(gevent.Greenlet(self._run, call))
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
-        found, running = self.greenlets.get(call_id, (None, None))
+        running = self.greenlets.get(call_id)
         if wants_stacks:
-            self.link.tell_stacks(call_id, stack_of_frame(found.gr_frame) if found is not None else "")
+            self.link.tell_stacks(call_id, stack_of_frame(running.who.gr_frame) if running is not None else "")
             self.link.flush()
         if running is not None:
             running.stop()
 
     def _stacks(self) -> str:
-        waiting = [known.gr_frame for known, _ in list(self.greenlets.values()) if known.gr_frame is not None]
-        return "\n".join(map(stack_of_frame, waiting))[:STACKS_MAX]
+        frames = [running.who.gr_frame for running in list(self.greenlets.values())]
+        return "\n".join(stack_of_frame(frame) for frame in frames if frame is not None)[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
         here = gevent.getcurrent()
-        found = [running for known, running in list(self.greenlets.values()) if known is here]
+        found = [running for running in list(self.greenlets.values()) if running.who is here]
         return found[0].is_held_up() if found else False
 
-    def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> ContextManager:
+    def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> Running:
         """Around the user's code in a greenlet. One that is killed before it has started would never end its call."""
         kill = functools.partial(here.throw, Interrupted)
-        return stoppable(self.greenlets, call, here, kill, self.callbacks.run_callback, Interrupted, is_user_code)
+        return Running(self.greenlets, call, here, kill, self.callbacks.run_callback, Interrupted, is_user_code)
 
-    def _stoppable_on_loop(self, call: _core.Call, here: greenlet.greenlet) -> ContextManager:
+    def _stoppable_on_loop(self, call: _core.Call, here: greenlet.greenlet) -> Running:
         """Around the user's code in a coroutine of the native thread, for which `here` waits."""
         import asyncio
 
         task = asyncio.current_task()
         assert task is not None
         run_there = task.get_loop().call_soon_threadsafe
-        return stoppable(self.greenlets, call, here, task.cancel, run_there, Interrupted)
+        return Running(self.greenlets, call, here, task.cancel, run_there, Interrupted)
 
     def _run(self, call: _core.Call) -> None:
         try:
