@@ -5,14 +5,20 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and subreapers");
 
+use std::sync::atomic;
+
 pub mod app;
 pub mod config;
 pub mod descriptor;
 pub mod error;
 pub mod forked;
 pub mod front;
+mod handover;
+pub mod items;
+pub mod journal;
 pub mod link;
 pub mod load;
+pub mod outbox;
 pub mod pool;
 pub mod region;
 pub mod supervisor;

@@ -1,142 +1,29 @@
-//! The connection to one worker or zygote: a socket of messages, what waits to be written, what was read, and the board.
+//! The connection to one worker or zygote: what was read of its socket of messages, what its other end knows of our
+//! regions, and the board. What waits to be written is in outbox.rs.
 //!
-//! Both ends use it. Writing is combining: whoever finds the socket free writes all that is pending, the others only
-//! leave their frames. Reading belongs to one thread at a time, which holds the [`Inbox`]. The socket is a SEQPACKET one:
+//! Both ends use it. Reading belongs to one thread at a time, which holds the [`Inbox`]. The socket is a SEQPACKET one:
 //! on a stream socket each message that is taken in wakes the thread at the other end that waits to read, for nothing
 //! (measured: 1.3 µs more for a call, 9.0 against 7.6). Frames do not care where messages end.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use thiserror::Error;
 
-use crate::region::{Lease, RegionTable};
+use crate::journal::{self, Journal, Position};
+pub use crate::outbox::{Attached, Flushed, Outbox, Pending};
+use crate::outbox::MESSAGE_BYTES_MAX;
+use crate::region::{Lease, Region, RegionTable};
 use crate::sys::{self, Mapping};
 use crate::wire::{self, Frame, HEAD_BYTES, Head, INLINE_BYTES_MAX, Kind, RegionRef, WireError};
-use crate::work::{Codec, Payload};
-
-/// Longest message on a socket; a frame may span several.
-const MESSAGE_BYTES_MAX: usize = 32 << 10;
+use crate::work::Payload;
 
 /// Room that the read buffer grows by: more than one message always fits.
 const READ_BYTES: usize = 2 * MESSAGE_BYTES_MAX;
-
-/// What became of a flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flushed {
-    /// All is written, or another thread is writing it.
-    All,
-    /// The socket is full; try again when it is writable.
-    Blocked,
-}
-
-/// Bytes in order, with descriptors that travel at given offsets.
-#[derive(Debug, Default)]
-pub struct Pending {
-    pub bytes: Vec<u8>,
-    descriptors: VecDeque<(usize, Vec<OwnedFd>)>,
-}
-
-impl Pending {
-    /// Lets the next frame carry these descriptors.
-    pub fn attach(&mut self, descriptors: Vec<OwnedFd>) {
-        self.descriptors.push_back((self.bytes.len(), descriptors));
-    }
-}
-
-#[derive(Debug, Default)]
-struct Writing {
-    taken: Pending,
-    done: usize,
-    /// The other end was told that the next message carries descriptors.
-    told: bool,
-}
-
-/// Frames that wait to be written.
-#[derive(Debug, Default)]
-pub struct Outbox {
-    pending: Mutex<Pending>,
-    /// Whether there may be something in `pending`: saves its lock where there is nothing.
-    waiting: AtomicBool,
-    writing: Mutex<Writing>,
-}
-
-impl Outbox {
-    /// Adds frames; a later [`Outbox::flush`] writes them.
-    pub fn push<R>(&self, add: impl FnOnce(&mut Pending) -> R) -> R {
-        let mut pending = self.pending.lock();
-        let result = add(&mut pending);
-        self.waiting.store(true, Ordering::SeqCst);
-        result
-    }
-
-    /// Writes what is pending, unless another thread is at it. With `wait` a full socket blocks.
-    pub fn flush(&self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<Flushed> {
-        loop {
-            let Some(mut writing) = self.writing.try_lock() else { return Ok(Flushed::All) };
-            if writing.is_done() {
-                self.waiting.store(false, Ordering::SeqCst);
-                writing.refill(&self.pending);
-            }
-            while !writing.is_done() {
-                match writing.step(socket, wait) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                    Ok(()) => {}
-                }
-            }
-            drop(writing);
-            // A push after the refill found the socket taken: it is ours to write.
-            if !self.waiting.load(Ordering::SeqCst) {
-                return Ok(Flushed::All);
-            }
-        }
-    }
-}
-
-impl Writing {
-    fn is_done(&self) -> bool {
-        self.done == self.taken.bytes.len()
-    }
-
-    fn refill(&mut self, pending: &Mutex<Pending>) {
-        self.taken.bytes.clear();
-        self.taken.descriptors.clear();
-        self.done = 0;
-        std::mem::swap(&mut self.taken, &mut *pending.lock());
-    }
-
-    /// One message: up to the next descriptors; the word that they come; or with them.
-    fn step(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<()> {
-        let next = self.taken.descriptors.front().map(|(at, _)| *at);
-        let carries = next == Some(self.done);
-        if carries && !self.told {
-            let mut notice = Vec::with_capacity(HEAD_BYTES);
-            wire::put_simple(&mut notice, Kind::Carrying, 0, Codec::Empty, &[]);
-            sys::send(socket, &notice, &[], wait)?;
-            self.told = true;
-            return Ok(());
-        }
-        let end = if carries { self.taken.descriptors.get(1).map(|(at, _)| *at) } else { next };
-        let end = end.unwrap_or(self.taken.bytes.len()).min(self.done + MESSAGE_BYTES_MAX);
-        let bytes = &self.taken.bytes[self.done..end];
-        let fds: Vec<BorrowedFd<'_>> = match self.taken.descriptors.front() {
-            Some((_, fds)) if carries => fds.iter().map(AsFd::as_fd).collect(),
-            _ => Vec::new(),
-        };
-        let sent = sys::send(socket, bytes, &fds, wait)?;
-        if carries && sent > 0 {
-            self.taken.descriptors.pop_front();
-            self.told = false;
-        }
-        self.done += sent;
-        Ok(())
-    }
-}
 
 /// What one read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,9 +39,14 @@ pub struct Inbox {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    descriptors: VecDeque<OwnedFd>,
+    /// Of each message that carried some, as many as arrived: the kernel drops those that this process may not have.
+    descriptors: VecDeque<Vec<OwnedFd>>,
     /// The next message carries descriptors. Others are received without room for any, which costs less.
     carrying: bool,
+    /// Where in the link's byte stream the next bytes are.
+    position: Position,
+    /// Regions whose descriptors did not arrive; the other end is to be told.
+    unreceived: Vec<u32>,
     pub regions: Arc<Mutex<RegionTable>>,
 }
 
@@ -162,15 +54,19 @@ impl Inbox {
     /// Reads once. With `wait` it blocks until there is something.
     pub fn fill(&mut self, socket: BorrowedFd<'_>, wait: bool) -> io::Result<Filled> {
         self.make_room();
+        let mut descriptors = Vec::new();
         let received = match self.carrying {
-            true => sys::receive_with_descriptors(socket, &mut self.buffer[self.end..], &mut self.descriptors, wait),
+            true => sys::receive_with_descriptors(socket, &mut self.buffer[self.end..], &mut descriptors, wait),
             false => sys::receive(socket, &mut self.buffer[self.end..], wait),
         };
         match received {
             Ok(0) => Ok(Filled::End),
             Ok(count) => {
+                if self.carrying {
+                    self.descriptors.push_back(descriptors);
+                }
                 self.carrying = self.start == self.end && is_notice(&self.buffer[self.end..self.end + count]);
-                self.end += if self.carrying { 0 } else { count };
+                self.advance(if self.carrying { 0 } else { count });
                 Ok(Filled::Bytes)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Filled::Nothing),
@@ -179,6 +75,25 @@ impl Inbox {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Filled::End),
             Err(error) => Err(error),
         }
+    }
+
+    /// Goes on in the journal where the socket of a dead worker has ended; whether there was something.
+    pub fn fill_from(&mut self, journal: &Journal) -> bool {
+        let Some(rest) = journal.since(self.position) else { return false };
+        self.buffer.truncate(self.end);
+        self.buffer.extend_from_slice(&rest);
+        self.advance(rest.len());
+        !rest.is_empty()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.end += count;
+        self.position = self.position.wrapping_add(count as Position);
+    }
+
+    /// Regions whose descriptors did not arrive since this was asked last.
+    pub fn take_unreceived(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.unreceived)
     }
 
     fn make_room(&mut self) {
@@ -211,20 +126,16 @@ impl Inbox {
     pub fn next_frame(&mut self) -> Result<Option<Received<'_>>, WireError> {
         loop {
             let Some((frame, len)) = Frame::parse(&self.buffer[self.start..self.end])? else { return Ok(None) };
-            let count = frame.descriptors();
+            let carries = frame.descriptors() > 0;
+            let descriptors = if carries { self.descriptors.pop_front().unwrap_or_default() } else { Vec::new() };
             if frame.head.kind == Kind::Descriptor {
                 let (id, size) = (frame.head.id as u32, frame.size());
-                let descriptor = if count > 0 { self.descriptors.pop_front() } else { None };
-                self.regions.lock().announce(id, size, descriptor)?;
+                if !self.regions.lock().announce(id, size, descriptors.into_iter().next())? {
+                    self.unreceived.push(id);
+                }
                 self.start += len;
                 continue;
             }
-            // The kernel drops a descriptor when the reader may have no more of them: one connection is lost by that.
-            let had = self.descriptors.len().min(count);
-            if had < count && frame.head.kind != Kind::Call {
-                return Err(WireError::Descriptor);
-            }
-            let descriptors = self.descriptors.drain(..had).collect();
             let at = self.start;
             self.start += len;
             let Some((frame, _)) = Frame::parse(&self.buffer[at..at + len])? else { return Ok(None) };
@@ -251,11 +162,7 @@ impl Received<'_> {
     /// Takes hold of the payload's regions. Of a call only after its word was claimed: a call that the dispatcher took
     /// back has its regions lent to another worker by now.
     pub fn leases(&self) -> Result<Vec<Arc<Lease>>, WireError> {
-        if self.frame.head.regions == 0 {
-            return Ok(Vec::new());
-        }
-        let regions = self.regions.lock();
-        self.frame.regions().map(|part| regions.lease(part)).collect()
+        RegionTable::leases(self.regions, self.frame.regions())
     }
 
     pub fn payload(&self) -> Result<Payload, WireError> {
@@ -264,16 +171,40 @@ impl Received<'_> {
 }
 
 /// What an end of a link remembers of the regions it has announced to the other end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Announced {
-    known: HashMap<u32, std::sync::Weak<crate::region::Region>>,
+    known: HashMap<u32, Weak<Region>>,
+    /// So many known ones make it worth to look for dead ones among them.
+    sweep_at: usize,
+    /// The other end is the only reader of these regions: it gets the descriptor itself.
+    only_reader: bool,
 }
 
-/// Regions remembered before the dead ones among them are forgotten.
+/// Regions remembered before the dead ones among them are forgotten, at least.
 const ANNOUNCED_SWEEP: usize = 32;
 
+/// Why a frame cannot be put on a link; the link itself is unharmed.
+#[derive(Debug, Error)]
+pub enum PutError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("no shared memory for it: {0}")]
+    Memory(#[from] io::Error),
+}
+
 impl Announced {
-    /// Appends a frame with its payload; announces regions that the other end has not seen.
+    /// To one of several readers of our regions.
+    pub fn to_one_of_many() -> Announced {
+        Announced { known: HashMap::new(), sweep_at: ANNOUNCED_SWEEP, only_reader: false }
+    }
+
+    /// To the only reader: when it has a region's descriptor, nobody needs it any more.
+    pub fn to_only_reader() -> Announced {
+        Announced { only_reader: true, ..Announced::to_one_of_many() }
+    }
+
+    /// Appends a frame with its payload; announces regions that the other end has not seen. On an error nothing of it is
+    /// appended.
     pub fn put(
         &mut self,
         out: &mut Pending,
@@ -281,35 +212,38 @@ impl Announced {
         fixed: &[u8],
         payload: &Payload,
         reader: u64,
-    ) -> io::Result<()> {
+    ) -> Result<(), PutError> {
         head.codec = payload.codec;
         if payload.leases.is_empty() {
-            wire::put(&mut out.bytes, head, &[], fixed, &payload.inline);
-            return Ok(());
+            return Ok(wire::put(&mut out.bytes, head, &[], fixed, &payload.inline)?);
         }
         self.announce_all(out, payload)?;
-        payload.leases.iter().for_each(|lease| lease.region.lend(reader));
         head.regions = payload.leases.len() as u8;
-        let references: Vec<RegionRef> = payload.leases.iter().map(|lease| lease.reference()).collect();
-        wire::put(&mut out.bytes, head, &references, fixed, &payload.inline);
+        let references: Vec<RegionRef> = payload.leases.iter().filter_map(|lease| lease.reference()).collect();
+        wire::put(&mut out.bytes, head, &references, fixed, &payload.inline)?;
+        payload.leases.iter().for_each(|lease| lease.lend(reader));
         Ok(())
     }
 
     /// Announces the regions of a payload. Before what else travels beside its frame: that comes last.
-    pub fn announce_all(&mut self, out: &mut Pending, payload: &Payload) -> io::Result<()> {
+    pub fn announce_all(&mut self, out: &mut Pending, payload: &Payload) -> Result<(), PutError> {
         payload.leases.iter().try_for_each(|lease| self.announce(out, lease))
     }
 
-    fn announce(&mut self, out: &mut Pending, lease: &Lease) -> io::Result<()> {
-        let region = &lease.region;
+    fn announce(&mut self, out: &mut Pending, lease: &Lease) -> Result<(), PutError> {
+        let region = lease.region().ok_or_else(|| io::Error::other("memory of this process alone"))?;
         if self.known.contains_key(&region.id) {
             return Ok(());
         }
-        if self.known.len() >= ANNOUNCED_SWEEP {
+        if self.known.len() >= self.sweep_at {
             self.forget_dead(out);
+            self.sweep_at = ANNOUNCED_SWEEP.max(2 * self.known.len());
         }
-        let descriptor = region.descriptor().ok_or_else(|| io::Error::other("a region of the other end"))?;
-        out.attach(vec![descriptor.try_clone_to_owned()?]);
+        let attached = match self.only_reader {
+            true => region.take_descriptor().map(|descriptor| Attached::Given(vec![descriptor])),
+            false => region.descriptor().map(|_| Attached::Lent(region.clone())),
+        };
+        out.attach(attached.ok_or_else(|| io::Error::other("a region of the other end"))?);
         wire::put_descriptor(&mut out.bytes, region.id, region.size());
         self.known.insert(region.id, Arc::downgrade(region));
         Ok(())
@@ -324,6 +258,13 @@ impl Announced {
             alive
         });
     }
+
+    /// The other end could not take the descriptor of this region: it is of no use to anybody.
+    pub fn was_unreceived(&mut self, id: u32) {
+        if let Some(region) = self.known.remove(&id).and_then(|region| region.upgrade()) {
+            region.retire();
+        }
+    }
 }
 
 /// Whether a part of a payload goes into a region.
@@ -331,10 +272,10 @@ pub fn is_large(len: usize) -> bool {
     len > INLINE_BYTES_MAX
 }
 
-/// One word for each frame that is on the link: who may have it. Shared by both ends.
+/// One word for each frame that is on the link: who may have it. Shared by both ends, with the worker's journal behind it.
 #[derive(Debug)]
 pub struct Board {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 /// Values of a word of the board.
@@ -349,6 +290,8 @@ pub mod word {
     pub const TAKEN: u32 = 3;
     /// Begun, and nobody waits for the answer any more.
     pub const ABANDONED: u32 = 4;
+    /// The worker has found it past its deadline and has not begun it: the dispatcher takes it back, and frees the word.
+    pub const LATE: u32 = 5;
 }
 
 impl Board {
@@ -358,19 +301,27 @@ impl Board {
     }
 
     pub fn create(words: usize) -> io::Result<(Board, OwnedFd)> {
-        let bytes = (words * 4).next_multiple_of(4096);
+        let bytes = (words * 4).next_multiple_of(4096) + journal::SIZE;
         let descriptor = sys::shared_memory("clutch-board", bytes)?;
-        let mapping = Mapping::new(descriptor.as_fd(), bytes)?;
+        let mapping = Arc::new(Mapping::new(descriptor.as_fd(), bytes)?);
         Ok((Board { mapping }, descriptor))
     }
 
     pub fn open(descriptor: OwnedFd) -> io::Result<Board> {
         let bytes = rustix::fs::fstat(&descriptor)?.st_size as usize;
-        Ok(Board { mapping: Mapping::new(descriptor.as_fd(), bytes)? })
+        if bytes <= journal::SIZE {
+            return Err(io::Error::other("a board without room"));
+        }
+        Ok(Board { mapping: Arc::new(Mapping::new(descriptor.as_fd(), bytes)?) })
+    }
+
+    /// Where the worker notes what it puts on the link.
+    pub fn journal(&self) -> Journal {
+        Journal::at_end_of(self.mapping.clone())
     }
 
     pub fn len(&self) -> usize {
-        self.mapping.len() / 4
+        (self.mapping.len() - journal::SIZE) / 4
     }
 
     pub fn is_empty(&self) -> bool {
@@ -378,6 +329,7 @@ impl Board {
     }
 
     pub fn word(&self, index: u32) -> &AtomicU32 {
+        assert!((index as usize) < self.len(), "a word outside of its board");
         self.mapping.word(index as usize)
     }
 

@@ -1,17 +1,19 @@
 //! Regions: sealed shared memory for payload parts too large for a frame.
 //!
 //! The writer owns a region and lends it with the frame that names it. The region's first word says who has it: the
-//! writer sets it when it lends, the reader clears it when it has let go. A reader that died gave back all it had.
+//! writer sets it when it lends, the reader clears it when it has let go. A reader that died gave back all it had. Both
+//! sides hold a bounded number: the writer keeps in memory of its own what waits to be sent, the reader copies what it is
+//! lent beyond that.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::sys::{self, Mapping};
+use crate::sys::{self, Heap, Mapping};
 use crate::wire::{RegionRef, WireError};
 
 /// Data starts on the second page, so that arrays are aligned; the first holds the word.
@@ -20,29 +22,77 @@ const DATA_OFFSET: usize = 4096;
 /// Smallest region's data.
 const SMALLEST_BYTES: usize = 256 << 10;
 
-/// Free regions kept for reuse, in bytes; more than that is given back to the kernel.
+/// Free regions kept for reuse, in bytes and in number; more than that is given back to the kernel.
 const FREE_BYTES_MAX: usize = 256 << 20;
+const FREE_MAX: usize = 64;
+
+/// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory.
+const WRITTEN_MAX: usize = 256;
+
+/// Larger parts never wait in private memory: copying one when it is sent would hold up the pool, and memory runs out
+/// before descriptors do.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
+/// Regions that a reader holds of one writer; what it is lent beyond that is copied, and let go at once.
+const READ_MAX: usize = 256;
+
+/// So many regions may be with readers before it is worth to look which have come back.
+const COLLECT_MIN: usize = 32;
 
 const FREE: u32 = 0;
 const LENT: u32 = 1;
+/// Never to be used again; the memory lasts as long as somebody has it mapped.
+const RETIRED: u32 = 2;
+
+/// One of a number that is watched, as long as it lives.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Counted {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// One piece of shared memory.
 #[derive(Debug)]
 pub struct Region {
     pub id: u32,
     mapping: Mapping,
-    /// Only the writer keeps the descriptor, to hand it to further readers.
-    descriptor: Option<OwnedFd>,
+    descriptor: Descriptor,
     /// Key of the reader that has it or had it last.
     reader: AtomicU64,
+    _written: Option<Counted>,
+}
+
+/// What a region is announced with.
+#[derive(Debug)]
+enum Descriptor {
+    /// Kept for all who are to read it.
+    Kept(OwnedFd),
+    /// Gone to the only reader, or about to.
+    Given(Mutex<Option<OwnedFd>>),
+    /// This is the reader.
+    None,
 }
 
 impl Region {
-    fn create(id: u32, data_bytes: usize) -> io::Result<Region> {
+    fn create(id: u32, data_bytes: usize, written: Option<Counted>) -> io::Result<Region> {
         let len = DATA_OFFSET + data_bytes;
         let descriptor = sys::shared_memory("clutch-region", len)?;
         let mapping = Mapping::new(descriptor.as_fd(), len)?;
-        Ok(Region { id, mapping, descriptor: Some(descriptor), reader: AtomicU64::new(u64::MAX) })
+        let descriptor = match written {
+            Some(_) => Descriptor::Kept(descriptor),
+            None => Descriptor::Given(Mutex::new(Some(descriptor))),
+        };
+        Ok(Region { id, mapping, descriptor, reader: AtomicU64::new(u64::MAX), _written: written })
     }
 
     fn open(id: u32, descriptor: OwnedFd, size: u64) -> io::Result<Region> {
@@ -51,7 +101,7 @@ impl Region {
             return Err(io::Error::other("a region without room"));
         }
         let mapping = Mapping::new(descriptor.as_fd(), len)?;
-        Ok(Region { id, mapping, descriptor: None, reader: AtomicU64::new(u64::MAX) })
+        Ok(Region { id, mapping, descriptor: Descriptor::None, reader: AtomicU64::new(u64::MAX), _written: None })
     }
 
     /// Bytes of the whole memfd, as a descriptor frame announces them.
@@ -59,35 +109,62 @@ impl Region {
         self.mapping.len() as u64
     }
 
+    /// Of one that has several readers.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_ref().map(AsFd::as_fd)
+        match &self.descriptor {
+            Descriptor::Kept(descriptor) => Some(descriptor.as_fd()),
+            _ => None,
+        }
+    }
+
+    /// Of one that has one reader, for that one.
+    pub fn take_descriptor(&self) -> Option<OwnedFd> {
+        match &self.descriptor {
+            Descriptor::Given(descriptor) => descriptor.lock().take(),
+            _ => None,
+        }
     }
 
     fn data_bytes(&self) -> usize {
         self.mapping.len() - DATA_OFFSET
     }
 
-    fn is_free(&self) -> bool {
-        self.mapping.word(0).load(Ordering::Acquire) == FREE
+    fn word(&self) -> u32 {
+        self.mapping.word(0).load(Ordering::Acquire)
     }
 
-    /// Marks the region as lent to `reader`, just before the frame that names it.
-    pub fn lend(&self, reader: u64) {
-        self.reader.store(reader, Ordering::Relaxed);
-        self.mapping.word(0).store(LENT, Ordering::Release);
+    fn set_word(&self, word: u32) {
+        self.mapping.word(0).store(word, Ordering::Release);
+    }
+
+    /// It is never lent again.
+    pub fn retire(&self) {
+        self.set_word(RETIRED);
     }
 }
 
-/// The right to the first `len` bytes of a region, as long as it lives.
+/// The right to some bytes, as long as it lives: those of a region, or a copy of them.
 #[derive(Debug)]
 pub struct Lease {
-    pub region: Arc<Region>,
+    memory: Memory,
     len: usize,
-    /// Of the writer's lease: where the region goes back to. A reader's lease has none and clears the word.
-    home: Option<Arc<RegionPool>>,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// The writer's. It goes back to its pool.
+    Written(Arc<Region>, Arc<RegionPool>),
+    /// The reader's. It clears the word.
+    Read { region: Arc<Region>, _counted: Counted },
+    /// Private memory.
+    Own(Heap),
 }
 
 impl Lease {
+    fn own(bytes: Heap) -> Lease {
+        Lease { len: bytes.len(), memory: Memory::Own(bytes) }
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -96,140 +173,254 @@ impl Lease {
         self.len == 0
     }
 
+    /// Where it lies in shared memory, if it does.
+    pub fn region(&self) -> Option<&Arc<Region>> {
+        match &self.memory {
+            Memory::Written(region, _) | Memory::Read { region, .. } => Some(region),
+            Memory::Own(_) => None,
+        }
+    }
+
+    /// The bytes where they lie. In a region another process may change them, against all rules: what has to be one thing
+    /// from its check to its use is copied first.
     pub fn bytes(&self) -> &[u8] {
-        self.region.mapping.bytes(DATA_OFFSET, self.len)
+        match &self.memory {
+            Memory::Own(heap) => heap.bytes(),
+            Memory::Written(region, _) | Memory::Read { region, .. } => region.mapping.bytes(DATA_OFFSET, self.len),
+        }
     }
 
     /// Address of the bytes, for a buffer that user code may write to.
     pub fn address(&self) -> *mut u8 {
-        self.region.mapping.address(DATA_OFFSET)
+        match &self.memory {
+            Memory::Own(heap) => heap.address(),
+            Memory::Written(region, _) | Memory::Read { region, .. } => region.mapping.address(DATA_OFFSET),
+        }
     }
 
-    pub fn reference(&self) -> RegionRef {
-        RegionRef { id: self.region.id, len: self.len as u64 }
+    pub fn reference(&self) -> Option<RegionRef> {
+        self.region().map(|region| RegionRef { id: region.id, len: self.len as u64 })
+    }
+
+    /// Marks the region as lent to `reader`, with the frame that names it.
+    pub fn lend(&self, reader: u64) {
+        if let Some(region) = self.region().filter(|region| region.word() != RETIRED) {
+            region.reader.store(reader, Ordering::Relaxed);
+            region.set_word(LENT);
+        }
+    }
+
+    /// The reader will never touch it: its frame was taken back, or it is dead.
+    pub fn take_back(&self) {
+        if let Some(region) = self.region().filter(|region| region.word() == LENT) {
+            region.set_word(FREE);
+        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        match &self.home {
-            Some(home) => home.give_back(self.region.clone()),
-            None => self.region.mapping.word(0).store(FREE, Ordering::Release),
+        match &self.memory {
+            Memory::Written(region, home) => home.give_back(region.clone()),
+            Memory::Read { region, .. } => region.set_word(FREE),
+            Memory::Own(_) => {}
         }
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shelf {
     free: Vec<Arc<Region>>,
     free_bytes: usize,
-    /// Done with here, still held by its reader.
+    /// Done with here, still held by their readers.
     lent: Vec<Arc<Region>>,
+    /// With so many lent it is looked which have come back.
+    collect_at: usize,
     next_id: u32,
 }
 
 /// The writer's regions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RegionPool {
     shelf: Mutex<Shelf>,
+    /// How many there are, where that is bounded.
+    written: Option<Arc<AtomicUsize>>,
 }
 
 impl RegionPool {
-    /// A region that holds a copy of `bytes`.
-    pub fn store(self: &Arc<Self>, bytes: &[u8]) -> io::Result<Lease> {
-        let lease = self.reserve(bytes.len())?;
-        lease.region.mapping.write(DATA_OFFSET, bytes);
-        Ok(lease)
+    /// Of a writer whose regions have one reader, which is lent them at once.
+    pub fn for_one_reader() -> RegionPool {
+        let shelf =
+            Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), collect_at: COLLECT_MIN, next_id: 0 };
+        RegionPool { shelf: Mutex::new(shelf), written: None }
     }
 
-    fn reserve(self: &Arc<Self>, len: usize) -> io::Result<Lease> {
+    /// Of a writer whose regions wait, and then go to any of several readers.
+    pub fn for_many_readers() -> RegionPool {
+        RegionPool { written: Some(Arc::default()), ..RegionPool::for_one_reader() }
+    }
+
+    /// A copy of `bytes`, in a region; or in private memory until it is sent ([`RegionPool::place`]), where there are
+    /// regions enough.
+    pub fn store(self: &Arc<Self>, bytes: &[u8]) -> io::Result<Lease> {
+        match self.reserve(bytes.len(), true)? {
+            Some(lease) => {
+                lease.write(bytes);
+                Ok(lease)
+            }
+            None => Ok(Lease::own(Heap::copy_of(bytes))),
+        }
+    }
+
+    /// What is about to be sent, in a region.
+    pub fn place(self: &Arc<Self>, lease: &mut Arc<Lease>) -> io::Result<()> {
+        if let Memory::Own(bytes) = &lease.memory {
+            let placed = self.reserve(bytes.len(), false)?.ok_or_else(|| io::Error::other("no region"))?;
+            placed.write(bytes.bytes());
+            *lease = Arc::new(placed);
+        }
+        Ok(())
+    }
+
+    /// None: it may wait, and there are enough.
+    fn reserve(self: &Arc<Self>, len: usize, may_wait: bool) -> io::Result<Option<Lease>> {
         let mut shelf = self.shelf.lock();
-        shelf.collect();
-        let fit = shelf
-            .free
-            .iter()
-            .enumerate()
-            .filter(|(_, region)| region.data_bytes() >= len)
-            .min_by_key(|(_, region)| region.data_bytes())
-            .map(|(at, _)| at);
-        let region = match fit {
-            Some(at) => {
-                let region = shelf.free.swap_remove(at);
-                shelf.free_bytes -= region.data_bytes();
-                region
-            }
-            None => {
-                shelf.next_id += 1;
-                let id = shelf.next_id;
-                drop(shelf);
-                Arc::new(Region::create(id, len.max(SMALLEST_BYTES).next_power_of_two())?)
-            }
-        };
-        Ok(Lease { region, len, home: Some(self.clone()) })
+        if let Some(region) = shelf.take(len) {
+            return Ok(Some(self.lease(region, len)));
+        }
+        let may_wait = may_wait && len <= WAITING_BYTES_MAX && self.written.is_some();
+        if may_wait && self.written.as_ref().is_some_and(|written| written.load(Ordering::Relaxed) >= WRITTEN_MAX) {
+            return Ok(None);
+        }
+        shelf.next_id += 1;
+        let id = shelf.next_id;
+        drop(shelf);
+        let size = len.max(SMALLEST_BYTES).next_power_of_two();
+        match Region::create(id, size, self.written.as_ref().map(Counted::new)) {
+            Ok(region) => Ok(Some(self.lease(Arc::new(region), len))),
+            // By the time it is sent there may be room again.
+            Err(_) if may_wait => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lease(self: &Arc<Self>, region: Arc<Region>, len: usize) -> Lease {
+        Lease { memory: Memory::Written(region, self.clone()), len }
     }
 
     fn give_back(&self, region: Arc<Region>) {
         let mut shelf = self.shelf.lock();
-        if region.is_free() { shelf.keep(region) } else { shelf.lent.push(region) }
+        match region.word() {
+            FREE => shelf.keep(region),
+            LENT => shelf.lent.push(region),
+            _ => {}
+        }
     }
 
     /// All that this reader held is free: it is gone.
     pub fn reader_gone(&self, reader: u64) {
         let mut shelf = self.shelf.lock();
         for region in shelf.lent.iter().filter(|region| region.reader.load(Ordering::Relaxed) == reader) {
-            region.mapping.word(0).store(FREE, Ordering::Release);
+            region.set_word(FREE);
         }
         shelf.collect();
     }
 
     /// Bytes of shared memory held: (free, still with readers).
     pub fn bytes(&self) -> (usize, usize) {
-        let shelf = self.shelf.lock();
+        let mut shelf = self.shelf.lock();
+        shelf.collect();
         (shelf.free_bytes, shelf.lent.iter().map(|region| region.data_bytes()).sum())
     }
 }
 
+impl Lease {
+    fn write(&self, bytes: &[u8]) {
+        if let Some(region) = self.region() {
+            region.mapping.write(DATA_OFFSET, bytes);
+        }
+    }
+}
+
 impl Shelf {
+    /// The smallest free region of at least so many bytes.
+    fn take(&mut self, len: usize) -> Option<Arc<Region>> {
+        if self.lent.len() < COLLECT_MIN || self.lent.len() >= self.collect_at {
+            self.collect();
+        }
+        let fits = self.free.iter().enumerate().filter(|(_, region)| region.data_bytes() >= len);
+        let (at, _) = fits.min_by_key(|(_, region)| region.data_bytes())?;
+        let region = self.free.swap_remove(at);
+        self.free_bytes -= region.data_bytes();
+        Some(region)
+    }
+
     fn keep(&mut self, region: Arc<Region>) {
-        if self.free_bytes + region.data_bytes() <= FREE_BYTES_MAX {
-            self.free_bytes += region.data_bytes();
+        let bytes = self.free_bytes + region.data_bytes();
+        if bytes <= FREE_BYTES_MAX && self.free.len() < FREE_MAX {
+            self.free_bytes = bytes;
             self.free.push(region);
         }
     }
 
     fn collect(&mut self) {
-        let (free, lent) = std::mem::take(&mut self.lent).into_iter().partition(|region| region.is_free());
+        let (lent, back): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.lent).into_iter().partition(|region| region.word() == LENT);
         self.lent = lent;
-        for region in free {
-            self.keep(region);
-        }
+        self.collect_at = COLLECT_MIN.max(2 * self.lent.len());
+        back.into_iter().filter(|region| region.word() == FREE).for_each(|region| self.keep(region));
     }
 }
 
 /// The reader's regions: what the other end announced.
 #[derive(Debug, Default)]
 pub struct RegionTable {
-    known: HashMap<u32, Arc<Region>>,
+    /// None: its descriptor did not arrive.
+    known: HashMap<u32, Option<Arc<Region>>>,
+    lent: Arc<AtomicUsize>,
 }
 
 impl RegionTable {
-    pub fn announce(&mut self, id: u32, size: u64, descriptor: Option<OwnedFd>) -> Result<(), WireError> {
+    /// Takes note of a region. False: its descriptor did not arrive, and frames that name it cannot be read.
+    pub fn announce(&mut self, id: u32, size: u64, descriptor: Option<OwnedFd>) -> Result<bool, WireError> {
         if size == 0 {
             self.known.remove(&id);
-            return Ok(());
+            return Ok(true);
         }
-        let descriptor = descriptor.ok_or(WireError::Descriptor)?;
-        let region = Region::open(id, descriptor, size).map_err(|_| WireError::Region(id))?;
-        self.known.insert(id, Arc::new(region));
-        Ok(())
+        let region = match descriptor {
+            Some(descriptor) => match Region::open(id, descriptor, size) {
+                Ok(region) => Some(Arc::new(region)),
+                Err(error) if sys::is_shortage(&error) => None,
+                Err(_) => return Err(WireError::Region(id)),
+            },
+            None => None,
+        };
+        let received = region.is_some();
+        self.known.insert(id, region);
+        Ok(received)
     }
 
-    pub fn lease(&self, reference: RegionRef) -> Result<Arc<Lease>, WireError> {
-        let region = self.known.get(&reference.id).ok_or(WireError::Region(reference.id))?;
+    /// The regions of one frame.
+    pub fn leases(
+        table: &Mutex<RegionTable>,
+        references: impl Iterator<Item = RegionRef>,
+    ) -> Result<Vec<Arc<Lease>>, WireError> {
+        references.map(|reference| RegionTable::lease(table, reference)).collect()
+    }
+
+    fn lease(table: &Mutex<RegionTable>, reference: RegionRef) -> Result<Arc<Lease>, WireError> {
+        let (region, lent) = {
+            let table = table.lock();
+            let region = table.known.get(&reference.id).ok_or(WireError::Region(reference.id))?.clone();
+            (region.ok_or(WireError::Unreceived(reference.id))?, table.lent.clone())
+        };
         if reference.len > region.data_bytes() as u64 {
             return Err(WireError::Region(reference.id));
         }
-        Ok(Arc::new(Lease { region: region.clone(), len: reference.len as usize, home: None }))
+        let len = reference.len as usize;
+        let lease = Lease { memory: Memory::Read { region, _counted: Counted::new(&lent) }, len };
+        let enough = lent.load(Ordering::Relaxed) > READ_MAX;
+        Ok(Arc::new(if enough { Lease::own(Heap::copy_of(lease.bytes())) } else { lease }))
     }
 }
 
@@ -237,28 +428,43 @@ impl RegionTable {
 mod tests {
     use super::*;
 
+    const LARGE: usize = 300_000;
+
+    fn pool() -> Arc<RegionPool> {
+        Arc::new(RegionPool::for_many_readers())
+    }
+
+    fn id(lease: &Lease) -> u32 {
+        lease.region().expect("a region").id
+    }
+
+    /// What a reader makes of a lease that was announced to it.
+    fn read(table: &Mutex<RegionTable>, lease: &Lease) -> Arc<Lease> {
+        let region = lease.region().expect("a region");
+        let descriptor = region.descriptor().expect("kept").try_clone_to_owned().expect("dup");
+        lease.lend(1);
+        assert!(table.lock().announce(region.id, region.size(), Some(descriptor)).expect("announce"));
+        RegionTable::lease(table, lease.reference().expect("a region")).expect("lease")
+    }
+
     #[test]
     fn a_region_is_reused_once_its_reader_let_go() {
-        let pool = Arc::new(RegionPool::default());
-        let lease = pool.store(&[7; 300_000]).expect("shared memory");
-        let id = lease.region.id;
-        lease.region.lend(1);
-        let mut table = RegionTable::default();
-        let descriptor = lease.region.descriptor().expect("writer").try_clone_to_owned().expect("dup");
-        table.announce(id, lease.region.size(), Some(descriptor)).expect("announce");
-        let read = table.lease(lease.reference()).expect("lease");
-        assert_eq!(read.bytes(), &[7; 300_000][..]);
+        let (pool, table) = (pool(), Mutex::default());
+        let lease = pool.store(&[7; LARGE]).expect("shared memory");
+        let first = id(&lease);
+        let read = read(&table, &lease);
+        assert_eq!(read.bytes(), &[7; LARGE][..]);
         drop(lease);
-        assert_ne!(pool.store(&[1; 10]).expect("shared memory").region.id, id);
+        assert_ne!(id(&pool.store(&[1; 10]).expect("shared memory")), first);
         drop(read);
-        assert_eq!(pool.store(&[1; 300_000]).expect("shared memory").region.id, id);
+        assert_eq!(id(&pool.store(&[1; LARGE]).expect("shared memory")), first);
     }
 
     #[test]
     fn a_dead_reader_holds_nothing() {
-        let pool = Arc::new(RegionPool::default());
-        let lease = pool.store(&[7; 300_000]).expect("shared memory");
-        lease.region.lend(9);
+        let pool = pool();
+        let lease = pool.store(&[7; LARGE]).expect("shared memory");
+        lease.lend(9);
         drop(lease);
         assert!(pool.bytes().1 > 0);
         pool.reader_gone(9);
@@ -266,13 +472,56 @@ mod tests {
     }
 
     #[test]
+    fn failure_66_what_was_taken_back_and_given_up_is_free() {
+        let pool = pool();
+        let lease = pool.store(&[7; LARGE]).expect("shared memory");
+        lease.lend(9);
+        lease.take_back();
+        drop(lease);
+        assert_eq!(pool.bytes().1, 0);
+    }
+
+    #[test]
     fn a_reference_beyond_its_region_is_refused() {
-        let pool = Arc::new(RegionPool::default());
+        let (pool, table) = (pool(), Mutex::default());
         let lease = pool.store(&[7; 10]).expect("shared memory");
-        let mut table = RegionTable::default();
-        let descriptor = lease.region.descriptor().expect("writer").try_clone_to_owned().expect("dup");
-        table.announce(1, lease.region.size(), Some(descriptor)).expect("announce");
-        assert_eq!(table.lease(RegionRef { id: 1, len: 1 << 40 }).err(), Some(WireError::Region(1)));
-        assert_eq!(table.lease(RegionRef { id: 2, len: 1 }).err(), Some(WireError::Region(2)));
+        read(&table, &lease);
+        let region = id(&lease);
+        let refused = |id, len| RegionTable::lease(&table, RegionRef { id, len }).err();
+        assert_eq!(refused(region, 1 << 40), Some(WireError::Region(region)));
+        assert_eq!(refused(region + 1, 1), Some(WireError::Region(region + 1)));
+    }
+
+    #[test]
+    fn failure_59_a_writer_keeps_what_waits_beyond_its_regions_in_private_memory() {
+        let pool = pool();
+        let mut waiting: Vec<_> =
+            (0..WRITTEN_MAX + 2).map(|_| Arc::new(pool.store(&[7; 70_000]).expect("memory"))).collect();
+        let mut last = waiting.pop().expect("one");
+        assert!(last.region().is_none());
+        assert_eq!(last.bytes(), &[7; 70_000][..]);
+        pool.place(&mut last).expect("shared memory");
+        assert_eq!(last.bytes(), &[7; 70_000][..]);
+        assert!(last.region().is_some(), "what is sent has to be in one");
+        assert!(pool.store(&vec![7; WAITING_BYTES_MAX + 1]).expect("memory").region().is_some());
+    }
+
+    #[test]
+    fn failure_59_a_reader_copies_what_it_keeps_beyond_a_number() {
+        let (pool, table) = (Arc::new(RegionPool::for_many_readers()), Mutex::default());
+        let lease = pool.store(&[7; 70_000]).expect("shared memory");
+        let kept: Vec<_> = (0..READ_MAX).map(|_| read(&table, &lease)).collect();
+        let copied = read(&table, &lease);
+        assert!(copied.region().is_none());
+        assert_eq!(copied.bytes(), kept[0].bytes());
+        drop(kept);
+        assert!(read(&table, &lease).region().is_some());
+    }
+
+    #[test]
+    fn failure_59_a_region_that_did_not_arrive_fails_what_names_it_alone() {
+        let table = Mutex::new(RegionTable::default());
+        assert_eq!(table.lock().announce(3, 1 << 20, None), Ok(false));
+        assert_eq!(RegionTable::lease(&table, RegionRef { id: 3, len: 1 }).err(), Some(WireError::Unreceived(3)));
     }
 }

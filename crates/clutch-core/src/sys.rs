@@ -120,6 +120,12 @@ pub fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> io::Resul
     Ok(rustix::event::poll(&mut polled, timeout.as_ref())? > 0)
 }
 
+/// Nanoseconds of CLOCK_MONOTONIC, the same in all processes of this machine.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// A duration as the kernel wants it.
 pub fn timespec(duration: Duration) -> rustix::event::Timespec {
     rustix::event::Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos() as _ }
@@ -197,11 +203,69 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Copies from `offset` into `bytes`.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len), "a read outside of its mapping");
+        // SAFETY: in bounds (checked); private memory of the caller is written.
+        unsafe { std::ptr::copy_nonoverlapping(self.address(offset), bytes.as_mut_ptr(), bytes.len()) }
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nothing borrows from it any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
+}
+
+/// Private memory that user code may write to while we hold it.
+#[derive(Debug)]
+pub struct Heap {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: plain memory without thread affinity, as that of a mapping.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    pub fn copy_of(bytes: &[u8]) -> Heap {
+        let (len, memory) = (bytes.len(), Box::leak(Box::<[u8]>::from(bytes)));
+        Heap { start: NonNull::from(memory).cast(), len }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn address(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is ours and of this length; who is given its address has the only use of it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: made from a box of this length, which nothing else has freed.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len)) });
+    }
+}
+
+/// Whether a call to the kernel failed for want of memory or descriptors: it may succeed some time later.
+pub fn is_shortage(error: &io::Error) -> bool {
+    let short = [libc::ENOBUFS, libc::ENOMEM, libc::ETOOMANYREFS, libc::EMFILE, libc::ENFILE];
+    error.raw_os_error().is_some_and(|number| short.contains(&number))
 }
 
 /// Takes over a descriptor that this process was given by number.

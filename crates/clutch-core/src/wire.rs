@@ -11,7 +11,7 @@ pub mod websocket;
 use crate::work::{Codec, Failure};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
-pub const WIRE_VERSION: u32 = 3;
+pub const WIRE_VERSION: u32 = 4;
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 16;
@@ -31,8 +31,8 @@ pub const REGIONS_MAX: usize = 255;
 /// Chunks that the producer of a stream may send before it is given credit.
 pub const STREAM_WINDOW: u32 = 16;
 
-/// No deadline, in the field that counts microseconds.
-pub const NO_TIMEOUT: u64 = u64::MAX;
+/// No deadline, in the field that says when it is.
+pub const NO_DEADLINE: u64 = u64::MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
@@ -46,8 +46,8 @@ pub enum WireError {
     Short { kind: Kind, missing: usize },
     #[error("region {0} was never announced, or is shorter than the frame says")]
     Region(u32),
-    #[error("a descriptor frame came without its descriptor")]
-    Descriptor,
+    #[error("no file descriptor was left to receive the shared memory of region {0}: raise the limit (ulimit -n)")]
+    Unreceived(u32),
     #[error("text that is not UTF-8, or JSON that does not parse: {0}")]
     Text(String),
 }
@@ -83,6 +83,10 @@ pub enum Kind {
     Carrying = 14,
     /// On the alarm: show the Python stacks now; and the answer, as text. The id says for which work, or which question.
     Stacks = 15,
+    /// The result of the next item of a mapped batch; the id is the batch's.
+    Item = 16,
+    /// The descriptor of the region with this id, announced by the reader of this frame, was lost on its way.
+    Unreceived = 17,
     /// To the zygote: what to load; JSON.
     Launch = 32,
     /// From the zygote: loaded; JSON.
@@ -102,9 +106,9 @@ pub enum Kind {
 impl Kind {
     pub fn from_u8(value: u8) -> Result<Kind, WireError> {
         use Kind::*;
-        const ALL: [Kind; 22] = [
+        const ALL: [Kind; 24] = [
             Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats,
-            Carrying, Stacks, Launch, Up, Failed, Fork, Forked, Fate, Kill,
+            Carrying, Stacks, Item, Unreceived, Launch, Up, Failed, Fork, Forked, Fate, Kill,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == value).ok_or(WireError::Kind(value))
     }
@@ -112,7 +116,7 @@ impl Kind {
     /// Bytes between the region references and the payload.
     pub fn fixed_bytes(self) -> usize {
         match self {
-            Kind::Call => 16,
+            Kind::Call => 20,
             Kind::Credit => 4,
             Kind::Result | Kind::Failure | Kind::Descriptor => 8,
             _ => 0,
@@ -134,6 +138,8 @@ pub mod flag {
     pub const ASKED: u8 = 1;
     /// Of a `Chunk`: it is a piece of a value that goes on in the next chunk.
     pub const MORE: u8 = 1;
+    /// Of an `Item`: the item failed; the payload is the body of a failure.
+    pub const FAILED: u8 = 1;
     /// Of a `Cancel` frame: the deadline has passed and the caller waits for the stacks of what runs, where they are known.
     pub const WANT_STACKS: u8 = 1;
     pub const KIND_SHIFT: u8 = 4;
@@ -229,9 +235,14 @@ impl<'a> Frame<'a> {
         u32_at(self.fixed, 4)
     }
 
-    /// Of a call: microseconds until its deadline, or [`NO_TIMEOUT`].
-    pub fn timeout_us(&self) -> u64 {
+    /// Of a call: its deadline in nanoseconds of CLOCK_MONOTONIC, or [`NO_DEADLINE`].
+    pub fn deadline_ns(&self) -> u64 {
         u64_at(self.fixed, 8)
+    }
+
+    /// Of a mapped batch: how many of its first items are not to be run, since they were before.
+    pub fn skip(&self) -> u32 {
+        u32_at(self.fixed, 16)
     }
 
     /// Of a credit frame.
@@ -250,8 +261,24 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Appends a frame: head, region references, fixed fields, payload.
-pub fn put(out: &mut Vec<u8>, head: Head, regions: &[RegionRef], fixed: &[u8], payload: &[u8]) {
+/// Appends a frame: head, region references, fixed fields, payload. One that its reader would refuse is refused here, and
+/// nothing is appended: no writer breaks its own link.
+pub fn put(
+    out: &mut Vec<u8>,
+    head: Head,
+    regions: &[RegionRef],
+    fixed: &[u8],
+    payload: &[u8],
+) -> Result<(), WireError> {
+    let given = regions.len() * 16 + fixed.len() + payload.len();
+    if given > FRAME_BYTES_MAX || regions.len() > REGIONS_MAX {
+        return Err(WireError::TooLong { given, allowed: FRAME_BYTES_MAX });
+    }
+    append(out, head, regions, fixed, payload);
+    Ok(())
+}
+
+fn append(out: &mut Vec<u8>, head: Head, regions: &[RegionRef], fixed: &[u8], payload: &[u8]) {
     debug_assert_eq!(fixed.len(), head.kind.fixed_bytes());
     let body_bytes = regions.len() * 16 + fixed.len() + payload.len();
     out.reserve(HEAD_BYTES + body_bytes);
@@ -272,56 +299,76 @@ pub fn put(out: &mut Vec<u8>, head: Head, regions: &[RegionRef], fixed: &[u8], p
 pub struct CallFields {
     pub word: u32,
     pub function: u32,
-    pub timeout_us: u64,
+    pub deadline_ns: u64,
+    pub skip: u32,
 }
 
 impl CallFields {
-    pub fn bytes(&self) -> [u8; 16] {
-        let mut fixed = [0; 16];
+    pub fn bytes(&self) -> [u8; 20] {
+        let mut fixed = [0; 20];
         fixed[0..4].copy_from_slice(&self.word.to_le_bytes());
         fixed[4..8].copy_from_slice(&self.function.to_le_bytes());
-        fixed[8..16].copy_from_slice(&self.timeout_us.to_le_bytes());
+        fixed[8..16].copy_from_slice(&self.deadline_ns.to_le_bytes());
+        fixed[16..20].copy_from_slice(&self.skip.to_le_bytes());
         fixed
     }
 }
 
-/// Appends a frame that is only a head and, perhaps, a payload.
-pub fn put_simple(out: &mut Vec<u8>, kind: Kind, id: u64, codec: Codec, payload: &[u8]) {
-    put(out, Head { kind, codec, regions: 0, flags: 0, id }, &[], &[], payload);
+/// Appends a frame that is only a head and a payload.
+pub fn put_simple(out: &mut Vec<u8>, kind: Kind, id: u64, codec: Codec, payload: &[u8]) -> Result<(), WireError> {
+    put(out, Head { kind, codec, regions: 0, flags: 0, id }, &[], &[], payload)
+}
+
+/// Appends a frame that is only a head.
+pub fn put_head(out: &mut Vec<u8>, kind: Kind, id: u64, flags: u8) {
+    append(out, Head { kind, codec: Codec::Empty, regions: 0, flags, id }, &[], &[], &[]);
+}
+
+/// Appends text, cut to what fits into a frame: for people, who can do with less.
+pub fn put_text(out: &mut Vec<u8>, mut head: Head, text: &[u8]) {
+    head.regions = 0;
+    append(out, head, &[], &[], &text[..text.len().min(FRAME_BYTES_MAX)]);
 }
 
 /// A chunk in pieces that fit into frames: all but the last say that more comes.
 pub fn put_pieces(out: &mut Vec<u8>, id: u64, codec: Codec, payload: &[u8]) {
+    let mut head = Head { kind: Kind::Chunk, codec, regions: 0, flags: flag::MORE, id };
     let mut rest = payload;
     while rest.len() > PIECE_BYTES {
         let (piece, after) = rest.split_at(PIECE_BYTES);
-        put(out, Head { kind: Kind::Chunk, codec, regions: 0, flags: flag::MORE, id }, &[], &[], piece);
+        append(out, head, &[], &[], piece);
         rest = after;
     }
-    put_simple(out, Kind::Chunk, id, codec, rest);
+    head.flags = 0;
+    append(out, head, &[], &[], rest);
 }
 
 /// Asks for the stacks, not because of one piece of work.
 pub fn put_question(out: &mut Vec<u8>, question: u64) {
-    let head = Head { kind: Kind::Stacks, codec: Codec::Empty, regions: 0, flags: flag::ASKED, id: question };
-    put(out, head, &[], &[], &[]);
+    put_head(out, Kind::Stacks, question, flag::ASKED);
 }
 
 /// Appends a credit frame.
 pub fn put_credit(out: &mut Vec<u8>, id: u64, credit: u32) {
     let head = Head { kind: Kind::Credit, codec: Codec::Empty, regions: 0, flags: 0, id };
-    put(out, head, &[], &credit.to_le_bytes(), &[]);
+    append(out, head, &[], &credit.to_le_bytes(), &[]);
 }
 
 /// Appends the announcement of a region (`size` 0: it is gone).
 pub fn put_descriptor(out: &mut Vec<u8>, region: u32, size: u64) {
     let head = Head { kind: Kind::Descriptor, codec: Codec::Empty, regions: 0, flags: 0, id: region as u64 };
-    put(out, head, &[], &size.to_le_bytes(), &[]);
+    append(out, head, &[], &size.to_le_bytes(), &[]);
 }
 
 /// The body of a failure frame: a tag, then its fields, each with its length before it.
 pub fn encode_failure(failure: &Failure) -> Vec<u8> {
-    let fields: (u8, Vec<&[u8]>) = match failure {
+    let number = |number: Option<i32>| number.map_or(Vec::new(), |number| number.to_le_bytes().to_vec());
+    let [pid, signal, exit_code] = match failure {
+        Failure::WorkerLost { worker_pid, signal, exit_code, .. } => [Some(*worker_pid), *signal, *exit_code],
+        _ => [None; 3],
+    }
+    .map(number);
+    let (tag, fields): (u8, Vec<&[u8]>) = match failure {
         Failure::Raised { type_name, message, traceback, pickled } => {
             (1, vec![type_name.as_bytes(), message.as_bytes(), traceback.as_bytes(), pickled])
         }
@@ -332,42 +379,72 @@ pub fn encode_failure(failure: &Failure) -> Vec<u8> {
         Failure::NoSuchTool { message } => (4, vec![message.as_bytes()]),
         Failure::Poisoned { message, .. } => (5, vec![message.as_bytes()]),
         Failure::Config { message } => (6, vec![message.as_bytes()]),
-        Failure::WorkerLost { message, .. } => (7, vec![message.as_bytes()]),
+        Failure::WorkerLost { message, output, cause, .. } => {
+            let mut fields = vec![message.as_bytes(), pid.as_slice(), &signal, &exit_code, output.as_bytes()];
+            fields.extend(cause.as_ref().map(String::as_bytes));
+            (7, fields)
+        }
     };
-    let mut out = vec![fields.0];
-    for field in fields.1 {
+    let mut out = vec![tag];
+    for field in fields {
         out.extend_from_slice(&(field.len() as u32).to_le_bytes());
         out.extend_from_slice(field);
     }
     out
 }
 
+/// The fields of a failure's body.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn is_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn bytes(&mut self) -> Result<Vec<u8>, WireError> {
+        let short = |missing| WireError::Short { kind: Kind::Failure, missing };
+        if self.0.len() < 4 {
+            return Err(short(4 - self.0.len()));
+        }
+        let (head, rest) = self.0.split_at(4);
+        let (body, rest) = rest.split_at_checked(u32_at(head, 0) as usize).ok_or(short(u32_at(head, 0) as usize))?;
+        self.0 = rest;
+        Ok(body.to_vec())
+    }
+
+    fn text(&mut self) -> Result<String, WireError> {
+        Ok(String::from_utf8_lossy(&self.bytes()?).into_owned())
+    }
+
+    fn number(&mut self) -> Result<Option<i32>, WireError> {
+        Ok(self.bytes()?.try_into().ok().map(i32::from_le_bytes))
+    }
+}
+
 /// Reads what [`encode_failure`] wrote.
 pub fn decode_failure(bytes: &[u8]) -> Result<Failure, WireError> {
-    let short = |missing| WireError::Short { kind: Kind::Failure, missing };
-    let (tag, mut rest) = bytes.split_first().ok_or(short(1))?;
-    let mut field = || -> Result<Vec<u8>, WireError> {
-        if rest.len() < 4 {
-            return Err(short(4 - rest.len()));
-        }
-        let len = u32_at(rest, 0) as usize;
-        let body = rest.get(4..4 + len).ok_or(short(len))?;
-        rest = &rest[4 + len..];
-        Ok(body.to_vec())
-    };
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let (tag, rest) = bytes.split_first().ok_or(WireError::Short { kind: Kind::Failure, missing: 1 })?;
+    let mut fields = Fields(rest);
     Ok(match tag {
         1 => Failure::Raised {
-            type_name: text(field()?),
-            message: text(field()?),
-            traceback: text(field()?),
-            pickled: field()?,
+            type_name: fields.text()?,
+            message: fields.text()?,
+            traceback: fields.text()?,
+            pickled: fields.bytes()?,
         },
-        2 => Failure::Encode { type_name: text(field()?), message: text(field()?), traceback: text(field()?) },
-        3 => Failure::BadArguments { message: text(field()?), detail: text(field()?) },
-        4 => Failure::NoSuchTool { message: text(field()?) },
-        5 => Failure::Poisoned { message: text(field()?), deaths: 0 },
-        6 => Failure::Config { message: text(field()?) },
+        2 => Failure::Encode { type_name: fields.text()?, message: fields.text()?, traceback: fields.text()? },
+        3 => Failure::BadArguments { message: fields.text()?, detail: fields.text()? },
+        4 => Failure::NoSuchTool { message: fields.text()? },
+        5 => Failure::Poisoned { message: fields.text()?, deaths: 0 },
+        6 => Failure::Config { message: fields.text()? },
+        7 => Failure::WorkerLost {
+            message: fields.text()?,
+            worker_pid: fields.number()?.unwrap_or_default(),
+            signal: fields.number()?,
+            exit_code: fields.number()?,
+            output: fields.text()?,
+            cause: if fields.is_over() { None } else { Some(fields.text()?) },
+        },
         other => return Err(WireError::Kind(*other)),
     })
 }

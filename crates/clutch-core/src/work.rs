@@ -117,6 +117,8 @@ pub struct Work {
     pub by_value: bool,
     /// How often it may run again when its worker dies: declared idempotent by its submitter.
     pub retry: u32,
+    /// Of a mapped batch how many items it has, whose results come one by one; else 0.
+    pub items: u32,
     /// Chunks follow (an inbound stream).
     pub has_input: bool,
     /// Handed to the worker with the work; the submitter is told when it has begun.

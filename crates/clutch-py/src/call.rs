@@ -9,21 +9,21 @@ use clutch_core::work::{Codec, Failure, Payload};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::codec;
 use crate::context::in_copy;
 use crate::errors::clutch_error;
 use crate::serve::Served;
 use crate::types::{is_async_generator, is_coroutine, is_generator};
-use crate::worker::{CallFrame, Stream, WorkerLink};
+use crate::worker::{CallFrame, Claim, Stream, WorkerLink};
 
 mod batch;
 mod outcome;
 mod prepare;
 mod starting;
 
-use self::batch::{encode_batch, run_batch};
+use self::batch::{put_item, run_batch};
 pub use self::outcome::{CallFailed, Carried};
 use self::outcome::{Trouble, describe, encode, end_of_request, outcome_of, raise};
 use self::prepare::{Prepared, prepare};
@@ -50,7 +50,7 @@ pub struct Call {
 pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: CallFrame) -> PyResult<()> {
     let this = link.get();
     let py = link.py();
-    if !this.begin(py, frame.id, frame.word, frame.flags) {
+    if !this.begin(py, &Claim::of(&frame)) {
         return Ok(());
     }
     let started = Instant::now();
@@ -68,7 +68,7 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
     }
     let prepared = prepare(link, entry.as_deref(), &mut frame);
     let made = match prepared {
-        Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, frame.word, started),
+        Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, &frame),
         Ok(prepared) => match invoke(py, &prepared) {
             Ok(made) if needs_finish(&made) => {
                 let call = Call::begun(link.clone().unbind(), frame, started, prepared);
@@ -235,8 +235,8 @@ impl Call {
 
     /// Claims the call. False: the dispatcher has taken it back, forget it.
     fn begin(&self, py: Python<'_>) -> bool {
-        let flags = self.frame.lock().flags;
-        let begun = self.link.get().begin(py, self.id, self.word, flags);
+        let claim = Claim::of(&self.frame.lock());
+        let begun = self.link.get().begin(py, &claim);
         *self.started.lock() = Instant::now();
         begun
     }
@@ -259,10 +259,10 @@ impl Call {
         invoke(py, &prepared).map_err(raise)
     }
 
-    /// Items of a batch, each as a tuple of arguments.
+    /// Items of a batch that are to be run, each as a tuple of arguments.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py))).map_err(raise)?;
-        let items = prepared.arguments.bind(py).iter();
+        let items = prepared.arguments.bind(py).iter().skip(self.frame.lock().skip as usize);
         match prepared.spread {
             true => Ok(items.collect()),
             false => items.map(|item| Ok(PyTuple::new(py, [item])?.into_any())).collect(),
@@ -271,20 +271,26 @@ impl Call {
 
     /// Runs a batch of a plain function in this thread and ends the call.
     fn run_batch(&self, py: Python<'_>) -> PyResult<()> {
-        let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py)));
-        let started = *self.started.lock();
-        let end = prepared.and_then(|prepared| run_batch(py, self.link.get(), None, &prepared, self.word, started));
+        let end = match self.with_prepared(py, |prepared| Ok(prepared.copy(py))) {
+            Ok(prepared) => run_batch(py, self.link.get(), None, &prepared, &self.frame.lock()),
+            Err(trouble) => Err(trouble),
+        };
         self.end_with(py, end)
     }
 
-    /// Ends a batch: values in order, and for the items that failed `(index, exception)`.
-    fn reply_batch(&self, values: &Bound<'_, PyList>, failed: Vec<(usize, Bound<'_, PyAny>)>) -> PyResult<()> {
-        let (py, link) = (values.py(), self.link.get());
-        let failures =
-            failed.into_iter().map(|(at, error)| (at, describe(py, link, Trouble::Raised(PyErr::from_value(error)))));
-        let run = self.started.lock().elapsed();
-        let end = encode_batch(py, link, values, failures.collect(), run);
-        self.end_with(py, end)
+    /// The next item of a batch has this value.
+    fn item_done(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        put_item(value.py(), self.link.get(), self.id, Ok(value.clone()))
+    }
+
+    /// The next item of a batch has raised this.
+    fn item_failed(&self, error: &Bound<'_, PyAny>) -> PyResult<()> {
+        put_item(error.py(), self.link.get(), self.id, Err(PyErr::from_value(error.clone())))
+    }
+
+    /// Ends a batch whose items all have their results.
+    fn end_batch(&self, py: Python<'_>) -> PyResult<()> {
+        self.end_with(py, Ok(Payload::empty()))
     }
 
     /// Ends a request whose task is done.

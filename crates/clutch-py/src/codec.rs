@@ -77,7 +77,7 @@ impl<'a> Encoder<'a> {
     /// One value.
     pub fn value(mut self, value: &Bound<'_, PyAny>) -> PyResult<Encoded> {
         match self.plain(value, 0) {
-            Ok(()) => Ok(self.finish(Codec::Plain)),
+            Ok(()) => self.finish_plain(),
             Err(NotPlain) => self.pickled(value, false),
         }
     }
@@ -85,7 +85,7 @@ impl<'a> Encoder<'a> {
     /// The arguments of a call.
     pub fn arguments(mut self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Encoded> {
         match self.plain_arguments(args, kwargs) {
-            Ok(()) => Ok(self.finish(Codec::Plain)),
+            Ok(()) => self.finish_plain(),
             Err(NotPlain) => {
                 let py = args.py();
                 let kwargs = kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
@@ -135,8 +135,14 @@ impl<'a> Encoder<'a> {
         Ok(Encoded { payload, by_value })
     }
 
-    fn finish(self, codec: Codec) -> Encoded {
-        Encoded { payload: Payload { codec, inline: self.out, leases: self.leases }, by_value: false }
+    /// What is too large for a frame, many small values too, goes into a region of its own, before those of its parts.
+    fn finish_plain(mut self) -> PyResult<Encoded> {
+        if is_large(self.out.len()) {
+            self.leases.insert(0, Arc::new(self.regions.store(&self.out)?));
+            self.out = Vec::new();
+        }
+        let payload = Payload { codec: Codec::Plain, inline: self.out, leases: self.leases };
+        Ok(Encoded { payload, by_value: false })
     }
 
     fn plain_arguments(
@@ -222,6 +228,17 @@ fn short() -> PyErr {
 }
 
 impl<'a> Decoder<'a> {
+    /// Values that were too large for a frame are in the first region: `body` is to be a copy of it.
+    fn of(inline: &'a [u8], leases: &'a [Arc<Lease>], body: &'a mut Vec<u8>) -> Decoder<'a> {
+        match leases.split_first() {
+            Some((first, others)) if inline.is_empty() => {
+                body.extend_from_slice(first.bytes());
+                Decoder { rest: body, leases: others.iter() }
+            }
+            _ => Decoder { rest: inline, leases: leases.iter() },
+        }
+    }
+
     fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
         if self.rest.len() < count {
             return Err(short());
@@ -247,6 +264,14 @@ impl<'a> Decoder<'a> {
         self.take(length)
     }
 
+    /// Text in shared memory is copied before it is looked at: whoever has written it could change it meanwhile.
+    fn text<'py>(&mut self, py: Python<'py>, tag: u8) -> PyResult<Bound<'py, PyString>> {
+        let content = self.content(tag)?;
+        let copied = if tag >= tag::IN_REGION { content.to_vec() } else { Vec::new() };
+        let content = if tag >= tag::IN_REGION { &copied } else { content };
+        Ok(PyString::new(py, std::str::from_utf8(content).map_err(|_| short())?))
+    }
+
     fn tuple<'py>(&mut self, py: Python<'py>, depth: usize) -> PyResult<Bound<'py, PyTuple>> {
         let length = self.length()?;
         if length > self.rest.len() || depth > 2 * DEPTH_MAX {
@@ -267,10 +292,7 @@ impl<'a> Decoder<'a> {
             tag::FALSE => PyBool::new(py, false).to_owned().into_any(),
             tag::INT => i64::from_le_bytes(self.array()?).into_pyobject(py)?.into_any(),
             tag::FLOAT => PyFloat::new(py, f64::from_le_bytes(self.array()?)).into_any(),
-            tag::STR => {
-                let text = std::str::from_utf8(self.content(tag)?).map_err(|_| short())?;
-                PyString::new(py, text).into_any()
-            }
+            tag::STR => self.text(py, tag)?.into_any(),
             tag::BYTES => PyBytes::new(py, self.content(tag)?).into_any(),
             tag::BYTEARRAY => PyByteArray::new(py, self.content(tag)?).into_any(),
             tag::MEMORYVIEW => PyMemoryView::from(PyBytes::new(py, self.content(tag)?).as_any())?.into_any(),
@@ -284,9 +306,21 @@ impl<'a> Decoder<'a> {
 pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
     match payload.codec {
         Codec::Empty => Ok(py.None().into_bound(py)),
-        Codec::Plain => Decoder { rest: &payload.inline, leases: payload.leases.iter() }.value(py, 0),
-        Codec::Pickle => unpickle(py, payload),
         Codec::Json | Codec::Bytes | Codec::Name => Ok(PyBytes::new(py, payload.body()).into_any()),
+        codec => decode_parts(py, codec, &payload.inline, &payload.leases),
+    }
+}
+
+/// One value, as it lies in a payload among others.
+pub fn decode_parts<'py>(
+    py: Python<'py>,
+    codec: Codec,
+    inline: &[u8],
+    leases: &[Arc<Lease>],
+) -> PyResult<Bound<'py, PyAny>> {
+    match codec {
+        Codec::Plain => Decoder::of(inline, leases, &mut Vec::new()).value(py, 0),
+        Codec::Pickle => unpickle_parts(py, inline, leases),
         codec => Err(PyTypeError::new_err(format!("a payload of {codec:?} is not one value"))),
     }
 }
@@ -301,7 +335,8 @@ pub fn decode_arguments<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Arg
         let (args, kwargs): (Bound<'py, PyTuple>, Bound<'py, PyDict>) = both.extract()?;
         return Ok((args, Some(kwargs)));
     }
-    let mut decoder = Decoder { rest: &payload.inline, leases: payload.leases.iter() };
+    let mut body = Vec::new();
+    let mut decoder = Decoder::of(&payload.inline, &payload.leases, &mut body);
     let [tag] = decoder.array()?;
     if tag != tag::TUPLE {
         return Err(PyValueError::new_err("arguments that are no tuple"));
@@ -320,12 +355,16 @@ pub fn decode_arguments<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Arg
 
 /// A pickle whose buffers are views of shared memory: valid, and writable, as long as they are referenced.
 pub fn unpickle<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
+    unpickle_parts(py, &payload.inline, &payload.leases)
+}
+
+fn unpickle_parts<'py>(py: Python<'py>, inline: &[u8], leases: &[Arc<Lease>]) -> PyResult<Bound<'py, PyAny>> {
     let loads = pickle(py)?.loads.bind(py);
-    let (body, buffers) = match payload.leases.split_first() {
-        Some((body, buffers)) if payload.inline.is_empty() => {
+    let (body, buffers) = match leases.split_first() {
+        Some((body, buffers)) if inline.is_empty() => {
             (PyMemoryView::from(&RegionView::of(py, body.clone())?.into_any())?.into_any(), buffers)
         }
-        _ => (PyBytes::new(py, &payload.inline).into_any(), &payload.leases[..]),
+        _ => (PyBytes::new(py, inline).into_any(), leases),
     };
     if buffers.is_empty() {
         return loads.call1((body,));

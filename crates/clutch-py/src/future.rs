@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use clutch_core::items;
 use clutch_core::pool::{Answer, Part, Pool};
 use clutch_core::sys;
+use clutch_core::wire::{WireError, decode_failure};
 use clutch_core::work::{Codec, Outcome, Payload, Refusal, WorkId};
 use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueError};
@@ -75,29 +77,25 @@ fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
 
 /// `(values, [(index, exception)], run time in ns)` of a mapped batch.
 fn batch<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
-    let short = || PyValueError::new_err("a batch that ends too early");
-    let (mut rest, leases) = match payload.leases.split_first() {
-        Some((body, leases)) if payload.inline.is_empty() => (body.bytes(), leases),
-        _ => (payload.inline.as_slice(), &payload.leases[..]),
-    };
-    let mut take = |count: usize| -> PyResult<&[u8]> {
-        let (taken, left) = rest.split_at_checked(count).ok_or_else(short)?;
-        rest = left;
-        Ok(taken)
-    };
-    let word = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes).map_err(|_| short());
-    let run_ns = take(8)?.try_into().map(u64::from_le_bytes).map_err(|_| short())?;
-    let count = word(take(4)?)?;
-    let failures = PyList::empty(py);
-    for _ in 0..count {
-        let at = word(take(4)?)?;
-        let length = word(take(4)?)? as usize;
-        let failure = clutch_core::wire::decode_failure(take(length)?)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        failures.append((at, failure_error(py, &failure).into_value(py)))?;
+    let wrong = |error: WireError| PyValueError::new_err(error.to_string());
+    let (values, failures) = (PyList::empty(py), PyList::empty(py));
+    let (run_ns, items) = items::read(payload);
+    for (at, item) in items.enumerate() {
+        let item = item.map_err(wrong)?;
+        if !item.failed {
+            match codec::decode_parts(py, item.codec, item.bytes, item.leases) {
+                Ok(value) => values.append(value)?,
+                Err(error) => {
+                    values.append(py.None())?;
+                    failures.append((at, unreadable(py, error).into_value(py)))?;
+                }
+            }
+            continue;
+        }
+        let body = item.leases.first().map_or(item.bytes.to_vec(), |lease| lease.bytes().to_vec());
+        values.append(py.None())?;
+        failures.append((at, failure_error(py, &decode_failure(&body).map_err(wrong)?).into_value(py)))?;
     }
-    let body = Payload { codec: Codec::Pickle, inline: rest.to_vec(), leases: leases.to_vec() };
-    let values = codec::unpickle(py, &body)?;
     Ok((values, failures, run_ns).into_pyobject(py)?.into_any())
 }
 

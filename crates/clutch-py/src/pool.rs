@@ -200,6 +200,7 @@ impl Open {
             deadline: deadline.and_then(|wait| Instant::now().checked_add(wait)),
             priority: options.priority,
             by_value: encoded.by_value,
+            items: 0,
             has_input: false,
             descriptor: None,
             one_value: true,
@@ -233,7 +234,7 @@ impl Open {
 
     fn submit<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
         let (function, encoded) = self.encode(asked)?;
-        self.submit_encoded(asked.function.py(), function, encoded, options)
+        self.submit_encoded(asked.function.py(), function, encoded, options, 0)
     }
 
     fn submit_encoded<'py>(
@@ -242,10 +243,11 @@ impl Open {
         function: FunctionId,
         encoded: Encoded,
         options: &CallOptions,
+        items: u32,
     ) -> PyResult<Bound<'py, PyAny>> {
         let future = self.new_future.bind(py).call0()?;
         let answer = Arc::new(Answer::default());
-        let work = self.work(function, encoded, options, &answer)?;
+        let work = Work { items, ..self.work(function, encoded, options, &answer)? };
         let completion = future.cast::<Completion>()?;
         // Not detached: it never blocks, and giving up the GIL costs more than it takes.
         let id = self.pool.submit(work, options.block);
@@ -397,7 +399,7 @@ impl PoolCore {
         let encoded = open.encode_code(&open.pool.regions, &parts).map_err(|error| unsendable(&asked, error))?;
         let mut encoded = encoded;
         encoded.payload.codec = Codec::Batch;
-        open.submit_encoded(py, number, encoded, options)
+        open.submit_encoded(py, number, encoded, options, items.len() as u32)
     }
 
     /// Counts and workers, as JSON.

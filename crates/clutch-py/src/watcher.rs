@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use clutch_core::journal::Journal;
 use clutch_core::link::{Board, Filled, Flushed, Inbox, Outbox};
 use clutch_core::sys::{self, EndSignal};
 use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
@@ -38,9 +39,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(socket: OwnedFd) -> io::Result<Writer> {
+    /// What is put here and not sent is found in the journal when this process has died.
+    pub fn new(socket: OwnedFd, journal: Journal) -> io::Result<Writer> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        Ok(Writer { socket, outbox: Outbox::default(), timer, armed: AtomicBool::new(false) })
+        Ok(Writer { socket, outbox: Outbox::with_journal(journal), timer, armed: AtomicBool::new(false) })
     }
 
     pub fn socket(&self) -> BorrowedFd<'_> {
@@ -49,13 +51,16 @@ impl Writer {
 
     /// Writes all that waits, also on a link that somebody has made non-blocking (event loops do).
     pub fn flush(&self) -> io::Result<()> {
-        while self.outbox.flush(self.socket(), true)? == Flushed::Blocked {
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], None) {
-                Err(rustix::io::Errno::INTR) => {}
-                polled => drop(polled?),
+        loop {
+            match self.outbox.flush(self.socket(), true)? {
+                Flushed::All => return Ok(()),
+                Flushed::Short => std::thread::sleep(BEHIND),
+                Flushed::Blocked => match poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], None) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    polled => drop(polled?),
+                },
             }
         }
-        Ok(())
     }
 
     /// Writes what waits as far as there is room; true: nothing is left.
@@ -76,7 +81,7 @@ impl Writer {
     fn on_timer(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         self.armed.store(false, Ordering::Release);
-        if matches!(self.outbox.flush(self.socket(), false), Ok(Flushed::Blocked)) {
+        if matches!(self.outbox.flush(self.socket(), false), Ok(Flushed::Blocked | Flushed::Short)) {
             self.write_soon();
         }
     }
@@ -132,7 +137,7 @@ impl Alarm {
         let text =
             self.stacks.get().map(|stacks| stacks.take(&self.slots.busy_threads(&self.board))).unwrap_or_default();
         let mut answer = Vec::with_capacity(text.len() + HEAD_BYTES);
-        wire::put(&mut answer, question, &[], &[], &text);
+        wire::put_text(&mut answer, question, &text);
         // A dispatcher that does not listen has other worries.
         let _ = sys::send(self.socket.as_fd(), &answer, &[], false);
     }

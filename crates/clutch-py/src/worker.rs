@@ -4,21 +4,21 @@
 //! What is no plain value (coroutines, generators, serial tools) is finished by the profile, in Python, through [`Call`].
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use clutch_core::link::{Announced, Board, Inbox, word};
+use clutch_core::link::{Announced, Board, Inbox, Pending, PutError, word};
 use clutch_core::region::{RegionPool, RegionTable};
 use clutch_core::supervisor::memory::OwnMemory;
 use clutch_core::sys;
-use clutch_core::wire::{self, Head, Kind, RegionRef, WireError, flag};
+use clutch_core::wire::{self, Head, Kind, NO_DEADLINE, RegionRef, flag};
 use clutch_core::work::{Codec, Failure, Payload, WorkKind};
 use parking_lot::{Condvar, Mutex};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::call::{Call, Waiting};
@@ -57,7 +57,10 @@ pub struct CallFrame {
     pub id: u64,
     pub word: u32,
     pub function: u32,
-    pub timeout_us: u64,
+    /// In nanoseconds of CLOCK_MONOTONIC, or `NO_DEADLINE`.
+    pub deadline_ns: u64,
+    /// Of a mapped batch: how many of its first items were run before.
+    pub skip: u32,
     pub flags: u8,
     pub codec: Codec,
     /// Closed with the frame, when the call is never begun.
@@ -150,10 +153,10 @@ impl WorkerLink {
     ) -> PyResult<WorkerLink> {
         let (link, board, alarm, dispatcher) = descriptors;
         let inbox = Inbox::default();
-        let writer = Arc::new(Writer::new(sys::adopt(link))?);
+        let board = Arc::new(Board::open(sys::adopt(board))?);
+        let writer = Arc::new(Writer::new(sys::adopt(link), board.journal())?);
         let (slots, stacks) = (Arc::<Slots>::default(), Arc::<OnceLock<Stacks>>::default());
         let drain = Arc::<Drain>::default();
-        let board = Arc::new(Board::open(sys::adopt(board))?);
         let alarm = watcher::Alarm {
             socket: sys::adopt(alarm),
             slots: slots.clone(),
@@ -166,11 +169,11 @@ impl WorkerLink {
         Ok(WorkerLink {
             writer,
             board,
-            regions: Arc::default(),
+            regions: Arc::new(RegionPool::for_one_reader()),
             describe,
             tables: inbox.regions.clone(),
             inbox: Mutex::new(inbox),
-            announced: Mutex::default(),
+            announced: Mutex::new(Announced::to_only_reader()),
             functions: Mutex::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
@@ -334,9 +337,8 @@ impl WorkerLink {
 
     /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
     fn tell_stacks(&self, id: u64, text: &str) {
-        self.writer
-            .outbox
-            .push(|out| wire::put_simple(&mut out.bytes, Kind::Stacks, id, Codec::Plain, text.as_bytes()));
+        let head = Head { kind: Kind::Stacks, codec: Codec::Plain, regions: 0, flags: 0, id };
+        self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
     }
 
     /// Whether a request that takes its first step is to stop; true once.
@@ -376,7 +378,8 @@ impl WorkerLink {
     }
 
     fn say(&self, py: Python<'_>, kind: Kind, text: &str) -> PyResult<()> {
-        self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, 0, Codec::Json, text.as_bytes()));
+        let put = |out: &mut Pending| wire::put_simple(&mut out.bytes, kind, 0, Codec::Json, text.as_bytes());
+        self.writer.outbox.push(put).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.flush(py)
     }
 
@@ -384,13 +387,17 @@ impl WorkerLink {
         self.functions.lock().get(function as usize).cloned().flatten()
     }
 
-    /// Claims a call; false when the dispatcher has taken it back.
-    pub fn begin(&self, py: Python<'_>, id: u64, at: u32, flags: u8) -> bool {
+    /// Claims a call; false when the dispatcher has taken it back, or when it comes too late.
+    pub fn begin(&self, py: Python<'_>, call: &Claim) -> bool {
+        let at = call.word;
+        if call.is_late() && self.board.claim(at, word::SENT, word::LATE) {
+            return false;
+        }
         let begun = self.board.claim(at, word::SENT, word::BEGUN);
         if !begun {
             self.board.set(at, word::FREE);
-        } else if flags & flag::WANT_BEGUN != 0 {
-            self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Begun, id, Codec::Empty, &[]));
+        } else if call.flags & flag::WANT_BEGUN != 0 {
+            self.writer.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Begun, call.id, 0));
             // At once: the code may run for ever. A link that broke is seen by the reader.
             let _ = self.flush(py);
         }
@@ -398,31 +405,21 @@ impl WorkerLink {
     }
 
     /// The payload of a call that was begun, taken out of it.
-    pub fn payload(&self, frame: &mut CallFrame) -> PyResult<Payload> {
-        let inline = std::mem::take(&mut frame.inline);
-        let leases = match frame.regions.is_empty() {
-            true => Vec::new(),
-            false => {
-                let tables = self.tables.lock();
-                frame.regions.iter().map(|part| tables.lease(*part)).collect::<Result<_, _>>().map_err(broken)?
-            }
-        };
-        Ok(Payload { codec: frame.codec, inline, leases })
+    pub fn payload(&self, frame: &mut CallFrame) -> Result<Payload, Failure> {
+        let leases = RegionTable::leases(&self.tables, frame.regions.iter().copied()).map_err(|error| {
+            let message = format!("the arguments did not arrive: {error}");
+            Failure::BadArguments { message, detail: String::new() }
+        })?;
+        Ok(Payload { codec: frame.codec, inline: std::mem::take(&mut frame.inline), leases })
     }
 
-    /// Puts the end of a call on the link; it is written with the next flush.
+    /// Puts the end of a call on the link; it is written with the next flush, and arrives whatever becomes of this process.
     pub fn put_end(&self, id: u64, started: Instant, end: Result<Payload, Failure>) -> io::Result<()> {
         let ended = Instant::now();
-        let (kind, payload) = match end.and_then(|payload| self.check_size(payload)) {
-            Ok(payload) => (Kind::Result, payload),
-            Err(failure) => {
-                let body = wire::encode_failure(&failure);
-                (Kind::Failure, crate::codec::raw(&self.regions, Codec::Plain, &body)?)
-            }
-        };
         let fixed = ((ended - started).as_nanos() as u64).to_le_bytes();
         let grew = self.memory.as_ref().is_some_and(|memory| memory.is_due() && self.tell_memory(memory));
-        self.put(Head { kind, codec: payload.codec, regions: 0, flags: 0, id }, &fixed, &payload)?;
+        let head = Head { kind: Kind::Result, codec: Codec::Empty, regions: 0, flags: 0, id };
+        self.put_outcome(head, Head { kind: Kind::Failure, ..head }, &fixed, end)?;
         if grew {
             self.waiting_ns.store(OVERDUE_NS, Ordering::Relaxed);
         } else if self.waiting_ns.load(Ordering::Relaxed) == 0 {
@@ -431,15 +428,52 @@ impl WorkerLink {
         Ok(())
     }
 
+    /// Puts the result of a batch's next item on the link.
+    pub fn put_item(&self, id: u64, end: Result<Payload, Failure>) -> io::Result<()> {
+        let head = Head { kind: Kind::Item, codec: Codec::Plain, regions: 0, flags: 0, id };
+        self.put_outcome(head, Head { flags: flag::FAILED, ..head }, &[], end)
+    }
+
+    /// Puts a value, or why there is none, also when the value cannot be put.
+    fn put_outcome(&self, head: Head, failed: Head, fixed: &[u8], end: Result<Payload, Failure>) -> io::Result<()> {
+        let put = end.and_then(|payload| {
+            let payload = self.check_size(payload)?;
+            self.put(head, fixed, &payload).map_err(unsendable)
+        });
+        match put {
+            Ok(()) => Ok(()),
+            Err(failure) => {
+                let body = wire::encode_failure(&failure);
+                let payload = crate::codec::raw(&self.regions, Codec::Plain, &body);
+                let put = payload.map_err(PutError::from).and_then(|payload| self.put(failed, fixed, &payload));
+                // Without shared memory for all of it, this much can be said.
+                put.or_else(|error| {
+                    let body = wire::encode_failure(&unsendable(error));
+                    self.put(failed, fixed, &Payload::new(Codec::Plain, body))
+                })
+            }
+        }
+        .map_err(io::Error::other)?;
+        self.write_exposed()
+    }
+
+    /// What would be lost with this process is written before other code runs in it.
+    fn write_exposed(&self) -> io::Result<()> {
+        match self.writer.outbox.is_exposed() && !self.writer.flush_some()? {
+            true => Python::attach(|py| py.detach(|| self.writer.flush())),
+            false => Ok(()),
+        }
+    }
+
     /// Before the result of the call that raised it: the dispatcher decides before it fills the slot again.
     fn tell_memory(&self, memory: &OwnMemory) -> bool {
         let told = Python::attach(|py| py.detach(|| memory.look()));
         let text = told.and_then(|told| serde_json::to_string(&told).ok());
-        if let Some(text) = &text {
-            let body = text.as_bytes();
-            self.writer.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Stats, 0, Codec::Json, body));
-        }
-        text.is_some()
+        let head = Head { kind: Kind::Stats, codec: Codec::Json, regions: 0, flags: 0, id: 0 };
+        text.is_some_and(|text| {
+            self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
+            true
+        })
     }
 
     /// What is too large for the pool is a failure of its own.
@@ -452,12 +486,39 @@ impl WorkerLink {
         Err(Failure::Encode { type_name: "PayloadTooLarge".to_owned(), message, traceback: String::new() })
     }
 
-    fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> io::Result<()> {
+    fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> Result<(), PutError> {
         let mut announced = self.announced.lock();
         self.writer.outbox.push(|out| announced.put(out, head, fixed, payload, 0))
     }
 }
 
-fn broken(error: WireError) -> PyErr {
-    PyOSError::new_err(error.to_string())
+/// What a call's frame says of its claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    pub id: u64,
+    pub word: u32,
+    pub flags: u8,
+    deadline_ns: u64,
+}
+
+impl Claim {
+    pub fn of(frame: &CallFrame) -> Claim {
+        Claim { id: frame.id, word: frame.word, flags: frame.flags, deadline_ns: frame.deadline_ns }
+    }
+
+    /// Nobody waits for it any more.
+    fn is_late(&self) -> bool {
+        self.deadline_ns != NO_DEADLINE && sys::monotonic_ns() >= self.deadline_ns
+    }
+}
+
+/// A value that no frame, or no shared memory, can be had for.
+fn unsendable(error: PutError) -> Failure {
+    Failure::Encode { type_name: "OSError".to_owned(), message: error.to_string(), traceback: String::new() }
+}
+
+/// Ends this worker: with a link that cannot be read it would hear of nothing any more.
+fn link_broke(error: &dyn std::fmt::Display) -> ! {
+    let _ = writeln!(io::stderr(), "clutch: the link of this worker broke: {error}");
+    sys::exit_now(1)
 }

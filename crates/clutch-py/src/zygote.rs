@@ -168,7 +168,8 @@ impl ZygoteControl {
 
 impl ZygoteControl {
     fn send(&self, kind: Kind, id: u64, body: &[u8]) -> PyResult<()> {
-        self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, body));
+        let put = self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, body));
+        put.map_err(|error| PyOSError::new_err(error.to_string()))?;
         self.outbox.flush(self.socket.as_fd(), true).map(drop).map_err(PyErr::from)
     }
 

@@ -87,6 +87,7 @@ impl HttpFront {
             priority: wishes.priority,
             by_value: false,
             retry: 0,
+            items: 0,
             has_input: false,
             descriptor: None,
             one_value: false,

@@ -300,6 +300,7 @@ impl ServeFront {
             priority: 0,
             by_value: false,
             retry: 0,
+            items: 0,
             has_input,
             descriptor: None,
             one_value: false,

@@ -104,6 +104,7 @@ impl TcpFront {
             priority: 0,
             by_value: false,
             retry: 0,
+            items: 0,
             has_input: false,
             descriptor: Some(descriptor.clone()),
             one_value: true,

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::link::{Filled, Inbox};
 use crate::sys;
 use crate::wire::{self, Kind};
-use crate::work::{Codec, WorkId};
+use crate::work::WorkId;
 
 /// What a worker answers: the stacks as text, for this work or this question.
 #[derive(Debug)]
@@ -42,16 +42,16 @@ impl Alarm {
     pub fn interrupt(&self, id: WorkId, stacks: bool) {
         let mut bytes = Vec::with_capacity(2 * wire::HEAD_BYTES);
         if stacks {
-            wire::put_simple(&mut bytes, Kind::Stacks, id, Codec::Empty, &[]);
+            wire::put_head(&mut bytes, Kind::Stacks, id, 0);
         }
-        wire::put_simple(&mut bytes, Kind::Cancel, id, Codec::Empty, &[]);
+        wire::put_head(&mut bytes, Kind::Cancel, id, 0);
         self.send(&bytes);
     }
 
     /// Has the worker's endless work told that it is to end.
     pub fn drain(&self) {
         let mut bytes = Vec::with_capacity(wire::HEAD_BYTES);
-        wire::put_simple(&mut bytes, Kind::Drain, 0, Codec::Empty, &[]);
+        wire::put_head(&mut bytes, Kind::Drain, 0, 0);
         self.send(&bytes);
     }
 

@@ -4,18 +4,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use super::peer::{self, Link, Peer};
-use super::state::{Action, Event, Machine, Verdict, WorkerKey};
+use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
 use super::stop::{self, Expiring, OnLink};
 use super::{Memory, Notice, Pool};
-use crate::link::word;
+use crate::items::Items;
+use crate::link::Received;
 use crate::sys::Poller;
 use crate::telemetry;
-use crate::wire::{self, Kind};
+use crate::wire::{self, Kind, WireError};
 use crate::work::{Codec, Failure, FunctionId, Outcome, Payload, Refusal, Reply, Work, WorkId};
 
 /// A function that workers know by number.
@@ -28,8 +29,39 @@ pub(super) struct Function {
 /// What the machine keeps with each piece of work.
 pub(super) struct Entry {
     pub(super) work: Work,
-    /// On the board of the worker that it was sent to.
+    /// On the board of the worker that it was sent to, as long as it is there.
     pub(super) word: Option<u32>,
+    /// Of a mapped batch: the results so far.
+    pub(super) items: Items,
+}
+
+impl Entry {
+    pub(super) fn new(work: Work) -> Box<Entry> {
+        Box::new(Entry { work, word: None, items: Items::default() })
+    }
+
+    /// Whether it is a batch of which some items have not run.
+    fn has_items_left(&self) -> bool {
+        self.items.count() < self.work.items
+    }
+
+    /// What its submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
+    fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
+        match outcome {
+            Outcome::Value(_) if self.work.items > 0 => self.answer_of_items(run_ns),
+            Outcome::Failure(failure) if self.items.count() > 0 => {
+                while self.has_items_left() {
+                    self.items.push_failure(&failure);
+                }
+                self.answer_of_items(run_ns)
+            }
+            other => other,
+        }
+    }
+
+    fn answer_of_items(&mut self, run_ns: u64) -> Outcome {
+        Outcome::Value(std::mem::take(&mut self.items).into_payload(run_ns))
+    }
 }
 
 pub(super) struct Core {
@@ -40,6 +72,8 @@ pub(super) struct Core {
     pub(super) failing: Option<Arc<Failure>>,
     /// Of the worker that died last: what its begun work is answered with.
     pub(super) lost: Option<Arc<Failure>>,
+    /// How long code that is told to stop has for it.
+    pub(super) interrupt_grace: Duration,
     /// Private memory at which a worker gets no more work.
     pub(super) memory_limit: Option<u64>,
     /// Workers run another Python version: code by value cannot go there.
@@ -87,6 +121,19 @@ pub(super) enum Incoming {
         id: WorkId,
         payload: Payload,
     },
+    Items {
+        id: WorkId,
+        items: Items,
+    },
+    /// A value of a stream that cannot be read here: it ends with this.
+    Unreadable {
+        id: WorkId,
+        failure: Failure,
+    },
+    /// The worker could not take the descriptor of this region.
+    Unreceived {
+        region: u32,
+    },
     Credit {
         id: WorkId,
         count: u32,
@@ -107,42 +154,123 @@ pub(super) enum Incoming {
 }
 
 impl Incoming {
-    pub(super) fn of(received: &crate::link::Received<'_>) -> Result<Incoming, wire::WireError> {
+    pub(super) fn of(received: &Received<'_>) -> Result<Incoming, WireError> {
         let frame = &received.frame;
+        let id = frame.head.id;
         let text = || String::from_utf8_lossy(frame.payload).into_owned();
         Ok(match frame.head.kind {
             Kind::Result => Incoming::Finished {
-                id: frame.head.id,
+                id,
                 run_ns: frame.run_ns(),
-                outcome: Outcome::Value(received.payload()?),
+                outcome: match readable(received.payload())? {
+                    Ok(payload) => Outcome::Value(payload),
+                    Err(failure) => Outcome::Failure(Arc::new(failure)),
+                },
             },
-            Kind::Failure => Incoming::Finished {
-                id: frame.head.id,
-                run_ns: frame.run_ns(),
-                outcome: Outcome::Failure(Arc::new(wire::decode_failure(received.payload()?.body())?)),
-            },
-            Kind::Chunk => Incoming::Chunk { id: frame.head.id, payload: received.payload()? },
-            Kind::Begun => Incoming::Begun { id: frame.head.id },
-            Kind::Credit => Incoming::Credit { id: frame.head.id, count: frame.credit() },
-            Kind::Stacks => {
-                let asked = frame.head.flags & wire::flag::ASKED != 0;
-                Incoming::Stacks { id: frame.head.id, asked, text: text() }
+            Kind::Failure => {
+                let failure = match readable(received.payload())? {
+                    // A copy: what lies in shared memory could change while it is read.
+                    Ok(payload) => wire::decode_failure(&payload.body().to_vec())?,
+                    Err(failure) => failure,
+                };
+                Incoming::Finished { id, run_ns: frame.run_ns(), outcome: Outcome::Failure(Arc::new(failure)) }
             }
+            Kind::Item => {
+                let mut items = Items::default();
+                add_item(&mut items, received)?;
+                Incoming::Items { id, items }
+            }
+            Kind::Chunk => match readable(received.payload())? {
+                Ok(payload) => Incoming::Chunk { id, payload },
+                Err(failure) => Incoming::Unreadable { id, failure },
+            },
+            Kind::Begun => Incoming::Begun { id },
+            Kind::Credit => Incoming::Credit { id, count: frame.credit() },
+            Kind::Stacks => Incoming::Stacks { id, asked: frame.head.flags & wire::flag::ASKED != 0, text: text() },
+            Kind::Unreceived => Incoming::Unreceived { region: id as u32 },
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
             Kind::Stats => serde_json::from_slice(frame.payload).map_or(Incoming::Other, Incoming::Memory),
             _ => Incoming::Other,
         })
     }
+
+    /// Takes in another result of the batch whose results these are; false: it is something else.
+    pub(super) fn add(&mut self, received: &Received<'_>) -> Result<bool, WireError> {
+        let head = received.frame.head;
+        match self {
+            Incoming::Items { id, items } if head.kind == Kind::Item && *id == head.id => {
+                add_item(items, received)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The work that it is about.
+    fn work(&self) -> Option<WorkId> {
+        match self {
+            Incoming::Finished { id, .. }
+            | Incoming::Chunk { id, .. }
+            | Incoming::Items { id, .. }
+            | Incoming::Unreadable { id, .. }
+            | Incoming::Credit { id, .. }
+            | Incoming::Begun { id }
+            | Incoming::Stacks { id, asked: false, .. } => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+fn add_item(items: &mut Items, received: &Received<'_>) -> Result<(), WireError> {
+    match readable(received.leases())? {
+        Ok(leases) => items.push(&received.frame, leases),
+        Err(failure) => items.push_failure(&failure),
+    }
+    Ok(())
+}
+
+/// What was lost on its way for want of a descriptor here is one answer's failure; any other error is the link's.
+fn readable<T>(read: Result<T, WireError>) -> Result<Result<T, Failure>, WireError> {
+    match read {
+        Ok(value) => Ok(Ok(value)),
+        Err(error @ WireError::Unreceived(_)) => {
+            let (type_name, traceback) = ("OSError".to_owned(), String::new());
+            Ok(Err(Failure::Encode { type_name, message: error.to_string(), traceback }))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl Core {
-    pub(super) fn take_in(&mut self, key: WorkerKey, incoming: Incoming, now: Instant, effects: &mut Effects) {
+    /// Takes in what a worker said. An error when it is about work that another worker has: its link is not to be trusted.
+    pub(super) fn take_in(
+        &mut self,
+        key: WorkerKey,
+        incoming: Incoming,
+        now: Instant,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        if let Some(id) = incoming.work() {
+            match self.machine.worker_of(id) {
+                Some(worker) if worker == key => {}
+                None if self.machine.request(id).is_none() => return Ok(()),
+                _ => return Err(format!("it told of work {id}, which it does not have")),
+            }
+        }
         match incoming {
             Incoming::Finished { id, run_ns, outcome } => self.finish(key, id, run_ns, outcome, now, effects),
             Incoming::Chunk { id, payload } => {
                 self.machine.told_part(id);
                 self.tell(id, Told::Chunk(payload), effects);
+            }
+            Incoming::Items { id, items } => self.add_items(id, items),
+            Incoming::Unreadable { id, failure } => {
+                let outcome = Outcome::Failure(Arc::new(failure));
+                self.end_with(OnLink { worker: key, id, now }, StopCause::Cancelled, outcome, effects);
+            }
+            Incoming::Unreceived { region } => {
+                self.peers.get_mut(&key).into_iter().for_each(|peer| peer.was_unreceived(region));
             }
             Incoming::Begun { id } => self.begin(id, effects),
             Incoming::Stacks { id, asked: true, text } => effects.stacks.push((id, text)),
@@ -152,6 +280,14 @@ impl Core {
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
             Incoming::Memory(memory) => self.weigh(key, memory, effects),
             Incoming::Other => {}
+        }
+        Ok(())
+    }
+
+    fn add_items(&mut self, id: WorkId, items: Items) {
+        let Some(entry) = self.machine.body_mut(id) else { return };
+        if entry.items.count().saturating_add(items.count()) <= entry.work.items {
+            entry.items.append(items);
         }
     }
 
@@ -195,8 +331,8 @@ impl Core {
         effects: &mut Effects,
     ) {
         if let Some(peer) = self.peers.get_mut(&key) {
-            match self.machine.body(id) {
-                Some(entry) => entry.word.into_iter().for_each(|word| peer.release(word)),
+            match self.machine.body_mut(id) {
+                Some(entry) => entry.word.take().into_iter().for_each(|word| peer.release(word)),
                 None => peer.release_abandoned(id),
             }
             if peer.is_fed() {
@@ -205,7 +341,8 @@ impl Core {
         }
         self.done += 1;
         self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
-        if let Some(entry) = self.machine.finished(key, id, run_ns, now) {
+        if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
+            let outcome = entry.conclude(outcome, run_ns);
             effects.replies.push((entry.work.reply, Told::Finish(outcome)));
         }
     }
@@ -226,8 +363,38 @@ impl Core {
         }
     }
 
-    pub(super) fn begun(&self, board: &crate::link::Board, id: WorkId) -> bool {
-        self.machine.body(id).is_some_and(|entry| entry.word.is_some_and(|word| board.get(word) == word::BEGUN))
+    /// What a dead worker had begun and has not answered. What it had not begun is taken back from it; of a batch the item
+    /// that ran is lost, and the rest goes on elsewhere.
+    pub(super) fn leave_behind(
+        &mut self,
+        pool: &Pool,
+        peer: &mut Peer,
+        failure: &Failure,
+        now: Instant,
+        effects: &mut Effects,
+    ) -> Vec<WorkId> {
+        let key = peer.link.key;
+        let mut begun = Vec::new();
+        for id in self.machine.sent(key).collect::<Vec<_>>() {
+            let Some(entry) = self.machine.body_mut(id) else { continue };
+            let has_begun = entry.word.take().is_some_and(|word| !peer.take(word));
+            entry.work.payload.leases.iter().for_each(|lease| lease.take_back());
+            if !has_begun {
+                continue;
+            }
+            if entry.has_items_left() {
+                entry.items.push_failure(failure);
+                self.failed += 1;
+                pool.emit(|pool| telemetry::Event::WorkLost { pool, id });
+            }
+            let is_batch = entry.work.items > 0;
+            match entry.has_items_left() {
+                true => self.machine.goes_on(id),
+                false if is_batch => self.finish(key, id, 0, Outcome::Value(Payload::empty()), now, effects),
+                false => begun.push(id),
+            }
+        }
+        begun
     }
 
     /// Carries out actions, and those that follow from them, until there are none.
@@ -273,8 +440,8 @@ impl Core {
                 }
                 self.machine.on(Event::Taken { worker, id, taken }, now, actions);
             }
-            Action::Answer { id, verdict, body } => {
-                let outcome = self.outcome(pool, id, verdict);
+            Action::Answer { id, verdict, mut body } => {
+                let outcome = body.conclude(self.outcome(pool, id, verdict), 0);
                 effects.replies.push((body.work.reply, Told::Finish(outcome)));
             }
             Action::Admitted { id } => self.admitted(id, effects),
@@ -310,7 +477,8 @@ impl Core {
         }
         let Core { machine, peers, functions, .. } = self;
         let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
-        match peer.put_call(entry, id, functions, now) {
+        let deadline_ns = pool.deadline_ns(entry.work.deadline);
+        match peer.put_call(entry, id, functions, deadline_ns, &pool.regions) {
             Ok(true) => {
                 entry.work.reply.sent(queued);
                 if !peer.armed && !peer.leased {
@@ -334,8 +502,15 @@ impl Core {
 
     /// Claims a word back from the worker.
     pub(super) fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
-        let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body(id)) else { return false };
+        if self.machine.worker_of(id) != Some(worker) {
+            return false;
+        }
+        let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body_mut(id)) else { return false };
         let taken = entry.word.is_some_and(|word| peer.take(word));
+        if taken {
+            entry.word = None;
+            entry.work.payload.leases.iter().for_each(|lease| lease.take_back());
+        }
         if let Some(descriptor) = entry.work.descriptor.as_ref().filter(|_| taken) {
             descriptor.leave_behind();
         }

@@ -1,5 +1,6 @@
 //! The pool as its driver uses it: links that are readable, workers that come and go, the clock.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,11 +9,11 @@ use std::time::{Duration, Instant};
 use super::peer::{Link, Peer};
 use super::state::{Demand, Event, WorkerKey};
 use super::status::Status;
-use super::{Carried, Notice, Pool, Reader, Ticket};
+use super::{Carried, END_OF_FILE, Notice, Pool, Reader, Said, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::sys;
 use crate::wire::{self, Kind};
-use crate::work::{Codec, Failure};
+use crate::work::Failure;
 
 /// What a look at a link brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +29,12 @@ pub enum Read {
 const ALARM: u64 = 1 << 40;
 
 /// How long a dead worker's last words may take to be taken in by the caller that reads its link.
-const LAST_WORDS: Duration = Duration::from_millis(20);
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// The driver looks again after so long while work with deadlines comes: nothing that ends later has to wake it.
 const STAY_AWAKE: Duration = Duration::from_millis(250);
 
-/// How often a worker whose board has no free word is looked at again.
+/// How often a worker whose board has no free word is looked at again, and a link that the kernel was too short for.
 const STARVED_LOOK: Duration = Duration::from_millis(5);
 
 impl Pool {
@@ -98,7 +99,7 @@ impl Pool {
             core.answer_expiring(now, effects);
             core.feed_starved(now, actions)
         });
-        let look_again = starved.then(|| Instant::now() + STARVED_LOOK);
+        let look_again = (self.flush_short() || starved).then(|| Instant::now() + STARVED_LOOK);
         // Under the lock: a submission is either seen here, or sees when this wakes.
         let mut core = self.core.lock();
         let next = core.machine.next_deadline();
@@ -110,6 +111,13 @@ impl Pool {
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);
         wakes
+    }
+
+    /// Tries again what the kernel had no memory for; whether it still has none.
+    fn flush_short(&self) -> bool {
+        let links = std::mem::take(&mut *self.short.lock());
+        links.iter().for_each(|link| self.flush(link));
+        !self.short.lock().is_empty()
     }
 
     /// From now on links are read by who is given them here, and by the driver where that is not enough.
@@ -217,7 +225,7 @@ impl Pool {
     pub fn send_drain(&self, worker: WorkerKey) {
         let link = self.core.lock().peers.get(&worker).map(|peer| peer.link.clone());
         if let Some(link) = link {
-            link.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Drain, 0, Codec::Empty, &[]));
+            link.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Drain, 0, 0));
             self.flush(&link);
         }
     }
@@ -228,26 +236,29 @@ impl Pool {
         self.read_rest(&link);
         let failure = Arc::new(failure);
         self.transact_with(|core, now, actions, effects| {
-            let Some(peer) = core.peers.remove(&key) else { return };
+            let Some(mut peer) = core.peers.remove(&key) else { return };
             self.poller.remove(peer.link.socket.as_fd());
             self.poller.remove(peer.link.alarm.socket());
             core.answer_expiring_of(key, effects);
-            let board = &peer.link.board;
-            let begun = core.machine.sent(key).filter(|id| core.begun(board, *id)).collect();
+            let begun = core.leave_behind(self, &mut peer, &failure, now, effects);
             core.lost = Some(failure);
             core.machine.on(Event::WorkerGone { worker: key, begun, ended }, now, actions);
         });
         self.regions.reader_gone(u64::from(key));
     }
 
-    /// Takes in what a dead worker had still written.
+    /// Takes in what a dead worker had still written, and what it had finished and not written any more.
     fn read_rest(&self, link: &Arc<Link>) {
         // A caller that reads it sees the end at once and lets go.
         let Some(mut inbox) = link.inbox.try_lock_for(LAST_WORDS) else { return };
         while matches!(inbox.fill(link.socket.as_fd(), false), Ok(Filled::Bytes)) {
-            if self.absorb(link, &mut inbox).is_err() {
+            if self.absorb(link, &mut inbox, Said::Now).is_err() {
                 return;
             }
+        }
+        if inbox.fill_from(&link.board.journal()) {
+            // What is wrong with it ends with the worker.
+            let _ = self.absorb(link, &mut inbox, Said::InJournal);
         }
     }
 
@@ -326,8 +337,8 @@ impl Pool {
         let Some(mut inbox) = link.inbox.try_lock() else { return Read::Elsewhere };
         let ended = match inbox.fill(link.socket.as_fd(), false) {
             Ok(Filled::Nothing) => return Read::Nothing,
-            Ok(Filled::Bytes) => self.absorb(link, &mut inbox).err(),
-            Ok(Filled::End) => Some("end of file".to_owned()),
+            Ok(Filled::Bytes) => self.absorb(link, &mut inbox, Said::Now).err(),
+            Ok(Filled::End) => Some(END_OF_FILE.to_owned()),
             Err(error) => Some(error.to_string()),
         };
         let Some(reason) = ended else { return Read::Some };
@@ -350,8 +361,13 @@ impl Pool {
         match link.outbox.flush(link.socket.as_fd(), false) {
             Ok(Flushed::All) => {}
             Ok(Flushed::Blocked) => self.notify(Notice::WantWrite(link.key)),
-            // The reading side learns of the end, with the reason.
-            Err(_) => {}
+            Ok(Flushed::Short) => {
+                self.short.lock().push(link.clone());
+                self.wake_driver();
+            }
+            // The reading side learns of the end.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+            Err(error) => self.notify(Notice::LinkEnded(link.key, error.to_string())),
         }
     }
 }

@@ -41,8 +41,14 @@ use crate::link::{Filled, Inbox, word};
 use crate::region::RegionPool;
 use crate::sys::{self, Poller};
 use crate::telemetry::{self, Telemetry};
-use crate::wire::{self, Kind};
+use crate::wire::{self, Kind, NO_DEADLINE, WireError};
 use crate::work::{Codec, FunctionId, Work, WorkId};
+
+/// How often a thread that waits for its answer looks for signals.
+const SIGNALS_LOOK: Duration = Duration::from_millis(100);
+
+/// Why a link has ended whose worker has.
+pub const END_OF_FILE: &str = "end of file";
 
 /// Token of the driver's own wake-up in the poller; workers use their keys.
 pub const WAKE: u64 = u64::MAX;
@@ -94,7 +100,11 @@ pub struct Pool {
     reader: Mutex<Option<Reader>>,
     /// Links with frames that somebody has promised to write soon.
     unflushed: Mutex<SmallVec<[Arc<Link>; 4]>>,
+    /// Links that the kernel was too short to write to: the driver tries again.
+    short: Mutex<Vec<Arc<Link>>>,
     epoch: Instant,
+    /// The same in nanoseconds of CLOCK_MONOTONIC, which workers read, too.
+    epoch_ns: u64,
     /// When the driver wakes up by itself, in microseconds since `epoch`.
     driver_wakes_us: AtomicU64,
     /// Work with a deadline has come since the driver last looked.
@@ -119,6 +129,7 @@ impl Pool {
             names: HashMap::new(),
             failing: None,
             lost: None,
+            interrupt_grace: config.interrupt_grace(),
             memory_limit: config.recycle_memory_bytes,
             foreign: None,
             done: 0,
@@ -134,7 +145,7 @@ impl Pool {
         Ok(Arc::new(Pool {
             config,
             telemetry,
-            regions: Arc::new(RegionPool::default()),
+            regions: Arc::new(RegionPool::for_many_readers()),
             poller,
             core: Mutex::new(core),
             wake,
@@ -145,7 +156,9 @@ impl Pool {
             orders: Orders::default(),
             reader: Mutex::new(None),
             unflushed: Mutex::default(),
+            short: Mutex::default(),
             epoch: Instant::now(),
+            epoch_ns: sys::monotonic_ns(),
             driver_wakes_us: AtomicU64::new(0),
             deadlines_come: AtomicBool::new(false),
             watch_us: AtomicU64::new(u64::MAX),
@@ -173,7 +186,7 @@ impl Pool {
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
         let request = request_of(&work, block);
         let id = self.transact(|core, now, actions| {
-            core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions)
+            core.machine.submit(request, Entry::new(work), now, actions)
         });
         self.wake_for(request.deadline);
         id
@@ -183,7 +196,7 @@ impl Pool {
     pub fn submit_unflushed(&self, work: Work) -> WorkId {
         let request = request_of(&work, false);
         let (id, effects) = self.transact_only(|core, now, actions, _| {
-            core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions)
+            core.machine.submit(request, Entry::new(work), now, actions)
         });
         self.leave_unflushed(effects);
         self.wake_for(request.deadline);
@@ -258,7 +271,7 @@ impl Pool {
 
     /// Sends a chunk of an inbound stream; `Codec::Empty` ends it.
     pub fn feed(&self, id: WorkId, codec: Codec, bytes: &[u8]) {
-        self.post(id, |out| wire::put_simple(out, Kind::Chunk, id, codec, bytes));
+        self.post(id, |out| wire::put_pieces(out, id, codec, bytes));
     }
 
     /// Sends a chunk of any size, in pieces where it must be. It stays until [`Pool::flush_all`].
@@ -400,59 +413,46 @@ impl Pool {
         let request = request_of(&work, block);
         let mut leased = None;
         let id = self.transact(|core, now, actions| {
-            let id = core.machine.submit(request, Box::new(Entry { work, word: None }), now, actions);
+            let id = core.machine.submit(request, Entry::new(work), now, actions);
             core.machine.settle(now, actions);
             leased = core.lease(id, actions, &self.poller);
             id
         });
         answer.set_id(id);
-        match leased {
-            Some(link) => {
-                self.wake_for(request.deadline);
-                self.read_for(&link, answer, request.deadline.is_some(), interrupted);
-            }
-            None => self.wake_for(request.deadline),
-        }
-        while !answer.wait_done(Duration::from_millis(100)) {
-            if interrupted() {
+        self.wake_for(request.deadline);
+        let mut has_signal = leased.is_some_and(|link| self.read_for(&link, answer));
+        while has_signal || !answer.wait_done(SIGNALS_LOOK) {
+            has_signal = false;
+            if !answer.is_done() && interrupted() {
                 self.abandon(id);
                 return;
             }
         }
     }
 
-    /// Reads a link in the caller's thread until its answer is there. With a deadline the answer may come from elsewhere:
-    /// the driver gives it, and the reads end now and then to look.
-    fn read_for(&self, link: &Arc<Link>, answer: &Answer, with_deadline: bool, stop: &mut dyn FnMut() -> bool) {
-        if with_deadline {
-            link.limit_reads();
-        }
+    /// Reads a link in the caller's thread until its answer is there, for a short while: it may come from elsewhere, too.
+    /// Returns whether a signal came: its handler runs when the link is free, whatever it does.
+    fn read_for(&self, link: &Arc<Link>, answer: &Answer) -> bool {
         let mut inbox = link.inbox.lock();
-        let ended = loop {
-            if answer.is_done() {
-                break None;
-            }
+        let (mut ended, mut has_signal) = (None, false);
+        while !answer.is_done() && ended.is_none() {
             match inbox.fill(link.socket.as_fd(), true) {
-                Ok(Filled::Bytes) => {}
-                Ok(Filled::Nothing) => continue,
-                Ok(Filled::End) => break Some("end of file".to_owned()),
+                Ok(Filled::Bytes) => ended = self.absorb(link, &mut inbox, Said::Now).err(),
+                Ok(Filled::Nothing) => break,
+                Ok(Filled::End) => ended = Some(END_OF_FILE.to_owned()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    if stop() {
-                        break None;
-                    }
-                    continue;
+                    has_signal = true;
+                    break;
                 }
-                Err(error) => break Some(error.to_string()),
+                Err(error) => ended = Some(error.to_string()),
             }
-            if let Err(error) = self.absorb(link, &mut inbox) {
-                break Some(error);
-            }
-        };
+        }
         self.end_lease(link, ended.is_some());
         drop(inbox);
         if let Some(reason) = ended {
             self.notify(Notice::LinkEnded(link.key, reason));
         }
+        has_signal
     }
 
     fn end_lease(&self, link: &Arc<Link>, broken: bool) {
@@ -467,6 +467,12 @@ impl Pool {
     }
 
     // ---- inside
+
+    /// As workers are told it.
+    pub(super) fn deadline_ns(&self, deadline: Option<Instant>) -> u64 {
+        let since = deadline.map(|at| at.saturating_duration_since(self.epoch).as_nanos() as u64);
+        since.map_or(NO_DEADLINE, |since| self.epoch_ns.saturating_add(since))
+    }
 
     /// One transaction: an event under the lock, then all that follows from it.
     fn transact<R>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R) -> R {
@@ -552,30 +558,56 @@ impl Pool {
         Some(link)
     }
 
-    /// Takes in all whole frames of an inbox.
-    fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox) -> Result<(), String> {
+    /// Takes in all whole frames of an inbox. An error breaks the link.
+    fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox, said: Said) -> Result<(), String> {
         let mut incoming = SmallVec::<[Incoming; 2]>::new();
-        while let Some(received) = inbox.next_frame().map_err(|error| error.to_string())? {
-            incoming.push(Incoming::of(&received).map_err(|error| error.to_string())?);
+        let broken = |error: WireError| error.to_string();
+        while let Some(received) = inbox.next_frame().map_err(broken)? {
+            if said == Said::InJournal && matches!(received.leases(), Err(WireError::Unreceived(_))) {
+                continue;
+            }
+            let is_more = incoming.last_mut().map_or(Ok(false), |last| last.add(&received)).map_err(broken)?;
+            if !is_more {
+                incoming.push(Incoming::of(&received).map_err(broken)?);
+            }
         }
+        self.tell_unreceived(link, inbox.take_unreceived());
         if incoming.is_empty() {
             return Ok(());
         }
         self.transact_with(|core, now, actions, effects| {
-            for one in incoming {
-                core.take_in(link.key, one, now, effects);
+            // What comes of a worker that is gone, by who still reads its link, is about work that has moved on.
+            if !core.peers.contains_key(&link.key) {
+                return Ok(());
             }
+            let taken = incoming.into_iter().try_for_each(|one| core.take_in(link.key, one, now, effects));
             core.bar_full(link.key, now, actions);
             if core.machine.drained(link.key) {
                 effects.notices.push(Notice::Drained(link.key));
             }
-        });
-        Ok(())
+            taken
+        })
+    }
+
+    /// The worker is to use these regions no more: no descriptor was left here to receive theirs.
+    fn tell_unreceived(&self, link: &Arc<Link>, regions: Vec<u32>) {
+        for region in regions {
+            link.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Unreceived, u64::from(region), 0));
+            self.flush(link);
+        }
     }
 
     fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
         self.telemetry.emit(|| make(self.config.name.clone()));
     }
+}
+
+/// How frames have come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Now,
+    /// By the journal of a dead worker, without the descriptors that went with them: what names those was never said.
+    InJournal,
 }
 
 fn request_of(work: &Work, block: bool) -> Request {

@@ -1,11 +1,9 @@
 //! The dispatcher's end of one worker's link: its words on the board, what the worker has been told already.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -13,10 +11,11 @@ use super::alarm::Alarm;
 use super::core::{Entry, Function};
 use super::state::WorkerKey;
 use crate::forked;
-use crate::link::{Announced, Board, Inbox, Outbox, word};
+use crate::link::{Announced, Attached, Board, Inbox, Outbox, Pending, PutError, word};
+use crate::region::RegionPool;
 use crate::sys::{self, Poller};
-use crate::wire::{self, CallFields, Head, Kind, NO_TIMEOUT, flag};
-use crate::work::{Codec, Failure, WorkId};
+use crate::wire::{self, CallFields, Head, Kind, flag};
+use crate::work::{Codec, Failure, Work, WorkId};
 
 /// What is shared between the threads that write to and read from one worker.
 #[derive(Debug)]
@@ -27,29 +26,22 @@ pub struct Link {
     pub outbox: Outbox,
     pub inbox: Mutex<Inbox>,
     pub alarm: Alarm,
-    /// Its reads end now and then, see [`Link::limit_reads`].
-    limited: AtomicBool,
 }
 
 impl Link {
     pub fn new(key: WorkerKey, socket: OwnedFd, board: Board, alarm: OwnedFd) -> Arc<Link> {
         forked::track(socket.as_raw_fd());
         forked::track(alarm.as_raw_fd());
-        let (outbox, inbox, limited) = (Outbox::default(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(Link { key, socket, board, outbox, inbox, alarm: Alarm::new(alarm), limited })
-    }
-
-    /// Lets blocking reads end now and then, from now on. Where no deadline is ever used none pays for it.
-    pub(super) fn limit_reads(&self) {
-        if !self.limited.swap(true, Ordering::Relaxed) {
-            // Without it a caller is told of its deadline when the worker next says something.
-            let _ = sys::limit_reads(self.socket.as_fd(), READ_LIMIT);
-        }
+        // Without it a caller that reads is told by the worker alone.
+        let _ = sys::limit_reads(socket.as_fd(), LEASE_MAX);
+        let (outbox, inbox) = (Outbox::default(), Mutex::default());
+        Arc::new(Link { key, socket, board, outbox, inbox, alarm: Alarm::new(alarm) })
     }
 }
 
-/// Longest blocking read of a caller with a deadline: how late it may be told.
-const READ_LIMIT: Duration = Duration::from_millis(20);
+/// Longest time that a blocking caller reads a link by itself. Then the driver does, and the caller hears of its answer
+/// whichever way it comes: by another link, by its deadline, by a signal.
+const LEASE_MAX: Duration = Duration::from_millis(20);
 
 impl Drop for Link {
     fn drop(&mut self) {
@@ -100,7 +92,7 @@ impl Peer {
             stopped: false,
             barred: false,
             defined: Vec::new(),
-            announced: Announced::default(),
+            announced: Announced::to_one_of_many(),
             free,
             pending: Vec::new(),
             abandoned: HashMap::new(),
@@ -142,40 +134,53 @@ impl Peer {
         let _ = poller.modify(self.link.socket.as_fd(), u64::from(self.link.key), wanted);
     }
 
-    /// Puts a call on the link; false when the board has no word left.
+    /// Puts a call on the link; false when the board has no word left. On an error the call is not there, and the link as
+    /// it was.
     pub(super) fn put_call(
         &mut self,
         entry: &mut Entry,
         id: WorkId,
         functions: &[Function],
-        now: Instant,
-    ) -> io::Result<bool> {
+        deadline_ns: u64,
+        regions: &Arc<RegionPool>,
+    ) -> Result<bool, PutError> {
         let Some(word) = self.free_word() else {
             self.starved = true;
             return Ok(false);
         };
-        entry.word = Some(word);
         self.link.board.set(word, word::SENT);
+        entry.word = Some(word);
+        let put = entry.work.payload.leases.iter_mut().try_for_each(|lease| regions.place(lease));
+        let put = put.map_err(PutError::from).and_then(|()| self.put_frames(entry, id, functions, deadline_ns));
+        if put.is_err() {
+            entry.word = None;
+            self.release(word);
+        }
+        put.map(|()| true)
+    }
+
+    fn put_frames(
+        &mut self,
+        entry: &Entry,
+        id: WorkId,
+        functions: &[Function],
+        deadline_ns: u64,
+    ) -> Result<(), PutError> {
         let work = &entry.work;
-        let timeout_us = work.deadline.map_or(NO_TIMEOUT, |at| at.saturating_duration_since(now).as_micros() as u64);
-        let fields = CallFields { word, function: work.function, timeout_us };
-        let input = if work.has_input { flag::HAS_INPUT } else { 0 };
-        let single = if work.one_value { flag::ONE_VALUE } else { 0 };
+        let (word, skip) = (entry.word.unwrap_or_default(), entry.items.count());
+        let fields = CallFields { word, function: work.function, deadline_ns, skip };
         let descriptor = work.descriptor.as_ref().map(|descriptor| descriptor.copy()).transpose()?;
-        let handed = if descriptor.is_some() { flag::HAS_DESCRIPTOR | flag::WANT_BEGUN } else { 0 };
-        let flags = input | single | handed | ((work.kind as u8) << flag::KIND_SHIFT);
-        let head = Head { kind: Kind::Call, codec: work.payload.codec, regions: 0, flags, id };
+        let head = Head { kind: Kind::Call, codec: work.payload.codec, regions: 0, flags: flags_of(work), id };
         let (defined, announced) = (&mut self.defined, &mut self.announced);
         let reader = u64::from(self.link.key);
         self.link.outbox.push(|out| {
-            define(defined, &mut out.bytes, work.function, functions);
+            define(defined, out, work.function, functions)?;
             if let Some(descriptor) = descriptor {
                 announced.announce_all(out, &work.payload)?;
-                out.attach(vec![descriptor]);
+                out.attach(Attached::Given(vec![descriptor]));
             }
             announced.put(out, head, &fields.bytes(), &work.payload, reader)
-        })?;
-        Ok(true)
+        })
     }
 
     fn free_word(&mut self) -> Option<u32> {
@@ -198,13 +203,21 @@ impl Peer {
         self.free.push(word);
     }
 
-    /// Claims a word back; the worker frees it when it comes by.
+    /// Claims a word back; the worker frees it when it comes by. One that has come by too late to begin has left it to us.
     pub(super) fn take(&mut self, word: u32) -> bool {
         let taken = self.link.board.claim(word, word::SENT, word::TAKEN);
         if taken {
             self.pending.push(word);
+        } else if self.link.board.get(word) == word::LATE {
+            self.release(word);
+            return true;
         }
         taken
+    }
+
+    /// The worker could not take the descriptor of this region.
+    pub(super) fn was_unreceived(&mut self, region: u32) {
+        self.announced.was_unreceived(region);
     }
 
     /// Tells the worker, by the word, that nobody waits for this any more.
@@ -237,18 +250,31 @@ impl Peer {
     }
 }
 
-fn define(defined: &mut Vec<bool>, out: &mut Vec<u8>, function: u32, functions: &[Function]) {
+fn flags_of(work: &Work) -> u8 {
+    let input = if work.has_input { flag::HAS_INPUT } else { 0 };
+    let single = if work.one_value { flag::ONE_VALUE } else { 0 };
+    let handed = if work.descriptor.is_some() { flag::HAS_DESCRIPTOR | flag::WANT_BEGUN } else { 0 };
+    input | single | handed | ((work.kind as u8) << flag::KIND_SHIFT)
+}
+
+fn define(
+    defined: &mut Vec<bool>,
+    out: &mut Pending,
+    function: u32,
+    functions: &[Function],
+) -> Result<(), PutError> {
     let at = function as usize;
     if defined.get(at).copied().unwrap_or(false) {
-        return;
+        return Ok(());
     }
     if defined.len() <= at {
         defined.resize(at + 1, false);
     }
     if let Some(known) = functions.get(at).filter(|known| known.codec != Codec::Empty) {
-        wire::put_simple(out, Kind::Define, u64::from(function), known.codec, &known.body);
+        wire::put_simple(&mut out.bytes, Kind::Define, u64::from(function), known.codec, &known.body)?;
         defined[at] = true;
     }
+    Ok(())
 }
 
 /// Code by value for a pool on another Python.

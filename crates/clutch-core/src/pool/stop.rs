@@ -11,8 +11,8 @@ use super::core::{Core, Effects, Entry, Told};
 use super::state::{Action, Event, StopCause, WorkerKey};
 use super::{Notice, Pool};
 use crate::telemetry;
-use crate::wire::{self, Head, Kind, flag};
-use crate::work::{Codec, Outcome, Refusal, Reply, Where, WorkId};
+use crate::wire::{self, Kind, flag};
+use crate::work::{Outcome, Refusal, Reply, Where, WorkId};
 
 /// How long a caller whose deadline has passed waits for the stacks of its worker.
 const STACKS_WAIT: Duration = Duration::from_millis(25);
@@ -122,16 +122,27 @@ impl Core {
 
     /// Answers running work and tells its code to stop. False: it was answered before.
     fn give_up(&mut self, pool: &Pool, work: OnLink, cause: StopCause, effects: &mut Effects) -> bool {
-        let OnLink { worker, id, now } = work;
-        let by = now + pool.config.interrupt_grace();
-        let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
-        self.stop_code(worker, id, &entry, false, effects);
-        effects.look_at = Some(by);
         let refusal = match cause {
             StopCause::Drained => Refusal::Draining { pool: pool.config.name.clone() },
             _ => Refusal::Cancelled,
         };
-        effects.replies.push((entry.work.reply, Told::Finish(Outcome::Refused(refusal))));
+        self.end_with(work, cause, Outcome::Refused(refusal), effects)
+    }
+
+    /// The same, with this for an answer.
+    pub(super) fn end_with(
+        &mut self,
+        work: OnLink,
+        cause: StopCause,
+        outcome: Outcome,
+        effects: &mut Effects,
+    ) -> bool {
+        let OnLink { worker, id, now } = work;
+        let by = now + self.interrupt_grace;
+        let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
+        self.stop_code(worker, id, &entry, false, effects);
+        effects.look_at = Some(by);
+        effects.replies.push((entry.work.reply, Told::Finish(outcome)));
         true
     }
 
@@ -151,8 +162,7 @@ impl Core {
         peer.abandon(id, entry.word);
         // For event loops, which read it at their next turn.
         let flags = if stacks { flag::WANT_STACKS } else { 0 };
-        let head = Head { kind: Kind::Cancel, codec: Codec::Empty, regions: 0, flags, id };
-        peer.link.outbox.push(|out| wire::put(&mut out.bytes, head, &[], &[], &[]));
+        peer.link.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Cancel, id, flags));
         effects.flush.push(peer.link.clone());
         effects.interrupts.push((peer.link.clone(), id, stacks && !peer.stopped));
         !peer.stopped

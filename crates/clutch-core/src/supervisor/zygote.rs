@@ -14,7 +14,7 @@ use super::output::Output;
 use super::recycle;
 use crate::config::PoolConfig;
 use crate::forked;
-use crate::link::{Filled, Inbox, Outbox};
+use crate::link::{Attached, Filled, Inbox, Outbox};
 use crate::pool::state::WorkerKey;
 use crate::sys::{self, EndSignal, Fate, Poller};
 use crate::wire::{self, Kind, WIRE_VERSION};
@@ -186,7 +186,7 @@ impl Zygote {
 
     fn say(&self, kind: Kind, id: u64, json: &serde_json::Value) {
         let text = json.to_string();
-        self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, text.as_bytes()));
+        let _ = self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, text.as_bytes()));
         self.flush();
     }
 
@@ -199,15 +199,15 @@ impl Zygote {
     pub fn fork(&self, worker: WorkerKey, nr: u32, descriptors: Vec<OwnedFd>) {
         let json = serde_json::json!({"nr": nr, "generation": self.generation}).to_string();
         self.outbox.push(|out| {
-            out.attach(descriptors);
-            wire::put_simple(&mut out.bytes, Kind::Fork, u64::from(worker), Codec::Json, json.as_bytes());
+            out.attach(Attached::Given(descriptors));
+            let _ = wire::put_simple(&mut out.bytes, Kind::Fork, u64::from(worker), Codec::Json, json.as_bytes());
         });
         self.flush();
     }
 
     pub fn signal_worker(&self, worker: WorkerKey, signal: EndSignal) {
         let number = [signal as u8];
-        self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Bytes, &number));
+        let _ = self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Bytes, &number));
         self.flush();
     }
 

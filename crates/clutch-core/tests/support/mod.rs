@@ -143,6 +143,7 @@ impl Stage {
             priority: 0,
             by_value,
             retry: 0,
+            items: 0,
             has_input: false,
             descriptor: None,
             one_value: false,

@@ -33,7 +33,7 @@ pub fn prepare(
     frame: &mut CallFrame,
 ) -> Result<Prepared, Trouble> {
     let py = link.py();
-    let payload = link.get().payload(frame)?;
+    let payload = link.get().payload(frame).map_err(Trouble::Failure)?;
     let Some(entry) = entry else {
         let made = match frame.codec {
             Codec::Batch => batch(py, None, &payload),

@@ -8,7 +8,7 @@ use super::Call;
 use super::outcome::{Trouble, describe, end_of_request, outcome_of};
 use super::prepare::{Prepared, prepare};
 use crate::serve::{Served, Starter, Unstarted};
-use crate::worker::{CallFrame, WorkerLink, flush_late};
+use crate::worker::{CallFrame, Claim, WorkerLink, flush_late};
 
 /// A request on its way to its first step.
 struct Starting<'py> {
@@ -30,7 +30,7 @@ pub fn start_requests<'py>(
 ) -> PyResult<Vec<Waiting<'py>>> {
     let (py, this) = (link.py(), link.get());
     let starting = starter.making(py, || {
-        let begun = frames.into_iter().filter(|frame| this.begin(py, frame.id, frame.word, frame.flags));
+        let begun = frames.into_iter().filter(|frame| this.begin(py, &Claim::of(frame)));
         begun.map(|frame| Starting::new(link, starter, frame)).collect::<Vec<_>>()
     })?;
     let (mut waiting, mut written) = (Vec::new(), Instant::now());

@@ -15,7 +15,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
 
 use super::streams::{self, flush_soon};
-use super::{COMPANY, CallFrame, Entry, WorkerLink, broken};
+use super::{COMPANY, CallFrame, Entry, WorkerLink, link_broke};
 use crate::serve::{App, Pause, Request};
 
 impl WorkerLink {
@@ -29,10 +29,12 @@ impl WorkerLink {
         let mut told = Vec::new();
         {
             let mut inbox = link.inbox.lock_py_attached(slf.py());
-            match inbox.fill(link.writer.socket(), false)? {
-                Filled::Bytes => link.absorb(slf.py(), &mut inbox, &mut told)?,
-                Filled::Nothing => {}
-                Filled::End => link.end(),
+            match inbox.fill(link.writer.socket(), false) {
+                Ok(Filled::Bytes) => link.absorb(slf.py(), &mut inbox, &mut told)?,
+                Ok(Filled::Nothing) => {}
+                Ok(Filled::End) => link.end(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => link_broke(&error),
             }
         }
         match event_loop {
@@ -125,7 +127,7 @@ impl WorkerLink {
                 Err(raised) if idle => raised.write_unraisable(py, None),
                 handled => handled?,
             },
-            Err(error) => return Err(error.into()),
+            Err(error) => link_broke(&error),
         }
         Ok(())
     }
@@ -154,7 +156,7 @@ impl WorkerLink {
 
     /// Takes whole frames out of the inbox. `told` are requests that something has come for: who waits for them is to be woken.
     fn absorb(&self, py: Python<'_>, inbox: &mut Inbox, told: &mut Vec<Py<Request>>) -> PyResult<()> {
-        while let Some(mut received) = inbox.next_frame().map_err(broken)? {
+        while let Some(mut received) = inbox.next_frame().unwrap_or_else(|error| link_broke(&error)) {
             let descriptor = received.descriptors.pop();
             let frame = &received.frame;
             let id = frame.head.id;
@@ -164,14 +166,19 @@ impl WorkerLink {
                 Kind::Credit => told.extend(self.stream_event(py, id, |stream| stream.credited(frame.credit()))),
                 Kind::Cancel => told.extend(self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0)),
                 Kind::Chunk => {
-                    let payload = received.payload().map_err(broken)?;
+                    let payload = received.payload().unwrap_or_else(|error| link_broke(&error));
                     let more = frame.head.flags & flag::MORE != 0;
                     told.extend(self.stream_event(py, id, |stream| stream.take(payload, more)));
                 }
                 Kind::Stacks => self.answer_stacks(py, frame.head),
+                Kind::Unreceived => self.announced.lock().was_unreceived(id as u32),
                 Kind::Drain => self.queue.lock().draining = true,
                 _ => {}
             }
+        }
+        for region in inbox.take_unreceived() {
+            let region = u64::from(region);
+            self.writer.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Unreceived, region, 0));
         }
         Ok(())
     }
@@ -182,7 +189,7 @@ impl WorkerLink {
         let told = listener.call0(py).and_then(|text| {
             let text: String = text.extract(py)?;
             let head = Head { codec: Codec::Plain, ..head };
-            self.writer.outbox.push(|out| wire::put(&mut out.bytes, head, &[], &[], text.as_bytes()));
+            self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
             self.flush(py)
         });
         if let Err(error) = told {
@@ -214,7 +221,8 @@ impl WorkerLink {
             id: frame.head.id,
             word: frame.word(),
             function: frame.function(),
-            timeout_us: frame.timeout_us(),
+            deadline_ns: frame.deadline_ns(),
+            skip: frame.skip(),
             flags: frame.head.flags,
             codec: frame.head.codec,
             descriptor,

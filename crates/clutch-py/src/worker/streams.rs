@@ -155,7 +155,8 @@ impl WorkerLink {
     }
 
     pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
-        self.put(Head { kind: Kind::Chunk, codec: payload.codec, regions: 0, flags: 0, id }, &[], payload)
+        let head = Head { kind: Kind::Chunk, codec: payload.codec, regions: 0, flags: 0, id };
+        self.put(head, &[], payload).map_err(io::Error::other)
     }
 
     /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.

@@ -163,10 +163,9 @@ class Loop:
                 call = self.waiting.popleft()
             except IndexError:
                 return
-            if call.begin():
-                task = asyncio.create_task(self._run(call))
-                self.running.add(task)
-                task.add_done_callback(self._ended)
+            task = asyncio.create_task(self._run(call))
+            self.running.add(task)
+            task.add_done_callback(self._ended)
 
     def _poll(self) -> list[_core.Call]:
         """What has come and has not begun. Requests begin at once, and mostly are over by then."""
@@ -237,7 +236,11 @@ class Loop:
     async def _run(self, call: _core.Call) -> None:
         try:
             tool = call.tool
-            if tool is None or tool.simple:
+            if tool is not None and tool.simple and not tool.is_async:
+                await self.loop.run_in_executor(self.executor, self._in_thread, call)
+            elif not call.begin():
+                return
+            elif tool is None or tool.simple:
                 await self._call(call, tool)
             elif self is self.first:
                 await self._special(call, tool)
@@ -267,7 +270,7 @@ class Loop:
         if is_async or (tool is not None and tool.options.main_thread):
             await self._on_loop(call)
         else:
-            await self.loop.run_in_executor(self.executor, self._in_thread, call)
+            await self.loop.run_in_executor(self.executor, self._in_thread_begun, call)
 
     async def _on_loop(self, call: _core.Call) -> None:
         with self._stoppable(call):
@@ -283,6 +286,11 @@ class Loop:
             call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:
+        """It begins where its code does: until then it may be taken back, and is not lost with this worker."""
+        if call.begin():
+            self._in_thread_begun(call)
+
+    def _in_thread_begun(self, call: _core.Call) -> None:
         slot = Slot(self.link)
         try:
             slot.run(call)
@@ -290,20 +298,19 @@ class Loop:
             slot.close()
 
     async def _batch(self, call: _core.Call) -> None:
-        values: list[Any] = []
-        failed: list[tuple[int, BaseException]] = []
         function = call.function
-        for at, arguments in enumerate(call.items()):
+        for arguments in call.items():
             if call.is_abandoned:
                 raise asyncio.CancelledError
             try:
-                values.append(await function(*arguments))
+                value = await function(*arguments)
             except BaseException as error:
                 if call.is_abandoned:
                     raise
-                values.append(None)
-                failed.append((at, error))
-        call.reply_batch(values, failed)
+                call.item_failed(error)
+            else:
+                call.item_done(value)
+        call.end_batch()
 
 
 def is_inside(task: asyncio.Task[Any]) -> bool:

@@ -116,10 +116,8 @@ class Hub:
 
     def _start_waiting(self) -> None:
         while self.waiting and self.running < self.tasks:
-            call = self.waiting.popleft()
-            if call.begin():
-                self.running += 1
-                self.group.start(gevent.Greenlet(self._run, call))
+            self.running += 1
+            self.group.start(gevent.Greenlet(self._run, self.waiting.popleft()))
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
         running = self.greenlets.get(call_id)
@@ -155,6 +153,8 @@ class Hub:
 
     def _run(self, call: _core.Call) -> None:
         try:
+            if not call.begin():
+                return
             tool = call.tool
             if tool is None or not tool.options.serial:
                 self._call(call)
@@ -189,21 +189,20 @@ class Hub:
             call.reply(made)
 
     def _batch(self, call: _core.Call) -> None:
-        values: list[Any] = []
-        failed: list[tuple[int, BaseException]] = []
         function = call.function
-        for at, arguments in enumerate(call.items()):
+        for arguments in call.items():
             if call.is_abandoned:
                 raise Interrupted
             try:
                 made = function(*arguments)
-                values.append(self._on_loop(made) if inspect.iscoroutine(made) else made)
+                value = self._on_loop(made) if inspect.iscoroutine(made) else made
             except BaseException as error:
                 if call.is_abandoned:
                     raise
-                values.append(None)
-                failed.append((at, error))
-        call.reply_batch(values, failed)
+                call.item_failed(error)
+            else:
+                call.item_done(value)
+        call.end_batch()
 
     def _send_all(self, call: _core.Call, values: Any, here: greenlet.greenlet) -> None:
         credit = gevent.event.Event()

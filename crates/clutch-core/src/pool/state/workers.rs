@@ -93,6 +93,11 @@ impl<T> Machine<T> {
         }
     }
 
+    /// It had begun in a worker that is gone, and what is left of it goes on elsewhere.
+    pub fn goes_on(&mut self, id: WorkId) {
+        self.item_mut(id).into_iter().for_each(|item| item.begun = false);
+    }
+
     /// Asks back all that a worker has not begun, the newest first, so that the oldest ends up in front.
     pub(super) fn take_all(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
         let Some(load) = self.workers.get(&worker) else { return };
