@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text("utf-8")
 HEAD = struct.Struct("<IBBBBQ")
 REGION = struct.Struct("<IIQ")
 FIXED = {
-    "Call": (struct.Struct("<IIQ"), ("word", "function", "timeout_us")),
+    "Call": (struct.Struct("<IIQI"), ("word", "function", "deadline_ns", "skip")),
     "Credit": (struct.Struct("<I"), ("credit",)),
     "Result": (struct.Struct("<Q"), ("run_ns",)),
     "Failure": (struct.Struct("<Q"), ("run_ns",)),

@@ -1,16 +1,15 @@
 //! Results of a mapped batch, one by one: each is its own as soon as its item has run, whatever becomes of the others.
 //!
-//! Packed into the payload of one answer: how long all ran in nanoseconds (8 bytes), then of each item its codec (1),
-//! whether it failed (1), how many of the payload's regions are its (1), 0 (1), the length of its bytes (4), its bytes.
+//! Kept as the frames that they came in, one after the other: so they are the payload of one answer, which is read by
+//! whoever waits for it. How long all ran, in nanoseconds, is the first 8 bytes.
 
 use std::sync::Arc;
 
 use crate::region::Lease;
-use crate::wire::{self, Frame, WireError, flag};
+use crate::wire::{self, Frame, Head, Kind, WireError, flag};
 use crate::work::{Codec, Failure, Payload};
 
 const RUN_BYTES: usize = 8;
-const HEAD_BYTES: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Items {
@@ -26,13 +25,24 @@ impl Items {
     }
 
     /// The result in an item's frame, with what it has in shared memory.
-    pub fn push(&mut self, frame: &Frame<'_>, leases: Vec<Arc<Lease>>) {
-        self.put(frame.head.codec, frame.head.flags & flag::FAILED != 0, leases.len() as u8, frame.payload);
+    pub fn push(&mut self, frame: &[u8], leases: Vec<Arc<Lease>>) {
+        self.begin();
+        self.packed.extend_from_slice(frame);
         self.leases.extend(leases);
+        self.count += 1;
     }
 
     pub fn push_failure(&mut self, failure: &Failure) {
-        self.put(Codec::Plain, true, 0, &wire::encode_failure(failure));
+        self.begin();
+        let head = Head { codec: Codec::Plain, flags: flag::FAILED, ..Head::of(Kind::Item, 0) };
+        wire::put_text(&mut self.packed, head, &wire::encode_failure(failure));
+        self.count += 1;
+    }
+
+    fn begin(&mut self) {
+        if self.packed.is_empty() {
+            self.packed.resize(RUN_BYTES, 0);
+        }
     }
 
     /// Others that came after these.
@@ -46,19 +56,9 @@ impl Items {
         self.count += later.count;
     }
 
-    fn put(&mut self, codec: Codec, failed: bool, leases: u8, bytes: &[u8]) {
-        if self.count == 0 {
-            self.packed = vec![0; RUN_BYTES];
-        }
-        self.packed.extend_from_slice(&[codec as u8, u8::from(failed), leases, 0]);
-        self.packed.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        self.packed.extend_from_slice(bytes);
-        self.count += 1;
-    }
-
     /// The answer for all of them.
     pub fn into_payload(mut self, run_ns: u64) -> Payload {
-        self.packed.resize(self.packed.len().max(RUN_BYTES), 0);
+        self.begin();
         self.packed[..RUN_BYTES].copy_from_slice(&run_ns.to_le_bytes());
         Payload { codec: Codec::Batch, inline: self.packed, leases: self.leases }
     }
@@ -82,33 +82,31 @@ pub fn read(payload: &Payload) -> (u64, impl Iterator<Item = Result<Item<'_>, Wi
             return None;
         }
         let item = take(&mut rest, &mut leases);
-        if item.is_none() {
+        if item.is_err() {
             rest = &[];
         }
-        Some(item.ok_or_else(|| WireError::Text("the results of a batch end too early".to_owned())))
+        Some(item)
     });
     (run.try_into().map_or(0, u64::from_le_bytes), items)
 }
 
-fn take<'a>(rest: &mut &'a [u8], leases: &mut &'a [Arc<Lease>]) -> Option<Item<'a>> {
-    let (head, after) = rest.split_at_checked(HEAD_BYTES)?;
-    let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-    let (bytes, after) = after.split_at_checked(len)?;
-    let (own, others) = leases.split_at_checked(head[2] as usize)?;
-    (*rest, *leases) = (after, others);
-    Some(Item { codec: Codec::from_u8(head[0])?, failed: head[1] != 0, bytes, leases: own })
+fn take<'a>(rest: &mut &'a [u8], leases: &mut &'a [Arc<Lease>]) -> Result<Item<'a>, WireError> {
+    let short = || WireError::Text("the results of a batch end too early".to_owned());
+    let (frame, len) = Frame::parse(rest)?.ok_or_else(short)?;
+    let (own, others) = leases.split_at_checked(frame.head.regions as usize).ok_or_else(short)?;
+    (*rest, *leases) = (&rest[len..], others);
+    let failed = frame.head.flags & flag::FAILED != 0;
+    Ok(Item { codec: frame.head.codec, failed, bytes: frame.payload, leases: own })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Kind;
 
     fn pushed(items: &mut Items, payload: &[u8]) {
         let mut bytes = Vec::new();
         wire::put_simple(&mut bytes, Kind::Item, 1, Codec::Plain, payload).expect("fits");
-        let (frame, _) = Frame::parse(&bytes).expect("a frame").expect("whole");
-        items.push(&frame, Vec::new());
+        items.push(&bytes, Vec::new());
     }
 
     #[test]

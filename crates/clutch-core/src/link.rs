@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::journal::{self, Journal, Position};
-pub use crate::outbox::{Attached, Flushed, Outbox, Pending};
 use crate::outbox::MESSAGE_BYTES_MAX;
+pub use crate::outbox::{Attached, Flushed, Outbox, Pending};
 use crate::region::{Lease, Region, RegionTable};
 use crate::sys::{self, Mapping};
 use crate::wire::{self, Frame, HEAD_BYTES, Head, INLINE_BYTES_MAX, Kind, RegionRef, WireError};
@@ -125,22 +125,32 @@ impl Inbox {
     /// The next whole frame. Region announcements are taken note of and not returned.
     pub fn next_frame(&mut self) -> Result<Option<Received<'_>>, WireError> {
         loop {
-            let Some((frame, len)) = Frame::parse(&self.buffer[self.start..self.end])? else { return Ok(None) };
-            let carries = frame.descriptors() > 0;
-            let descriptors = if carries { self.descriptors.pop_front().unwrap_or_default() } else { Vec::new() };
-            if frame.head.kind == Kind::Descriptor {
-                let (id, size) = (frame.head.id as u32, frame.size());
-                if !self.regions.lock().announce(id, size, descriptors.into_iter().next())? {
-                    self.unreceived.push(id);
-                }
-                self.start += len;
+            let at = self.start;
+            let Some(end) = wire::frame_bytes(&self.buffer[at..self.end])?.map(|len| at + len) else { return Ok(None) };
+            if end > self.end {
+                return Ok(None);
+            }
+            self.start = end;
+            if self.buffer[at + 4] == Kind::Descriptor as u8 {
+                self.take_region(at, end)?;
                 continue;
             }
-            let at = self.start;
-            self.start += len;
-            let Some((frame, _)) = Frame::parse(&self.buffer[at..at + len])? else { return Ok(None) };
-            return Ok(Some(Received { frame, regions: &self.regions, descriptors }));
+            let Some((frame, _)) = Frame::parse(&self.buffer[at..end])? else { return Ok(None) };
+            let carries = frame.descriptors() > 0;
+            let descriptors = if carries { self.descriptors.pop_front().unwrap_or_default() } else { Vec::new() };
+            return Ok(Some(Received { frame, bytes: &self.buffer[at..end], regions: &self.regions, descriptors }));
         }
+    }
+
+    /// Takes note of a region that is announced, or is no more.
+    fn take_region(&mut self, at: usize, end: usize) -> Result<(), WireError> {
+        let Some((frame, _)) = Frame::parse(&self.buffer[at..end])? else { return Ok(()) };
+        let descriptor = if frame.descriptors() > 0 { self.descriptors.pop_front() } else { None };
+        let (id, descriptor) = (frame.head.id as u32, descriptor.into_iter().flatten().next());
+        if !self.regions.lock().announce(id, frame.size(), descriptor)? {
+            self.unreceived.push(id);
+        }
+        Ok(())
     }
 }
 
@@ -154,6 +164,8 @@ fn is_notice(message: &[u8]) -> bool {
 #[derive(Debug)]
 pub struct Received<'a> {
     pub frame: Frame<'a>,
+    /// All of the frame, as it came.
+    pub bytes: &'a [u8],
     regions: &'a Mutex<RegionTable>,
     pub descriptors: Vec<OwnedFd>,
 }

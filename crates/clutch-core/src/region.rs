@@ -250,8 +250,7 @@ pub struct RegionPool {
 impl RegionPool {
     /// Of a writer whose regions have one reader, which is lent them at once.
     pub fn for_one_reader() -> RegionPool {
-        let shelf =
-            Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), collect_at: COLLECT_MIN, next_id: 0 };
+        let shelf = Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), collect_at: COLLECT_MIN, next_id: 0 };
         RegionPool { shelf: Mutex::new(shelf), written: None }
     }
 

@@ -110,7 +110,15 @@ impl Kind {
             Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats,
             Carrying, Stacks, Item, Unreceived, Launch, Up, Failed, Fork, Forked, Fate, Kill,
         ];
-        ALL.into_iter().find(|kind| *kind as u8 == value).ok_or(WireError::Kind(value))
+        const BY_NUMBER: [Option<Kind>; 64] = {
+            let (mut table, mut at) = ([None; 64], 0);
+            while at < ALL.len() {
+                table[ALL[at] as usize] = Some(ALL[at]);
+                at += 1;
+            }
+            table
+        };
+        BY_NUMBER.get(value as usize).copied().flatten().ok_or(WireError::Kind(value))
     }
 
     /// Bytes between the region references and the payload.
@@ -162,6 +170,13 @@ pub struct Head {
     pub id: u64,
 }
 
+impl Head {
+    /// Of a frame of this kind about that, without anything else.
+    pub fn of(kind: Kind, id: u64) -> Head {
+        Head { kind, codec: Codec::Empty, regions: 0, flags: 0, id }
+    }
+}
+
 /// One frame as it lies in a read buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
@@ -183,20 +198,25 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// Length of the first frame in `bytes`, or none while its head is not whole.
+pub fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, WireError> {
+    if bytes.len() < HEAD_BYTES {
+        return Ok(None);
+    }
+    let body_bytes = u32_at(bytes, 0) as usize;
+    if body_bytes > FRAME_BYTES_MAX {
+        return Err(WireError::TooLong { given: body_bytes, allowed: FRAME_BYTES_MAX });
+    }
+    Ok(Some(HEAD_BYTES + body_bytes))
+}
+
 impl<'a> Frame<'a> {
     /// The first frame in `bytes` and its length, or none while it is not whole.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, WireError> {
-        if bytes.len() < HEAD_BYTES {
-            return Ok(None);
-        }
-        let body_bytes = u32_at(bytes, 0) as usize;
-        if body_bytes > FRAME_BYTES_MAX {
-            return Err(WireError::TooLong { given: body_bytes, allowed: FRAME_BYTES_MAX });
-        }
+        let Some(total) = frame_bytes(bytes)? else { return Ok(None) };
         let kind = Kind::from_u8(bytes[4])?;
         let codec = Codec::from_u8(bytes[5]).ok_or(WireError::Codec(bytes[5]))?;
         let head = Head { kind, codec, regions: bytes[6], flags: bytes[7], id: u64_at(bytes, 8) };
-        let total = HEAD_BYTES + body_bytes;
         if bytes.len() < total {
             return Ok(None);
         }
@@ -278,6 +298,25 @@ pub fn put(
     Ok(())
 }
 
+/// Appends a frame whose payload `write` appends; when that fails, or the frame is too long, nothing is appended.
+pub fn put_written<E: From<WireError>>(
+    out: &mut Vec<u8>,
+    head: Head,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    let at = out.len();
+    append(out, head, &[], &[], &[]);
+    let written = write(out);
+    let given = out.len() - at - HEAD_BYTES;
+    let fits = given <= FRAME_BYTES_MAX;
+    if written.is_ok() && fits {
+        out[at..at + 4].copy_from_slice(&(given as u32).to_le_bytes());
+        return Ok(());
+    }
+    out.truncate(at);
+    written.and(Err(WireError::TooLong { given, allowed: FRAME_BYTES_MAX }.into()))
+}
+
 fn append(out: &mut Vec<u8>, head: Head, regions: &[RegionRef], fixed: &[u8], payload: &[u8]) {
     debug_assert_eq!(fixed.len(), head.kind.fixed_bytes());
     let body_bytes = regions.len() * 16 + fixed.len() + payload.len();
@@ -316,12 +355,12 @@ impl CallFields {
 
 /// Appends a frame that is only a head and a payload.
 pub fn put_simple(out: &mut Vec<u8>, kind: Kind, id: u64, codec: Codec, payload: &[u8]) -> Result<(), WireError> {
-    put(out, Head { kind, codec, regions: 0, flags: 0, id }, &[], &[], payload)
+    put(out, Head { codec, ..Head::of(kind, id) }, &[], &[], payload)
 }
 
 /// Appends a frame that is only a head.
 pub fn put_head(out: &mut Vec<u8>, kind: Kind, id: u64, flags: u8) {
-    append(out, Head { kind, codec: Codec::Empty, regions: 0, flags, id }, &[], &[], &[]);
+    append(out, Head { flags, ..Head::of(kind, id) }, &[], &[], &[]);
 }
 
 /// Appends text, cut to what fits into a frame: for people, who can do with less.
@@ -350,14 +389,12 @@ pub fn put_question(out: &mut Vec<u8>, question: u64) {
 
 /// Appends a credit frame.
 pub fn put_credit(out: &mut Vec<u8>, id: u64, credit: u32) {
-    let head = Head { kind: Kind::Credit, codec: Codec::Empty, regions: 0, flags: 0, id };
-    append(out, head, &[], &credit.to_le_bytes(), &[]);
+    append(out, Head::of(Kind::Credit, id), &[], &credit.to_le_bytes(), &[]);
 }
 
 /// Appends the announcement of a region (`size` 0: it is gone).
 pub fn put_descriptor(out: &mut Vec<u8>, region: u32, size: u64) {
-    let head = Head { kind: Kind::Descriptor, codec: Codec::Empty, regions: 0, flags: 0, id: region as u64 };
-    append(out, head, &[], &size.to_le_bytes(), &[]);
+    append(out, Head::of(Kind::Descriptor, u64::from(region)), &[], &size.to_le_bytes(), &[]);
 }
 
 /// The body of a failure frame: a tag, then its fields, each with its length before it.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clutch_core::wire::http::{self, Place, RequestLine, request_flag, response_flag};
 use clutch_core::wire::websocket;
-use clutch_core::wire::{self, CallFields, Frame, Head, Kind, NO_TIMEOUT, RegionRef, WIRE_VERSION, flag};
+use clutch_core::wire::{self, CallFields, Frame, Head, Kind, NO_DEADLINE, RegionRef, WIRE_VERSION, flag};
 use clutch_core::work::{Codec, Failure, WorkKind};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn with(mut fields: Value, name: &str, value: Value) -> Value {
 /// A frame without regions and fixed fields.
 fn simple(name: &'static str, kind: Kind, id: u64, codec: Codec, payload: &[u8]) -> Golden {
     let mut bytes = Vec::new();
-    wire::put_simple(&mut bytes, kind, id, codec, payload);
+    wire::put_simple(&mut bytes, kind, id, codec, payload).expect("it fits");
     Golden { name, bytes, fields: fields(head(kind, codec, id), payload) }
 }
 
@@ -70,18 +70,19 @@ fn told(name: &'static str, kind: Kind, id: u64, message: &Value) -> Golden {
 fn call(name: &'static str, mut head: Head, call: CallFields, regions: &[RegionRef], payload: &[u8]) -> Golden {
     head.regions = regions.len() as u8;
     let mut bytes = Vec::new();
-    wire::put(&mut bytes, head, regions, &call.bytes(), payload);
+    wire::put(&mut bytes, head, regions, &call.bytes(), payload).expect("it fits");
     let listed: Vec<Value> = regions.iter().map(|region| json!({ "id": region.id, "len": region.len })).collect();
     let fields = with(fields(head, payload), "regions", json!(listed));
     let fields = with(fields, "word", json!(call.word));
     let fields = with(fields, "function", json!(call.function));
-    Golden { name, bytes, fields: with(fields, "timeout_us", json!(call.timeout_us)) }
+    let fields = with(fields, "deadline_ns", json!(call.deadline_ns));
+    Golden { name, bytes, fields: with(fields, "skip", json!(call.skip)) }
 }
 
 fn answer(name: &'static str, kind: Kind, codec: Codec, run_ns: u64, payload: &[u8]) -> Golden {
     let head = head(kind, codec, 0x0001_0000_0002);
     let mut bytes = Vec::new();
-    wire::put(&mut bytes, head, &[], &run_ns.to_le_bytes(), payload);
+    wire::put(&mut bytes, head, &[], &run_ns.to_le_bytes(), payload).expect("it fits");
     Golden { name, bytes, fields: with(fields(head, payload), "run_ns", json!(run_ns)) }
 }
 
@@ -103,7 +104,7 @@ fn credit() -> Golden {
 fn piece() -> Golden {
     let head = Head { flags: flag::MORE, ..head(Kind::Chunk, Codec::Text, 9) };
     let mut bytes = Vec::new();
-    wire::put(&mut bytes, head, &[], &[], b"to be ");
+    wire::put(&mut bytes, head, &[], &[], b"to be ").expect("it fits");
     Golden { name: "chunk: a piece of a message", bytes, fields: fields(head, b"to be ") }
 }
 
@@ -152,8 +153,9 @@ fn calls() -> Vec<Golden> {
         Head { flags: flag::WANT_BEGUN | flag::HAS_DESCRIPTOR | connection, ..head(Kind::Call, Codec::Empty, 5) };
     let request_head =
         Head { flags: (WorkKind::Request as u8) << flag::KIND_SHIFT, ..head(Kind::Call, Codec::Http, 6) };
-    let first = CallFields { word: 7, function: 2, timeout_us: 1_500_000 };
-    let endless = CallFields { word: 1023, function: 3, timeout_us: NO_TIMEOUT };
+    let first = CallFields { word: 7, function: 2, deadline_ns: 1_500_000, skip: 0 };
+    let endless = CallFields { word: 1023, function: 3, deadline_ns: NO_DEADLINE, skip: 0 };
+    let rest = CallFields { skip: 17, ..endless };
     let regions = [RegionRef { id: 3, len: 1 << 20 }, RegionRef { id: 4, len: 5_000_000_000 }];
     // The tuple ("hi", 1), no keywords.
     let arguments = [b"\x07\x02\0\0\0\x05\x02\0\0\0hi\x03\x01\0\0\0\0\0\0\0".as_slice(), b"\0\0\0\0"].concat();
@@ -163,6 +165,7 @@ fn calls() -> Vec<Golden> {
         call("call with a connection beside it", connection, endless, &[], &[]),
         call("call: a request", request_head, first, &[], &request()),
         call("call with every flag and two regions", pickle, first, &regions, b"\x80\x05N."),
+        call("call: the rest of a batch", head(Kind::Call, Codec::Batch, 7), rest, &[], b"\x80\x05N."),
     ]
 }
 
@@ -192,6 +195,18 @@ fn failures() -> Vec<Golden> {
         ),
         failure("failure: no such tool", Failure::NoSuchTool { message: text("x") }, &["78"]),
         failure("failure: poisoned", Failure::Poisoned { message: text("x"), deaths: 0 }, &["78"]),
+        failure(
+            "failure: worker lost",
+            Failure::WorkerLost {
+                message: text("x"),
+                worker_pid: 43,
+                signal: Some(9),
+                exit_code: None,
+                output: text("o"),
+                cause: Some(text("c")),
+            },
+            &["78", "2b000000", "09000000", "", "6f", "63"],
+        ),
         failure("failure: config", Failure::Config { message: String::new() }, &[""]),
     ]
 }
@@ -232,6 +247,8 @@ fn of_workers() -> Vec<Golden> {
         answer("result", Kind::Result, Codec::Plain, 1234, b"\x05\x02\0\0\0hi"),
         answer("result: JSON", Kind::Result, Codec::Json, 1234, b"[1,2]"),
         answer("result: the end of a stream", Kind::Result, Codec::Empty, u64::MAX, &[]),
+        simple("item", Kind::Item, 9, Codec::Plain, b"\x03\x01\0\0\0\0\0\0\0"),
+        simple("unreceived", Kind::Unreceived, 3, Codec::Empty, &[]),
         descriptor("descriptor", 266_240),
         descriptor("descriptor: forget the region", 0),
         simple("drain", Kind::Drain, 0, Codec::Empty, &[]),
@@ -299,7 +316,8 @@ fn check_fixed(frame: &Frame<'_>, fields: &Value) {
         Kind::Call => {
             assert_eq!(fields["word"], frame.word());
             assert_eq!(fields["function"], frame.function());
-            assert_eq!(fields["timeout_us"], frame.timeout_us());
+            assert_eq!(fields["deadline_ns"], frame.deadline_ns());
+            assert_eq!(fields["skip"], frame.skip());
         }
         Kind::Credit => assert_eq!(fields["credit"], frame.credit()),
         Kind::Descriptor => assert_eq!(fields["size"], frame.size()),
@@ -309,6 +327,20 @@ fn check_fixed(frame: &Frame<'_>, fields: &Value) {
             assert!(wire::decode_failure(frame.payload).is_ok());
         }
         _ => {}
+    }
+}
+
+#[test]
+fn failure_58_no_writer_puts_a_frame_that_its_reader_refuses() {
+    let mut bytes = b"before".to_vec();
+    for body in [wire::FRAME_BYTES_MAX - 1, wire::FRAME_BYTES_MAX, wire::FRAME_BYTES_MAX + 1] {
+        let put = wire::put_simple(&mut bytes, Kind::Define, 1, Codec::Name, &vec![b'x'; body]);
+        assert_eq!(put.is_ok(), body <= wire::FRAME_BYTES_MAX);
+        match put {
+            Ok(()) => assert!(Frame::parse(&bytes[6..]).expect("a frame").is_some()),
+            Err(_) => assert_eq!(bytes, b"before", "nothing is left of it"),
+        }
+        bytes.truncate(6);
     }
 }
 
@@ -334,7 +366,7 @@ fn hostile_bytes_are_errors_and_never_panics() {
             }
         }
     }
-    for body in [&b""[..], b"\x01", b"\x01\xff\xff\xff\xff", b"\x01\x02\0\0\0a", b"\x63", b"\x07\x01\0\0\0x"] {
+    for body in [&b""[..], b"\x01", b"\x01\xff\xff\xff\xff", b"\x01\x02\0\0\0a", b"\x63", b"\x08\x01\0\0\0x"] {
         assert!(wire::decode_failure(body).is_err(), "{body:?}");
     }
     assert!(matches!(Frame::parse(&[0xff; 64]), Err(wire::WireError::TooLong { .. })));

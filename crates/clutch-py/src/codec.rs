@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clutch_core::link::is_large;
 use clutch_core::region::{Lease, RegionPool};
+use clutch_core::wire::WireError;
 use clutch_core::work::{Codec, Payload};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -54,7 +55,32 @@ fn pickle(py: Python<'_>) -> PyResult<&'static Pickle> {
 }
 
 /// Says that a value is not of the plain kind.
-struct NotPlain;
+pub struct NotPlain;
+
+impl From<WireError> for NotPlain {
+    fn from(_: WireError) -> NotPlain {
+        NotPlain
+    }
+}
+
+/// Writes a small value of the commonest types as a plain one; the others are left to the [`Encoder`].
+pub fn write_scalar(out: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> Result<(), NotPlain> {
+    if value.is_none() {
+        out.push(tag::NONE);
+    } else if let Ok(number) = value.cast_exact::<PyInt>() {
+        let number: i64 = number.extract().map_err(|_| NotPlain)?;
+        out.push(tag::INT);
+        out.extend_from_slice(&number.to_le_bytes());
+    } else if let Ok(number) = value.cast_exact::<PyFloat>() {
+        out.push(tag::FLOAT);
+        out.extend_from_slice(&number.value().to_le_bytes());
+    } else if let Ok(truth) = value.cast_exact::<PyBool>() {
+        out.push(if truth.is_true() { tag::TRUE } else { tag::FALSE });
+    } else {
+        return Err(NotPlain);
+    }
+    Ok(())
+}
 
 /// What is being encoded.
 pub struct Encoder<'a> {
@@ -176,29 +202,17 @@ impl<'a> Encoder<'a> {
             let text = text.to_str().map_err(|_| NotPlain)?;
             return self.bytes(tag::STR, text.as_bytes());
         }
-        if value.is_none() {
-            self.out.push(tag::NONE);
-        } else if let Ok(number) = value.cast_exact::<PyInt>() {
-            let number: i64 = number.extract().map_err(|_| NotPlain)?;
-            self.out.push(tag::INT);
-            self.out.extend_from_slice(&number.to_le_bytes());
-        } else if let Ok(number) = value.cast_exact::<PyFloat>() {
-            self.out.push(tag::FLOAT);
-            self.out.extend_from_slice(&number.value().to_le_bytes());
-        } else if let Ok(truth) = value.cast_exact::<PyBool>() {
-            self.out.push(if truth.is_true() { tag::TRUE } else { tag::FALSE });
-        } else if let Ok(bytes) = value.cast_exact::<PyBytes>() {
-            return self.bytes(tag::BYTES, bytes.as_bytes());
+        if let Ok(bytes) = value.cast_exact::<PyBytes>() {
+            self.bytes(tag::BYTES, bytes.as_bytes())
         } else if let Ok(tuple) = value.cast_exact::<PyTuple>() {
-            return self.plain_tuple(tuple, depth);
+            self.plain_tuple(tuple, depth)
         } else if value.is_exact_instance_of::<PyByteArray>() {
-            return bytes_of(value, |bytes| self.bytes(tag::BYTEARRAY, bytes)).map_err(|_| NotPlain)?;
+            bytes_of(value, |bytes| self.bytes(tag::BYTEARRAY, bytes)).map_err(|_| NotPlain)?
         } else if depth <= 1 && value.is_exact_instance_of::<PyMemoryView>() {
-            return bytes_of(value, |bytes| self.bytes(tag::MEMORYVIEW, bytes)).map_err(|_| NotPlain)?;
+            bytes_of(value, |bytes| self.bytes(tag::MEMORYVIEW, bytes)).map_err(|_| NotPlain)?
         } else {
-            return Err(NotPlain);
+            write_scalar(&mut self.out, value)
         }
-        Ok(())
     }
 
     fn bytes(&mut self, tag: u8, bytes: &[u8]) -> Result<(), NotPlain> {

@@ -337,7 +337,7 @@ impl WorkerLink {
 
     /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
     fn tell_stacks(&self, id: u64, text: &str) {
-        let head = Head { kind: Kind::Stacks, codec: Codec::Plain, regions: 0, flags: 0, id };
+        let head = Head { codec: Codec::Plain, ..Head::of(Kind::Stacks, id) };
         self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
     }
 
@@ -418,7 +418,7 @@ impl WorkerLink {
         let ended = Instant::now();
         let fixed = ((ended - started).as_nanos() as u64).to_le_bytes();
         let grew = self.memory.as_ref().is_some_and(|memory| memory.is_due() && self.tell_memory(memory));
-        let head = Head { kind: Kind::Result, codec: Codec::Empty, regions: 0, flags: 0, id };
+        let head = Head::of(Kind::Result, id);
         self.put_outcome(head, Head { kind: Kind::Failure, ..head }, &fixed, end)?;
         if grew {
             self.waiting_ns.store(OVERDUE_NS, Ordering::Relaxed);
@@ -430,8 +430,17 @@ impl WorkerLink {
 
     /// Puts the result of a batch's next item on the link.
     pub fn put_item(&self, id: u64, end: Result<Payload, Failure>) -> io::Result<()> {
-        let head = Head { kind: Kind::Item, codec: Codec::Plain, regions: 0, flags: 0, id };
+        let head = Head { codec: Codec::Plain, ..Head::of(Kind::Item, id) };
         self.put_outcome(head, Head { flags: flag::FAILED, ..head }, &[], end)
+    }
+
+    /// The same for the commonest small values, with nothing in between; false: it is another one.
+    pub fn put_scalar_item(&self, id: u64, value: &Bound<'_, PyAny>) -> bool {
+        let head = Head { codec: Codec::Plain, ..Head::of(Kind::Item, id) };
+        let write = |out: &mut Vec<u8>| crate::codec::write_scalar(out, value);
+        let put = self.writer.outbox.push(|out| wire::put_written(&mut out.bytes, head, write)).is_ok();
+        // A link that broke is seen by the reader.
+        put && self.write_exposed().is_ok()
     }
 
     /// Puts a value, or why there is none, also when the value cannot be put.
@@ -469,7 +478,7 @@ impl WorkerLink {
     fn tell_memory(&self, memory: &OwnMemory) -> bool {
         let told = Python::attach(|py| py.detach(|| memory.look()));
         let text = told.and_then(|told| serde_json::to_string(&told).ok());
-        let head = Head { kind: Kind::Stats, codec: Codec::Json, regions: 0, flags: 0, id: 0 };
+        let head = Head { codec: Codec::Json, ..Head::of(Kind::Stats, 0) };
         text.is_some_and(|text| {
             self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
             true

@@ -224,7 +224,7 @@ impl Incoming {
 
 fn add_item(items: &mut Items, received: &Received<'_>) -> Result<(), WireError> {
     match readable(received.leases())? {
-        Ok(leases) => items.push(&received.frame, leases),
+        Ok(leases) => items.push(received.bytes, leases),
         Err(failure) => items.push_failure(&failure),
     }
     Ok(())

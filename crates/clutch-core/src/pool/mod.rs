@@ -185,9 +185,7 @@ impl Pool {
     /// Hands in work; its reply is told the answer, exactly once, possibly before this returns.
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
         let request = request_of(&work, block);
-        let id = self.transact(|core, now, actions| {
-            core.machine.submit(request, Entry::new(work), now, actions)
-        });
+        let id = self.transact(|core, now, actions| core.machine.submit(request, Entry::new(work), now, actions));
         self.wake_for(request.deadline);
         id
     }
@@ -195,9 +193,8 @@ impl Pool {
     /// As [`Pool::submit`], but what it has to write stays until [`Pool::flush_all`]: for who brings many at a time.
     pub fn submit_unflushed(&self, work: Work) -> WorkId {
         let request = request_of(&work, false);
-        let (id, effects) = self.transact_only(|core, now, actions, _| {
-            core.machine.submit(request, Entry::new(work), now, actions)
-        });
+        let (id, effects) =
+            self.transact_only(|core, now, actions, _| core.machine.submit(request, Entry::new(work), now, actions));
         self.leave_unflushed(effects);
         self.wake_for(request.deadline);
         id

@@ -170,7 +170,7 @@ impl Peer {
         let (word, skip) = (entry.word.unwrap_or_default(), entry.items.count());
         let fields = CallFields { word, function: work.function, deadline_ns, skip };
         let descriptor = work.descriptor.as_ref().map(|descriptor| descriptor.copy()).transpose()?;
-        let head = Head { kind: Kind::Call, codec: work.payload.codec, regions: 0, flags: flags_of(work), id };
+        let head = Head { flags: flags_of(work), ..Head::of(Kind::Call, id) };
         let (defined, announced) = (&mut self.defined, &mut self.announced);
         let reader = u64::from(self.link.key);
         self.link.outbox.push(|out| {
@@ -257,12 +257,7 @@ fn flags_of(work: &Work) -> u8 {
     input | single | handed | ((work.kind as u8) << flag::KIND_SHIFT)
 }
 
-fn define(
-    defined: &mut Vec<bool>,
-    out: &mut Pending,
-    function: u32,
-    functions: &[Function],
-) -> Result<(), PutError> {
+fn define(defined: &mut Vec<bool>, out: &mut Pending, function: u32, functions: &[Function]) -> Result<(), PutError> {
     let at = function as usize;
     if defined.get(at).copied().unwrap_or(false) {
         return Ok(());

@@ -130,13 +130,7 @@ impl Core {
     }
 
     /// The same, with this for an answer.
-    pub(super) fn end_with(
-        &mut self,
-        work: OnLink,
-        cause: StopCause,
-        outcome: Outcome,
-        effects: &mut Effects,
-    ) -> bool {
+    pub(super) fn end_with(&mut self, work: OnLink, cause: StopCause, outcome: Outcome, effects: &mut Effects) -> bool {
         let OnLink { worker, id, now } = work;
         let by = now + self.interrupt_grace;
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };

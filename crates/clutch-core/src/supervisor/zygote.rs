@@ -207,7 +207,9 @@ impl Zygote {
 
     pub fn signal_worker(&self, worker: WorkerKey, signal: EndSignal) {
         let number = [signal as u8];
-        let _ = self.outbox.push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Bytes, &number));
+        let _ = self
+            .outbox
+            .push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Bytes, &number));
         self.flush();
     }
 

@@ -133,24 +133,35 @@ impl Stage {
         self.submit_work(tool, arguments, true)
     }
 
+    /// Submits a mapped batch of so many items.
+    pub fn submit_batch(&self, tool: &str, items: u32) -> Arc<Answer> {
+        let answer = Arc::new(Answer::default());
+        answer.set_id(self.pool.submit(Work { items, ..self.work(tool, "[]", &answer) }, false));
+        answer
+    }
+
     fn submit_work(&self, tool: &str, arguments: &str, by_value: bool) -> Arc<Answer> {
         let answer = Arc::new(Answer::default());
-        let work = Work {
+        answer.set_id(self.pool.submit(Work { by_value, ..self.work(tool, arguments, &answer) }, false));
+        answer
+    }
+
+    /// A call by name, without anything special.
+    pub fn work(&self, tool: &str, arguments: &str, answer: &Arc<Answer>) -> Work {
+        Work {
             kind: WorkKind::Call,
             function: self.pool.function(Codec::Name, tool.as_bytes()),
             payload: Payload::new(Codec::Json, arguments.as_bytes().to_vec()),
             deadline: None,
             priority: 0,
-            by_value,
+            by_value: false,
             retry: 0,
             items: 0,
             has_input: false,
             descriptor: None,
             one_value: false,
             reply: answer.clone(),
-        };
-        answer.set_id(self.pool.submit(work, false));
-        answer
+        }
     }
 }
 
@@ -207,7 +218,9 @@ pub struct Call {
     pub tool: String,
     pub body: Vec<u8>,
     pub word: u32,
-    pub timeout_us: u64,
+    pub deadline_ns: u64,
+    /// Of a mapped batch: how many of its items were run before.
+    pub skip: u32,
     /// The worker's copy of the connection.
     pub descriptor: Option<OwnedFd>,
     lease: Option<Arc<Lease>>,
@@ -232,6 +245,7 @@ pub struct Worker {
     regions: Arc<RegionPool>,
     announced: Announced,
     names: HashMap<u64, String>,
+    writes: bool,
 }
 
 /// A frame without what the worker keeps of it.
@@ -247,6 +261,7 @@ enum Heard {
 
 impl Worker {
     fn new(key: WorkerKey, socket: OwnedFd, alarm: OwnedFd, board: Board) -> Worker {
+        let journal = board.journal();
         Worker {
             key,
             board,
@@ -254,10 +269,11 @@ impl Worker {
             alarm,
             heard: Inbox::default(),
             inbox: Inbox::default(),
-            outbox: Outbox::default(),
-            regions: Arc::default(),
-            announced: Announced::default(),
+            outbox: Outbox::with_journal(journal),
+            regions: Arc::new(RegionPool::for_one_reader()),
+            announced: Announced::to_only_reader(),
             names: HashMap::new(),
+            writes: true,
         }
     }
 
@@ -410,7 +426,8 @@ impl Worker {
                     tool: self.names.get(&function).expect("a call of what was never defined").clone(),
                     body: payload.as_ref().map(|payload| payload.body().to_vec()).unwrap_or_default(),
                     word: frame.word(),
-                    timeout_us: frame.timeout_us(),
+                    deadline_ns: frame.deadline_ns(),
+                    skip: frame.skip(),
                     descriptor,
                     lease: payload.and_then(|payload| payload.leases.into_iter().next()),
                 };
@@ -493,6 +510,22 @@ impl Worker {
         Payload { codec, inline: Vec::new(), leases: vec![Arc::new(lease)] }
     }
 
+    /// What it puts on the link from here on is not written any more.
+    pub fn stops_writing(&mut self) {
+        self.writes = false;
+    }
+
+    pub fn writes_again(&mut self) {
+        self.writes = true;
+        self.flush();
+    }
+
+    /// The result of the next item of a batch.
+    pub fn item(&mut self, call: &Call, json: &str) {
+        let payload = self.payload(Codec::Json, json.as_bytes());
+        self.put(Kind::Item, call.id, &[], &payload);
+    }
+
     fn answer(&mut self, call: &Call, kind: Kind, payload: &Payload) {
         self.put(kind, call.id, &1000u64.to_le_bytes(), payload);
     }
@@ -505,6 +538,9 @@ impl Worker {
     }
 
     fn flush(&self) {
+        if !self.writes {
+            return;
+        }
         let flushed = self.outbox.flush(self.socket.as_fd(), true).expect("the link");
         assert_eq!(flushed, Flushed::All);
     }

@@ -45,13 +45,9 @@ pub(super) fn run_batch(
 }
 
 /// Puts the result of an item on the link: its value, or what it raised.
-pub(super) fn put_item(
-    py: Python<'_>,
-    link: &WorkerLink,
-    id: u64,
-    made: PyResult<Bound<'_, PyAny>>,
-) -> PyResult<()> {
+pub(super) fn put_item(py: Python<'_>, link: &WorkerLink, id: u64, made: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
     let end = match made {
+        Ok(value) if link.put_scalar_item(id, &value) => return Ok(()),
         Ok(value) => encode(py, link, Codec::Plain, None, &value, false),
         Err(error) => Err(Trouble::Raised(error)),
     };

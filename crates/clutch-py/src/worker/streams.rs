@@ -155,8 +155,7 @@ impl WorkerLink {
     }
 
     pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
-        let head = Head { kind: Kind::Chunk, codec: payload.codec, regions: 0, flags: 0, id };
-        self.put(head, &[], payload).map_err(io::Error::other)
+        self.put(Head::of(Kind::Chunk, id), &[], payload).map_err(io::Error::other)
     }
 
     /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.
