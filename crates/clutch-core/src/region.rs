@@ -1,7 +1,9 @@
 //! Regions: sealed shared memory for payload parts too large for a frame.
 //!
 //! The writer owns a region and lends it with the frame that names it. The region's first word says who has it: the
-//! writer sets it when it lends, the reader clears it when it has let go. A reader that died gave back all it had.
+//! writer sets it when it lends, the reader clears it when it has let go. A reader that was forked meanwhile, or has died,
+//! may have left a copy of itself that still looks at the region: that one is not used again, and the kernel keeps its
+//! pages for whoever maps them.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::forked::Moment;
 use crate::sys::{self, Mapping};
 use crate::wire::{RegionRef, WireError};
 
@@ -25,6 +28,8 @@ const FREE_BYTES_MAX: usize = 256 << 20;
 
 const FREE: u32 = 0;
 const LENT: u32 = 1;
+/// Its reader was forked while it had it. It stays so.
+const RETIRED: u32 = 2;
 
 /// One piece of shared memory.
 #[derive(Debug)]
@@ -67,14 +72,28 @@ impl Region {
         self.mapping.len() - DATA_OFFSET
     }
 
-    fn is_free(&self) -> bool {
-        self.mapping.word(0).load(Ordering::Acquire) == FREE
+    fn word(&self) -> u32 {
+        self.mapping.word(0).load(Ordering::Acquire)
     }
 
     /// Marks the region as lent to `reader`, just before the frame that names it.
     pub fn lend(&self, reader: u64) {
         self.reader.store(reader, Ordering::Relaxed);
-        self.mapping.word(0).store(LENT, Ordering::Release);
+        self.turn(FREE, LENT);
+    }
+
+    /// Nobody reads it any more.
+    pub fn free(&self) {
+        self.turn(LENT, FREE);
+    }
+
+    /// One that is retired stays so.
+    fn turn(&self, from: u32, to: u32) {
+        let _ = self.mapping.word(0).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    fn retire(&self) {
+        self.mapping.word(0).store(RETIRED, Ordering::Release);
     }
 }
 
@@ -85,6 +104,7 @@ pub struct Lease {
     len: usize,
     /// Of the writer's lease: where the region goes back to. A reader's lease has none and clears the word.
     home: Option<Arc<RegionPool>>,
+    made: Moment,
 }
 
 impl Lease {
@@ -113,8 +133,11 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         match &self.home {
+            // The original's: neither its word nor its lock are ours.
+            _ if self.made.is_in_copy() => {}
             Some(home) => home.give_back(self.region.clone()),
-            None => self.region.mapping.word(0).store(FREE, Ordering::Release),
+            None if self.made.may_have_copies() => self.region.retire(),
+            None => self.region.free(),
         }
     }
 }
@@ -165,20 +188,17 @@ impl RegionPool {
                 Arc::new(Region::create(id, len.max(SMALLEST_BYTES).next_power_of_two())?)
             }
         };
-        Ok(Lease { region, len, home: Some(self.clone()) })
+        Ok(Lease { region, len, home: Some(self.clone()), made: Moment::now() })
     }
 
     fn give_back(&self, region: Arc<Region>) {
-        let mut shelf = self.shelf.lock();
-        if region.is_free() { shelf.keep(region) } else { shelf.lent.push(region) }
+        self.shelf.lock().put(region);
     }
 
-    /// All that this reader held is free: it is gone.
+    /// All that this reader held is let go of: it is gone.
     pub fn reader_gone(&self, reader: u64) {
         let mut shelf = self.shelf.lock();
-        for region in shelf.lent.iter().filter(|region| region.reader.load(Ordering::Relaxed) == reader) {
-            region.mapping.word(0).store(FREE, Ordering::Release);
-        }
+        shelf.lent.retain(|region| region.reader.load(Ordering::Relaxed) != reader);
         shelf.collect();
     }
 
@@ -190,6 +210,15 @@ impl RegionPool {
 }
 
 impl Shelf {
+    fn put(&mut self, region: Arc<Region>) {
+        match region.word() {
+            FREE => self.keep(region),
+            LENT => self.lent.push(region),
+            // Retired: the other end is told to forget it with the next ones that are announced.
+            _ => {}
+        }
+    }
+
     fn keep(&mut self, region: Arc<Region>) {
         if self.free_bytes + region.data_bytes() <= FREE_BYTES_MAX {
             self.free_bytes += region.data_bytes();
@@ -198,10 +227,8 @@ impl Shelf {
     }
 
     fn collect(&mut self) {
-        let (free, lent) = std::mem::take(&mut self.lent).into_iter().partition(|region| region.is_free());
-        self.lent = lent;
-        for region in free {
-            self.keep(region);
+        for region in std::mem::take(&mut self.lent) {
+            self.put(region);
         }
     }
 }
@@ -229,7 +256,8 @@ impl RegionTable {
         if reference.len > region.data_bytes() as u64 {
             return Err(WireError::Region(reference.id));
         }
-        Ok(Arc::new(Lease { region: region.clone(), len: reference.len as usize, home: None }))
+        let (region, len) = (region.clone(), reference.len as usize);
+        Ok(Arc::new(Lease { region, len, home: None, made: Moment::now() }))
     }
 }
 
@@ -252,6 +280,22 @@ mod tests {
         assert_ne!(pool.store(&[1; 10]).expect("shared memory").region.id, id);
         drop(read);
         assert_eq!(pool.store(&[1; 300_000]).expect("shared memory").region.id, id);
+    }
+
+    #[test]
+    fn failure_57_a_region_whose_reader_was_forked_is_not_used_again() {
+        let pool = Arc::new(RegionPool::default());
+        let lease = pool.store(&[7; 300_000]).expect("shared memory");
+        let (region, reference) = (lease.region.clone(), lease.reference());
+        region.lend(1);
+        let read = Lease { region: region.clone(), len: 300_000, home: None, made: Moment::before_a_fork() };
+        drop(lease);
+        drop(read);
+        assert_ne!(pool.store(&[1; 300_000]).expect("shared memory").region.id, reference.id);
+        assert_eq!(pool.bytes().1, 0, "it is nobody's any more");
+        region.lend(2);
+        region.free();
+        assert_eq!(region.word(), RETIRED, "a later reader does not free it");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::alarm::Alarm;
 use super::core::{Entry, Function};
 use super::state::WorkerKey;
-use crate::forked;
+use crate::forked::Tracked;
 use crate::link::{Announced, Board, Inbox, Outbox, word};
 use crate::sys::{self, Poller};
 use crate::wire::{self, CallFields, Head, Kind, NO_TIMEOUT, flag};
@@ -22,7 +22,7 @@ use crate::work::{Codec, Failure, WorkId};
 #[derive(Debug)]
 pub struct Link {
     pub key: WorkerKey,
-    pub socket: OwnedFd,
+    pub socket: Tracked,
     pub board: Board,
     pub outbox: Outbox,
     pub inbox: Mutex<Inbox>,
@@ -33,8 +33,7 @@ pub struct Link {
 
 impl Link {
     pub fn new(key: WorkerKey, socket: OwnedFd, board: Board, alarm: OwnedFd) -> Arc<Link> {
-        forked::track(socket.as_raw_fd());
-        forked::track(alarm.as_raw_fd());
+        let socket = Tracked::new(socket);
         let (outbox, inbox, limited) = (Outbox::default(), Mutex::default(), AtomicBool::new(false));
         Arc::new(Link { key, socket, board, outbox, inbox, alarm: Alarm::new(alarm), limited })
     }
@@ -50,13 +49,6 @@ impl Link {
 
 /// Longest blocking read of a caller with a deadline: how late it may be told.
 const READ_LIMIT: Duration = Duration::from_millis(20);
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        forked::untrack(self.socket.as_raw_fd());
-        forked::untrack(self.alarm.socket().as_raw_fd());
-    }
-}
 
 /// What the core keeps of one worker's link, under its lock.
 #[derive(Debug)]

@@ -41,6 +41,8 @@ pub(super) fn run_batch(
             (Ok(made), Some(slot)) if is_coroutine(&made) => slot.call_method1("wait", (made,)),
             (made, _) => made,
         };
+        // The items behind it are the worker's.
+        link.leave_copy(py, made.as_ref().err())?;
         match made {
             Ok(value) => values.append(value)?,
             Err(error) if is_abandoned() => return Err(Trouble::Raised(error)),
