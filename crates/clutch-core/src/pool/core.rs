@@ -2,7 +2,7 @@
 //!
 //! Nothing here blocks or calls out: what has to be told or written afterwards is collected in [`Effects`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,7 +49,9 @@ pub(super) struct Core {
     /// Endless work that was cut off so that its worker could end.
     pub(super) drained: u64,
     /// Past their deadlines, their callers wait for the stacks.
-    pub(super) expiring: Vec<Expiring>,
+    pub(super) expiring: BTreeMap<WorkId, Expiring>,
+    /// Workers whose boards had no word left when they were last looked at.
+    pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
 }
@@ -212,12 +214,15 @@ impl Core {
 
     /// Lets workers have work again whose board has words again. Returns whether some still have none.
     pub(super) fn feed_starved(&mut self, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
-        for (key, peer) in &mut self.peers {
+        let Core { machine, peers, starved, .. } = self;
+        starved.retain(|worker| {
+            let Some(peer) = peers.get_mut(worker) else { return false };
             if peer.is_fed() {
-                self.machine.on(Event::WorkerResumed { worker: *key }, now, actions);
+                machine.on(Event::WorkerResumed { worker: *worker }, now, actions);
             }
-        }
-        self.peers.values().any(|peer| peer.starved)
+            peer.starved
+        });
+        !starved.is_empty()
     }
 
     fn tell(&self, id: WorkId, told: Told, effects: &mut Effects) {
@@ -321,6 +326,7 @@ impl Core {
                 }
             }
             Ok(false) => {
+                self.starved.insert(worker);
                 pool.wake_driver();
                 machine.on(Event::Taken { worker, id, taken: true }, now, actions);
                 machine.on(Event::WorkerHeld { worker }, now, actions);

@@ -16,7 +16,7 @@ pub mod state;
 mod status;
 mod stop;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -125,7 +125,8 @@ impl Pool {
             done: 0,
             failed: 0,
             drained: 0,
-            expiring: Vec::new(),
+            expiring: BTreeMap::new(),
+            starved: BTreeSet::new(),
             spare: Vec::new(),
         };
         let status = Status::new(&config);
