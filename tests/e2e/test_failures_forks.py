@@ -69,11 +69,15 @@ def test_failure_57_a_stream_goes_on_when_a_copy_of_it_is_dropped(tmp_path: Path
 
 def test_failure_57_a_map_goes_on_when_a_copy_of_it_is_dropped(tmp_path: Path) -> None:
     text = """
+    os.mkfifo("pipe")
     with Pool(1) as pool:
-        items = pool.map(echo, range(400), chunksize=5)
-        first = [next(items) for _ in range(3)]
+        paths = ["/dev/null"] * 42
+        paths[5] = "pipe"  # in the second batch, which goes on after it
+        items = pool.map(read_after, paths, chunksize=4)
+        first = [next(items) for _ in range(4)]
         print(fork(lambda: None))
-        print(first + list(items) == list(range(400)))
+        with open("pipe", "w") as end: end.write("here")
+        print(first + list(items) == ["here" if path == "pipe" else "" for path in paths])
     """
     assert run(tmp_path, text) == ["0", "True"]
 

@@ -191,7 +191,10 @@ fn source(stream: Stream, prefix: &str, tail: &Arc<Tail>) -> io::Result<(Arc<Sou
     let reader = reader()?;
     let token = reader.next.fetch_add(1, Ordering::Relaxed);
     reader.sources.lock().insert(token, source.clone());
-    reader.poller.add(source.pipe.as_fd(), token, false)?;
+    if let Err(error) = reader.poller.add(source.pipe.as_fd(), token, false) {
+        reader.sources.lock().remove(&token);
+        return Err(error);
+    }
     Ok((source, write))
 }
 
