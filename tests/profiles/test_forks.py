@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forking
 import pytest
 from shapes import Shape
 
@@ -75,7 +76,8 @@ def test_failure_57_a_stream_has_the_workers_values_only(pool: Pool, tmp_path: P
 @pytest.mark.parametrize("chunksize", [1, 10])
 def test_failure_57_each_item_of_a_batch_runs_once(pool: Pool, suffix: str, chunksize: int) -> None:
     workers = {worker["pid"] for worker in pool.stats()["workers"]}
-    answers = list(pool.map(f"item{suffix}", range(30), chunksize=chunksize))
+    function = forking.item_async if suffix else forking.item
+    answers = list(pool.map(function, range(30), chunksize=chunksize))
     assert [number for number, _ in answers] == list(range(30))
     assert {pid for _, pid in answers} <= workers
 

@@ -88,9 +88,10 @@ def _in_child() -> None:
 
 def _leave_loop() -> None:
     """Control is back in a loop that was copied."""
-    if _task is None or not _task.done():
+    if _task is not None and _task.done():
+        leave(None if _task.cancelled() else _task.exception())
+    else:
         leave(RuntimeError(AWAITS))
-    leave(None if _task.cancelled() else _task.exception())
 
 
 os.register_at_fork(before=_before, after_in_child=_in_child)
