@@ -27,7 +27,7 @@ __all__ = [
     "WorkerLink",
     "ZygoteControl",
     "__version__",
-    "after_fork_in_child",
+    "keep_from_copies",
     "share_state",
 ]
 
@@ -129,7 +129,7 @@ class Fronts:
     def reload_certificate(self) -> None: ...
     def stop(self, grace_s: float) -> None: ...
 
-def after_fork_in_child() -> None: ...
+def keep_from_copies(descriptors: list[int]) -> None: ...
 
 # ---- the worker's side
 

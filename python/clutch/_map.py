@@ -96,6 +96,12 @@ class Batches:
             while self._futures:
                 self._futures.popleft()[0].cancel()
 
+    def leave_to_the_parent(self) -> None:
+        """In a forked child: nobody else is at it, whoever held the lock, and nothing more is submitted."""
+        self._lock = threading.RLock()
+        self._items = iter(())
+        self._runs_unread = False
+
     def __del__(self) -> None:
         self.submit_rest()
         if not self._runs_unread:

@@ -48,6 +48,7 @@ class Future(_core.Completion, concurrent.futures.Future):
         with _becoming:
             if "_condition" not in self.__dict__:
                 concurrent.futures.Future.__init__(self)
+                _standard.add(self)
                 self._watch()
 
     def _settle(self) -> None:
@@ -57,11 +58,21 @@ class Future(_core.Completion, concurrent.futures.Future):
             standard.cancel(self)
             standard.set_running_or_notify_cancel(self)
             return
-        error = self.exception()
+        try:
+            error = self.exception()
+        except PoolClosed as closed:  # forked meanwhile, and the answer goes to the parent
+            error = closed
         if error is None:
             standard.set_result(self, self.result())
         else:
             standard.set_exception(self, error)
+
+    def _leave_to_the_parent(self) -> None:
+        """In a forked child: whoever held the condition is not here, and its callbacks are the parent's."""
+        self._condition = threading.Condition()
+        if not concurrent.futures.Future.done(self):
+            self._waiters, self._done_callbacks = [], []
+            self._settle()
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self.done():
@@ -87,6 +98,8 @@ class Future(_core.Completion, concurrent.futures.Future):
 
 
 _becoming = threading.Lock()
+_standard: weakref.WeakSet[Future] = weakref.WeakSet()
+"""Futures with a standard half."""
 _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Bridge] = weakref.WeakKeyDictionary()
 
 
@@ -445,11 +458,18 @@ _forgotten: set[Pool] = set()
 
 def _leave_to_the_parent() -> None:
     """In a forked child: the pools are the parent's, and ending their copies here does nothing."""
-    _core.after_fork_in_child()
-    for pool in list(_pools):
+    global _becoming
+    _becoming = threading.Lock()
+    for pool in [*_pools, *_forgotten]:
         pool._shut = pool._is_copy = True
+        for batches in list(pool._maps):
+            batches.leave_to_the_parent()
     _pools.clear()
     _forgotten.clear()
+    _bridges.clear()
+    for future in list(_standard):
+        future._leave_to_the_parent()
+    _standard.clear()
 
 
 os.register_at_fork(after_in_child=_leave_to_the_parent)

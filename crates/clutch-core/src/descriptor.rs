@@ -9,24 +9,24 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{forked, sys};
+use crate::forked::Tracked;
+use crate::sys;
 
 #[derive(Debug)]
 pub struct Descriptor {
-    socket: OwnedFd,
+    socket: Tracked,
     /// A worker that has not begun has a copy.
     left_behind: AtomicBool,
 }
 
 impl Descriptor {
     pub fn new(socket: OwnedFd) -> Descriptor {
-        forked::track(socket.as_raw_fd());
-        Descriptor { socket, left_behind: AtomicBool::new(false) }
+        Descriptor { socket: Tracked::new(socket), left_behind: AtomicBool::new(false) }
     }
 
     /// A copy for a worker.
     pub fn copy(&self) -> io::Result<OwnedFd> {
-        self.socket.try_clone()
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// The work was taken back from a worker, which closes its copy when it comes by.
@@ -53,7 +53,6 @@ impl AsRawFd for Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        forked::untrack(self.socket.as_raw_fd());
         if self.was_left_behind() {
             sys::hang_up(self.as_fd());
         }

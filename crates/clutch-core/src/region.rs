@@ -1,9 +1,10 @@
 //! Regions: sealed shared memory for payload parts too large for a frame.
 //!
 //! The writer owns a region and lends it with the frame that names it. The region's first word says who has it: the
-//! writer sets it when it lends, the reader clears it when it has let go. A reader that died gave back all it had. Both
-//! sides hold a bounded number: the writer keeps in memory of its own what waits to be sent, the reader copies what it is
-//! lent beyond that.
+//! writer sets it when it lends, the reader clears it when it has let go. A reader that was forked meanwhile, or has died,
+//! may have left a copy of itself that still looks at the region: that one is not used again, and the kernel keeps its
+//! pages for whoever maps them. Both sides hold a bounded number: the writer keeps in memory of its own what waits to be
+//! sent, the reader copies what it is lent beyond that.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::forked::Moment;
 use crate::sys::{self, Heap, Mapping};
 use crate::wire::{RegionRef, WireError};
 
@@ -133,13 +135,14 @@ impl Region {
         self.mapping.word(0).load(Ordering::Acquire)
     }
 
-    fn set_word(&self, word: u32) {
-        self.mapping.word(0).store(word, Ordering::Release);
+    /// One that is retired stays so.
+    fn turn(&self, from: u32, to: u32) {
+        let _ = self.mapping.word(0).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// It is never lent again.
     pub fn retire(&self) {
-        self.set_word(RETIRED);
+        self.mapping.word(0).store(RETIRED, Ordering::Release);
     }
 }
 
@@ -148,6 +151,7 @@ impl Region {
 pub struct Lease {
     memory: Memory,
     len: usize,
+    made: Moment,
 }
 
 #[derive(Debug)]
@@ -161,8 +165,12 @@ enum Memory {
 }
 
 impl Lease {
-    fn own(bytes: Heap) -> Lease {
-        Lease { len: bytes.len(), memory: Memory::Own(bytes) }
+    fn new(memory: Memory, len: usize) -> Lease {
+        Lease { memory, len, made: Moment::now() }
+    }
+
+    fn own(bytes: &[u8]) -> Lease {
+        Lease::new(Memory::Own(Heap::copy_of(bytes)), bytes.len())
     }
 
     pub fn len(&self) -> usize {
@@ -204,25 +212,31 @@ impl Lease {
 
     /// Marks the region as lent to `reader`, with the frame that names it.
     pub fn lend(&self, reader: u64) {
-        if let Some(region) = self.region().filter(|region| region.word() != RETIRED) {
+        if let Some(region) = self.region() {
             region.reader.store(reader, Ordering::Relaxed);
-            region.set_word(LENT);
+            region.turn(FREE, LENT);
         }
     }
 
-    /// The reader will never touch it: its frame was taken back, or it is dead.
+    /// Its reader is dead, and may have left a copy of itself that still looks at it.
+    pub fn retire(&self) {
+        self.region().into_iter().for_each(|region| region.retire());
+    }
+
+    /// The reader will never touch it: the frame that names it was taken back.
     pub fn take_back(&self) {
-        if let Some(region) = self.region().filter(|region| region.word() == LENT) {
-            region.set_word(FREE);
-        }
+        self.region().into_iter().for_each(|region| region.turn(LENT, FREE));
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         match &self.memory {
+            // The original's: neither its word nor its lock are ours.
+            _ if self.made.is_in_copy() => {}
             Memory::Written(region, home) => home.give_back(region.clone()),
-            Memory::Read { region, .. } => region.set_word(FREE),
+            Memory::Read { region, .. } if self.made.may_have_copies() => region.retire(),
+            Memory::Read { region, .. } => region.turn(LENT, FREE),
             Memory::Own(_) => {}
         }
     }
@@ -267,7 +281,7 @@ impl RegionPool {
                 lease.write(bytes);
                 Ok(lease)
             }
-            None => Ok(Lease::own(Heap::copy_of(bytes))),
+            None => Ok(Lease::own(bytes)),
         }
     }
 
@@ -304,24 +318,17 @@ impl RegionPool {
     }
 
     fn lease(self: &Arc<Self>, region: Arc<Region>, len: usize) -> Lease {
-        Lease { memory: Memory::Written(region, self.clone()), len }
+        Lease::new(Memory::Written(region, self.clone()), len)
     }
 
     fn give_back(&self, region: Arc<Region>) {
-        let mut shelf = self.shelf.lock();
-        match region.word() {
-            FREE => shelf.keep(region),
-            LENT => shelf.lent.push(region),
-            _ => {}
-        }
+        self.shelf.lock().put(region);
     }
 
-    /// All that this reader held is free: it is gone.
+    /// All that this reader held is let go of: it is gone.
     pub fn reader_gone(&self, reader: u64) {
         let mut shelf = self.shelf.lock();
-        for region in shelf.lent.iter().filter(|region| region.reader.load(Ordering::Relaxed) == reader) {
-            region.set_word(FREE);
-        }
+        shelf.lent.retain(|region| region.reader.load(Ordering::Relaxed) != reader);
         shelf.collect();
     }
 
@@ -354,6 +361,15 @@ impl Shelf {
         Some(region)
     }
 
+    fn put(&mut self, region: Arc<Region>) {
+        match region.word() {
+            FREE => self.keep(region),
+            LENT => self.lent.push(region),
+            // Retired: the other end is told to forget it with the next ones that are announced.
+            _ => {}
+        }
+    }
+
     fn keep(&mut self, region: Arc<Region>) {
         let bytes = self.free_bytes + region.data_bytes();
         if bytes <= FREE_BYTES_MAX && self.free.len() < FREE_MAX {
@@ -363,11 +379,10 @@ impl Shelf {
     }
 
     fn collect(&mut self) {
-        let (lent, back): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.lent).into_iter().partition(|region| region.word() == LENT);
-        self.lent = lent;
+        for region in std::mem::take(&mut self.lent) {
+            self.put(region);
+        }
         self.collect_at = COLLECT_MIN.max(2 * self.lent.len());
-        back.into_iter().filter(|region| region.word() == FREE).for_each(|region| self.keep(region));
     }
 }
 
@@ -417,9 +432,9 @@ impl RegionTable {
             return Err(WireError::Region(reference.id));
         }
         let len = reference.len as usize;
-        let lease = Lease { memory: Memory::Read { region, _counted: Counted::new(&lent) }, len };
+        let lease = Lease::new(Memory::Read { region, _counted: Counted::new(&lent) }, len);
         let enough = lent.load(Ordering::Relaxed) > READ_MAX;
-        Ok(Arc::new(if enough { Lease::own(Heap::copy_of(lease.bytes())) } else { lease }))
+        Ok(Arc::new(if enough { Lease::own(lease.bytes()) } else { lease }))
     }
 }
 
@@ -457,6 +472,23 @@ mod tests {
         assert_ne!(id(&pool.store(&[1; 10]).expect("shared memory")), first);
         drop(read);
         assert_eq!(id(&pool.store(&[1; LARGE]).expect("shared memory")), first);
+    }
+
+    #[test]
+    fn failure_57_a_region_whose_reader_was_forked_is_not_used_again() {
+        let pool = pool();
+        let lease = pool.store(&[7; LARGE]).expect("shared memory");
+        let region = lease.region().expect("a region").clone();
+        lease.lend(1);
+        let memory = Memory::Read { region: region.clone(), _counted: Counted::new(&Arc::default()) };
+        let read = Lease { made: Moment::before_a_fork(), ..Lease::new(memory, LARGE) };
+        drop(lease);
+        drop(read);
+        assert_ne!(id(&pool.store(&[1; LARGE]).expect("shared memory")), region.id);
+        assert_eq!(pool.bytes().1, 0, "it is nobody's any more");
+        region.turn(FREE, LENT);
+        region.turn(LENT, FREE);
+        assert_eq!(region.word(), RETIRED, "a later reader does not free it");
     }
 
     #[test]

@@ -274,12 +274,10 @@ pub fn adopt(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Makes `fd` refer to `/dev/null`, so that its owner may still close the number.
-pub fn blank(fd: RawFd) {
-    if let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
-        // SAFETY: dup2 onto a number that some OwnedFd in this process keeps owning.
-        unsafe { libc::dup2(null.as_raw_fd(), fd) };
-    }
+/// Makes `fd` refer to what `by` does, closed on exec; its owner may still close the number.
+pub fn replace(fd: RawFd, by: BorrowedFd<'_>) {
+    // SAFETY: dup3 onto a number that some OwnedFd in this process keeps owning.
+    unsafe { libc::dup3(by.as_raw_fd(), fd, libc::O_CLOEXEC) };
 }
 
 /// A descriptor of the process itself: readable when it ends.

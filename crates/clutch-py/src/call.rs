@@ -69,7 +69,7 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
     let prepared = prepare(link, entry.as_deref(), &mut frame);
     let made = match prepared {
         Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, &frame),
-        Ok(prepared) => match invoke(py, &prepared) {
+        Ok(prepared) => match invoke(py, this, &prepared) {
             Ok(made) if needs_finish(&made) => {
                 let call = Call::begun(link.clone().unbind(), frame, started, prepared);
                 return in_python(slot, "finish", call, |call| (call, made));
@@ -111,7 +111,7 @@ where
 }
 
 /// Calls the user's code.
-fn invoke<'py>(py: Python<'py>, prepared: &Prepared) -> Result<Bound<'py, PyAny>, Trouble> {
+fn invoke<'py>(py: Python<'py>, link: &WorkerLink, prepared: &Prepared) -> Result<Bound<'py, PyAny>, Trouble> {
     let arguments = prepared.arguments.bind(py);
     let function = prepared.function.bind(py);
     let made = in_copy(py, || match (&prepared.keywords, &prepared.request) {
@@ -119,6 +119,9 @@ fn invoke<'py>(py: Python<'py>, prepared: &Prepared) -> Result<Bound<'py, PyAny>
         (None, Some(request)) => request.take(function.call1(arguments)?),
         (None, None) => function.call1(arguments),
     });
+    if !made.as_ref().is_ok_and(needs_finish) {
+        link.leave_copy(py, made.as_ref().err())?;
+    }
     made.map_err(|error| {
         // Raised by the call itself, before any line of the function ran: the arguments do not fit.
         let misfit = prepared.by_name && error.is_instance_of::<PyTypeError>(py) && error.traceback(py).is_none();
@@ -181,6 +184,9 @@ impl Call {
 
     fn end_with(&self, py: Python<'_>, end: Result<Payload, Trouble>) -> PyResult<()> {
         let link = self.link.get();
+        if link.is_in_copy() {
+            return link.leave_copy(py, end.err().map(raise).as_ref());
+        }
         link.slots.leave(py);
         if self.ended.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -256,7 +262,7 @@ impl Call {
     /// Calls the function with its arguments; raises what it raises.
     fn invoke<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py))).map_err(raise)?;
-        invoke(py, &prepared).map_err(raise)
+        invoke(py, self.link.get(), &prepared).map_err(raise)
     }
 
     /// Items of a batch that are to be run, each as a tuple of arguments.
@@ -342,6 +348,9 @@ impl Call {
     /// Sends one value of a stream, at once. Credit must have been taken for it.
     fn chunk(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let (py, link) = (value.py(), self.link.get());
+        if link.is_in_copy() {
+            return Ok(());
+        }
         if let Some(request) = self.request_of(py) {
             return request.send(value);
         }
@@ -354,7 +363,7 @@ impl Call {
     /// True: one chunk may be sent. False: none now. None: nobody takes any more.
     fn take_credit(&self) -> Option<bool> {
         let link = self.link.get();
-        if link.board.get(self.word) == word::ABANDONED {
+        if link.is_in_copy() || link.board.get(self.word) == word::ABANDONED {
             return None;
         }
         let taken = link.with_stream(self.id, |stream| {
@@ -372,6 +381,9 @@ impl Call {
     /// clean-up after it: the producer is closed, not torn apart.
     fn wait_credit(&self, py: Python<'_>) -> PyResult<bool> {
         let link = self.link.get();
+        if link.is_in_copy() {
+            return Ok(false);
+        }
         link.slots.leave(py);
         loop {
             match self.take_credit() {

@@ -27,6 +27,12 @@ fn attribute<'py, T: IntoPyObject<'py>>(py: Python<'py>, name: &'static str, val
     (name, object(py, value))
 }
 
+/// What every use of a pool raises in a copy of its process.
+pub fn forked_error(py: Python<'_>) -> PyErr {
+    let message = "this process was forked from the pool's own: make a pool of its own here";
+    clutch_error(py, "PoolClosed", message, &[])
+}
+
 /// The payload of an outcome, or the exception that tells what became of the work.
 pub fn value_of(py: Python<'_>, outcome: Outcome) -> PyResult<Payload> {
     match outcome {

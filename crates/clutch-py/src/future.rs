@@ -1,9 +1,11 @@
 //! The answer of one piece of work as Python holds it: decoded in the thread that asks, told to event loops in batches.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use clutch_core::forked::{PerProcess, Tracked};
 use clutch_core::items;
 use clutch_core::pool::{Answer, Part, Pool};
 use clutch_core::sys;
@@ -14,10 +16,10 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueE
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use crate::codec;
-use crate::errors::{failure_error, unreadable, value_of};
+use crate::errors::{failure_error, forked_error, unreadable, value_of};
 
 /// How often a waiting thread looks for signals.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
@@ -53,13 +55,24 @@ impl Completion {
     }
 }
 
+/// Waits for the end, and has it decoded.
+fn end_of(py: Python<'_>, held: &Held, timeout: Option<f64>) -> PyResult<()> {
+    if !held.answer.is_done() {
+        wait(py, &held.pool, timeout, |slice| held.answer.wait_done(slice))?;
+    }
+    decoded(py, held)
+}
+
 fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
     loop {
         if held.decoded.lock().is_some() {
             return Ok(());
         }
         // The first to come takes the bytes; whoever comes meanwhile waits for the value.
-        let Some(outcome) = held.answer.take_outcome() else {
+        let Some(outcome) = held.answer.try_take_outcome() else {
+            if held.pool.is_forked() {
+                return Err(forked_error(py));
+            }
             py.detach(|| std::thread::sleep(Duration::from_micros(50)));
             continue;
         };
@@ -110,10 +123,13 @@ fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     }
 }
 
-/// Waits in slices, so that signals are seen.
-fn wait(py: Python<'_>, timeout: Option<f64>, ready: impl Fn(Duration) -> bool + Sync) -> PyResult<()> {
+/// Waits in slices, so that signals are seen. In a copy of the pool's process nothing comes any more.
+fn wait(py: Python<'_>, pool: &Pool, timeout: Option<f64>, ready: impl Fn(Duration) -> bool + Sync) -> PyResult<()> {
     let deadline = until(timeout)?;
     loop {
+        if pool.is_forked() {
+            return Err(forked_error(py));
+        }
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let slice = left.map_or(LOOK_FOR_SIGNALS, |left| left.min(LOOK_FOR_SIGNALS));
         if py.detach(|| ready(slice)) {
@@ -175,10 +191,7 @@ impl Completion {
     #[pyo3(signature = (timeout = None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let held = self.held()?;
-        if !held.answer.is_done() {
-            wait(py, timeout, |slice| held.answer.wait_done(slice))?;
-        }
-        decoded(py, held)?;
+        end_of(py, held, timeout)?;
         match &*held.decoded.lock() {
             Some(Decoded::Error(error)) => Err(PyErr::from_value(error.bind(py).clone())),
             Some(Decoded::Value(value)) => Ok(value.clone_ref(py)),
@@ -190,8 +203,7 @@ impl Completion {
     #[pyo3(signature = (timeout = None))]
     fn exception(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         let held = self.held()?;
-        wait(py, timeout, |slice| held.answer.wait_done(slice))?;
-        decoded(py, held)?;
+        end_of(py, held, timeout)?;
         match &*held.decoded.lock() {
             Some(Decoded::Error(error)) if held.answer.is_cancelled() => Err(PyErr::from_value(error.bind(py).clone())),
             Some(Decoded::Error(error)) => Ok(Some(error.clone_ref(py))),
@@ -208,18 +220,26 @@ impl Completion {
     /// Waits until it has left the lobby of a full pool.
     fn _wait_admitted(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held()?;
-        wait(py, None, |slice| held.answer.wait_admitted(slice))
+        wait(py, &held.pool, None, |slice| held.answer.wait_admitted(slice))
     }
 
     /// Has `waiter.set_result(None)` called on the bridge's event loop when the end is there.
     fn _subscribe(&self, bridge: &Bound<'_, Bridge>, waiter: Py<PyAny>) -> PyResult<()> {
+        let held = self.held()?;
+        if held.pool.is_forked() {
+            return Err(forked_error(bridge.py()));
+        }
         let bridge = bridge.clone().unbind();
-        self.held()?.answer.on_end(Box::new(move || bridge.get().push(waiter)));
+        held.answer.on_end(Box::new(move || bridge.get().push(waiter)));
         Ok(())
     }
 
-    /// Has `self._settle()` called on the completion thread when the end is there.
+    /// Has `self._settle()` called on the completion thread when the end is there; at once in a copy of the pool's process,
+    /// where none comes any more.
     fn _watch(slf: &Bound<'_, Self>) -> PyResult<()> {
+        if slf.get().held()?.pool.is_forked() {
+            return slf.call_method0("_settle").map(drop);
+        }
         let completer = completer()?;
         let future = slf.clone().into_any().unbind();
         slf.get().held()?.answer.on_end(Box::new(move || completer.push(future)));
@@ -230,7 +250,7 @@ impl Completion {
 /// Carries completions into one event loop: one wake-up for a batch.
 #[pyclass(frozen, weakref, module = "clutch._core")]
 pub struct Bridge {
-    event: OwnedFd,
+    event: Tracked,
     waiters: Mutex<Vec<Py<PyAny>>>,
 }
 
@@ -250,7 +270,7 @@ impl Bridge {
 impl Bridge {
     #[new]
     fn new() -> PyResult<Bridge> {
-        Ok(Bridge { event: sys::event_fd()?, waiters: Mutex::default() })
+        Ok(Bridge { event: Tracked::new(sys::event_fd()?), waiters: Mutex::default() })
     }
 
     /// For `loop.add_reader`.
@@ -309,14 +329,9 @@ impl Completer {
     }
 }
 
-fn completer() -> PyResult<&'static Completer> {
-    static COMPLETER: OnceLock<Completer> = OnceLock::new();
-    static STARTED: OnceLock<()> = OnceLock::new();
-    let completer = COMPLETER.get_or_init(Completer::default);
-    if STARTED.set(()).is_ok() {
-        std::thread::Builder::new().name("clutch-complete".to_owned()).spawn(move || completer.run())?;
-    }
-    Ok(completer)
+fn completer() -> io::Result<&'static Completer> {
+    static COMPLETER: PerProcess<Completer> = PerProcess::new();
+    COMPLETER.served("clutch-complete", || Ok(Completer::default()), Completer::run)
 }
 
 /// Base of `clutch.Stream`: the values of a generator that runs in a worker.
@@ -335,6 +350,12 @@ impl StreamCore {
 
     fn held(&self) -> PyResult<&(Arc<Pool>, Arc<Answer>)> {
         self.held.get().ok_or_else(|| PyRuntimeError::new_err("a clutch.Stream is made by a pool only"))
+    }
+
+    /// Where values still come.
+    fn held_here(&self, py: Python<'_>) -> PyResult<&(Arc<Pool>, Arc<Answer>)> {
+        let held = self.held()?;
+        if held.0.is_forked() { Err(forked_error(py)) } else { Ok(held) }
     }
 
     fn give_credit(&self, pool: &Pool, id: WorkId) {
@@ -382,18 +403,21 @@ impl StreamCore {
 
     /// Waits for the next value.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (_, answer) = self.held()?;
+        if self.ended.load(Ordering::Acquire) {
+            return Ok(None);
+        }
         loop {
+            let (pool, answer) = self.held_here(py)?;
             if let Some(part) = answer.take_part() {
                 return self.part(py, part);
             }
-            wait(py, None, |slice| answer.wait_part(slice))?;
+            wait(py, pool, None, |slice| answer.wait_part(slice))?;
         }
     }
 
     /// `(True, value)` or, when nothing is there yet, `(False, None)`; raises StopIteration at the end.
     fn _poll<'py>(&self, py: Python<'py>) -> PyResult<(bool, Option<Bound<'py, PyAny>>)> {
-        let (_, answer) = self.held()?;
+        let (_, answer) = self.held_here(py)?;
         match answer.take_part() {
             None => Ok((false, None)),
             Some(part) => match self.part(py, part)? {
@@ -405,8 +429,9 @@ impl StreamCore {
 
     /// Has `waiter.set_result(None)` called on the bridge's event loop when a value or the end is there.
     fn _subscribe(&self, bridge: &Bound<'_, Bridge>, waiter: Py<PyAny>) -> PyResult<()> {
+        let (_, answer) = self.held_here(bridge.py())?;
         let bridge = bridge.clone().unbind();
-        self.held()?.1.on_part(Box::new(move || bridge.get().push(waiter)));
+        answer.on_part(Box::new(move || bridge.get().push(waiter)));
         Ok(())
     }
 

@@ -34,7 +34,7 @@ mod _core {
     #[pymodule_export]
     use crate::pool::{CallOptions, PoolCore};
     #[pymodule_export]
-    use crate::registry::{Events, after_fork_in_child};
+    use crate::registry::{Events, keep_from_copies};
 
     // The worker's side.
     #[pymodule_export]
@@ -52,6 +52,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        registry::watch_forks(module.py())?;
         module.add("WIRE_VERSION", clutch_core::wire::WIRE_VERSION)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
 
 use crate::codec::{self, Encoded, Encoder};
-use crate::errors::{clutch_error, refusal_error, unreadable, value_of};
+use crate::errors::{clutch_error, forked_error, refusal_error, unreadable, value_of};
 use crate::future::{Completion, StreamCore};
 use crate::registry;
 
@@ -96,11 +96,7 @@ struct Asked<'a, 'py> {
 impl PoolCore {
     fn open(&self, py: Python<'_>) -> PyResult<&Open> {
         let open = self.open.get().ok_or_else(|| PyRuntimeError::new_err("a pool that was never opened"))?;
-        if open.pool.is_forked() {
-            let message = "this process was forked from the pool's own: make a pool of its own here";
-            return Err(clutch_error(py, "PoolClosed", message, &[]));
-        }
-        Ok(open)
+        if open.pool.is_forked() { Err(forked_error(py)) } else { Ok(open) }
     }
 
     pub fn core(&self, py: Python<'_>) -> PyResult<Arc<Pool>> {
@@ -227,6 +223,9 @@ impl Open {
         if let Some(error) = interrupt {
             return Err(error);
         }
+        if self.pool.is_forked() {
+            return Err(forked_error(py));
+        }
         let outcome = answer.take_outcome().ok_or_else(|| PyRuntimeError::new_err("no outcome"))?;
         let payload = value_of(py, outcome)?;
         codec::decode(py, &payload).map_err(|error| unreadable(py, error))
@@ -307,7 +306,7 @@ impl PoolCore {
         let workers = config.shape.workers as usize;
         let needed = workers as u64 * DESCRIPTORS_FOR_EACH_WORKER + DESCRIPTORS_FOR_A_POOL;
         make_room(py, &config.name, workers, needed)?;
-        let pool = Pool::new(config, registry::telemetry())?;
+        let pool = Pool::new(config, registry::telemetry()?)?;
         // Number 0 means that the function comes with the arguments.
         pool.function(Codec::Empty, b"");
         supervisor::start(pool.clone(), Identity { tag })?;
@@ -526,7 +525,7 @@ impl PoolCore {
         let pool = self.core(py)?;
         let closed = || refusal_error(py, &Refusal::Closed { pool: pool.config.name.clone() });
         let order = pool.order(command).ok_or_else(closed)?;
-        let carried = wait_in_slices(py, timeout, |at| order.wait(at))?;
+        let carried = self.wait_in_slices(py, timeout, |at| order.wait(at))?;
         match carried {
             None => Ok(false),
             Some(Ok(())) => Ok(true),
@@ -542,24 +541,27 @@ impl PoolCore {
         done: impl Fn(&clutch_core::pool::Status) -> bool + Sync,
     ) -> PyResult<bool> {
         let pool = self.core(py)?;
-        let held = wait_in_slices(py, timeout, |at| pool.wait_status(Some(at), &done).then_some(()))?;
+        let held = self.wait_in_slices(py, timeout, |at| pool.wait_status(Some(at), &done).then_some(()))?;
         Ok(held.is_some())
     }
-}
 
-/// Waits without the GIL, and looks for signals now and then; none: not in time.
-fn wait_in_slices<T: Send>(
-    py: Python<'_>,
-    timeout: Option<f64>,
-    wait: impl Fn(Instant) -> Option<T> + Sync,
-) -> PyResult<Option<T>> {
-    let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-    loop {
-        let slice = Instant::now() + Duration::from_millis(100);
-        let found = py.detach(|| wait(deadline.map_or(slice, |deadline| deadline.min(slice))));
-        if found.is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Ok(found);
+    /// Waits without the GIL, and looks for signals now and then; none: not in time.
+    fn wait_in_slices<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        wait: impl Fn(Instant) -> Option<T> + Sync,
+    ) -> PyResult<Option<T>> {
+        let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        loop {
+            let slice = Instant::now() + Duration::from_millis(100);
+            let found = py.detach(|| wait(deadline.map_or(slice, |deadline| deadline.min(slice))));
+            if found.is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(found);
+            }
+            py.check_signals()?;
+            // A handler may have forked.
+            self.open(py)?;
         }
-        py.check_signals()?;
     }
 }

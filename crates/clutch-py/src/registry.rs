@@ -1,22 +1,49 @@
 //! What belongs to the process: the events of all its pools, and what happens when the process is forked by somebody else.
 
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clutch_core::forked;
+use clutch_core::forked::{self, PerProcess};
 use clutch_core::telemetry::{Subscription, Telemetry};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-pub fn telemetry() -> Arc<Telemetry> {
-    static TELEMETRY: OnceLock<Arc<Telemetry>> = OnceLock::new();
-    TELEMETRY.get_or_init(Arc::default).clone()
+pub fn telemetry() -> io::Result<Arc<Telemetry>> {
+    static TELEMETRY: PerProcess<Arc<Telemetry>> = PerProcess::new();
+    TELEMETRY.get(|| Ok(Arc::default())).map(|(telemetry, _)| telemetry.clone())
 }
 
-/// For `os.register_at_fork(after_in_child=…)`: this copy's pools are closed and hold no link open.
 #[pyfunction]
-pub fn after_fork_in_child() {
+fn before_fork() {
+    forked::before();
+}
+
+#[pyfunction]
+fn after_fork_in_parent() {
+    forked::in_parent();
+}
+
+#[pyfunction]
+fn after_fork_in_child() {
     forked::in_child();
+}
+
+/// From now on every `os.fork()` of this process, a dispatcher, zygote or worker, is noted: see forked.rs. What Python code
+/// registers later for its copies finds all descriptors gone.
+pub fn watch_forks(py: Python<'_>) -> PyResult<()> {
+    let hooks = PyDict::new(py);
+    hooks.set_item("before", wrap_pyfunction!(before_fork, py)?)?;
+    hooks.set_item("after_in_parent", wrap_pyfunction!(after_fork_in_parent, py)?)?;
+    hooks.set_item("after_in_child", wrap_pyfunction!(after_fork_in_child, py)?)?;
+    py.import("os")?.getattr("register_at_fork")?.call((), Some(&hooks)).map(drop)
+}
+
+/// A copy of this process lets go of these descriptors, which stay open as long as it lives.
+#[pyfunction]
+pub fn keep_from_copies(descriptors: Vec<i32>) {
+    descriptors.into_iter().for_each(forked::track);
 }
 
 /// Events of all pools since it was made.
@@ -28,8 +55,8 @@ pub struct Events {
 #[pymethods]
 impl Events {
     #[new]
-    fn new() -> Events {
-        Events { subscription: telemetry().subscribe() }
+    fn new() -> PyResult<Events> {
+        Ok(Events { subscription: telemetry()?.subscribe() })
     }
 
     /// The next event as JSON, or None after `timeout` seconds.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use clutch_core::forked::Tracked;
 use clutch_core::journal::Journal;
 use clutch_core::link::{Board, Filled, Flushed, Inbox, Outbox};
 use clutch_core::sys::{self, EndSignal};
@@ -32,9 +33,9 @@ const AGAIN_MAX: u32 = 30;
 /// The writing half of the worker's link.
 #[derive(Debug)]
 pub struct Writer {
-    socket: OwnedFd,
+    socket: Tracked,
     pub outbox: Outbox,
-    timer: OwnedFd,
+    timer: Tracked,
     armed: AtomicBool,
 }
 
@@ -42,6 +43,7 @@ impl Writer {
     /// What is put here and not sent is found in the journal when this process has died.
     pub fn new(socket: OwnedFd, journal: Journal) -> io::Result<Writer> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let (socket, timer) = (Tracked::new(socket), Tracked::new(timer));
         Ok(Writer { socket, outbox: Outbox::with_journal(journal), timer, armed: AtomicBool::new(false) })
     }
 
@@ -90,7 +92,7 @@ impl Writer {
 /// What the dispatcher asks of this worker beside its link: code is to be interrupted, stacks are to be shown,
 /// endless work is to end.
 pub struct Alarm {
-    pub socket: OwnedFd,
+    pub socket: Tracked,
     pub slots: Arc<Slots>,
     pub board: Arc<Board>,
     pub stacks: Arc<OnceLock<Stacks>>,
@@ -148,13 +150,13 @@ fn main_thread() -> i32 {
 }
 
 /// Starts the thread. `dispatcher` is a pidfd of the dispatcher's process.
-pub fn start(writer: Arc<Writer>, dispatcher: OwnedFd, alarm: Alarm) -> io::Result<()> {
+pub fn start(writer: Arc<Writer>, dispatcher: Tracked, alarm: Alarm) -> io::Result<()> {
     let body = move || watch(&writer, &dispatcher, &alarm);
     std::thread::Builder::new().name("clutch-watcher".to_owned()).stack_size(128 << 10).spawn(body)?;
     Ok(())
 }
 
-fn watch(writer: &Writer, dispatcher: &OwnedFd, alarm: &Alarm) {
+fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm) {
     sys::block_signals();
     let mut inbox = Inbox::default();
     // How often the signal was sent again.

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use clutch_core::forked::{Moment, Tracked};
 use clutch_core::link::{Announced, Board, Inbox, Pending, PutError, word};
 use clutch_core::region::{RegionPool, RegionTable};
 use clutch_core::supervisor::memory::OwnMemory;
@@ -135,6 +136,8 @@ pub struct WorkerLink {
     /// Word of the request that takes its first step in the main thread, and one; 0: none does.
     stepping: AtomicU64,
     main: ThreadId,
+    /// By it a copy of the worker, which user code has forked, knows that the link is not its own.
+    made: Moment,
 }
 
 #[pymethods]
@@ -158,14 +161,14 @@ impl WorkerLink {
         let (slots, stacks) = (Arc::<Slots>::default(), Arc::<OnceLock<Stacks>>::default());
         let drain = Arc::<Drain>::default();
         let alarm = watcher::Alarm {
-            socket: sys::adopt(alarm),
+            socket: Tracked::new(sys::adopt(alarm)),
             slots: slots.clone(),
             board: board.clone(),
             stacks: stacks.clone(),
             drain: drain.clone(),
             interrupt_signal: interrupt_signal(),
         };
-        watcher::start(writer.clone(), sys::adopt(dispatcher), alarm)?;
+        watcher::start(writer.clone(), Tracked::new(sys::adopt(dispatcher)), alarm)?;
         Ok(WorkerLink {
             writer,
             board,
@@ -195,6 +198,7 @@ impl WorkerLink {
             holding: Mutex::default(),
             stepping: AtomicU64::new(0),
             main: std::thread::current().id(),
+            made: Moment::now(),
         })
     }
 
@@ -247,6 +251,9 @@ impl WorkerLink {
 
     /// Writes what waits.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_in_copy() {
+            return Ok(());
+        }
         self.waiting_ns.store(0, Ordering::Relaxed);
         // To let go of the GIL for a write that does not wait would hand it to another thread, which keeps it for long.
         if self.writer.flush_some()? {
@@ -337,6 +344,9 @@ impl WorkerLink {
 
     /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
     fn tell_stacks(&self, id: u64, text: &str) {
+        if self.is_in_copy() {
+            return;
+        }
         let head = Head { codec: Codec::Plain, ..Head::of(Kind::Stacks, id) };
         self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
     }
@@ -357,6 +367,22 @@ impl WorkerLink {
 }
 
 impl WorkerLink {
+    /// User code has forked the worker, and this is its copy: nothing of the link is to be touched. Its locks may be held
+    /// for ever, and board, regions and frames are the worker's.
+    pub fn is_in_copy(&self) -> bool {
+        self.made.is_in_copy()
+    }
+
+    /// A copy of the worker ends where the call ends that made it: a caller waits for the worker's answer only. In the
+    /// worker itself this does nothing.
+    pub fn leave_copy(&self, py: Python<'_>, error: Option<&PyErr>) -> PyResult<()> {
+        if !self.is_in_copy() {
+            return Ok(());
+        }
+        let error = error.map(|error| error.value(py));
+        py.import("clutch._worker.copies")?.call_method1("leave", (error,)).map(drop)
+    }
+
     fn is_for_asgi(&self, frame: &CallFrame) -> bool {
         frame.flags >> flag::KIND_SHIFT == WorkKind::Request as u8
             && self
@@ -378,6 +404,9 @@ impl WorkerLink {
     }
 
     fn say(&self, py: Python<'_>, kind: Kind, text: &str) -> PyResult<()> {
+        if self.is_in_copy() {
+            return Ok(());
+        }
         let put = |out: &mut Pending| wire::put_simple(&mut out.bytes, kind, 0, Codec::Json, text.as_bytes());
         self.writer.outbox.push(put).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.flush(py)
@@ -389,6 +418,9 @@ impl WorkerLink {
 
     /// Claims a call; false when the dispatcher has taken it back, or when it comes too late.
     pub fn begin(&self, py: Python<'_>, call: &Claim) -> bool {
+        if self.is_in_copy() {
+            return false;
+        }
         let at = call.word;
         if call.is_late() && self.board.claim(at, word::SENT, word::LATE) {
             return false;
@@ -415,6 +447,9 @@ impl WorkerLink {
 
     /// Puts the end of a call on the link; it is written with the next flush, and arrives whatever becomes of this process.
     pub fn put_end(&self, id: u64, started: Instant, end: Result<Payload, Failure>) -> io::Result<()> {
+        if self.is_in_copy() {
+            return Ok(());
+        }
         let ended = Instant::now();
         let fixed = ((ended - started).as_nanos() as u64).to_le_bytes();
         let grew = self.memory.as_ref().is_some_and(|memory| memory.is_due() && self.tell_memory(memory));
@@ -496,6 +531,9 @@ impl WorkerLink {
     }
 
     fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> Result<(), PutError> {
+        if self.is_in_copy() {
+            return Ok(());
+        }
         let mut announced = self.announced.lock();
         self.writer.outbox.push(|out| announced.put(out, head, fixed, payload, 0))
     }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clutch_core::forked::Tracked;
 use clutch_core::link::{Filled, Inbox, Outbox};
 use clutch_core::supervisor::zygote::FateNews;
 use clutch_core::sys::{self, EndSignal, Fate};
@@ -58,9 +59,9 @@ impl ForkOrder {
 /// The zygote's control socket.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct ZygoteControl {
-    socket: OwnedFd,
+    socket: Tracked,
     dispatcher: OwnedFd,
-    children: OwnedFd,
+    children: Tracked,
     outbox: Arc<Outbox>,
     state: Mutex<State>,
 }
@@ -80,9 +81,9 @@ impl ZygoteControl {
         // Already a leader when a terminal's shell made it one.
         let _ = rustix::process::setpgid(None, None);
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)?;
-        let children = sys::child_signals()?;
+        let (socket, children) = (Tracked::new(sys::adopt(fd)), Tracked::new(sys::child_signals()?));
         let outbox = Arc::new(Outbox::default());
-        Ok(ZygoteControl { socket: sys::adopt(fd), dispatcher, children, outbox, state: Mutex::default() })
+        Ok(ZygoteControl { socket, dispatcher, children, outbox, state: Mutex::default() })
     }
 
     /// Loading is over: from here on the control socket and the pidfd tell of the dispatcher's end.
@@ -134,13 +135,11 @@ impl ZygoteControl {
         self.send(Kind::Forked, u64::from(order.key), json.as_bytes())
     }
 
-    /// In the forked child: a leader of its own group, without the zygote's sockets and signal mask. Returns a pidfd of
-    /// the dispatcher.
+    /// In the forked child, which has let go of the zygote's socket: a leader of its own group, without the zygote's signal
+    /// mask. Returns a pidfd of the dispatcher.
     fn in_child(&self) -> PyResult<i32> {
         // The zygote does the same: whichever is first.
         let _ = rustix::process::setpgid(None, None);
-        sys::blank(self.socket.as_raw_fd());
-        sys::blank(self.children.as_raw_fd());
         sys::unblock_signals();
         let copy = self.dispatcher.try_clone()?;
         Ok(copy.into_raw_fd())

@@ -19,7 +19,7 @@ import types
 from typing import Any
 
 from clutch import _core
-from clutch._worker import failure, interrupt
+from clutch._worker import copies, failure, interrupt
 from clutch._worker.handlers.call import Tool
 from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
@@ -31,6 +31,7 @@ CODEC_NAME = 4
 
 def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> None:
     """In the child of a fork: becomes a worker and never returns."""
+    copies.begin()
     dispatcher = control.in_child()
     link, board, alarm, out, err = order.take()
     for fd, number in ((out, 1), (err, 2)):
@@ -57,16 +58,18 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     try:
         interrupt.show_stacks(link)
         start(image, link)
+        copies.leave_if_copy()
         profile = load_profile(image)
         interrupt.listen(link, profile.is_held_up)
         profile.run(link, lambda: link.ready(json.dumps({**order, "pid": os.getpid()})))
         image.run_hooks("stop")
         code = 0
     except BaseException as error:
+        copies.leave_if_copy(error)
         link.failed(json.dumps({"reason": start_failure(image, error)}))
         print(failure.traceback_of(error), file=sys.stderr, end="")
     finally:
-        flush()
+        copies.flush()
         os._exit(code)
 
 
@@ -128,11 +131,3 @@ def reseed() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
-
-
-def flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from clutch import _core
+from clutch._worker import copies
 from clutch._worker.image import Image
 
 ENTRY = "from clutch._worker.spawn import main; main()"
@@ -51,5 +52,7 @@ def main() -> None:
 
     with os.fdopen(LAUNCH) as file:
         given = json.load(file)
+    _core.keep_from_copies([LINK, ALARM, DISPATCHER])
     image = Image.load(given["launch"])
+    copies.leave_if_copy()
     run(image, given["order"], (LINK, BOARD, ALARM, DISPATCHER))

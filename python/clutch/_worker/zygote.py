@@ -16,7 +16,7 @@ import warnings
 from typing import Any
 
 from clutch import _core
-from clutch._worker import spawn
+from clutch._worker import copies, spawn
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import import_early, run_forked
@@ -46,9 +46,11 @@ def load(control: _core.ZygoteControl) -> Image:
         if launch["start"] == "fork":
             import_early(image)
     except BaseException as error:
+        copies.leave_if_copy(error)
         control.say("failed", json.dumps({"reason": load_failure(launch, error)}))
         sys.stderr.flush()
         os._exit(1)
+    copies.leave_if_copy()
     gc.collect()
     gc.freeze()
     return image

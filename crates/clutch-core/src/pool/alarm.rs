@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::forked::Tracked;
 use crate::link::{Filled, Inbox};
 use crate::sys;
 use crate::wire::{self, Kind};
@@ -25,13 +26,13 @@ pub struct Stacks {
 
 #[derive(Debug)]
 pub struct Alarm {
-    socket: OwnedFd,
+    socket: Tracked,
     inbox: Mutex<Inbox>,
 }
 
 impl Alarm {
     pub fn new(socket: OwnedFd) -> Alarm {
-        Alarm { socket, inbox: Mutex::default() }
+        Alarm { socket: Tracked::new(socket), inbox: Mutex::default() }
     }
 
     pub fn socket(&self) -> BorrowedFd<'_> {

@@ -104,6 +104,11 @@ impl Answer {
         self.inner.lock().outcome.take()
     }
 
+    /// The same; none, too, while another thread is at it, which a copy of the process may not have.
+    pub fn try_take_outcome(&self) -> Option<Outcome> {
+        self.inner.try_lock()?.outcome.take()
+    }
+
     /// The next part of a stream; the end stays.
     pub fn take_part(&self) -> Option<Part> {
         let mut inner = self.inner.lock();

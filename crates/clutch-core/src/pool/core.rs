@@ -2,7 +2,7 @@
 //!
 //! Nothing here blocks or calls out: what has to be told or written afterwards is collected in [`Effects`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,9 @@ pub(super) struct Core {
     /// Endless work that was cut off so that its worker could end.
     pub(super) drained: u64,
     /// Past their deadlines, their callers wait for the stacks.
-    pub(super) expiring: Vec<Expiring>,
+    pub(super) expiring: BTreeMap<WorkId, Expiring>,
+    /// Workers whose boards had no word left when they were last looked at.
+    pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
 }
@@ -349,12 +351,15 @@ impl Core {
 
     /// Lets workers have work again whose board has words again. Returns whether some still have none.
     pub(super) fn feed_starved(&mut self, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
-        for (key, peer) in &mut self.peers {
+        let Core { machine, peers, starved, .. } = self;
+        starved.retain(|worker| {
+            let Some(peer) = peers.get_mut(worker) else { return false };
             if peer.is_fed() {
-                self.machine.on(Event::WorkerResumed { worker: *key }, now, actions);
+                machine.on(Event::WorkerResumed { worker: *worker }, now, actions);
             }
-        }
-        self.peers.values().any(|peer| peer.starved)
+            peer.starved
+        });
+        !starved.is_empty()
     }
 
     fn tell(&self, id: WorkId, told: Told, effects: &mut Effects) {
@@ -378,10 +383,12 @@ impl Core {
         for id in self.machine.sent(key).collect::<Vec<_>>() {
             let Some(entry) = self.machine.body_mut(id) else { continue };
             let has_begun = entry.word.take().is_some_and(|word| !peer.take(word));
-            entry.work.payload.leases.iter().for_each(|lease| lease.take_back());
+            let leases = &entry.work.payload.leases;
             if !has_begun {
+                leases.iter().for_each(|lease| lease.take_back());
                 continue;
             }
+            leases.iter().for_each(|lease| lease.retire());
             if entry.has_items_left() {
                 entry.items.push_failure(failure);
                 self.failed += 1;
@@ -489,6 +496,7 @@ impl Core {
                 }
             }
             Ok(false) => {
+                self.starved.insert(worker);
                 pool.wake_driver();
                 machine.on(Event::Taken { worker, id, taken: true }, now, actions);
                 machine.on(Event::WorkerHeld { worker }, now, actions);

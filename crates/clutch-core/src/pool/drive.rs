@@ -44,6 +44,9 @@ impl Pool {
     }
 
     pub fn notify(&self, notice: Notice) {
+        if self.is_forked() {
+            return;
+        }
         self.notices.lock().push(notice);
         self.wake_driver();
     }
@@ -204,11 +207,10 @@ impl Pool {
     }
 
     pub fn worker_draining(&self, worker: WorkerKey) {
-        let by = self.transact(|core, now, actions| {
-            let by = now + self.config.grace();
+        let by = Instant::now() + self.config.grace();
+        self.transact(|core, now, actions| {
             core.machine.on(Event::WorkerDraining { worker }, now, actions);
             core.machine.on(Event::EndEndless { worker, by }, now, actions);
-            by
         });
         self.wake_for(Some(by));
         // After what has not begun was taken back: whatever begins there now has begun before, and hears of it.

@@ -16,7 +16,7 @@ pub mod state;
 mod status;
 mod stop;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -36,13 +36,13 @@ pub use self::peer::Link;
 use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
 pub use self::status::{Health, Memory, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
-use crate::forked;
+use crate::forked::Moment;
 use crate::link::{Filled, Inbox, word};
 use crate::region::RegionPool;
 use crate::sys::{self, Poller};
 use crate::telemetry::{self, Telemetry};
 use crate::wire::{self, Kind, NO_DEADLINE, WireError};
-use crate::work::{Codec, FunctionId, Work, WorkId};
+use crate::work::{Codec, FunctionId, Outcome, Refusal, Work, WorkId};
 
 /// How often a thread that waits for its answer looks for signals.
 const SIGNALS_LOOK: Duration = Duration::from_millis(100);
@@ -111,8 +111,9 @@ pub struct Pool {
     deadlines_come: AtomicBool,
     /// The driver wants to know of work that waits for so long; `u64::MAX`: it does not.
     watch_us: AtomicU64,
-    /// Of this process when the pool was made: see forked.rs.
-    forks: usize,
+    /// By it a copy of this process knows that the pool is not its own, and leaves it alone: its locks may be held for
+    /// ever there, and the boards are the original's.
+    made: Moment,
 }
 
 impl Pool {
@@ -135,7 +136,8 @@ impl Pool {
             done: 0,
             failed: 0,
             drained: 0,
-            expiring: Vec::new(),
+            expiring: BTreeMap::new(),
+            starved: BTreeSet::new(),
             spare: Vec::new(),
         };
         let status = Status::new(&config);
@@ -162,7 +164,7 @@ impl Pool {
             driver_wakes_us: AtomicU64::new(0),
             deadlines_come: AtomicBool::new(false),
             watch_us: AtomicU64::new(u64::MAX),
-            forks: forked::forks(),
+            made: Moment::now(),
         }))
     }
 
@@ -184,6 +186,9 @@ impl Pool {
 
     /// Hands in work; its reply is told the answer, exactly once, possibly before this returns.
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
+        if self.is_forked() {
+            return self.refuse_in_copy(&work);
+        }
         let request = request_of(&work, block);
         let id = self.transact(|core, now, actions| core.machine.submit(request, Entry::new(work), now, actions));
         self.wake_for(request.deadline);
@@ -198,6 +203,12 @@ impl Pool {
         self.leave_unflushed(effects);
         self.wake_for(request.deadline);
         id
+    }
+
+    /// The pool is another process's.
+    fn refuse_in_copy(&self, work: &Work) -> WorkId {
+        work.reply.finish(Outcome::Refused(Refusal::Closed { pool: self.config.name.clone() }));
+        0
     }
 
     fn leave_unflushed(&self, mut effects: Effects) {
@@ -252,11 +263,17 @@ impl Pool {
 
     /// Its time is no longer measured.
     pub fn lift_deadline(&self, id: WorkId) {
+        if self.is_forked() {
+            return;
+        }
         self.core.lock().machine.lift_deadline(id);
     }
 
     /// It turned out to have no end of its own: it is told when its worker is to end, and cut off at the grace.
     pub fn mark_endless(&self, id: WorkId) {
+        if self.is_forked() {
+            return;
+        }
         let cut_at = self.core.lock().machine.mark_endless(id);
         self.wake_for(cut_at);
     }
@@ -283,6 +300,9 @@ impl Pool {
 
     /// Whether user code has started on it.
     pub fn has_begun(&self, id: WorkId) -> bool {
+        if self.is_forked() {
+            return false;
+        }
         let core = self.core.lock();
         let Some(entry) = core.machine.body(id) else { return false };
         let peer = core.machine.worker_of(id).and_then(|worker| core.peers.get(&worker));
@@ -318,46 +338,6 @@ impl Pool {
         Some(Order { orders: &self.orders, ticket })
     }
 
-    pub fn stats(&self) -> Stats {
-        let (counts, queued_total, done, failed, drained, status) = {
-            let core = self.core.lock();
-            let (counts, queued_total) = (core.machine.counts(), core.machine.queued_total());
-            (counts, queued_total, core.done, core.failed, core.drained, self.status_with_calls(&core))
-        };
-        Stats {
-            name: self.config.name.clone(),
-            state: status.health,
-            reason: status.reason,
-            queued: counts.queued,
-            queued_s: queued_total.as_secs_f64(),
-            lobby: counts.lobby,
-            sent: counts.sent,
-            slots: counts.slots,
-            ready: status.ready,
-            target: status.target,
-            min: status.min,
-            max: status.max,
-            done,
-            failed,
-            drained,
-            restarts: status.restarts,
-            generation: status.generation,
-            zygote_pid: status.zygote_pid,
-            workers: status.workers.into_iter().map(|(_, view)| view).collect(),
-            image: status.image,
-        }
-    }
-
-    fn status_with_calls(&self, core: &Core) -> Status {
-        let mut status = self.status.lock().clone();
-        for (key, view) in &mut status.workers {
-            if let Some((sent, calls)) = core.machine.worker(*key) {
-                (view.sent, view.calls) = (sent, calls);
-            }
-        }
-        status
-    }
-
     /// The Python stacks of one worker, without stopping it; none: it did not answer until the deadline.
     pub fn stacks(&self, worker: WorkerKey, deadline: Instant) -> Option<String> {
         let link = self.core.lock().peers.get(&worker)?.link.clone();
@@ -376,37 +356,19 @@ impl Pool {
         self.core.lock().machine.worker_of(id)
     }
 
-    pub fn status(&self) -> Status {
-        self.status.lock().clone()
-    }
-
-    /// Waits until `done` holds of the status, or the deadline passes; returns whether it holds.
-    pub fn wait_status(&self, deadline: Option<Instant>, done: impl Fn(&Status) -> bool) -> bool {
-        let mut status = self.status.lock();
-        while !done(&status) {
-            let timed_out = match deadline {
-                Some(at) => self.changed.wait_until(&mut status, at).timed_out(),
-                None => {
-                    self.changed.wait(&mut status);
-                    false
-                }
-            };
-            if timed_out {
-                return done(&status);
-            }
-        }
-        true
-    }
-
     /// This is a forked copy of the dispatcher: nothing works here.
     pub fn is_forked(&self) -> bool {
-        self.forks != forked::forks()
+        self.made.is_in_copy()
     }
 
     // ---- blocking callers
 
     /// Submits and waits. `interrupted` is asked when a signal came, and now and then; true ends the wait.
     pub fn call(&self, work: Work, answer: &Answer, block: bool, interrupted: &mut dyn FnMut() -> bool) {
+        if self.is_forked() {
+            answer.set_id(self.refuse_in_copy(&work));
+            return;
+        }
         let request = request_of(&work, block);
         let mut leased = None;
         let id = self.transact(|core, now, actions| {
@@ -420,7 +382,8 @@ impl Pool {
         let mut has_signal = leased.is_some_and(|link| self.read_for(&link, answer));
         while has_signal || !answer.wait_done(SIGNALS_LOOK) {
             has_signal = false;
-            if !answer.is_done() && interrupted() {
+            // A signal's handler may have forked, too.
+            if !answer.is_done() && (interrupted() || self.is_forked()) {
                 self.abandon(id);
                 return;
             }
@@ -453,6 +416,9 @@ impl Pool {
     }
 
     fn end_lease(&self, link: &Arc<Link>, broken: bool) {
+        if self.is_forked() {
+            return;
+        }
         let mut core = self.core.lock();
         let busy = core.machine.worker(link.key).is_some_and(|(sent, _)| sent > 0);
         if let Some(peer) = core.peers.get_mut(&link.key) {
@@ -471,13 +437,13 @@ impl Pool {
         since.map_or(NO_DEADLINE, |since| self.epoch_ns.saturating_add(since))
     }
 
-    /// One transaction: an event under the lock, then all that follows from it.
-    fn transact<R>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R) -> R {
+    /// One transaction: an event under the lock, then all that follows from it. In a copy of the process it is none.
+    fn transact<R: Default>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R) -> R {
         self.transact_with(|core, now, actions, _| event(core, now, actions))
     }
 
     /// The same for an event that has effects of its own.
-    fn transact_with<R>(
+    fn transact_with<R: Default>(
         &self,
         event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>, &mut Effects) -> R,
     ) -> R {
@@ -487,11 +453,14 @@ impl Pool {
     }
 
     /// The same, the effects being the caller's to carry out.
-    fn transact_only<R>(
+    fn transact_only<R: Default>(
         &self,
         event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>, &mut Effects) -> R,
     ) -> (R, Effects) {
         let mut effects = Effects::default();
+        if self.is_forked() {
+            return (R::default(), effects);
+        }
         let now = Instant::now();
         let (result, waits) = {
             let mut core = self.core.lock();
@@ -546,6 +515,9 @@ impl Pool {
     }
 
     fn put(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) -> Option<Arc<Link>> {
+        if self.is_forked() {
+            return None;
+        }
         let link = {
             let core = self.core.lock();
             let peer = core.machine.worker_of(id).and_then(|worker| core.peers.get(&worker));
@@ -572,18 +544,19 @@ impl Pool {
         if incoming.is_empty() {
             return Ok(());
         }
-        self.transact_with(|core, now, actions, effects| {
+        let wrong = self.transact_with(|core, now, actions, effects| {
             // What comes of a worker that is gone, by who still reads its link, is about work that has moved on.
             if !core.peers.contains_key(&link.key) {
-                return Ok(());
+                return None;
             }
             let taken = incoming.into_iter().try_for_each(|one| core.take_in(link.key, one, now, effects));
             core.bar_full(link.key, now, actions);
             if core.machine.drained(link.key) {
                 effects.notices.push(Notice::Drained(link.key));
             }
-            taken
-        })
+            taken.err()
+        });
+        wrong.map_or(Ok(()), Err)
     }
 
     /// The worker is to use these regions no more: no descriptor was left here to receive theirs.

@@ -1,7 +1,7 @@
 //! The dispatcher's end of one worker's link: its words on the board, what the worker has been told already.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::alarm::Alarm;
 use super::core::{Entry, Function};
 use super::state::WorkerKey;
-use crate::forked;
+use crate::forked::Tracked;
 use crate::link::{Announced, Attached, Board, Inbox, Outbox, Pending, PutError, word};
 use crate::region::RegionPool;
 use crate::sys::{self, Poller};
@@ -21,7 +21,7 @@ use crate::work::{Codec, Failure, Work, WorkId};
 #[derive(Debug)]
 pub struct Link {
     pub key: WorkerKey,
-    pub socket: OwnedFd,
+    pub socket: Tracked,
     pub board: Board,
     pub outbox: Outbox,
     pub inbox: Mutex<Inbox>,
@@ -30,8 +30,7 @@ pub struct Link {
 
 impl Link {
     pub fn new(key: WorkerKey, socket: OwnedFd, board: Board, alarm: OwnedFd) -> Arc<Link> {
-        forked::track(socket.as_raw_fd());
-        forked::track(alarm.as_raw_fd());
+        let socket = Tracked::new(socket);
         // Without it a caller that reads is told by the worker alone.
         let _ = sys::limit_reads(socket.as_fd(), LEASE_MAX);
         let (outbox, inbox) = (Outbox::default(), Mutex::default());
@@ -42,13 +41,6 @@ impl Link {
 /// Longest time that a blocking caller reads a link by itself. Then the driver does, and the caller hears of its answer
 /// whichever way it comes: by another link, by its deadline, by a signal.
 const LEASE_MAX: Duration = Duration::from_millis(20);
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        forked::untrack(self.socket.as_raw_fd());
-        forked::untrack(self.alarm.socket().as_raw_fd());
-    }
-}
 
 /// What the core keeps of one worker's link, under its lock.
 #[derive(Debug)]

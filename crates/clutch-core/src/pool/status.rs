@@ -1,7 +1,11 @@
 //! What anybody may know of a pool and its workers.
 
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
 
+use super::Pool;
+use super::core::Core;
 use super::state::WorkerKey;
 use crate::config::PoolConfig;
 
@@ -124,4 +128,68 @@ pub struct Stats {
     pub zygote_pid: Option<i32>,
     pub workers: Vec<WorkerView>,
     pub image: serde_json::Value,
+}
+
+impl Pool {
+    pub fn stats(&self) -> Stats {
+        let (counts, queued_total, done, failed, drained, status) = {
+            let core = self.core.lock();
+            let (counts, queued_total) = (core.machine.counts(), core.machine.queued_total());
+            (counts, queued_total, core.done, core.failed, core.drained, self.status_with_calls(&core))
+        };
+        Stats {
+            name: self.config.name.clone(),
+            state: status.health,
+            reason: status.reason,
+            queued: counts.queued,
+            queued_s: queued_total.as_secs_f64(),
+            lobby: counts.lobby,
+            sent: counts.sent,
+            slots: counts.slots,
+            ready: status.ready,
+            target: status.target,
+            min: status.min,
+            max: status.max,
+            done,
+            failed,
+            drained,
+            restarts: status.restarts,
+            generation: status.generation,
+            zygote_pid: status.zygote_pid,
+            workers: status.workers.into_iter().map(|(_, view)| view).collect(),
+            image: status.image,
+        }
+    }
+
+    fn status_with_calls(&self, core: &Core) -> Status {
+        let mut status = self.status.lock().clone();
+        for (key, view) in &mut status.workers {
+            if let Some((sent, calls)) = core.machine.worker(*key) {
+                (view.sent, view.calls) = (sent, calls);
+            }
+        }
+        status
+    }
+
+    pub fn status(&self) -> Status {
+        self.status.lock().clone()
+    }
+
+    /// Waits until `done` holds of the status, or the deadline passes; returns whether it holds.
+    pub fn wait_status(&self, deadline: Option<Instant>, done: impl Fn(&Status) -> bool) -> bool {
+        let mut status = self.status.lock();
+        while !done(&status) {
+            let timed_out = match deadline {
+                Some(at) => self.changed.wait_until(&mut status, at).timed_out(),
+                None => {
+                    self.changed.wait(&mut status);
+                    false
+                }
+            };
+            if timed_out {
+                return done(&status);
+            }
+        }
+        true
+    }
 }

@@ -28,7 +28,6 @@ pub(super) struct OnLink {
 /// Work past its deadline whose caller waits for the stacks.
 pub(super) struct Expiring {
     worker: WorkerKey,
-    id: WorkId,
     reply: Arc<dyn Reply>,
     until: Instant,
     stacks: Parts,
@@ -81,8 +80,11 @@ impl Core {
         pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
-        let expiring = Expiring { worker, id, reply: entry.work.reply, until: now + STACKS_WAIT, stacks };
-        if hears { self.expiring.push(expiring) } else { expiring.answer(effects) }
+        let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks };
+        match hears {
+            true => drop(self.expiring.insert(id, expiring)),
+            false => expiring.answer(effects),
+        }
     }
 
     /// Nobody waits any more for work on a link.
@@ -164,11 +166,10 @@ impl Core {
 
     /// Stacks have come: of the threads by the alarm, of the task itself by the link. Both make the answer whole.
     pub(super) fn take_stacks(&mut self, id: WorkId, text: String, of_threads: bool, effects: &mut Effects) {
-        let Some(at) = self.expiring.iter().position(|expiring| expiring.id == id) else { return };
-        let stacks = &mut self.expiring[at].stacks;
-        stacks.put(text, of_threads);
-        if stacks.is_whole() {
-            self.expiring.swap_remove(at).answer(effects);
+        let Some(expiring) = self.expiring.get_mut(&id) else { return };
+        expiring.stacks.put(text, of_threads);
+        if expiring.stacks.is_whole() {
+            self.expiring.remove(&id).into_iter().for_each(|expiring| expiring.answer(effects));
         }
     }
 
@@ -183,13 +184,13 @@ impl Core {
     }
 
     fn answer_those(&mut self, which: impl Fn(&Expiring) -> bool, effects: &mut Effects) {
-        let (due, rest) = std::mem::take(&mut self.expiring).into_iter().partition(which);
-        self.expiring = rest;
-        let due: Vec<Expiring> = due;
-        due.into_iter().for_each(|expiring| expiring.answer(effects));
+        let due = self.expiring.iter().filter(|(_, expiring)| which(expiring)).map(|(id, _)| *id);
+        for id in due.collect::<Vec<_>>() {
+            self.expiring.remove(&id).into_iter().for_each(|expiring| expiring.answer(effects));
+        }
     }
 
     pub(super) fn next_expiring(&self) -> Option<Instant> {
-        self.expiring.iter().map(|expiring| expiring.until).min()
+        self.expiring.values().map(|expiring| expiring.until).min()
     }
 }

@@ -6,11 +6,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use crate::forked::{self, PerProcess};
 use crate::sys::{self, Poller};
 
 /// A line longer than this is passed on in pieces.
@@ -119,23 +120,18 @@ struct Reader {
 
 /// The one reader of this process.
 fn reader() -> io::Result<&'static Reader> {
-    static READER: OnceLock<Reader> = OnceLock::new();
-    if let Some(reader) = READER.get() {
-        return Ok(reader);
-    }
-    let made = Reader { poller: Poller::new()?, sources: Mutex::default(), next: AtomicU64::new(1) };
-    let mut first = false;
-    let reader = READER.get_or_init(|| {
-        first = true;
-        made
-    });
-    if first {
-        std::thread::Builder::new().name("clutch-output".to_owned()).spawn(move || reader.run())?;
-    }
-    Ok(reader)
+    static READER: PerProcess<Reader> = PerProcess::new();
+    READER.served("clutch-output", Reader::new, Reader::run)
 }
 
 impl Reader {
+    fn new() -> io::Result<Reader> {
+        let poller = Poller::new()?;
+        // As long as the process; a copy that used it would have the pipes of this one in it, and this one its own.
+        forked::track(poller.as_raw_fd());
+        Ok(Reader { poller, sources: Mutex::default(), next: AtomicU64::new(1) })
+    }
+
     fn run(&self) {
         sys::block_signals();
         let mut tokens = Vec::new();
@@ -195,7 +191,10 @@ fn source(stream: Stream, prefix: &str, tail: &Arc<Tail>) -> io::Result<(Arc<Sou
     let reader = reader()?;
     let token = reader.next.fetch_add(1, Ordering::Relaxed);
     reader.sources.lock().insert(token, source.clone());
-    reader.poller.add(source.pipe.as_fd(), token, false)?;
+    if let Err(error) = reader.poller.add(source.pipe.as_fd(), token, false) {
+        reader.sources.lock().remove(&token);
+        return Err(error);
+    }
     Ok((source, write))
 }
 

@@ -3,7 +3,7 @@
 //! It is started by posix_spawn with its control socket as standard input, so that nothing runs between fork and exec.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::output::Output;
 use super::recycle;
 use crate::config::PoolConfig;
-use crate::forked;
+use crate::forked::Tracked;
 use crate::link::{Attached, Filled, Inbox, Outbox};
 use crate::pool::state::WorkerKey;
 use crate::sys::{self, EndSignal, Fate, Poller};
@@ -121,7 +121,7 @@ pub struct Zygote {
     pub generation: u32,
     pub pid: i32,
     child: Child,
-    control: OwnedFd,
+    control: Tracked,
     outbox: Outbox,
     inbox: Inbox,
     output: Output,
@@ -138,7 +138,7 @@ impl Zygote {
     /// Starts one and tells it what to load.
     pub fn start(config: &PoolConfig, generation: u32) -> io::Result<Zygote> {
         let (ours, theirs) = sys::socket_pair()?;
-        forked::track(ours.as_raw_fd());
+        let control = Tracked::new(ours);
         let prefix = format!("{}/zygote", config.name);
         let (output, out, err) = Output::open(&prefix, config.output_kept_bytes)?;
         let child = Command::new(&config.python)
@@ -151,7 +151,7 @@ impl Zygote {
         let pid = child.id() as i32;
         let (outbox, inbox) = (Outbox::default(), Inbox::default());
         let (image, ended) = (serde_json::Value::Null, sys::pidfd(pid).ok());
-        let (hello, ending, control) = (None, false, ours);
+        let (hello, ending) = (None, false);
         let zygote = Zygote { generation, pid, child, control, outbox, inbox, output, hello, image, ended, ending };
         zygote.say(Kind::Launch, 0, &launch(config, generation));
         Ok(zygote)
@@ -249,7 +249,6 @@ impl Zygote {
 
     /// Reaps it.
     pub fn end(mut self) -> Ended {
-        forked::untrack(self.control.as_raw_fd());
         if self.hello.is_none() {
             let _ = self.child.kill();
         }

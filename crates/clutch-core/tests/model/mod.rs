@@ -527,6 +527,7 @@ impl World {
     }
 
     fn check(&mut self) {
+        self.machine.check_indexes(self.now);
         let waits_since = self.machine.waits_since();
         assert_eq!(waits_since, self.oldest_waiting(), "the oldest that waits is another");
         assert_eq!(self.machine.demand().busy, self.busy(), "slots that run something");

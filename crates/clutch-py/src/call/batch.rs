@@ -36,6 +36,8 @@ pub(super) fn run_batch(
             (Ok(made), Some(slot)) if is_coroutine(&made) => slot.call_method1("wait", (made,)),
             (made, _) => made,
         };
+        // The items behind it are the worker's.
+        link.leave_copy(py, made.as_ref().err())?;
         match made {
             Err(error) if is_abandoned() => return Err(Trouble::Raised(error)),
             made => put_item(py, link, frame.id, made)?,

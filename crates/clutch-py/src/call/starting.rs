@@ -66,6 +66,9 @@ impl<'py> Starting<'py> {
                     false => starter.keep(&task).map(|()| Some(task)),
                 });
                 this.leave_step();
+                if !matches!(stepped, Ok(Some(_))) {
+                    this.leave_copy(py, stepped.as_ref().err())?;
+                }
                 match stepped {
                     Ok(Some(task)) => {
                         leave_first_step(&prepared)?;

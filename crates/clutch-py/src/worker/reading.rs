@@ -25,6 +25,9 @@ impl WorkerLink {
         event_loop: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<VecDeque<CallFrame>> {
         let link = slf.get();
+        if link.is_in_copy() {
+            return Ok(VecDeque::new());
+        }
         link.loop_reads.store(true, Ordering::Relaxed);
         let mut told = Vec::new();
         {

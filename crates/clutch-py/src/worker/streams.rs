@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clutch_core::wire::{self, Head, Kind, STREAM_WINDOW};
 use clutch_core::work::{Codec, Payload};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
 use super::{LOOK_AGAIN, WorkerLink};
@@ -114,12 +115,18 @@ impl Stream {
 impl WorkerLink {
     /// Opens a stream for the producer of a call.
     pub fn open_stream(&self, id: u64) {
+        if self.is_in_copy() {
+            return;
+        }
         let mut streams = self.streams.lock();
         streams.entry(id).or_default().credit += STREAM_WINDOW;
     }
 
     /// Whoever still waits for something of it looks again, and finds the end.
     pub fn close_stream(&self, py: Python<'_>, id: u64) {
+        if self.is_in_copy() {
+            return;
+        }
         let closed = self.streams.lock().remove(&id);
         // Without the lock: this calls Python, and lets go of what the stream held.
         if let Some(request) = closed.and_then(|stream| stream.request) {
@@ -160,10 +167,16 @@ impl WorkerLink {
 
     /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.
     pub fn put_credit(&self, id: u64, count: u32) {
-        self.writer.outbox.push(|out| wire::put_credit(&mut out.bytes, id, count));
+        if !self.is_in_copy() {
+            self.writer.outbox.push(|out| wire::put_credit(&mut out.bytes, id, count));
+        }
     }
 
+    /// In a copy of the worker there is none: nobody takes anything, and nothing comes.
     pub fn with_stream<R>(&self, id: u64, look: impl FnOnce(&mut Stream) -> R) -> Option<R> {
+        if self.is_in_copy() {
+            return None;
+        }
         self.streams.lock().get_mut(&id).map(look)
     }
 
@@ -173,6 +186,10 @@ impl WorkerLink {
 
     /// Waits until something happens to streams: reads the link when nobody else does.
     pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
+        if self.is_in_copy() {
+            let message = "this process was forked from a worker's: what comes for the call comes there";
+            return Err(PyOSError::new_err(message));
+        }
         let reads =
             !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
         if !reads {

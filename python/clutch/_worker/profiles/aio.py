@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clutch import _core
+from clutch._worker import copies
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
 from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
@@ -304,7 +305,9 @@ class Loop:
                 raise asyncio.CancelledError
             try:
                 value = await function(*arguments)
+                copies.leave_if_copy()
             except BaseException as error:
+                copies.leave_if_copy(error)
                 if call.is_abandoned:
                     raise
                 call.item_failed(error)

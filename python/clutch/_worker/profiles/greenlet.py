@@ -21,6 +21,7 @@ from gevent.lock import RLock
 from gevent.pool import Group
 
 from clutch import _core
+from clutch._worker import copies
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_frame
 from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, send_all_on_loop
@@ -43,6 +44,7 @@ class GreenletProfile:
         return self.hub is not None and self.hub.is_held_up()
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
+        copies.current = gevent.getcurrent
         hub = self.hub = Hub(link, self.tasks, self.lifespan)
         hub.serve(ready)
 
@@ -196,7 +198,9 @@ class Hub:
             try:
                 made = function(*arguments)
                 value = self._on_loop(made) if inspect.iscoroutine(made) else made
+                copies.leave_if_copy()
             except BaseException as error:
+                copies.leave_if_copy(error)
                 if call.is_abandoned:
                     raise
                 call.item_failed(error)
@@ -299,7 +303,9 @@ class NativeLoop:
         async def body() -> None:
             try:
                 outcome.append((True, await coroutine))
+                copies.leave_if_copy()
             except BaseException as error:
+                copies.leave_if_copy(error)
                 outcome.append((False, error))
 
         def start() -> None:

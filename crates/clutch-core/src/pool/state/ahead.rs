@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::load::{AHEAD, Load, STALLED};
-use super::{Action, Machine, Place, Verdict, WorkerKey, index, is_queued};
+use super::load::{AHEAD, Load};
+use super::{Action, Machine, Place, Verdict, index, is_queued};
 use crate::work::{FunctionId, Where, WorkId};
 
 impl<T> Machine<T> {
@@ -28,7 +28,7 @@ impl<T> Machine<T> {
 
     /// Fills up the workers that have run low, so that many frames share one write.
     pub(super) fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(worker) = self.lowest(now) {
+        while let Some(worker) = self.workers.lowest(now) {
             loop {
                 let Some(head) = self.first_queued(now, out) else { return };
                 let request = self.items[index(head)].request;
@@ -36,7 +36,7 @@ impl<T> Machine<T> {
                 if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
                     return;
                 }
-                if !self.workers.get(&worker).is_some_and(Load::has_room_ahead) {
+                if !self.workers.get(worker).is_some_and(Load::has_room_ahead) {
                     break;
                 }
                 let Some(id) = self.next_queued(now, out) else { return };
@@ -66,25 +66,17 @@ impl<T> Machine<T> {
         }
     }
 
-    fn lowest(&self, now: Instant) -> Option<WorkerKey> {
-        let low = self.workers.iter().filter(|(_, load)| load.is_low(now));
-        low.min_by_key(|(_, load)| load.load_ns / load.slots as u64).map(|(worker, _)| *worker)
-    }
-
     /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
     pub(super) fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        let idle = if self.queue.is_empty() { self.free_slots } else { 0 };
-        let mut wanted = idle;
-        for (worker, load) in &self.workers {
-            let ahead = load.ahead();
-            if ahead == 0 {
-                continue;
+        let mut wanted = if self.queue.is_empty() { self.workers.totals().free } else { 0 };
+        for (worker, load) in self.workers.with_work_ahead() {
+            let stalled = load.is_stalled(now);
+            if !stalled && wanted == 0 {
+                return;
             }
-            let stalled = now.saturating_duration_since(load.progress) > STALLED;
-            let share = if stalled { load.sent.len() } else { wanted.min(ahead.div_ceil(2)) };
-            let candidates = load.sent.iter().filter(|id| self.may_take(**id));
-            let oldest: Vec<WorkId> = candidates.take(share).copied().collect();
-            out.extend(oldest.iter().rev().map(|id| Action::Take { worker: *worker, id: *id }));
+            let share = if stalled { load.sent.len() } else { wanted.min(load.ahead().div_ceil(2)) };
+            let oldest: Vec<WorkId> = load.sent.iter().filter(|id| self.may_take(*id)).take(share).collect();
+            out.extend(oldest.iter().rev().map(|id| Action::Take { worker, id: *id }));
             wanted = wanted.saturating_sub(oldest.len());
         }
     }

@@ -1,8 +1,8 @@
 //! What the machine knows of one worker: its slots, what was sent to it, and how much more it may get.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::sent::Sent;
 use crate::work::WorkId;
 
 /// Work is sent ahead of a busy slot up to this much of measured run time.
@@ -27,8 +27,8 @@ pub(super) enum Alone {
 pub(super) struct Load {
     pub(super) slots: usize,
     pub(super) words: usize,
-    /// In the order of sending; the first `slots` of them are taken for begun.
-    pub(super) sent: VecDeque<WorkId>,
+    /// The first `slots` of them are taken for begun.
+    pub(super) sent: Sent,
     pub(super) load_ns: u64,
     pub(super) progress: Instant,
     pub(super) accepting: bool,
@@ -59,6 +59,15 @@ impl Load {
         !matches!(self.alone, Alone::Running(_)) && self.is_open()
     }
 
+    pub(super) fn is_idle_for_suspect(&self) -> bool {
+        self.may_run_suspect() && self.sent.is_empty()
+    }
+
+    /// Of its slots, in 1024ths; less than any other where nothing runs.
+    pub(super) fn filled(&self) -> usize {
+        if self.sent.is_empty() { 0 } else { 1 + self.sent.len() * 1024 / self.slots }
+    }
+
     /// Slots that run something, of a worker that counts.
     pub(super) fn busy(&self) -> usize {
         if self.accepting && !self.draining { self.sent.len().min(self.slots) } else { 0 }
@@ -77,9 +86,21 @@ impl Load {
 
     /// Less than half of what may be sent ahead is left, and it makes progress.
     pub(super) fn is_low(&self, now: Instant) -> bool {
+        self.may_be_low() && !self.is_stalled(now)
+    }
+
+    /// The same, whether or not it makes progress.
+    pub(super) fn may_be_low(&self) -> bool {
         self.has_room_ahead()
             && self.load_ns * 2 <= AHEAD.as_nanos() as u64 * self.slots as u64
             && self.ahead() * 2 < AHEAD_MAX * self.slots
-            && now.saturating_duration_since(self.progress) <= STALLED
+    }
+
+    pub(super) fn load_ns_of_slot(&self) -> u64 {
+        self.load_ns / self.slots as u64
+    }
+
+    pub(super) fn is_stalled(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.progress) > STALLED
     }
 }

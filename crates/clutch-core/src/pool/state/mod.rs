@@ -5,7 +5,7 @@
 //! no slot stays idle while work waits. `T` is what the driver keeps with each piece of work.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -14,10 +14,12 @@ mod ahead;
 mod ends;
 mod load;
 mod quarantine;
+mod sent;
+mod standing;
 mod workers;
 
-use self::load::Load;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
+use self::standing::{Totals, Workers};
 use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
 
@@ -85,6 +87,8 @@ struct Item<T> {
     /// Runs alone in its worker.
     alone: bool,
     load_ns: u64,
+    /// Its number among what was sent to its worker.
+    sent_as: u64,
     body: Option<T>,
 }
 
@@ -235,10 +239,7 @@ pub struct Machine<T> {
     /// Some worker is kept free for a suspect.
     reserved: bool,
     deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
-    workers: BTreeMap<WorkerKey, Load>,
-    free_slots: usize,
-    ahead: usize,
-    busy: usize,
+    workers: Workers,
     /// The fewest slots that were busy since somebody asked.
     busy_least: usize,
     /// By function, what is expected.
@@ -289,10 +290,7 @@ impl<T> Machine<T> {
             suspects: VecDeque::new(),
             reserved: false,
             deadlines: BinaryHeap::new(),
-            workers: BTreeMap::new(),
-            free_slots: 0,
-            ahead: 0,
-            busy: 0,
+            workers: Workers::default(),
             busy_least: 0,
             run_ns: Vec::new(),
             finished: 0,
@@ -337,13 +335,8 @@ impl<T> Machine<T> {
     }
 
     pub fn counts(&self) -> Counts {
-        Counts {
-            queued: self.waiting(),
-            lobby: self.lobby.len(),
-            sent: self.workers.values().map(|load| load.sent.len()).sum(),
-            workers: self.workers.values().filter(|load| load.accepting).count(),
-            slots: self.workers.values().filter(|load| load.takes()).map(|load| load.slots).sum(),
-        }
+        let Totals { sent, accepting, slots, .. } = self.workers.totals();
+        Counts { queued: self.waiting(), lobby: self.lobby.len(), sent, workers: accepting, slots }
     }
 
     pub fn has_waiting(&self) -> bool {
@@ -362,11 +355,12 @@ impl<T> Machine<T> {
     }
 
     pub fn demand(&mut self) -> Demand {
-        let busy_least = std::mem::replace(&mut self.busy_least, self.busy);
+        let busy = self.workers.totals().busy;
+        let busy_least = std::mem::replace(&mut self.busy_least, busy);
         Demand {
             waiting: self.queue.len() + self.lobby.len(),
             waits_since: self.waits_since(),
-            busy: self.busy,
+            busy,
             busy_least,
             finished: self.finished,
             run_ns: self.finished_ns,
@@ -375,7 +369,7 @@ impl<T> Machine<T> {
 
     /// (work on its link, calls so far) of one worker.
     pub fn worker(&self, worker: WorkerKey) -> Option<(usize, u64)> {
-        self.workers.get(&worker).map(|load| (load.sent.len(), load.calls))
+        self.workers.get(worker).map(|load| (load.sent.len(), load.calls))
     }
 
     /// The worker whose link it is on.
@@ -387,7 +381,7 @@ impl<T> Machine<T> {
     }
 
     pub fn sent(&self, worker: WorkerKey) -> impl Iterator<Item = WorkId> + '_ {
-        self.workers.get(&worker).into_iter().flat_map(|load| load.sent.iter().copied())
+        self.workers.get(worker).into_iter().flat_map(|load| load.sent.iter())
     }
 
     pub fn is_closed(&self) -> bool {
@@ -410,12 +404,17 @@ impl<T> Machine<T> {
         None
     }
 
+    /// For tests: panics where an index of the workers tells something else than a walk over all of them.
+    pub fn check_indexes(&self, now: Instant) {
+        self.workers.check(now);
+    }
+
     // ---- events
 
     /// Takes one submission. The answer, if there is one already, is among the actions.
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
         let id = self.insert(request, body, now);
-        let full = self.limits.queue.is_some_and(|limit| self.free_slots == 0 && self.waiting() >= limit);
+        let full = self.limits.queue.is_some_and(|limit| self.workers.totals().free == 0 && self.waiting() >= limit);
         if self.closed {
             self.answer(id, Verdict::Closed, out);
         } else if self.quiet {
@@ -499,23 +498,22 @@ impl<T> Machine<T> {
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        if !self.has_waiting() && self.ahead == 0 && !self.closed {
+        if !self.has_waiting() && self.workers.totals().ahead == 0 && !self.closed {
             return;
         }
         self.leave_lobby(out);
         if !self.suspects.is_empty() || self.reserved {
             self.send_suspects(now, out);
         }
-        while self.free_slots > 0 {
+        while let Some(worker) = self.workers.least_loaded() {
             let Some(id) = self.next_queued(now, out) else { break };
-            let Some(worker) = self.least_loaded() else { break };
             self.send(worker, id, now, out);
             self.leave_lobby(out);
         }
         if !self.queue.is_empty() {
             self.send_ahead(now, out);
         }
-        if self.ahead > 0 {
+        if self.workers.totals().ahead > 0 {
             self.take_back(now, out);
         }
         if self.closed && self.items.is_empty() && !self.told_empty {
@@ -560,6 +558,7 @@ impl<T> Machine<T> {
             deaths: 0,
             alone: false,
             load_ns: 0,
+            sent_as: 0,
             body: Some(body),
         });
         id

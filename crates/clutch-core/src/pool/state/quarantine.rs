@@ -74,10 +74,10 @@ impl<T> Machine<T> {
                 self.answer(id, Verdict::Expired(Where::Queue), out);
                 continue;
             }
-            if self.running_alone() * 2 + 1 > self.workers.len().max(2) {
+            if self.workers.totals().running_alone * 2 + 1 > self.workers.len().max(2) {
                 return;
             }
-            let Some(worker) = self.idle_worker() else {
+            let Some(worker) = self.workers.idle_for_suspect() else {
                 self.reserve_worker();
                 return;
             };
@@ -88,21 +88,11 @@ impl<T> Machine<T> {
         self.release_reserved();
     }
 
-    fn running_alone(&self) -> usize {
-        self.workers.values().filter(|load| matches!(load.alone, Alone::Running(_))).count()
-    }
-
-    fn idle_worker(&self) -> Option<WorkerKey> {
-        let idle = self.workers.iter().find(|(_, load)| load.may_run_suspect() && load.sent.is_empty());
-        idle.map(|(worker, _)| *worker)
-    }
-
     fn reserve_worker(&mut self) {
-        if self.workers.values().any(|load| load.alone == Alone::Reserved && load.may_run_suspect()) {
+        if self.workers.reserved().any(|(_, load)| load.may_run_suspect()) {
             return;
         }
-        let candidates = self.workers.iter().filter(|(_, load)| load.may_run_suspect());
-        if let Some(worker) = candidates.min_by_key(|(_, load)| load.sent.len()).map(|(worker, _)| *worker) {
+        if let Some(worker) = self.workers.soonest_for_suspect() {
             self.reserved = true;
             self.change(worker, |load| load.alone = Alone::Reserved);
         }
@@ -110,8 +100,7 @@ impl<T> Machine<T> {
 
     fn release_reserved(&mut self) {
         self.reserved = false;
-        let reserved = self.workers.iter().filter(|(_, load)| load.alone == Alone::Reserved).map(|(worker, _)| *worker);
-        for worker in reserved.collect::<Vec<_>>() {
+        for worker in self.workers.reserved().map(|(worker, _)| worker).collect::<Vec<_>>() {
             self.change(worker, |load| load.alone = Alone::No);
         }
     }

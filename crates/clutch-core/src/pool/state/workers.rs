@@ -1,10 +1,11 @@
 //! Workers that come, hold, drain and go, and their slots: who gets what.
 
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::HashSet;
 use std::time::Instant;
 
 use super::load::{AHEAD, Alone, Load};
+use super::sent::Sent;
 use super::{Action, Machine, Place, Verdict, WorkerKey, index};
 use crate::work::WorkId;
 
@@ -20,7 +21,7 @@ impl<T> Machine<T> {
         let load = Load {
             slots,
             words,
-            sent: VecDeque::new(),
+            sent: Sent::default(),
             load_ns: 0,
             progress: now,
             accepting: true,
@@ -31,7 +32,6 @@ impl<T> Machine<T> {
             calls_max,
             ends_by: None,
         };
-        self.free_slots += load.free();
         self.workers.insert(worker, load);
         self.failing = false;
     }
@@ -63,7 +63,7 @@ impl<T> Machine<T> {
         let item = self.item_mut(id).filter(|item| item.stopping.is_none())?;
         item.request.endless = true;
         let Place::Sent(worker) = item.place else { return None };
-        let by = self.workers.get(&worker)?.ends_by?;
+        let by = self.workers.get(worker)?.ends_by?;
         self.cut_endless(id, by);
         Some(by)
     }
@@ -75,13 +75,13 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
-        self.change(worker, |load| load.accepting = false);
-        let Some(load) = self.workers.remove(&worker) else { return };
-        self.ahead -= load.ahead();
+        let Some(load) = self.workers.remove(worker) else { return };
+        self.busy_least = self.busy_least.min(self.workers.totals().busy);
+        let begun: HashSet<WorkId> = begun.iter().copied().collect();
         let is_abandoned = |id| self.item(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
         let had_begun = |id| begun.contains(&id) || self.item(id).is_some_and(|item| item.begun);
-        let suspects = load.sent.iter().filter(|id| is_abandoned(**id) || had_begun(**id)).count();
-        for id in load.sent.into_iter().rev() {
+        let suspects = load.sent.iter().filter(|id| is_abandoned(*id) || had_begun(*id)).count();
+        for id in load.sent.iter().rev() {
             let Some(item) = self.item(id) else { continue };
             if matches!(item.place, Place::Abandoned(_)) {
                 self.remove(id);
@@ -100,8 +100,8 @@ impl<T> Machine<T> {
 
     /// Asks back all that a worker has not begun, the newest first, so that the oldest ends up in front.
     pub(super) fn take_all(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
-        let Some(load) = self.workers.get(&worker) else { return };
-        let takes = load.sent.iter().rev().filter(|id| self.may_take(**id)).map(|id| Action::Take { worker, id: *id });
+        let Some(load) = self.workers.get(worker) else { return };
+        let takes = load.sent.iter().rev().filter(|id| self.may_take(*id)).map(|id| Action::Take { worker, id });
         out.extend(takes);
     }
 
@@ -119,7 +119,7 @@ impl<T> Machine<T> {
         let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
         item.begun = !taken;
         if taken {
-            let progress = self.workers.get(&worker).map_or(now, |load| load.progress);
+            let progress = self.workers.get(worker).map_or(now, |load| load.progress);
             self.unload(worker, id, progress);
             self.change(worker, |load| load.calls -= 1);
             self.requeue(id, out);
@@ -144,33 +144,10 @@ impl<T> Machine<T> {
 
     // ---- slots
 
-    /// Changes one worker and keeps the counts of free slots true.
     pub(super) fn change<R>(&mut self, worker: WorkerKey, change: impl FnOnce(&mut Load) -> R) -> Option<R> {
-        let load = self.workers.get_mut(&worker)?;
-        let (free, ahead, busy) = (load.free(), load.ahead(), load.busy());
-        let result = change(load);
-        self.busy = self.busy + load.busy() - busy;
-        self.busy_least = self.busy_least.min(self.busy);
-        self.free_slots = self.free_slots + load.free() - free;
-        self.ahead = self.ahead + load.ahead() - ahead;
-        Some(result)
-    }
-
-    pub(super) fn least_loaded(&self) -> Option<WorkerKey> {
-        let mut best: Option<(WorkerKey, usize)> = None;
-        for (worker, load) in &self.workers {
-            if load.free() == 0 {
-                continue;
-            }
-            if load.sent.is_empty() {
-                return Some(*worker);
-            }
-            let share = load.sent.len() * 1024 / load.slots;
-            if best.is_none_or(|(_, least)| share < least) {
-                best = Some((*worker, share));
-            }
-        }
-        best.map(|(worker, _)| worker)
+        let result = self.workers.change(worker, change);
+        self.busy_least = self.busy_least.min(self.workers.totals().busy);
+        result
     }
 
     pub(super) fn send(&mut self, worker: WorkerKey, id: WorkId, now: Instant, out: &mut Vec<Action<T>>) {
@@ -178,27 +155,27 @@ impl<T> Machine<T> {
         let item = &mut self.items[index(id)];
         (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
         item.queued = now.saturating_duration_since(item.since);
-        let worn = self.change(worker, |load| {
+        let sent = self.change(worker, |load| {
             if load.sent.is_empty() {
                 load.progress = now;
             }
-            load.sent.push_back(id);
             load.load_ns += load_ns;
             load.calls += 1;
-            load.calls_max.is_some_and(|most| load.calls == worn_at(most))
+            (load.sent.push(id), load.calls_max.is_some_and(|most| load.calls == worn_at(most)))
         });
+        let Some((number, worn)) = sent else { return };
+        self.items[index(id)].sent_as = number;
         out.push(Action::Send { worker, id });
-        if worn == Some(true) {
+        if worn {
             out.push(Action::Worn { worker });
         }
     }
 
     /// Takes work off a worker's account.
     pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, progress: Instant) {
-        let load_ns = self.item(id).map_or(0, |item| item.load_ns);
+        let (load_ns, number) = self.item(id).map_or((0, 0), |item| (item.load_ns, item.sent_as));
         self.change(worker, |load| {
-            if let Some(at) = load.sent.iter().position(|sent| *sent == id) {
-                load.sent.remove(at);
+            if load.sent.remove(number, id) {
                 load.load_ns -= load_ns;
             }
             if load.alone == Alone::Running(id) {
@@ -210,9 +187,9 @@ impl<T> Machine<T> {
 
     /// Whether a worker that was told to drain has nothing left but what will not stop: ask after [`Machine::finished`].
     pub fn drained(&self, worker: WorkerKey) -> bool {
-        self.workers.get(&worker).is_some_and(|load| {
+        self.workers.get(worker).is_some_and(|load| {
             let spent = load.calls_max.is_some_and(|most| load.calls >= most);
-            (load.draining || spent) && load.sent.iter().all(|id| self.is_stuck(*id))
+            (load.draining || spent) && load.sent.iter().all(|id| self.is_stuck(id))
         })
     }
 

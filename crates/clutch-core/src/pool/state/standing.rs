@@ -1,0 +1,232 @@
+//! The workers of a machine, and what is looked for among them, kept in order: nothing here costs more for more workers,
+//! but for the logarithm.
+//!
+//! Each worker is changed through [`Workers::change`] only, which puts it where it belongs afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{AddAssign, SubAssign};
+use std::time::Instant;
+
+use super::WorkerKey;
+use super::load::{Alone, Load};
+
+/// Sums over workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) free: usize,
+    pub(super) ahead: usize,
+    pub(super) busy: usize,
+    pub(super) sent: usize,
+    pub(super) accepting: usize,
+    /// Of those that take work.
+    pub(super) slots: usize,
+    pub(super) running_alone: usize,
+}
+
+impl Totals {
+    fn of(load: &Load) -> Totals {
+        Totals {
+            free: load.free(),
+            ahead: load.ahead(),
+            busy: load.busy(),
+            sent: load.sent.len(),
+            accepting: usize::from(load.accepting),
+            slots: if load.takes() { load.slots } else { 0 },
+            running_alone: usize::from(matches!(load.alone, Alone::Running(_))),
+        }
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.free += other.free;
+        self.ahead += other.ahead;
+        self.busy += other.busy;
+        self.sent += other.sent;
+        self.accepting += other.accepting;
+        self.slots += other.slots;
+        self.running_alone += other.running_alone;
+    }
+}
+
+impl SubAssign for Totals {
+    fn sub_assign(&mut self, other: Totals) {
+        self.free -= other.free;
+        self.ahead -= other.ahead;
+        self.busy -= other.busy;
+        self.sent -= other.sent;
+        self.accepting -= other.accepting;
+        self.slots -= other.slots;
+        self.running_alone -= other.running_alone;
+    }
+}
+
+/// Where one worker stands in each order; none: it is not looked for there.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Standing {
+    totals: Totals,
+    /// It has a free slot: how far it is filled.
+    filled: Option<usize>,
+    /// It may get work ahead: how much it has, for each slot; and when it was last seen to make progress.
+    low: Option<(u64, Instant)>,
+    /// It has work ahead: when it was last seen to make progress.
+    ahead: Option<Instant>,
+    reserved: bool,
+}
+
+impl Standing {
+    fn of(load: &Load) -> Standing {
+        Standing {
+            totals: Totals::of(load),
+            filled: (load.free() > 0).then(|| load.filled()),
+            low: load.may_be_low().then(|| (load.load_ns_of_slot(), load.progress)),
+            ahead: (load.ahead() > 0).then_some(load.progress),
+            reserved: load.alone == Alone::Reserved,
+        }
+    }
+}
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    loads: BTreeMap<WorkerKey, Load>,
+    totals: Totals,
+    free: BTreeSet<(usize, WorkerKey)>,
+    /// Without those that were found to stand still, until they change.
+    low: BTreeSet<(u64, WorkerKey)>,
+    ahead: BTreeSet<(Instant, WorkerKey)>,
+    reserved: BTreeSet<WorkerKey>,
+}
+
+impl Workers {
+    pub(super) fn get(&self, worker: WorkerKey) -> Option<&Load> {
+        self.loads.get(&worker)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.loads.len()
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    pub(super) fn insert(&mut self, worker: WorkerKey, load: Load) {
+        self.place(worker, Standing::default(), Standing::of(&load));
+        self.loads.insert(worker, load);
+    }
+
+    pub(super) fn remove(&mut self, worker: WorkerKey) -> Option<Load> {
+        let load = self.loads.remove(&worker)?;
+        self.place(worker, Standing::of(&load), Standing::default());
+        Some(load)
+    }
+
+    pub(super) fn change<R>(&mut self, worker: WorkerKey, change: impl FnOnce(&mut Load) -> R) -> Option<R> {
+        let load = self.loads.get_mut(&worker)?;
+        let before = Standing::of(load);
+        let result = change(load);
+        let after = Standing::of(load);
+        self.place(worker, before, after);
+        Some(result)
+    }
+
+    fn place(&mut self, worker: WorkerKey, before: Standing, after: Standing) {
+        self.totals += after.totals;
+        self.totals -= before.totals;
+        if before.filled != after.filled {
+            put(&mut self.free, worker, before.filled, after.filled);
+        }
+        if before.low != after.low {
+            put(&mut self.low, worker, before.low.map(|(ns, _)| ns), after.low.map(|(ns, _)| ns));
+        }
+        if before.ahead != after.ahead {
+            put(&mut self.ahead, worker, before.ahead, after.ahead);
+        }
+        match (before.reserved, after.reserved) {
+            (false, true) => drop(self.reserved.insert(worker)),
+            (true, false) => drop(self.reserved.remove(&worker)),
+            _ => {}
+        }
+    }
+
+    // ---- what is looked for
+
+    /// With a free slot, and the least filled: idle ones first.
+    pub(super) fn least_loaded(&self) -> Option<WorkerKey> {
+        self.free.first().map(|(_, worker)| *worker)
+    }
+
+    /// That has the least to do of those that have run low, and makes progress.
+    pub(super) fn lowest(&mut self, now: Instant) -> Option<WorkerKey> {
+        while let Some((_, worker)) = self.low.first().copied() {
+            if self.loads.get(&worker).is_some_and(|load| load.is_low(now)) {
+                return Some(worker);
+            }
+            self.low.pop_first();
+        }
+        None
+    }
+
+    /// Those with work ahead, who has stood still longest first.
+    pub(super) fn with_work_ahead(&self) -> impl Iterator<Item = (WorkerKey, &Load)> {
+        self.ahead.iter().filter_map(|(_, worker)| Some((*worker, self.loads.get(worker)?)))
+    }
+
+    /// Kept for suspects.
+    pub(super) fn reserved(&self) -> impl Iterator<Item = (WorkerKey, &Load)> {
+        self.reserved.iter().filter_map(|worker| Some((*worker, self.loads.get(worker)?)))
+    }
+
+    /// That a suspect may run in, with nothing on its link.
+    pub(super) fn idle_for_suspect(&self) -> Option<WorkerKey> {
+        let kept = self.reserved().find(|(_, load)| load.is_idle_for_suspect()).map(|(worker, _)| worker);
+        let free = self.least_loaded().filter(|worker| self.get(*worker).is_some_and(Load::is_idle_for_suspect));
+        kept.into_iter().chain(free).min()
+    }
+
+    /// That a suspect may run in, with the least to be waited for. A walk: asked when none is reserved.
+    pub(super) fn soonest_for_suspect(&self) -> Option<WorkerKey> {
+        let candidates = self.loads.iter().filter(|(_, load)| load.may_run_suspect());
+        candidates.min_by_key(|(_, load)| load.sent.len()).map(|(worker, _)| *worker)
+    }
+
+    // ---- for tests
+
+    /// Panics where an order tells something else than a walk over all workers.
+    pub(super) fn check(&self, now: Instant) {
+        let standings = || self.loads.iter().map(|(worker, load)| (*worker, Standing::of(load)));
+        let mut totals = Totals::default();
+        standings().for_each(|(_, standing)| totals += standing.totals);
+        assert_eq!(self.totals, totals, "sums");
+        let free: BTreeSet<_> = standings().filter_map(|(worker, at)| Some((at.filled?, worker))).collect();
+        assert_eq!(self.free, free, "free slots");
+        let ahead: BTreeSet<_> = standings().filter_map(|(worker, at)| Some((at.ahead?, worker))).collect();
+        assert_eq!(self.ahead, ahead, "work ahead");
+        let reserved: BTreeSet<_> = standings().filter_map(|(worker, at)| at.reserved.then_some(worker)).collect();
+        assert_eq!(self.reserved, reserved, "reserved");
+        let low: BTreeSet<_> = standings().filter_map(|(worker, at)| Some((at.low?.0, worker))).collect();
+        assert!(self.low.is_subset(&low), "low: {:?} of {low:?}", self.low);
+        let forgotten = low.difference(&self.low).find(|(_, worker)| self.loads[worker].is_low(now));
+        assert_eq!(forgotten, None, "low, and forgotten");
+        self.check_choices();
+    }
+
+    fn check_choices(&self) {
+        let free = || self.loads.iter().filter(|(_, load)| load.free() > 0);
+        let idle = free().find(|(_, load)| load.sent.is_empty());
+        let least = idle.or_else(|| free().min_by_key(|(_, load)| load.sent.len() * 1024 / load.slots));
+        assert_eq!(self.least_loaded(), least.map(|(worker, _)| *worker), "least loaded");
+        let idle = self.loads.iter().find(|(_, load)| load.may_run_suspect() && load.sent.is_empty());
+        assert_eq!(self.idle_for_suspect(), idle.map(|(worker, _)| *worker), "idle for a suspect");
+    }
+}
+
+fn put<T: Ord>(order: &mut BTreeSet<(T, WorkerKey)>, worker: WorkerKey, before: Option<T>, after: Option<T>) {
+    if let Some(before) = before {
+        order.remove(&(before, worker));
+    }
+    if let Some(after) = after {
+        order.insert((after, worker));
+    }
+}
