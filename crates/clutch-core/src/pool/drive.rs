@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::peer::{Link, Peer};
 use super::state::{Demand, Event, WorkerKey};
 use super::status::Status;
-use super::{Carried, Notice, Pool, Reader, Ticket};
+use super::{Carried, END_OF_FILE, Notice, Pool, Reader, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::sys;
 use crate::wire::{self, Kind};
@@ -240,6 +240,12 @@ impl Pool {
         self.regions.reader_gone(u64::from(key));
     }
 
+    /// Takes in what a worker that has ended had still written.
+    pub fn hear_out(&self, key: WorkerKey) {
+        let link = self.core.lock().peers.get(&key).map(|peer| peer.link.clone());
+        link.iter().for_each(|link| self.read_rest(link));
+    }
+
     /// Takes in what a dead worker had still written.
     fn read_rest(&self, link: &Arc<Link>) {
         // A caller that reads it sees the end at once and lets go.
@@ -327,7 +333,7 @@ impl Pool {
         let ended = match inbox.fill(link.socket.as_fd(), false) {
             Ok(Filled::Nothing) => return Read::Nothing,
             Ok(Filled::Bytes) => self.absorb(link, &mut inbox).err(),
-            Ok(Filled::End) => Some("end of file".to_owned()),
+            Ok(Filled::End) => Some(END_OF_FILE.to_owned()),
             Err(error) => Some(error.to_string()),
         };
         let Some(reason) = ended else { return Read::Some };

@@ -44,6 +44,9 @@ use crate::telemetry::{self, Telemetry};
 use crate::wire::{self, Kind};
 use crate::work::{Codec, FunctionId, Work, WorkId};
 
+/// Why a link ended that was only closed.
+pub const END_OF_FILE: &str = "end of file";
+
 /// Token of the driver's own wake-up in the poller; workers use their keys.
 pub const WAKE: u64 = u64::MAX;
 
@@ -435,7 +438,7 @@ impl Pool {
             match inbox.fill(link.socket.as_fd(), true) {
                 Ok(Filled::Bytes) => {}
                 Ok(Filled::Nothing) => continue,
-                Ok(Filled::End) => break Some("end of file".to_owned()),
+                Ok(Filled::End) => break Some(END_OF_FILE.to_owned()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if stop() {
                         break None;

@@ -75,6 +75,10 @@ pub struct World {
     /// Asked for, not forked yet: by generation.
     pub wanted: BTreeMap<WorkerKey, u32>,
     pub alive: BTreeMap<WorkerKey, Alive>,
+    /// Said that they are ready before their zygote said that they are forked.
+    pub early: BTreeSet<WorkerKey>,
+    /// Of those, whose process is dead: their zygote has not told.
+    pub dead: BTreeSet<WorkerKey>,
     /// Told to take no more, and why.
     pub draining: BTreeMap<WorkerKey, &'static str>,
     /// Told to end in order.
@@ -157,20 +161,29 @@ impl Play {
     /// Zygotes that were told to end have.
     pub fn bury(&mut self) {
         while let Some(generation) = self.zygote(Zygote::Ending) {
-            self.lose_zygote(generation, false);
+            self.lose_zygote(generation, None);
         }
     }
 
-    pub fn lose_zygote(&mut self, generation: u32, signaled: bool) {
+    pub fn lose_zygote(&mut self, generation: u32, signal: Option<i32>) {
         self.world.zygotes.remove(&generation);
         self.world.wanted.retain(|_, from| *from != generation);
-        self.tell(Event::ZygoteGone { generation, reason: "gone".to_owned(), signaled });
+        self.tell(Event::ZygoteGone { generation, reason: "gone".to_owned(), signal });
     }
 
     pub fn let_fork(&mut self, worker: WorkerKey) {
         let Some(generation) = self.world.wanted.remove(&worker) else { return };
-        self.world.alive.insert(worker, Alive { generation, ready: false });
-        self.tell(Event::Forked { worker, pid: 1000 + worker as i32 });
+        let ready = self.world.early.remove(&worker);
+        self.world.alive.insert(worker, Alive { generation, ready });
+        // Not all of them: descriptors may be short.
+        let watched = worker % 4 != 0;
+        self.tell(Event::Forked { worker, pid: 1000 + worker as i32, watched });
+    }
+
+    /// A worker's word that it is ready overtakes the zygote's that it is forked.
+    pub fn overtake(&mut self, worker: WorkerKey) {
+        self.world.early.insert(worker);
+        self.tell(Event::WorkerReady { worker });
     }
 
     pub fn let_be_ready(&mut self, worker: WorkerKey) {
@@ -205,6 +218,14 @@ impl Play {
 
     pub fn end(&mut self, worker: WorkerKey, fate: Fate) {
         self.tell(Event::Fate { worker, fate });
+    }
+
+    /// Its process is seen to be dead, where it is watched; nobody has told how yet.
+    pub fn die(&mut self, worker: WorkerKey) {
+        if worker % 4 != 0 && self.world.alive.contains_key(&worker) {
+            self.world.dead.insert(worker);
+            self.tell(Event::Died { worker });
+        }
     }
 
     /// What drains has nothing left and ends in order; what was killed is dead.
@@ -263,13 +284,14 @@ impl Play {
                 let before = world.zygotes.insert(generation, Zygote::Ending);
                 assert!(at_once || before == Some(Zygote::Up), "{before:?} was told to end");
                 let left = world.alive.values().any(|alive| alive.generation == generation);
-                assert!(!left || stopping, "a zygote was ended before its workers");
+                assert!(!left || stopping || at_once, "a zygote was ended before its workers");
             }
             Action::Fork { worker, generation, .. } => {
                 assert_eq!(world.zygotes.get(&generation), Some(&Zygote::Up), "a fork without a zygote");
                 assert!(world.wanted.insert(worker, generation).is_none(), "forked twice");
             }
             Action::Admit { worker, .. } => {
+                assert!(self.machine.workers[&worker].pid.is_some(), "admitted without a pid");
                 assert!(world.alive.get(&worker).is_some_and(|alive| alive.ready), "admitted before ready");
             }
             Action::Drain { worker, reason } => {
@@ -294,6 +316,7 @@ impl Play {
                 assert!(world.gone.insert(worker), "gone twice");
                 world.wanted.remove(&worker);
                 world.alive.remove(&worker);
+                world.dead.remove(&worker);
                 world.barred.remove(&worker);
             }
             Action::Done { ticket, outcome } => {
