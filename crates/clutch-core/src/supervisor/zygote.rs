@@ -167,7 +167,7 @@ impl Zygote {
             Zygote { generation, pid, child, control, outbox, inbox, output, wants_room, hello, image, ended, ending };
         zygote.outbox.push(|out| {
             out.attach(vec![launch]);
-            wire::put_simple(&mut out.bytes, Kind::Launch, 0, Codec::Json, &[]);
+            wire::put_simple(&mut out.bytes, Kind::Launch, 0, Codec::Empty, &[]);
         });
         Ok(zygote)
     }
