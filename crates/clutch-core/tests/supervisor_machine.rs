@@ -97,10 +97,13 @@ proptest! {
         aging in any::<bool>(),
         threads in 1u32..3,
         recycle_together in 1usize..3,
+        turn in 1u32..4,
     ) {
         let recycle_age_ms = aging.then_some(60_000);
         let mut play = Play::new(PoolConfig { recycle_age_ms, recycle_together, ..with_threads(threads) });
+        play.turn = turn;
         let orders = play_history(&mut play, history);
+        play.turn = 1;
         // Workers that were killed answer at last.
         for worker in play.workers(|_| true) {
             play.end(worker, Fate::Signaled(9));

@@ -1,5 +1,6 @@
 //! The pool as its driver uses it: links that are readable, workers that come and go, the clock.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,7 +130,15 @@ impl Pool {
         *self.reader.lock() = None;
         for peer in self.core.lock().peers.values_mut() {
             peer.is_read = false;
-            peer.arm(&self.poller);
+            let armed = peer.arm(&self.poller);
+            self.must_be_watched(peer.link.key, armed);
+        }
+    }
+
+    /// A link that cannot be watched is as good as ended: its worker is replaced.
+    pub(super) fn must_be_watched(&self, worker: WorkerKey, watched: io::Result<()>) {
+        if let Err(error) = watched {
+            self.notify(Notice::LinkEnded(worker, format!("it cannot be watched: {error}")));
         }
     }
 
@@ -143,7 +152,7 @@ impl Pool {
                 peer.is_read = true;
                 reader(link.clone());
             }
-            None => peer.arm(&self.poller),
+            None => self.must_be_watched(link.key, peer.arm(&self.poller)),
         }
         // An alarm that cannot be heard answers no questions; code is stopped all the same.
         let _ = self.poller.add(link.alarm.socket(), ALARM | u64::from(link.key), false);
@@ -287,7 +296,8 @@ impl Pool {
             let Some(peer) = core.peers.get_mut(worker) else { continue };
             peer.orphaned = true;
             if !peer.leased {
-                peer.arm(&self.poller);
+                let armed = peer.arm(&self.poller);
+                self.must_be_watched(*worker, armed);
             }
         }
     }
@@ -348,7 +358,8 @@ impl Pool {
     pub fn want_write(&self, key: WorkerKey, wanted: bool) {
         let mut core = self.core.lock();
         if let Some(peer) = core.peers.get_mut(&key) {
-            peer.watch_writable(&self.poller, wanted);
+            let watched = peer.watch_writable(&self.poller, wanted);
+            self.must_be_watched(key, watched);
         }
     }
 

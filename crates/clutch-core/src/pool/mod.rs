@@ -464,7 +464,8 @@ impl Pool {
         if let Some(peer) = core.peers.get_mut(&link.key) {
             peer.leased = false;
             if busy || broken || peer.orphaned {
-                peer.arm(&self.poller);
+                let armed = peer.arm(&self.poller);
+                self.must_be_watched(link.key, armed);
             }
         }
     }

@@ -56,3 +56,15 @@ pub(super) fn lost(pool: &str, fate: Option<Fate>, record: &WorkerRecord, output
     };
     Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output, cause: record.cause.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_shortage_of_descriptors_is_said_to_be_one() {
+        let told = |number| cannot_start("shop", 2, &io::Error::from_raw_os_error(number));
+        assert!(told(libc::EMFILE).contains("needs about 36 descriptors"), "{}", told(libc::EMFILE));
+        assert!(!told(libc::EFBIG).contains("descriptors"), "{}", told(libc::EFBIG));
+    }
+}

@@ -444,12 +444,6 @@ impl Supervisor {
         self.shape.slots() as usize
     }
 
-    /// One event and all that follows from it.
-    pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {
-        self.take(event, now, out);
-        self.settle(now, out);
-    }
-
     /// One inbox, one match. What follows for the others is found by [`Supervisor::settle`], once for many events: it
     /// looks at every worker.
     pub fn take(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clutch_core::config::{Overflow, PoolConfig, Profile, Shape, Start};
 use clutch_core::pool::state::WorkerKey;
 use clutch_core::pool::{Carried, Memory, Ticket};
-use clutch_core::supervisor::state::{Action, Event, State, Supervisor};
+use clutch_core::supervisor::state::{Action, Event, State, Supervisor, WorkerRecord};
 use clutch_core::sys::{EndSignal, Fate};
 
 pub const TARGET: u32 = 3;
@@ -84,6 +84,8 @@ pub struct World {
     /// Told to end in order.
     pub ended: BTreeSet<WorkerKey>,
     pub gone: BTreeSet<WorkerKey>,
+    /// What is known of those.
+    pub records: BTreeMap<WorkerKey, WorkerRecord>,
     /// When each was told what.
     pub signals: Vec<(WorkerKey, EndSignal, Duration)>,
     /// Get no more work, for their memory.
@@ -105,6 +107,9 @@ pub struct Play {
     start: Instant,
     pub now: Duration,
     pub together: usize,
+    /// Events of one turn of the driver: the machine settles once for them.
+    pub turn: u32,
+    taken: u32,
 }
 
 impl Play {
@@ -112,7 +117,7 @@ impl Play {
         let together = config.recycle_together;
         let machine = Supervisor::new(config);
         let (world, start, now) = (World::default(), Instant::now(), Duration::ZERO);
-        let mut play = Play { machine, world, start, now, together };
+        let mut play = Play { machine, world, start, now, together, turn: 1, taken: 0 };
         play.tell(Event::Tick);
         play
     }
@@ -127,10 +132,19 @@ impl Play {
 
     pub fn tell(&mut self, event: Event) {
         let mut actions = Vec::new();
-        self.machine.on(event, self.start + self.now, &mut actions);
-        for action in actions {
-            self.see(action);
+        self.machine.take(event, self.start + self.now, &mut actions);
+        actions.into_iter().for_each(|action| self.see(action));
+        self.taken += 1;
+        if self.taken >= self.turn {
+            self.settle();
         }
+    }
+
+    fn settle(&mut self) {
+        self.taken = 0;
+        let mut actions = Vec::new();
+        self.machine.settle(self.start + self.now, &mut actions);
+        actions.into_iter().for_each(|action| self.see(action));
         self.check();
     }
 
@@ -312,8 +326,9 @@ impl Play {
                 world.ended.insert(worker);
             }
             Action::Kill { worker, signal } => world.signals.push((worker, signal, now)),
-            Action::Gone { worker, .. } => {
+            Action::Gone { worker, record, .. } => {
                 assert!(world.gone.insert(worker), "gone twice");
+                world.records.insert(worker, *record);
                 world.wanted.remove(&worker);
                 world.alive.remove(&worker);
                 world.dead.remove(&worker);
