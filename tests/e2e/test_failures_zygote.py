@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import sys
 import time
@@ -15,11 +17,12 @@ from script import Script, run_script
 from test_failures_process_tree import wait_none_with
 
 from clutch import Pool, WorkerLost
+from clutch._worker.zygote import advice
 from clutch.testing import Processes, Watch
 from rendezvous import Rendezvous
 
 pytestmark = pytest.mark.timeout(120)
-START_TIMEOUT_SECONDS = 1.5
+START_TIMEOUT_SECONDS = 5.0
 STATUS_SECONDS_MAX = 0.5
 """How long the dispatcher waits for a zygote to tell how a worker ended."""
 SLOW_MACHINE_SECONDS = 1.5
@@ -347,3 +350,9 @@ def test_workers_that_are_not_forked_yet_have_no_pid(folder: Path, rendezvous: R
         rendezvous.guest().let_go()
         pool.wait_ready(timeout=60)
         assert all(worker["pid"] > 1 for worker in pool.stats()["workers"])
+
+
+def test_a_fork_that_fails_for_want_of_processes_names_the_limits() -> None:
+    told = advice(BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+    assert re.search(r"ulimit -u is (\d+|unlimited), pids.max of the cgroup (\d+|unlimited)", told)
+    assert advice(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))) == ""
