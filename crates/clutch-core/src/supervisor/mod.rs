@@ -568,13 +568,7 @@ impl Driver {
 
     /// Brings the public status up to date.
     fn publish(&mut self) {
-        let health = match &self.machine {
-            machine if machine.is_closed() => Health::Closed,
-            machine if machine.is_stopping() => Health::Draining,
-            machine if machine.failing().is_some() => Health::Failing,
-            machine if machine.ready() > 0 => Health::Ready,
-            _ => Health::Starting,
-        };
+        let health = report::health(&self.machine);
         let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
         let workers = self.machine.workers.iter().map(|(key, worker)| (*key, report::view(worker))).collect();
         let machine = &self.machine;

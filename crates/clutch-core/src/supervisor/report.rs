@@ -1,12 +1,22 @@
-//! What others are told of workers: how one is, why it could not start, how it ended.
+//! What others are told: how the pool is; of a worker, how it is, why it could not start, how it ended.
 
 use std::io;
 
 use super::descriptors_of;
-use super::state::{State, Worker, WorkerRecord, fate_text};
-use crate::pool::WorkerView;
+use super::state::{State, Supervisor, Worker, WorkerRecord, fate_text};
+use crate::pool::{Health, WorkerView};
 use crate::sys::Fate;
 use crate::work::Failure;
+
+pub(super) fn health(machine: &Supervisor) -> Health {
+    match machine {
+        machine if machine.is_closed() => Health::Closed,
+        machine if machine.is_stopping() => Health::Draining,
+        machine if machine.failing().is_some() => Health::Failing,
+        machine if machine.ready() > 0 => Health::Ready,
+        _ => Health::Starting,
+    }
+}
 
 pub(super) fn view(worker: &Worker) -> WorkerView {
     let state = if worker.state == State::Killed { "draining" } else { worker.state.as_str() };
