@@ -39,7 +39,12 @@ class PoolCore:
     def call(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Any: ...
     def submit(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Any: ...
     def _open(
-        self, config: str, tag: str, new_future: Callable[[], Any], new_stream: Callable[[], Any], by_value: bool
+        self,
+        config: str,
+        own: tuple[str, list[tuple[str, str]]],
+        new_future: Callable[[], Any],
+        new_stream: Callable[[], Any],
+        by_value: bool,
     ) -> None: ...
     def _call_with(self, options: CallOptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def _submit_with(

@@ -239,7 +239,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
         new_future = functools.partial(Future.__new__, Future)
         new_stream = functools.partial(Stream.__new__, Stream)
-        self._open(json.dumps(core), tag, new_future, new_stream, by_value)
+        own = tag, list(os.environ.items())
+        self._open(json.dumps(core), own, new_future, new_stream, by_value)
         self._shut = self._is_over = False
         _pools.add(self)
 

@@ -92,11 +92,16 @@ def _fits(event: Event, name: str, fields: Event) -> bool:
 
 
 class Processes:
-    """Some processes, held by pidfds. Those that are gone already when this is made are left out."""
+    """Some processes, held by pidfds.
 
-    def __init__(self, pids: Iterable[int]) -> None:
+    Left out are those that are gone already when this is made, and None: a worker that is not forked yet.
+    """
+
+    def __init__(self, pids: Iterable[int | None]) -> None:
         self._pidfds: dict[int, int] = {}
         for pid in pids:
+            if pid is None:
+                continue
             try:
                 self._pidfds[pid] = os.pidfd_open(pid)
             except OSError as error:

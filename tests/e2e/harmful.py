@@ -208,5 +208,11 @@ def have_children(own_session: bool = False) -> list[int]:
 
 
 @tool
+def with_children() -> tuple[int, list[int]]:
+    """This worker's pid, and its children's."""
+    return os.getpid(), have_children()
+
+
+@tool
 def is_group_leader() -> bool:
     return os.getpgrp() == os.getpid()

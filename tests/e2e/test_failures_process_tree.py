@@ -115,10 +115,10 @@ def test_failure_02_the_group_is_known_before_the_first_work(start: str) -> None
 
 @pytest.mark.parametrize("end", ["killed", "recycled", "stopped", "exits", "cancelled"])
 def test_failure_02_grandchildren_go_with_their_worker(events: Watch, rendezvous: Rendezvous, end: str) -> None:
-    recycle = {"calls": 2, "jitter": 0} if end == "recycled" else {}
-    with Pool("harmful", workers=1, recycle=recycle, interrupt_grace=0.1, term_grace=0.2) as pool:
-        worker = pool.call("pid")
-        with Processes(pool.call("have_children")) as grandchildren:
+    with Pool("harmful", workers=1, interrupt_grace=0.1, term_grace=0.2) as pool:
+        # In one call: the next one may go to another worker.
+        worker, children_of_it = pool.call("with_children")
+        with Processes(children_of_it) as grandchildren:
             assert len(grandchildren.pids) == 4, "one of them ignores TERM"
             if end == "cancelled":
                 future = pool.submit("ignore_term", rendezvous.port)
@@ -128,6 +128,8 @@ def test_failure_02_grandchildren_go_with_their_worker(events: Watch, rendezvous
                 assert isinstance(pool.submit("exit_with", 3).exception(30), WorkerLost)
             elif end == "killed":
                 os.kill(worker, signal.SIGKILL)
+            elif end == "recycled":
+                pool.recycle(timeout=30)
             elif end == "stopped":
                 pool.shutdown()
             events.wait("worker_gone", pid=worker)

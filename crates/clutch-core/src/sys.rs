@@ -320,10 +320,22 @@ pub fn kill_one(pid: i32) {
     }
 }
 
+/// Kills the process that a pidfd holds.
+pub fn kill_held(pidfd: BorrowedFd<'_>) {
+    // It may have ended already.
+    let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+}
+
 /// Ends this process at once: no handlers, no destructors.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
+}
+
+/// Gives SIGCHLD its default meaning: ignored (also across exec), the kernel reaps children and nobody is told of them.
+pub fn default_child_signal() {
+    // SAFETY: SIG_DFL is a valid disposition and no handler runs.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
 /// Blocks SIGCHLD in this thread, and nothing else (the thread that started this process blocks everything); returns a
@@ -380,6 +392,14 @@ pub fn tell_of_signal(signal: i32) -> io::Result<OwnedFd> {
 /// The real-time signal with this offset: free for programs, and used by hardly any.
 pub fn real_time_signal(offset: i32) -> i32 {
     libc::SIGRTMIN() + offset
+}
+
+/// Anonymous memory with these bytes, to be read from its start.
+pub fn memory_with(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = std::fs::File::from(memory_file(name)?);
+    std::io::Write::write_all(&mut file, bytes)?;
+    std::io::Seek::rewind(&mut file)?;
+    Ok(file.into())
 }
 
 /// Anonymous memory as a file of this process, empty.
@@ -510,6 +530,9 @@ pub fn make_room_for_descriptors(more: u64) -> Result<(), u64> {
     rustix::process::setrlimit(Resource::Nofile, raised).map_err(|_| hard)
 }
 
+/// Longest wait of a poller: before Linux 5.11 it is counted in milliseconds, in 31 bits.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+
 /// An epoll instance with `u64` tokens.
 #[derive(Debug)]
 pub struct Poller(OwnedFd);
@@ -536,12 +559,12 @@ impl Poller {
         let _ = rustix::event::epoll::delete(&self.0, fd);
     }
 
-    /// Tokens of what is ready; none when the deadline passed or a signal came.
+    /// Tokens of what is ready; none when the deadline passed, a signal came, or an hour is over.
     pub fn wait(&self, tokens: &mut Vec<u64>, deadline: Option<Instant>) -> io::Result<()> {
         use rustix::event::epoll::{Event, EventData, EventFlags, wait};
         tokens.clear();
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 64];
-        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now()).min(WAIT_MAX)));
         match wait(&self.0, &mut events[..], timeout.as_ref()) {
             Ok(ready) => tokens.extend(events[..ready].iter().map(|event| event.data.u64())),
             Err(rustix::io::Errno::INTR) => {}

@@ -241,6 +241,8 @@ impl<'a> Frame<'a> {
             Kind::Descriptor if self.size() > 0 => 1,
             Kind::Call if self.head.flags & flag::HAS_DESCRIPTOR != 0 => 1,
             Kind::Fork => FORK_DESCRIPTORS,
+            // Its payload, of any size, in a memfd.
+            Kind::Launch => 1,
             _ => 0,
         }
     }

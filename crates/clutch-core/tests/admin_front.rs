@@ -78,7 +78,8 @@ fn figures_follow_the_pools() {
 
 /// A worker whose memory is known, as the supervisor would tell of it.
 fn with_memory(stage: &Stage, rss: u64, private: Option<u64>) {
-    let view = WorkerView { nr: 2, pid: 43, generation: 1, state: "ready", calls: 0, sent: 0, rss: Some(rss), private };
+    let view =
+        WorkerView { nr: 2, pid: Some(43), generation: 1, state: "ready", calls: 0, sent: 0, rss: Some(rss), private };
     stage.pool.update_status(|status| status.workers.push((7, view)));
 }
 

@@ -11,7 +11,7 @@ use clutch_core::sys::{EndSignal, Fate};
 use proptest::prelude::*;
 use world::{GRACE, MEMORY, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 
-const KINDS: u8 = 24;
+const KINDS: u8 = 27;
 
 /// One thing that may happen next; `pick` chooses among those that it may happen to.
 fn happen(play: &mut Play, what: u8, pick: usize) {
@@ -27,12 +27,14 @@ fn happen(play: &mut Play, what: u8, pick: usize) {
         2 => {
             let generations: Vec<u32> = play.world.zygotes.keys().copied().collect();
             if let Some(generation) = nth(generations) {
-                play.lose_zygote(generation, pick % 2 == 0);
+                play.lose_zygote(generation, [None, Some(9), Some(11)][pick % 3]);
             }
         }
         3..=5 => nth(play.world.wanted.keys().copied().collect()).into_iter().for_each(|key| play.let_fork(key)),
         15 => play.pass(Duration::from_millis(10 << (pick % 10))),
         19 => play.fail_starts("no database"),
+        25 => nth(play.world.wanted.keys().copied().collect()).into_iter().for_each(|key| play.overtake(key)),
+        26 => play.pass(Duration::from_secs(5)),
         20 => play.bury(),
         21 => play.let_end(),
         22 => {
@@ -56,7 +58,8 @@ fn happen_to(play: &mut Play, worker: WorkerKey, what: u8) {
             play.tell(Event::Drained { worker });
         }
         13 => play.tell(stuck(worker)),
-        14 => play.tell(Event::LinkEnded { worker }),
+        14 => play.tell(Event::LinkEnded { worker, reason: Some("a frame too long".to_owned()) }),
+        24 => play.die(worker),
         23 => play.weigh(&[worker], [0, MEMORY - 1, MEMORY][worker as usize % 3]),
         18 => play.tell(Event::Fate { worker, fate: Fate::Continued }),
         _ => {}
@@ -94,10 +97,13 @@ proptest! {
         aging in any::<bool>(),
         threads in 1u32..3,
         recycle_together in 1usize..3,
+        turn in 1u32..4,
     ) {
         let recycle_age_ms = aging.then_some(60_000);
         let mut play = Play::new(PoolConfig { recycle_age_ms, recycle_together, ..with_threads(threads) });
+        play.turn = turn;
         let orders = play_history(&mut play, history);
+        play.turn = 1;
         // Workers that were killed answer at last.
         for worker in play.workers(|_| true) {
             play.end(worker, Fate::Signaled(9));

@@ -55,7 +55,8 @@ fn failure_34_all_due_at_once_leave_in_turn() {
 
 #[test]
 fn failure_34_thresholds_are_spread() {
-    let mut play = Play::ready(PoolConfig { recycle_jitter: 0.5, ..aging(3) });
+    let start_timeout_ms = 2 * HOUR.as_millis() as u64;
+    let mut play = Play::ready(PoolConfig { recycle_jitter: 0.5, start_timeout_ms, ..aging(3) });
     let mut out = Vec::new();
     for _ in 0..60 {
         play.pass(HOUR / 60);
@@ -281,7 +282,7 @@ fn a_zygote_that_dies_while_it_takes_over_is_followed_by_another() {
     play.tell(Event::Reload { ticket: 7 });
     play.load();
     step(&mut play);
-    play.lose_zygote(2, true);
+    play.lose_zygote(2, Some(9));
     play.mend();
     assert_eq!(play.world.done.get(&7), Some(&Ok(())));
     assert!(!play.generations().contains(&1));
@@ -405,7 +406,7 @@ fn workers_that_were_to_be_recycled_are_also_when_a_reload_fails() {
     play.tell(Event::Reload { ticket: 1 });
     play.load();
     play.tell(Event::Recycle { ticket: 2, nr: None });
-    play.lose_zygote(2, false);
+    play.lose_zygote(2, None);
     assert_eq!(play.world.done.get(&1), Some(&failed("gone")));
     play.mend();
     assert_eq!(play.world.done.get(&2), Some(&Ok(())));

@@ -216,7 +216,7 @@ fn of_zygotes() -> Vec<Golden> {
     let hello = json!({ "clutch": "0.1.0", "wire": WIRE_VERSION, "python": "3.11.7", "tag": "cpython-311", "pid": 42 });
     vec![
         told("hello", Kind::Hello, 0, &hello),
-        told("launch", Kind::Launch, 0, &json!({ "pool": "api", "generation": 1, "wire": WIRE_VERSION })),
+        simple("launch: what to load is beside it", Kind::Launch, 0, Codec::Empty, &[]),
         told("up", Kind::Up, 0, &json!({ "tools": ["echo"], "warnings": [] })),
         told("failed", Kind::Failed, 0, &json!({ "reason": "no module named shop" })),
         told("fork", Kind::Fork, 5, &json!({ "nr": 0, "generation": 1 })),

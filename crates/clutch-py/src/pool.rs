@@ -1,13 +1,14 @@
 //! `clutch.Pool`'s native half: functions to numbers, arguments to payloads, and the door of the core's pool.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clutch_core::config::{Overflow, PoolConfig};
 use clutch_core::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
 use clutch_core::region::RegionPool;
-use clutch_core::supervisor::{self, Identity};
+use clutch_core::supervisor::{self, Identity, descriptors_of};
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -21,12 +22,6 @@ use crate::registry;
 
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
-
-/// Link, stdout and stderr, and what is on its way while a worker starts.
-const DESCRIPTORS_FOR_EACH_WORKER: u64 = 4;
-
-/// Control socket, poller, wake-up, the zygote's output.
-const DESCRIPTORS_FOR_A_POOL: u64 = 32;
 
 /// How the submission of one piece of work is to be treated.
 #[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
@@ -289,12 +284,13 @@ impl PoolCore {
         PoolCore { open: OnceLock::new() }
     }
 
-    /// Starts the pool. `config` is the JSON of `config.rs:PoolConfig`; `tag` is this interpreter's cache tag.
+    /// Starts the pool. `config` is the JSON of `config.rs:PoolConfig`; `own`: this interpreter's cache tag, and the items
+    /// of its environment.
     fn _open(
         &self,
         py: Python<'_>,
         config: &str,
-        tag: String,
+        own: (String, Vec<(OsString, OsString)>),
         new_future: Py<PyAny>,
         new_stream: Py<PyAny>,
         by_value: bool,
@@ -304,12 +300,12 @@ impl PoolCore {
         let (blocks, deadline) =
             (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
         let workers = config.shape.workers as usize;
-        let needed = workers as u64 * DESCRIPTORS_FOR_EACH_WORKER + DESCRIPTORS_FOR_A_POOL;
-        make_room(py, &config.name, workers, needed)?;
+        make_room(py, &config.name, workers, descriptors_of(workers))?;
         let pool = Pool::new(config, registry::telemetry()?)?;
         // Number 0 means that the function comes with the arguments.
         pool.function(Codec::Empty, b"");
-        supervisor::start(pool.clone(), Identity { tag })?;
+        let (tag, environ) = own;
+        supervisor::start(pool.clone(), Identity { tag, environ })?;
         let (names, references) = (Mutex::default(), Mutex::default());
         let open = Open { pool, new_future, new_stream, by_value, blocks, deadline, names, references };
         self.open.set(open).map_err(|_| PyRuntimeError::new_err("opened twice"))
@@ -479,8 +475,8 @@ impl PoolCore {
     /// Between so many workers from now on.
     fn _scale(&self, py: Python<'_>, min: usize, max: usize) -> PyResult<()> {
         let pool = self.core(py)?;
-        let more = max.saturating_sub(pool.status().max) as u64;
-        make_room(py, &pool.config.name, max, more * DESCRIPTORS_FOR_EACH_WORKER)?;
+        let more = descriptors_of(max).saturating_sub(descriptors_of(pool.status().max));
+        make_room(py, &pool.config.name, max, more)?;
         self.carry(py, Command::Scale { min, max }, None).map(drop)
     }
 

@@ -176,7 +176,10 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm) {
         }
         let [link, dispatcher, timer, alarmed] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {
-            sys::end_group(rustix::process::getpid().as_raw_nonzero().get(), EndSignal::Kill);
+            let own = rustix::process::getpid().as_raw_nonzero().get();
+            sys::end_group(own, EndSignal::Kill);
+            // Code may have taken this process out of its group.
+            sys::kill_one(own);
         }
         if !timer.is_empty() {
             writer.on_timer();

@@ -1,22 +1,24 @@
 //! The zygote's end of its control socket: loads when told, forks when told, and ends its workers when the dispatcher is
 //! gone: nets (b) and (c) against orphans.
 //!
-//! The waiting loop is native and holds no GIL, so that nothing that user code left behind can hold it up.
+//! The waiting loop is native and holds no GIL, so that nothing that user code left behind can hold it up. Nor does it
+//! wait for the dispatcher: what a full socket does not take is written when there is room.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_core::forked::Tracked;
-use clutch_core::link::{Filled, Inbox, Outbox};
+use clutch_core::link::{Filled, Flushed, Inbox, Outbox};
 use clutch_core::supervisor::zygote::FateNews;
 use clutch_core::sys::{self, EndSignal, Fate};
-use clutch_core::wire::{self, Kind};
+use clutch_core::wire::{self, FORK_DESCRIPTORS, Head, Kind};
 use clutch_core::work::Codec;
 use parking_lot::Mutex;
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyConnectionError, PyOSError};
 use pyo3::prelude::*;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
@@ -72,15 +74,17 @@ impl ZygoteControl {
     /// started it, until `armed(False)`.
     #[new]
     fn new(fd: i32) -> PyResult<ZygoteControl> {
-        let parent = rustix::process::getppid().ok_or_else(|| PyOSError::new_err("the dispatcher is gone"))?;
+        let parent = rustix::process::getppid().ok_or_else(gone)?;
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
         let dispatcher = sys::pidfd(parent.as_raw_nonzero().get())?;
         if rustix::process::getppid() != Some(parent) {
-            return Err(PyOSError::new_err("the dispatcher is gone"));
+            return Err(gone());
         }
         // Already a leader when a terminal's shell made it one.
         let _ = rustix::process::setpgid(None, None);
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)?;
+        // Whatever the program has made of it: a signal that is ignored is so in what it starts, too.
+        sys::default_child_signal();
         let (socket, children) = (Tracked::new(sys::adopt(fd)), Tracked::new(sys::child_signals()?));
         let outbox = Arc::new(Outbox::default());
         Ok(ZygoteControl { socket, dispatcher, children, outbox, state: Mutex::default() })
@@ -88,6 +92,8 @@ impl ZygoteControl {
 
     /// Loading is over: from here on the control socket and the pidfd tell of the dispatcher's end.
     fn disarm(&self) -> PyResult<()> {
+        // The target may have ignored it.
+        sys::default_child_signal();
         Ok(rustix::process::set_parent_process_death_signal(None).map_err(io::Error::from)?)
     }
 
@@ -97,11 +103,12 @@ impl ZygoteControl {
             let mut state = self.state.lock();
             loop {
                 if state.inbox.fill(self.socket.as_fd(), true)? == Filled::End {
-                    return Err(PyOSError::new_err("the dispatcher is gone"));
+                    return Err(gone());
                 }
                 let received = state.inbox.next_frame().map_err(|error| PyOSError::new_err(error.to_string()))?;
-                if let Some(received) = received.filter(|received| received.frame.head.kind == Kind::Launch) {
-                    return Ok(String::from_utf8_lossy(received.frame.payload).into_owned());
+                let launch = received.filter(|received| received.frame.head.kind == Kind::Launch);
+                if let Some(file) = launch.and_then(|mut received| received.descriptors.pop()) {
+                    return Ok(io::read_to_string(File::from(file))?);
                 }
             }
         })
@@ -114,32 +121,34 @@ impl ZygoteControl {
             "up" => Kind::Up,
             _ => Kind::Failed,
         };
-        self.send(kind, 0, json.as_bytes())
+        self.put(kind, 0, json.as_bytes());
+        Ok(self.outbox.flush(self.socket.as_fd(), true).map(drop)?)
     }
 
     /// A worker was forked: in the zygote.
-    fn forked(&self, order: &ForkOrder, pid: i32) -> PyResult<()> {
+    fn forked(&self, order: &ForkOrder, pid: i32) {
         // Also done by the child: whichever is first, the group is there before its first work.
         let child = Pid::from_raw(pid);
         let _ = rustix::process::setpgid(child, child);
         self.state.lock().workers.insert(pid, order.key);
         order.descriptors.lock().clear();
         let json = serde_json::json!({"pid": pid, "error": null}).to_string();
-        self.send(Kind::Forked, u64::from(order.key), json.as_bytes())
+        self.put(Kind::Forked, u64::from(order.key), json.as_bytes());
     }
 
     /// A worker could not be forked.
-    fn fork_failed(&self, order: &ForkOrder, reason: &str) -> PyResult<()> {
+    fn fork_failed(&self, order: &ForkOrder, reason: &str) {
         order.descriptors.lock().clear();
         let json = serde_json::json!({"pid": 0, "error": reason}).to_string();
-        self.send(Kind::Forked, u64::from(order.key), json.as_bytes())
+        self.put(Kind::Forked, u64::from(order.key), json.as_bytes());
     }
 
     /// In the forked child, which has let go of the zygote's socket: a leader of its own group, without the zygote's signal
-    /// mask. Returns a pidfd of the dispatcher.
+    /// mask, and without what its siblings are to have. Returns a pidfd of the dispatcher.
     fn in_child(&self) -> PyResult<i32> {
         // The zygote does the same: whichever is first.
         let _ = rustix::process::setpgid(None, None);
+        self.state.lock().orders.clear();
         sys::unblock_signals();
         let copy = self.dispatcher.try_clone()?;
         Ok(copy.into_raw_fd())
@@ -156,29 +165,35 @@ impl ZygoteControl {
         py.detach(|| {
             let mut state = self.state.lock();
             loop {
+                // Also while orders wait: one of them may be withdrawn, a worker may have ended.
+                self.hear(&mut state);
                 if let Some(order) = state.orders.pop_front() {
                     return Ok(order);
                 }
-                self.wait(&mut state);
             }
         })
     }
 }
 
 impl ZygoteControl {
-    fn send(&self, kind: Kind, id: u64, body: &[u8]) -> PyResult<()> {
-        let put = self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, body));
-        put.map_err(|error| PyOSError::new_err(error.to_string()))?;
-        self.outbox.flush(self.socket.as_fd(), true).map(drop).map_err(PyErr::from)
+    /// Written when the zygote listens next. Reasons are cut where they are made: all of it fits.
+    fn put(&self, kind: Kind, id: u64, body: &[u8]) {
+        let head = Head { codec: Codec::Json, ..Head::of(kind, id) };
+        self.outbox.push(|out| wire::put_text(&mut out.bytes, head, body));
     }
 
-    fn wait(&self, state: &mut State) {
+    /// Writes what waits, as far as there is room, and takes in what has come; waits for that unless there are orders.
+    fn hear(&self, state: &mut State) {
+        // A dispatcher that is gone is seen by the end of its socket.
+        let blocked = matches!(self.outbox.flush(self.socket.as_fd(), false), Ok(Flushed::Blocked));
+        let room = if blocked { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [
-            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::IN | room),
             PollFd::new(&self.dispatcher, PollFlags::IN),
             PollFd::new(&self.children, PollFlags::IN),
         ];
-        if poll(&mut fds, None).is_err() {
+        let at_once = (!state.orders.is_empty()).then(|| sys::timespec(Duration::ZERO));
+        if poll(&mut fds, at_once.as_ref()).is_err() {
             return;
         }
         let [control, dispatcher, children] = fds.map(|fd| !fd.revents().is_empty());
@@ -191,23 +206,32 @@ impl ZygoteControl {
         }
     }
 
-    /// False: the dispatcher has closed the socket.
+    /// All that there are. False: the dispatcher has closed the socket.
     fn take_orders(&self, state: &mut State) -> bool {
-        match state.inbox.fill(self.socket.as_fd(), false) {
-            Ok(Filled::Bytes) => {}
-            Ok(Filled::Nothing) => return true,
-            Ok(Filled::End) | Err(_) => return false,
+        loop {
+            match state.inbox.fill(self.socket.as_fd(), false) {
+                Ok(Filled::Bytes) if self.take_frames(state) => {}
+                Ok(Filled::Nothing) => return true,
+                Ok(_) | Err(_) => return false,
+            }
         }
+    }
+
+    fn take_frames(&self, state: &mut State) -> bool {
         loop {
             let Ok(next) = state.inbox.next_frame() else { return false };
             let Some(received) = next else { return true };
             let key = received.frame.head.id as u32;
             match received.frame.head.kind {
-                Kind::Fork => state.orders.push_back(ForkOrder {
-                    key,
-                    info: String::from_utf8_lossy(received.frame.payload).into_owned(),
-                    descriptors: Mutex::new(received.descriptors),
-                }),
+                Kind::Fork => {
+                    let is_whole = received.descriptors.len() == FORK_DESCRIPTORS;
+                    let info = String::from_utf8_lossy(received.frame.payload).into_owned();
+                    let order = ForkOrder { key, info, descriptors: Mutex::new(received.descriptors) };
+                    match is_whole {
+                        true => state.orders.push_back(order),
+                        false => self.fork_failed(&order, "no descriptor was left in the zygote (ulimit -n)"),
+                    }
+                }
                 Kind::Kill => {
                     let number = received.frame.payload.first().copied().unwrap_or(EndSignal::Kill as u8);
                     self.end_worker(state, key, EndSignal::of_number(number));
@@ -225,8 +249,7 @@ impl ZygoteControl {
         }
         if let Some(at) = state.orders.iter().position(|order| order.key == key) {
             let order = state.orders.remove(at);
-            // A dispatcher that is gone is seen by the end of its socket.
-            let _ = order.map(|order| self.fork_failed(&order, "it was ended before it was forked"));
+            order.iter().for_each(|order| self.fork_failed(order, "it was ended before it was forked"));
         }
     }
 
@@ -242,21 +265,25 @@ impl ZygoteControl {
             }
             sys::acknowledge(pid, fate);
             let json = serde_json::to_vec(&FateNews::of(fate)).unwrap_or_default();
-            if let Some(key) = key
-                && self.send(Kind::Fate, u64::from(key), &json).is_err()
-            {
-                doom(&state.workers);
-            }
+            key.into_iter().for_each(|key| self.put(Kind::Fate, u64::from(key), &json));
         }
     }
 }
 
-/// Kills every worker's group, stopped ones too, then whatever was re-parented here, and exits.
+fn gone() -> PyErr {
+    PyConnectionError::new_err("the dispatcher is gone")
+}
+
+/// How long what was re-parented here may take to die.
+const DOOM: Duration = Duration::from_secs(1);
+
+/// Kills every worker's group, stopped ones too, then whatever was re-parented here, at last its own group: threads that an
+/// import has left behind may start processes until then.
 fn doom(workers: &HashMap<i32, u32>) -> ! {
     for pid in workers.keys() {
         sys::end_group(*pid, EndSignal::Kill);
     }
-    let deadline = Instant::now() + Duration::from_secs(1);
+    let deadline = Instant::now() + DOOM;
     while Instant::now() < deadline {
         let children = children();
         if children.is_empty() {
@@ -268,13 +295,15 @@ fn doom(workers: &HashMap<i32, u32>) -> ! {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    if rustix::process::getpgrp() == rustix::process::getpid() {
+        sys::end_group(rustix::process::getpid().as_raw_nonzero().get(), EndSignal::Kill);
+    }
     sys::exit_now(0)
 }
 
-/// Children of this process, as the kernel lists them.
+/// Children of this process, as the kernel lists them: for each of its threads.
 fn children() -> Vec<i32> {
-    let pid = rustix::process::getpid();
-    let path = format!("/proc/self/task/{pid}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    texts.flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }

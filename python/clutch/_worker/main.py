@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import random
+import resource
 import signal
 import sys
 import types
@@ -37,12 +38,19 @@ def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Imag
     for fd, number in ((out, 1), (err, 2)):
         os.dup2(fd, number)
         os.close(fd)
+    restore_descriptor_limit(image.launch.get("descriptors"))
     reseed()
     if image.shape["profile"] == "greenlet":
         from gevent import reinit
 
         reinit()
     run(image, json.loads(order.info), (link, board, alarm, dispatcher))
+
+
+def restore_descriptor_limit(soft: int | None) -> None:
+    """User code gets the limit that the dispatcher came with, not the one it raised for itself and the zygote."""
+    if soft is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, int]) -> None:

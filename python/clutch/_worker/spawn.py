@@ -25,7 +25,8 @@ def start(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) ->
     dispatcher = control.dispatcher_fd()
     text = json.dumps({"launch": image.launch, "order": json.loads(order.info)})
     launch = os.memfd_create("clutch-launch")
-    os.write(launch, text.encode())
+    with open(launch, "w", encoding="utf-8", closefd=False) as file:
+        file.write(text)
     os.lseek(launch, 0, os.SEEK_SET)
     wanted = {1: out, 2: err, LINK: link, BOARD: board, ALARM: alarm, DISPATCHER: dispatcher, LAUNCH: launch}
     # Through numbers above all that are wanted, so that none is overwritten before it is copied.
@@ -48,11 +49,12 @@ def start(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) ->
 
 def main() -> None:
     """Entry of a spawned worker."""
-    from clutch._worker.main import run
+    from clutch._worker.main import restore_descriptor_limit, run
 
     with os.fdopen(LAUNCH) as file:
         given = json.load(file)
     _core.keep_from_copies([LINK, ALARM, DISPATCHER])
+    restore_descriptor_limit(given["launch"].get("descriptors"))
     image = Image.load(given["launch"])
     copies.leave_if_copy()
     run(image, given["order"], (LINK, BOARD, ALARM, DISPATCHER))

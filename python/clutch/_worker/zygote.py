@@ -6,6 +6,8 @@ loading is told with its traceback. The waiting, reaping and killing is native (
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import json
 import os
@@ -13,6 +15,7 @@ import resource
 import sys
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 from clutch import _core
@@ -31,7 +34,10 @@ def main() -> None:
         image = load(control)
         control.disarm()
         control.say("up", json.dumps(image.report()))
-    except OSError:  # the pool was closed meanwhile, and nobody wants to know
+    except ConnectionError:  # the pool was closed meanwhile, and nobody wants to know
+        os._exit(1)
+    except BaseException:
+        traceback.print_exc()
         os._exit(1)
     serve(control, image)
 
@@ -40,7 +46,6 @@ def load(control: _core.ZygoteControl) -> Image:
     """The image, ready to be forked. When it cannot be loaded, says why and exits."""
     control.say("hello", json.dumps(hello()))
     launch = json.loads(control.launch())
-    restore_descriptor_limit(launch.get("descriptors"))
     try:
         image = Image.load(launch)
         if launch["start"] == "fork":
@@ -63,12 +68,6 @@ def _take_control_socket() -> int:
     os.dup2(null, 0)
     os.close(null)
     return control
-
-
-def restore_descriptor_limit(soft: int | None) -> None:
-    """User code gets the limit that the dispatcher came with, not the one it raised for itself."""
-    if soft is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def hello() -> dict[str, object]:
@@ -100,9 +99,36 @@ def serve(control: _core.ZygoteControl, image: Image) -> None:
         try:
             pid = spawn.start(control, order, image) if spawning else fork(control, order, image)
         except OSError as error:
-            control.fork_failed(order, f"cannot fork a worker: {error}")
+            control.fork_failed(order, f"cannot fork a worker: {error}{advice(error)}")
         else:
             control.forked(order, pid)
+
+
+def advice(error: OSError) -> str:
+    """What limit is meant, where the error does not name it."""
+    if error.errno != errno.EAGAIN:
+        return ""
+    limits = f"ulimit -u is {soft_limit()}, pids.max of the cgroup {pids_max()}"
+    return f"; there may be no more processes and threads: {limits}"
+
+
+def soft_limit() -> str:
+    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+
+
+def pids_max() -> str:
+    """The smallest of this process's cgroups and those above them."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            root = Path("/sys/fs/cgroup", "pids" if "pids" in controllers.split(",") else "")
+            folder = root / path.lstrip("/")
+            for place in (folder, *folder.parents):
+                with contextlib.suppress(OSError, ValueError):
+                    found.append(int((place / "pids.max").read_text()))
+    return str(min(found)) if found else "unlimited"
 
 
 def fork(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> int:

@@ -98,6 +98,8 @@ class Commands:
 
 def process_facts(worker: Mapping[str, Any]) -> dict[str, Any]:
     """Age and memory of a worker, where they can be known."""
+    if worker["pid"] is None:
+        return {"age_s": None}
     facts: dict[str, Any] = {"age_s": age_seconds(worker["pid"])}
     if worker.get("rss") is None:
         facts["rss"] = resident_bytes(worker["pid"])

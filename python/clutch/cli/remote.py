@@ -222,8 +222,9 @@ def pool_text(pool: dict[str, Any]) -> str:
 
 
 def worker_row(pool: str, worker: dict[str, Any]) -> tuple[str, ...]:
-    known = (str(worker[name]) for name in ("pid", "generation", "state", "calls", "sent"))
-    return f"{pool}/{worker['nr']}", *known, age(worker["age_s"]), memory(worker)
+    known = (str(worker[name]) for name in ("generation", "state", "calls", "sent"))
+    pid = "" if worker["pid"] is None else str(worker["pid"])
+    return f"{pool}/{worker['nr']}", pid, *known, age(worker["age_s"]), memory(worker)
 
 
 def memory(worker: dict[str, Any]) -> str:

@@ -102,10 +102,10 @@ fn render_memory(registry: &mut Registry, pools: &[Stats]) {
         let family = gauges(registry, name, help);
         for stats in pools {
             for worker in &stats.workers {
-                if let Some(bytes) = reading(worker) {
+                if let (Some(bytes), Some(pid)) = (reading(worker), worker.pid) {
                     // A worker and its replacement have the same number for a while.
                     let mut labels = with(stats, "nr", &worker.nr.to_string());
-                    labels.push(("pid", worker.pid.to_string()));
+                    labels.push(("pid", pid.to_string()));
                     set(&family, labels, bytes);
                 }
             }

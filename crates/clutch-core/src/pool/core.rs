@@ -489,7 +489,7 @@ impl Core {
             Ok(true) => {
                 entry.work.reply.sent(queued);
                 if !peer.armed && !peer.leased {
-                    peer.arm(&pool.poller);
+                    pool.must_be_watched(worker, peer.arm(&pool.poller));
                 }
                 if !effects.flush.iter().any(|link| link.key == worker) {
                     effects.flush.push(peer.link.clone());

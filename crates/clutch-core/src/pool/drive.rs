@@ -1,6 +1,6 @@
 //! The pool as its driver uses it: links that are readable, workers that come and go, the clock.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -140,7 +140,15 @@ impl Pool {
         *self.reader.lock() = None;
         for peer in self.core.lock().peers.values_mut() {
             peer.is_read = false;
-            peer.arm(&self.poller);
+            let armed = peer.arm(&self.poller);
+            self.must_be_watched(peer.link.key, armed);
+        }
+    }
+
+    /// A link that cannot be watched is as good as ended: its worker is replaced.
+    pub(super) fn must_be_watched(&self, worker: WorkerKey, watched: io::Result<()>) {
+        if let Err(error) = watched {
+            self.notify(Notice::LinkEnded(worker, format!("it cannot be watched: {error}")));
         }
     }
 
@@ -154,7 +162,7 @@ impl Pool {
                 peer.is_read = true;
                 reader(link.clone());
             }
-            None => peer.arm(&self.poller),
+            None => self.must_be_watched(link.key, peer.arm(&self.poller)),
         }
         // An alarm that cannot be heard answers no questions; code is stopped all the same.
         let _ = self.poller.add(link.alarm.socket(), ALARM | u64::from(link.key), false);
@@ -249,6 +257,12 @@ impl Pool {
         self.regions.reader_gone(u64::from(key));
     }
 
+    /// Takes in what a worker that has ended had still written.
+    pub fn hear_out(&self, key: WorkerKey) {
+        let link = self.core.lock().peers.get(&key).map(|peer| peer.link.clone());
+        link.iter().for_each(|link| self.read_rest(link));
+    }
+
     /// Takes in what a dead worker had still written, and what it had finished and not written any more.
     fn read_rest(&self, link: &Arc<Link>) {
         // A caller that reads it sees the end at once and lets go.
@@ -294,7 +308,8 @@ impl Pool {
             let Some(peer) = core.peers.get_mut(worker) else { continue };
             peer.orphaned = true;
             if !peer.leased {
-                peer.arm(&self.poller);
+                let armed = peer.arm(&self.poller);
+                self.must_be_watched(*worker, armed);
             }
         }
     }
@@ -355,7 +370,8 @@ impl Pool {
     pub fn want_write(&self, key: WorkerKey, wanted: bool) {
         let mut core = self.core.lock();
         if let Some(peer) = core.peers.get_mut(&key) {
-            peer.watch_writable(&self.poller, wanted);
+            let watched = peer.watch_writable(&self.poller, wanted);
+            self.must_be_watched(key, watched);
         }
     }
 

@@ -47,7 +47,7 @@ use crate::work::{Codec, FunctionId, Outcome, Refusal, Work, WorkId};
 /// How often a thread that waits for its answer looks for signals.
 const SIGNALS_LOOK: Duration = Duration::from_millis(100);
 
-/// Why a link has ended whose worker has.
+/// Why a link ended that was only closed.
 pub const END_OF_FILE: &str = "end of file";
 
 /// Token of the driver's own wake-up in the poller; workers use their keys.
@@ -424,7 +424,8 @@ impl Pool {
         if let Some(peer) = core.peers.get_mut(&link.key) {
             peer.leased = false;
             if busy || broken || peer.orphaned {
-                peer.arm(&self.poller);
+                let armed = peer.arm(&self.poller);
+                self.must_be_watched(link.key, armed);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The dispatcher's end of one worker's link: its words on the board, what the worker has been told already.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,17 +93,17 @@ impl Peer {
         }
     }
 
-    /// Lets the driver read it, unless somebody else does.
-    pub(super) fn arm(&mut self, poller: &Poller) {
-        if !self.is_read {
-            self.register(poller);
-        }
+    /// Lets the driver read it, unless somebody else does. An error: it cannot.
+    pub(super) fn arm(&mut self, poller: &Poller) -> io::Result<()> {
+        if self.is_read { Ok(()) } else { self.register(poller) }
     }
 
-    fn register(&mut self, poller: &Poller) {
+    fn register(&mut self, poller: &Poller) -> io::Result<()> {
         if !self.armed {
-            self.armed = poller.add(self.link.socket.as_fd(), u64::from(self.link.key), false).is_ok();
+            poller.add(self.link.socket.as_fd(), u64::from(self.link.key), false)?;
+            self.armed = true;
         }
+        Ok(())
     }
 
     pub(super) fn disarm(&mut self, poller: &Poller) {
@@ -112,18 +113,20 @@ impl Peer {
         }
     }
 
-    pub(super) fn watch_writable(&mut self, poller: &Poller, wanted: bool) {
+    pub(super) fn watch_writable(&mut self, poller: &Poller, wanted: bool) -> io::Result<()> {
         if self.writable_wanted == wanted {
-            return;
+            return Ok(());
         }
         if !wanted && self.is_read {
-            return self.disarm(poller);
+            self.disarm(poller);
+            return Ok(());
         }
         // That the driver then reads, too, does no harm.
-        self.register(poller);
+        self.register(poller)?;
         self.writable_wanted = wanted;
         // A link that is gone from the poller ends by end-of-file.
         let _ = poller.modify(self.link.socket.as_fd(), u64::from(self.link.key), wanted);
+        Ok(())
     }
 
     /// Puts a call on the link; false when the board has no word left. On an error the call is not there, and the link as

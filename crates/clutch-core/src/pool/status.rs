@@ -13,7 +13,8 @@ use crate::config::PoolConfig;
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerView {
     pub nr: u32,
-    pub pid: i32,
+    /// None until it is forked.
+    pub pid: Option<i32>,
     pub generation: u32,
     pub state: &'static str,
     pub calls: u64,

@@ -86,8 +86,8 @@ fn look_until_closed(pool: &Pool, floor: u64) {
 }
 
 fn ready(status: &Status) -> impl Iterator<Item = (WorkerKey, i32)> + '_ {
-    let living = status.workers.iter().filter(|(_, worker)| worker.state != "starting" && worker.pid > 0);
-    living.map(|(key, worker)| (*key, worker.pid))
+    let living = status.workers.iter().filter(|(_, worker)| worker.state != "starting");
+    living.filter_map(|(key, worker)| Some((*key, worker.pid?)))
 }
 
 // ---- in the worker

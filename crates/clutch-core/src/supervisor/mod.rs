@@ -5,34 +5,51 @@
 
 pub mod memory;
 pub mod output;
+pub mod process;
 pub mod recycle;
+mod report;
 pub mod scale;
 pub mod state;
 pub mod zygote;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::output::Output;
+use self::process::Process;
 use self::scale::{Rules, Sample, Scaling};
-use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord, fate_text};
-use self::zygote::{Ended, Said, Zygote, generation_of};
+use self::state::{Action, Event, FORKS_MAX, State, Supervisor, Worker, WorkerRecord};
+use self::zygote::{Ended, Environ, Said, Zygote, generation_of};
 use crate::link::Board;
 use crate::pool::state::WorkerKey;
-use crate::pool::{Carried, Command, Health, Link, Notice, Pool, Ticket, WAKE, WorkerView};
+use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, Pool, Ticket, WAKE};
 use crate::sys::{self, EndSignal, Fate};
 use crate::telemetry;
-use crate::wire::WIRE_VERSION;
+use crate::wire::{FORK_DESCRIPTORS, WIRE_VERSION};
 use crate::work::Failure;
 
-/// What the dispatcher says of itself, to compare with a zygote's hello.
+/// The link, the alarm, stdout, stderr and the process of a worker.
+const DESCRIPTORS_OF_A_WORKER: u64 = 5;
+/// Poller and wake-up; of each of two zygotes (a reload) control socket, process, stdout and stderr; what it takes for a
+/// moment to start one; the reader of all output.
+const DESCRIPTORS_OF_A_POOL: u64 = 16;
+
+/// What the dispatcher says of itself.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Like `cpython-311`: what code by value is bound to.
+    /// Like `cpython-311`: what code by value is bound to. Compared with a zygote's hello.
     pub tag: String,
+    /// For the zygotes. Taken when the pool is made: Python may change it while others read it.
+    pub environ: Environ,
+}
+
+/// Descriptors that so many workers need in the dispatcher, with what is on its way to zygotes.
+pub fn descriptors_of(workers: usize) -> u64 {
+    let on_the_way = workers.min(FORKS_MAX) * FORK_DESCRIPTORS;
+    workers as u64 * DESCRIPTORS_OF_A_WORKER + on_the_way as u64 + DESCRIPTORS_OF_A_POOL
 }
 
 /// The loop of one pool.
@@ -44,11 +61,24 @@ pub struct Driver {
     /// By generation.
     zygotes: BTreeMap<u32, Zygote>,
     outputs: HashMap<WorkerKey, Output>,
+    processes: HashMap<WorkerKey, Process>,
     was_failing: bool,
-    /// Events of the step under way: told once the status says the same.
-    untold: Option<RefCell<Vec<telemetry::Event>>>,
-    /// What came of orders in the step under way.
+    /// Whether the machine was told something in this turn of the loop.
+    told: bool,
+    /// Events of the turn under way: told once the status says the same.
+    untold: RefCell<Vec<telemetry::Event>>,
+    /// Those that ended in the turn under way: their work is answered once the status says the same.
+    ended: Vec<Lost>,
+    /// What came of orders in the turn under way.
     carried: Vec<(Ticket, Carried)>,
+}
+
+/// A worker that ended, and what its work is answered.
+struct Lost {
+    worker: WorkerKey,
+    failure: Failure,
+    /// By our own hand.
+    by_us: bool,
 }
 
 /// Starts the driver of a pool on a thread of its own.
@@ -70,46 +100,60 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
         scaling: Scaling::new(rules),
         zygotes: BTreeMap::new(),
         outputs: HashMap::new(),
+        processes: HashMap::new(),
         was_failing: false,
-        untold: None,
+        told: false,
+        untold: RefCell::default(),
+        ended: Vec::new(),
         carried: Vec::new(),
     };
-    std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run())?;
-    Ok(())
+    let pool = driver.pool.clone();
+    let started = std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run());
+    // The thread beside it ends with the pool.
+    started.map(drop).inspect_err(|_| pool.update_status(|status| status.set_health(Health::Closed)))
 }
 
 impl Driver {
     fn run(mut self) {
         sys::block_signals();
-        self.serve();
+        if let Err(error) = self.serve() {
+            self.give_up(&format!("the pool cannot watch its workers any more: {error}"));
+        }
         self.pool.close_orders();
     }
 
-    fn serve(&mut self) {
+    fn serve(&mut self) -> io::Result<()> {
         let mut tokens = Vec::new();
         self.tell(Event::Tick);
+        self.settle();
         while !self.machine.is_closed() && !self.pool.is_forked() {
             let mut look_at = None;
             let wake = self.pool.tick(self.machine.next_wake(), |waits_since| {
                 look_at = self.scaling.next_look(self.machine.bounds(), waits_since);
                 look_at
             });
-            if self.pool.poller.wait(&mut tokens, wake).is_err() {
-                return;
-            }
-            for token in tokens.drain(..) {
-                match (token, generation_of(token)) {
-                    (WAKE, _) => self.take_notices(),
-                    (_, Some(generation)) => self.read_zygote(generation),
-                    (other, None) => self.pool.on_ready(other),
-                }
-            }
+            self.pool.poller.wait(&mut tokens, wake)?;
+            tokens.drain(..).for_each(|token| self.on_ready(token));
             if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
                 self.tell(Event::Tick);
             }
             if look_at.is_some_and(|at| at <= Instant::now()) {
                 self.scale();
             }
+            self.settle();
+        }
+        Ok(())
+    }
+
+    fn on_ready(&mut self, token: u64) {
+        if token == WAKE {
+            self.take_notices();
+        } else if let Some(generation) = generation_of(token) {
+            self.read_zygote(generation);
+        } else if let Some(worker) = process::worker_of(token) {
+            self.process_ended(worker);
+        } else {
+            self.pool.on_ready(token);
         }
     }
 
@@ -151,10 +195,13 @@ impl Driver {
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
                 Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
                 Notice::Memory(figures) => self.tell(Event::Memory(figures)),
-                Notice::LinkEnded(worker, _) => self.tell(Event::LinkEnded { worker }),
-                Notice::Ready(worker, json) => self.greet_worker(worker, &json),
+                Notice::LinkEnded(worker, reason) => {
+                    let reason = (reason != END_OF_FILE).then(|| format!("its link broke: {reason}"));
+                    self.tell(Event::LinkEnded { worker, reason });
+                }
+                Notice::Ready(worker, _) => self.tell(Event::WorkerReady { worker }),
                 Notice::StartFailed(worker, json) => {
-                    let reason = reason_of(&json);
+                    let reason = report::reason_of(&json);
                     self.tell(Event::StartFailed { worker, reason });
                 }
                 Notice::WantWrite(worker) => self.pool.want_write(worker, true),
@@ -175,6 +222,7 @@ impl Driver {
 
     fn read_zygote(&mut self, generation: u32) {
         let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        zygote.flush(&self.pool.poller);
         let said = match zygote.is_ending() {
             false => zygote.read(),
             true => (!zygote.has_ended()).then(Vec::new),
@@ -195,12 +243,46 @@ impl Driver {
                 self.tell(Event::ForkFailed { worker, reason });
             }
             Said::Forked { worker, pid, error: None } => {
-                self.tell(Event::Forked { worker, pid });
+                let watched = self.watch(worker, pid, generation);
+                self.tell(Event::Forked { worker, pid, watched });
                 if let Some(Worker { nr, generation, .. }) = self.machine.workers.get(&worker).cloned() {
                     self.emit(|pool| telemetry::Event::WorkerStarting { pool, nr, generation, pid });
                 }
             }
-            Said::Fate { worker, fate } => self.tell(Event::Fate { worker, fate }),
+            Said::Fate { worker, fate } => {
+                if matches!(fate, Fate::Exited(_) | Fate::Signaled(_)) {
+                    self.hear_out(worker);
+                }
+                self.tell(Event::Fate { worker, fate });
+            }
+        }
+    }
+
+    fn watch(&mut self, worker: WorkerKey, pid: i32, generation: u32) -> bool {
+        let zygote = self.zygotes.get(&generation).filter(|_| self.machine.workers.contains_key(&worker));
+        let process = zygote.and_then(|zygote| Process::watch(worker, pid, zygote.pid, &self.pool.poller));
+        let watched = process.is_some();
+        self.processes.extend(process.map(|process| (worker, process)));
+        watched
+    }
+
+    /// Nothing but how it ended is left to learn.
+    fn process_ended(&mut self, worker: WorkerKey) {
+        if let Some(process) = self.processes.get(&worker) {
+            process.bury(&self.pool.poller);
+        }
+        self.hear_out(worker);
+        self.tell(Event::Died { worker });
+    }
+
+    /// Takes in what a dead worker had still written, before its end is judged: it may have said why.
+    fn hear_out(&mut self, worker: WorkerKey) {
+        let Some(State::Starting) = self.machine.workers.get(&worker).map(|worker| worker.state) else { return };
+        self.pool.hear_out(worker);
+        self.take_notices();
+        let text = self.outputs.get(&worker).map(Output::last).unwrap_or_default();
+        if !text.trim().is_empty() {
+            self.tell(Event::LastOutput { worker, text: text.trim_end().to_owned() });
         }
     }
 
@@ -233,21 +315,11 @@ impl Driver {
         }
     }
 
-    /// A worker's ready may overtake the zygote's word that it was forked: it brings its pid, so that nobody sees it
-    /// ready without one.
-    fn greet_worker(&mut self, worker: WorkerKey, json: &str) {
-        let ready: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
-        if let Some(pid) = ready.get("pid").and_then(serde_json::Value::as_i64) {
-            self.tell(Event::Forked { worker, pid: pid as i32 });
-        }
-        self.tell(Event::WorkerReady { worker });
-    }
-
     fn lose_zygote(&mut self, generation: u32) {
         let Some(zygote) = self.zygotes.remove(&generation) else { return };
         zygote.unwatch(&self.pool.poller);
         let (greeted, told_to) = (zygote.hello.is_some(), zygote.is_ending());
-        let Ended { text: end, signaled } = zygote.end();
+        let Ended { text: end, signal } = zygote.end();
         let (name, python) = (&self.pool.config.name, &self.pool.config.python);
         let reason = match greeted {
             true => format!("the zygote of pool '{name}' ended: {end}"),
@@ -258,30 +330,59 @@ impl Driver {
         }
         let workers = self.machine.workers.iter().filter(|(_, worker)| worker.generation == generation);
         self.pool.orphaned(&workers.map(|(key, _)| *key).collect::<Vec<_>>());
-        self.tell(Event::ZygoteGone { generation, reason, signaled });
+        self.tell(Event::ZygoteGone { generation, reason, signal });
     }
 
     // ---- actions out
 
     fn tell(&mut self, event: Event) {
+        self.told = true;
         let mut actions = Vec::new();
-        self.untold = Some(RefCell::default());
-        self.machine.on(event, Instant::now(), &mut actions);
-        let mut queue = VecDeque::from(actions);
-        while let Some(action) = queue.pop_front() {
-            let mut follow = Vec::new();
+        self.machine.take(event, Instant::now(), &mut actions);
+        self.carry_out(actions);
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
             if let Some(event) = self.act(action) {
-                self.machine.on(event, Instant::now(), &mut follow);
+                self.tell(event);
             }
-            queue.extend(follow);
         }
+    }
+
+    /// The end of a turn: what follows from all that the machine was told in it, and what others are to know of it.
+    fn settle(&mut self) {
+        if !std::mem::take(&mut self.told) {
+            return;
+        }
+        self.answer_lost();
+        loop {
+            let mut actions = Vec::new();
+            self.machine.settle(Instant::now(), &mut actions);
+            if actions.is_empty() {
+                break;
+            }
+            self.carry_out(actions);
+        }
+        self.answer_lost();
         self.publish();
-        for event in self.untold.take().into_iter().flat_map(RefCell::into_inner) {
+        for event in std::mem::take(self.untold.get_mut()) {
             self.pool.telemetry.emit(|| event);
         }
         // Whoever waited finds it in the stats and among the events.
         for (ticket, carried) in self.carried.drain(..) {
             self.pool.order_done(ticket, carried);
+        }
+    }
+
+    /// What dead workers had begun is answered. Whoever learns of it finds the death in the stats too.
+    fn answer_lost(&mut self) {
+        if self.ended.is_empty() {
+            return;
+        }
+        self.publish();
+        for Lost { worker, failure, by_us } in std::mem::take(&mut self.ended) {
+            self.pool.worker_gone(worker, failure, by_us);
         }
     }
 
@@ -312,8 +413,11 @@ impl Driver {
             Action::End { worker } => self.pool.send_drain(worker),
             Action::Kill { worker, signal } => self.signal(worker, signal),
             Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
-            Action::Failing { reason, loaded } => self.failing(reason, loaded),
-            Action::RefuseWaiting => self.pool.refuse_waiting(),
+            Action::Failing { reason, by_code } => self.failing(reason, by_code),
+            Action::RefuseWaiting => {
+                self.answer_lost();
+                self.pool.refuse_waiting();
+            }
             Action::ReloadStarted { generation } => {
                 self.emit(|pool| telemetry::Event::ReloadStarted { pool, generation });
             }
@@ -337,7 +441,7 @@ impl Driver {
             generation,
             reason: format!("cannot start {} for pool '{}': {error}", self.pool.config.python, self.pool.config.name),
         };
-        let zygote = Zygote::start(&self.pool.config, generation).map_err(failed)?;
+        let mut zygote = Zygote::start(&self.pool.config, &self.identity.environ, generation).map_err(failed)?;
         let pid = zygote.pid;
         let watched = zygote.watch(&self.pool.poller).map_err(failed);
         self.zygotes.insert(generation, zygote);
@@ -352,21 +456,15 @@ impl Driver {
         }
         // It was never started, or its end cannot be watched: so it is waited for here, briefly.
         let ended = self.zygotes.remove(&generation).map(Zygote::end);
-        let (reason, signaled) = ended.map_or_else(Default::default, |ended| (ended.text, ended.signaled));
-        Some(Event::ZygoteGone { generation, reason, signaled })
+        let (reason, signal) = ended.map_or_else(Default::default, |ended| (ended.text, ended.signal));
+        Some(Event::ZygoteGone { generation, reason, signal })
     }
 
     fn fork(&mut self, worker: WorkerKey, nr: u32, generation: u32) -> Result<(), Event> {
         let failed = |error: io::Error| Event::ForkFailed {
             worker,
-            reason: format!(
-                "cannot start a worker of pool '{}': {error}; a pool of {} workers needs about {} descriptors (ulimit -n)",
-                self.pool.config.name,
-                self.machine.max,
-                self.machine.max * 8 + 64
-            ),
+            reason: report::cannot_start(&self.pool.config.name, self.machine.max, &error),
         };
-        let Some(zygote) = self.zygotes.get(&generation) else { return Ok(()) };
         let slots = self.machine.workers.get(&worker).map_or(1, |worker| worker.slots) as u32;
         let (ours, theirs) = sys::socket_pair().map_err(failed)?;
         let (alarm, their_alarm) = sys::socket_pair().map_err(failed)?;
@@ -375,7 +473,9 @@ impl Driver {
         let (output, out, err) = Output::open(&prefix, self.pool.config.output_kept_bytes).map_err(failed)?;
         self.outputs.insert(worker, output);
         self.pool.attach(Link::new(worker, ours, board, alarm));
-        zygote.fork(worker, nr, vec![theirs, board_fd, their_alarm, out, err]);
+        if let Some(zygote) = self.zygotes.get_mut(&generation) {
+            zygote.fork(worker, nr, vec![theirs, board_fd, their_alarm, out, err], &self.pool.poller);
+        }
         Ok(())
     }
 
@@ -393,59 +493,63 @@ impl Driver {
         });
     }
 
-    /// By its zygote, which is its parent; without one by its group, which the worker made itself leader of.
+    /// Directly, where its process is held; else by its zygote, which is its parent; without one by its group, which the
+    /// worker made itself leader of.
     fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
+        if let Some(process) = self.processes.get(&worker) {
+            return process.end(signal);
+        }
         let Some(known) = self.machine.workers.get(&worker) else { return };
-        match (self.zygotes.get(&known.generation), known.pid) {
-            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal),
+        match (self.zygotes.get_mut(&known.generation), known.pid) {
+            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal, &self.pool.poller),
             (_, Some(pid)) => sys::end_group(pid, signal),
             _ => {}
         }
     }
 
     fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: &WorkerRecord) {
-        if fate.is_none() && record.pid > 0 {
+        match self.processes.remove(&worker) {
+            Some(process) => process.release(&self.pool.poller),
             // Its zygote is gone and cannot do it.
-            sys::end_group(record.pid, EndSignal::Kill);
+            None if fate.is_none() && record.pid > 0 => sys::end_group(record.pid, EndSignal::Kill),
+            None => {}
         }
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
-        let failure = self.lost(fate, record, output);
-        let cause = failure.to_string();
-        // Whoever learns of the death finds it in the stats too.
-        self.publish();
-        self.pool.worker_gone(worker, failure, record.cause.is_some());
-        let (nr, pid) = (record.nr, record.pid);
+        let failure = report::lost(&self.pool.config.name, fate, record, output);
+        let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
         self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause });
+        self.ended.push(Lost { worker, failure, by_us: record.cause.is_some() });
     }
 
-    fn lost(&self, fate: Option<Fate>, record: &WorkerRecord, output: String) -> Failure {
-        let why =
-            record.cause.as_ref().or(record.said.as_ref()).map(|reason| format!(" ({reason})")).unwrap_or_default();
-        let (name, nr, pid) = (&self.pool.config.name, record.nr, record.pid);
-        let message = format!("worker {name}/{nr} (pid {pid}) {}{why}", fate_text(fate));
-        let (signal, exit_code) = match fate {
-            Some(Fate::Signaled(signal)) => (Some(signal), None),
-            Some(Fate::Exited(code)) => (None, Some(code)),
-            _ => (None, None),
-        };
-        let cause = record.cause.clone();
-        Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output, cause }
-    }
-
-    fn failing(&mut self, reason: String, loaded: bool) {
+    fn failing(&mut self, reason: String, by_code: bool) {
+        self.answer_lost();
         if !self.was_failing {
             self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
         }
-        let message = reason;
-        let failure = match loaded {
-            true => {
-                let output = String::new();
-                Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output, cause: None }
-            }
-            false => Failure::Config { message },
-        };
-        self.pool.set_failing(Some(failure));
+        self.pool.set_failing(Some(report::failing(reason, by_code)));
         self.was_failing = true;
+    }
+
+    /// Nothing can be watched any more: what runs is lost, and what waits is refused.
+    fn give_up(&mut self, reason: &str) {
+        let failure = report::failing(reason.to_owned(), false);
+        self.pool.close();
+        self.pool.set_failing(Some(failure.clone()));
+        for worker in self.machine.workers.keys().copied().collect::<Vec<_>>() {
+            self.signal(worker, EndSignal::Kill);
+            self.pool.worker_gone(worker, failure.clone(), true);
+        }
+        for (_, mut zygote) in std::mem::take(&mut self.zygotes) {
+            zygote.tell_end(true, &self.pool.poller);
+            zygote.end();
+        }
+        self.outputs.clear();
+        self.pool.update_status(|status| {
+            status.set_health(Health::Closed);
+            status.reason = Some(reason.to_owned());
+            (status.ready, status.workers, status.zygote_pid) = (0, Vec::new(), None);
+        });
+        self.pool.telemetry.emit(|| telemetry::Event::PoolClosed { pool: self.pool.config.name.clone() });
     }
 
     fn about(&self, worker: WorkerKey, make: impl FnOnce(String, u32, u32, i32) -> telemetry::Event) {
@@ -455,27 +559,18 @@ impl Driver {
         }
     }
 
+    /// Told at the end of this turn.
     fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
-        match &self.untold {
-            Some(untold) if self.pool.telemetry.is_watched() => {
-                untold.borrow_mut().push(make(self.pool.config.name.clone()));
-            }
-            Some(_) => {}
-            None => self.pool.telemetry.emit(|| make(self.pool.config.name.clone())),
+        if self.pool.telemetry.is_watched() {
+            self.untold.borrow_mut().push(make(self.pool.config.name.clone()));
         }
     }
 
     /// Brings the public status up to date.
     fn publish(&mut self) {
-        let health = match &self.machine {
-            machine if machine.is_closed() => Health::Closed,
-            machine if machine.is_stopping() => Health::Draining,
-            machine if machine.failing().is_some() => Health::Failing,
-            machine if machine.ready() > 0 => Health::Ready,
-            _ => Health::Starting,
-        };
+        let health = report::health(&self.machine);
         let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
-        let workers = self.machine.workers.iter().map(|(key, worker)| (*key, view(worker))).collect();
+        let workers = self.machine.workers.iter().map(|(key, worker)| (*key, report::view(worker))).collect();
         let machine = &self.machine;
         let zygote = self.zygotes.get(&machine.generation());
         let zygote_pid = zygote.map(|zygote| zygote.pid);
@@ -497,19 +592,4 @@ impl Driver {
             self.emit(|pool| telemetry::Event::PoolRecovered { pool });
         }
     }
-}
-
-fn view(worker: &Worker) -> WorkerView {
-    let state = if worker.state == State::Killed { "draining" } else { worker.state.as_str() };
-    let pid = worker.pid.unwrap_or(0);
-    let (rss, private) = worker.memory.map_or((None, None), |memory| (Some(memory.rss), memory.private));
-    WorkerView { nr: worker.nr, pid, generation: worker.generation, state, calls: 0, sent: 0, rss, private }
-}
-
-/// What a worker that could not start says.
-fn reason_of(json: &str) -> String {
-    let parsed: Result<serde_json::Value, _> = serde_json::from_str(json);
-    let reason =
-        parsed.ok().and_then(|value| value.get("reason").and_then(|reason| reason.as_str().map(str::to_owned)));
-    reason.unwrap_or_else(|| json.to_owned())
 }

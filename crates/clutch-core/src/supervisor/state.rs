@@ -3,6 +3,7 @@
 //! Worker states: Starting → Ready → Draining → Gone. A replacement is Ready before the old worker is told to drain.
 
 mod deaths;
+mod ends;
 mod ladder;
 mod memory;
 mod turns;
@@ -13,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use self::deaths::Deaths;
+pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
 use self::ladder::Stopping;
 pub use self::ladder::stop_term;
 use self::turns::Recycle;
-use self::workers::STATUS_WAIT;
-pub use self::workers::fate_text;
+pub use self::workers::FORKS_MAX;
 use self::zygotes::{Reload, Zygote};
 use super::recycle::Recycling;
 use super::scale::Bounds;
@@ -89,6 +90,10 @@ pub struct Worker {
     pub pid: Option<i32>,
     pub state: State,
     pub slots: usize,
+    /// The end of its process is watched: [`Event::Died`] follows.
+    watched: bool,
+    /// It was ready before its zygote told its pid.
+    greeted: bool,
     since: Instant,
     recycling: Recycling,
     /// What it has used up: it leaves for that, whatever else changes.
@@ -105,14 +110,18 @@ pub struct Worker {
     replaces: Option<WorkerKey>,
     stopped_since: Option<Instant>,
     link_ended: Option<Instant>,
+    /// Since when its process is known to be dead.
+    dead_since: Option<Instant>,
     /// Work in it was told to stop and has not.
     stuck: Option<String>,
     /// What has not ended by then is told with TERM.
     end_at: Option<Instant>,
     /// Was told with TERM: KILL follows.
     kill_at: Option<Instant>,
-    /// What it said of a start that failed.
+    /// What it said of a start that failed, or what was wrong with its link.
     said: Option<String>,
+    /// The last it wrote, of one that died before it was ready.
+    last_output: Option<String>,
     /// Why Clutch ended it itself.
     cause: Option<String>,
 }
@@ -145,15 +154,17 @@ pub enum Event {
         generation: u32,
         reason: String,
     },
-    /// `signaled`: it could not say why.
+    /// `signal`: what killed it; it could not say why.
     ZygoteGone {
         generation: u32,
         reason: String,
-        signaled: bool,
+        signal: Option<i32>,
     },
+    /// `watched`: [`Event::Died`] tells of its end.
     Forked {
         worker: WorkerKey,
         pid: i32,
+        watched: bool,
     },
     ForkFailed {
         worker: WorkerKey,
@@ -166,12 +177,23 @@ pub enum Event {
         worker: WorkerKey,
         reason: String,
     },
+    /// What one that died before it was ready had written last.
+    LastOutput {
+        worker: WorkerKey,
+        text: String,
+    },
     Fate {
         worker: WorkerKey,
         fate: Fate,
     },
+    /// Its process is dead; how it ended is the zygote's to tell.
+    Died {
+        worker: WorkerKey,
+    },
+    /// `reason`: what was wrong with it, unless it was just closed.
     LinkEnded {
         worker: WorkerKey,
+        reason: Option<String>,
     },
     Worn {
         worker: WorkerKey,
@@ -270,10 +292,10 @@ pub enum Action {
         fate: Option<Fate>,
         record: Box<WorkerRecord>,
     },
-    /// No worker can be had; `loaded`: the image is there, it is the workers that do not start.
+    /// No worker can be had; `by_code`: because of what the pool is told to run, or by what.
     Failing {
         reason: String,
-        loaded: bool,
+        by_code: bool,
     },
     RefuseWaiting,
     ReloadStarted {
@@ -302,10 +324,12 @@ pub struct WorkerRecord {
     pub nr: u32,
     pub generation: u32,
     pub pid: i32,
-    /// What it said of a start that failed.
+    /// What it said of a start that failed, or what was wrong with its link.
     pub said: Option<String>,
     /// Why Clutch ended it itself.
     pub cause: Option<String>,
+    /// Its zygote was there and did not tell how it ended.
+    pub untold: bool,
 }
 
 #[derive(Debug)]
@@ -331,18 +355,23 @@ pub struct Supervisor {
     pub workers: BTreeMap<WorkerKey, Worker>,
     next_key: WorkerKey,
     failures: u32,
+    /// Zygotes in a row that were killed before any worker was ready.
+    zygotes_killed: u32,
     retry_at: Option<Instant>,
     deaths: Deaths,
     /// Starts wait until then: too many workers died in the last minute.
     held_until: Option<Instant>,
     /// Why no worker can be had, until one is ready.
     failing: Option<String>,
+    /// Why a zygote was killed, until a worker of another is ready.
+    trouble: Option<String>,
     stopping: Option<Stopping>,
     closed: bool,
     pub restarts: u64,
     draws: u64,
     /// Since when there is a worker that is ready.
     pub serving_since: Option<Instant>,
+    wake: Option<Instant>,
 }
 
 impl Supervisor {
@@ -363,15 +392,18 @@ impl Supervisor {
             workers: BTreeMap::new(),
             next_key: 0,
             failures: 0,
+            zygotes_killed: 0,
             retry_at: None,
             deaths: Deaths::new(config.restarts_max),
             held_until: None,
             failing: None,
+            trouble: None,
             stopping: None,
             closed: false,
             restarts: 0,
             draws: 0,
             serving_since: None,
+            wake: None,
             config,
         }
     }
@@ -387,7 +419,8 @@ impl Supervisor {
 
     /// What is wrong, if anything: nothing can be had, or not all of it.
     pub fn reason(&self) -> Option<String> {
-        self.failing.clone().or_else(|| self.held_until.map(|_| self.deaths.reason()))
+        let held = || self.held_until.map(|_| self.deaths.reason());
+        self.failing.clone().or_else(held).or_else(|| self.trouble.clone())
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -411,20 +444,21 @@ impl Supervisor {
         self.shape.slots() as usize
     }
 
-    /// One inbox, one match.
-    pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {
+    /// One inbox, one match. What follows for the others is found by [`Supervisor::settle`], once for many events: it
+    /// looks at every worker.
+    pub fn take(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {
         match event {
             Event::ZygoteUp { generation, shape } => self.zygote_up(generation, shape, now, out),
             Event::ZygoteFailed { generation, reason } => self.zygote_failed(generation, reason, now, out),
-            Event::ZygoteGone { generation, reason, signaled } => {
-                self.zygote_gone(generation, reason, signaled, now, out);
-            }
-            Event::Forked { worker, pid } => self.forked(worker, pid),
+            Event::ZygoteGone { generation, reason, signal } => self.zygote_gone(generation, reason, signal, now, out),
+            Event::Forked { worker, pid, watched } => self.forked(worker, pid, watched, now, out),
             Event::ForkFailed { worker, reason } => self.fork_failed(worker, reason, now, out),
             Event::WorkerReady { worker } => self.worker_ready(worker, now, out),
             Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
+            Event::LastOutput { worker, text } => self.last_output(worker, text),
             Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
-            Event::LinkEnded { worker } => self.link_ended(worker, now, out),
+            Event::Died { worker } => self.died(worker, now),
+            Event::LinkEnded { worker, reason } => self.link_ended(worker, reason, now, out),
             Event::Worn { worker } => self.worn(worker, Leave::Calls),
             Event::Drained { worker } => self.drained(worker, now, out),
             Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
@@ -437,6 +471,10 @@ impl Supervisor {
             Event::Empty => self.stop_empty(now),
             Event::Tick => {}
         }
+    }
+
+    /// What has become due, is missing or is too many.
+    pub fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
         self.keep_time(now, out);
         self.let_barred_serve(out);
         if self.stopping.is_some() {
@@ -447,15 +485,20 @@ impl Supervisor {
         self.keep_zygotes(now, out);
         self.keep_closed(out);
         self.serving_since = if self.ready() > 0 { self.serving_since.or(Some(now)) } else { None };
+        self.wake = self.find_wake();
     }
 
     /// When [`Event::Tick`] has something to do.
     pub fn next_wake(&self) -> Option<Instant> {
+        self.wake
+    }
+
+    fn find_wake(&self) -> Option<Instant> {
         let limit = self.start_timeout();
         let workers = self.workers.values().flat_map(|worker| {
-            let start = (worker.state == State::Starting).then(|| worker.since + limit);
+            let start = (worker.state == State::Starting).then(|| self.start_due(worker));
             let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
-            let ended = worker.link_ended.map(|since| since + STATUS_WAIT);
+            let ended = self.over_at(worker);
             let stays = worker.state == State::Ready && worker.leaving.is_none() && worker.due.is_none();
             let age = if stays { worker.recycling.at } else { None };
             [start, stopped, ended, age, worker.end_at, worker.kill_at]
@@ -466,6 +509,13 @@ impl Supervisor {
             None => (None, self.retry_at.max(self.held_until)),
         };
         workers.chain(zygotes).chain([stop, start]).flatten().min()
+    }
+
+    /// When a worker that starts has taken too long; of one that is not forked yet, when its zygote has.
+    fn start_due(&self, worker: &Worker) -> Instant {
+        let zygote = self.zygotes.get(&worker.generation).filter(|_| worker.pid.is_none());
+        let since = zygote.and_then(|zygote| zygote.answered).map_or(worker.since, |at| at.max(worker.since));
+        since + self.start_timeout()
     }
 
     fn start_timeout(&self) -> Duration {

@@ -2,6 +2,7 @@
 //!
 //! It is started by posix_spawn with its control socket as standard input, so that nothing runs between fork and exec.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -12,12 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::output::Output;
 use super::recycle;
+use super::state::signal_name;
 use crate::config::PoolConfig;
 use crate::forked::Tracked;
-use crate::link::{Attached, Filled, Inbox, Outbox};
+use crate::link::{Attached, Filled, Flushed, Inbox, Outbox};
 use crate::pool::state::WorkerKey;
 use crate::sys::{self, EndSignal, Fate, Poller};
-use crate::wire::{self, Kind, WIRE_VERSION};
+use crate::wire::{self, Head, Kind, WIRE_VERSION};
 use crate::work::Codec;
 
 /// What the zygote runs. The package is that of the pool's own interpreter.
@@ -30,6 +32,9 @@ const CONTROL: u64 = 1 << 32;
 pub fn generation_of(token: u64) -> Option<u32> {
     token.checked_sub(CONTROL).and_then(|generation| u32::try_from(generation).ok())
 }
+
+/// Names and values, of any bytes.
+pub type Environ = Vec<(OsString, OsString)>;
 
 /// First frame of a zygote.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -109,8 +114,8 @@ pub enum Said {
 pub struct Ended {
     /// Its status, and the last it wrote.
     pub text: String,
-    /// By a signal: it could not say why.
-    pub signaled: bool,
+    /// The signal that killed it: it could not say why.
+    pub signal: Option<i32>,
 }
 
 /// How long a zygote that was told to end may take for it.
@@ -125,6 +130,8 @@ pub struct Zygote {
     outbox: Outbox,
     inbox: Inbox,
     output: Output,
+    /// The poller tells when its socket has room.
+    wants_room: bool,
     pub hello: Option<Hello>,
     /// What it said after loading: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
@@ -136,13 +143,16 @@ pub struct Zygote {
 
 impl Zygote {
     /// Starts one and tells it what to load.
-    pub fn start(config: &PoolConfig, generation: u32) -> io::Result<Zygote> {
+    pub fn start(config: &PoolConfig, environ: &Environ, generation: u32) -> io::Result<Zygote> {
         let (ours, theirs) = sys::socket_pair()?;
         let control = Tracked::new(ours);
+        let launch = sys::memory_with("clutch-launch", launch(config, generation).to_string().as_bytes())?;
         let prefix = format!("{}/zygote", config.name);
         let (output, out, err) = Output::open(&prefix, config.output_kept_bytes)?;
         let child = Command::new(&config.python)
             .args(["-P", "-c", ENTRY])
+            .env_clear()
+            .envs(environ.iter().map(|(name, value)| (name, value)))
             .envs(&config.env)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(out))
@@ -151,16 +161,22 @@ impl Zygote {
         let pid = child.id() as i32;
         let (outbox, inbox) = (Outbox::default(), Inbox::default());
         let (image, ended) = (serde_json::Value::Null, sys::pidfd(pid).ok());
-        let (hello, ending) = (None, false);
-        let zygote = Zygote { generation, pid, child, control, outbox, inbox, output, hello, image, ended, ending };
-        zygote.say(Kind::Launch, 0, &launch(config, generation));
+        let (hello, ending, wants_room) = (None, false, false);
+        let zygote =
+            Zygote { generation, pid, child, control, outbox, inbox, output, wants_room, hello, image, ended, ending };
+        zygote.outbox.push(|out| {
+            out.attach(Attached::Given(vec![launch]));
+            wire::put_head(&mut out.bytes, Kind::Launch, 0, 0);
+        });
         Ok(zygote)
     }
 
     /// Its poller tells from now on when it has said something, or has ended.
-    pub fn watch(&self, poller: &Poller) -> io::Result<()> {
+    pub fn watch(&mut self, poller: &Poller) -> io::Result<()> {
         self.ended.iter().try_for_each(|pidfd| poller.add(pidfd.as_fd(), self.token(), false))?;
-        poller.add(self.control.as_fd(), self.token(), false)
+        poller.add(self.control.as_fd(), self.token(), false)?;
+        self.flush(poller);
+        Ok(())
     }
 
     pub fn unwatch(&self, poller: &Poller) {
@@ -184,33 +200,34 @@ impl Zygote {
         self.ended.as_ref().is_some_and(|pidfd| matches!(sys::wait_readable(pidfd.as_fd(), now), Ok(true)))
     }
 
-    fn say(&self, kind: Kind, id: u64, json: &serde_json::Value) {
-        let text = json.to_string();
-        let _ = self.outbox.push(|out| wire::put_simple(&mut out.bytes, kind, id, Codec::Json, text.as_bytes()));
-        self.flush();
-    }
-
-    /// Writes what waits. A zygote that is gone is seen by the end of its socket.
-    fn flush(&self) {
-        let _ = self.outbox.flush(self.control.as_fd(), true);
+    /// Writes what waits, as far as there is room; the poller tells when there is more. A zygote that is gone is seen by
+    /// the end of its socket.
+    pub fn flush(&mut self, poller: &Poller) {
+        let wants_room = matches!(self.outbox.flush(self.control.as_fd(), false), Ok(Flushed::Blocked | Flushed::Short));
+        if wants_room != self.wants_room && !self.ending {
+            // One that is in the poller no more is killed when it has not answered for too long.
+            let _ = poller.modify(self.control.as_fd(), self.token(), wants_room);
+            self.wants_room = wants_room;
+        }
     }
 
     /// Tells it to fork; the descriptors are the worker's link, board, alarm, stdout and stderr.
-    pub fn fork(&self, worker: WorkerKey, nr: u32, descriptors: Vec<OwnedFd>) {
+    pub fn fork(&mut self, worker: WorkerKey, nr: u32, descriptors: Vec<OwnedFd>, poller: &Poller) {
         let json = serde_json::json!({"nr": nr, "generation": self.generation}).to_string();
+        let head = Head { codec: Codec::Json, ..Head::of(Kind::Fork, u64::from(worker)) };
         self.outbox.push(|out| {
             out.attach(Attached::Given(descriptors));
-            let _ = wire::put_simple(&mut out.bytes, Kind::Fork, u64::from(worker), Codec::Json, json.as_bytes());
+            wire::put_text(&mut out.bytes, head, json.as_bytes());
         });
-        self.flush();
+        self.flush(poller);
     }
 
-    pub fn signal_worker(&self, worker: WorkerKey, signal: EndSignal) {
+    /// The group of a worker that is not held otherwise; an order to fork it that waits is withdrawn.
+    pub fn signal_worker(&mut self, worker: WorkerKey, signal: EndSignal, poller: &Poller) {
         let number = [signal as u8];
-        let _ = self
-            .outbox
-            .push(|out| wire::put_simple(&mut out.bytes, Kind::Kill, u64::from(worker), Codec::Bytes, &number));
-        self.flush();
+        let head = Head { codec: Codec::Bytes, ..Head::of(Kind::Kill, u64::from(worker)) };
+        self.outbox.push(|out| wire::put_text(&mut out.bytes, head, &number));
+        self.flush(poller);
     }
 
     /// Reads once; what it said, or none at its end.
@@ -254,23 +271,31 @@ impl Zygote {
         }
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         let status = wait_briefly(&mut self.child);
-        let signaled = status.as_ref().is_ok_and(|status| status.signal().is_some());
-        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let signal = status.as_ref().ok().and_then(ExitStatus::signal);
+        let status = status.map_or_else(|error| error.to_string(), status_text);
         let last = self.output.last();
         let last = last.trim_end();
         let text = if last.is_empty() { status } else { format!("{status}; its last output:\n{last}") };
-        Ended { text, signaled }
+        Ended { text, signal }
     }
 }
 
-/// A zygote that was told to end does so within milliseconds; one that does not is killed.
+fn status_text(status: ExitStatus) -> String {
+    let signal = status.signal().map(|signal| format!("killed by signal {signal}{}", signal_name(signal)));
+    signal.unwrap_or_else(|| status.to_string())
+}
+
+/// A zygote that was told to end does so within milliseconds; one that does not is killed. So are, while the number of
+/// its group is still its own, the processes that its import left behind.
 fn wait_briefly(child: &mut Child) -> io::Result<ExitStatus> {
     let deadline = Instant::now() + END_WAIT;
-    if let Ok(pidfd) = sys::pidfd(child.id() as i32)
+    let pid = child.id() as i32;
+    if let Ok(pidfd) = sys::pidfd(pid)
         && !matches!(sys::wait_readable(pidfd.as_fd(), Some(deadline)), Ok(true))
     {
         let _ = child.kill();
     }
+    sys::end_group(pid, EndSignal::Kill);
     child.wait()
 }
 

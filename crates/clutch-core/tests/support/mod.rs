@@ -88,8 +88,14 @@ impl Stage {
 
     /// A worker that has said that it is ready.
     pub fn worker(&self, slots: usize) -> Worker {
+        self.worker_by(slots, |_| {})
+    }
+
+    /// The same; `before` is shown the dispatcher's end of its link before the pool is.
+    pub fn worker_by(&self, slots: usize, before: impl FnOnce(&OwnedFd)) -> Worker {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let (ours, theirs) = sys::socket_pair().expect("a socketpair");
+        before(&ours);
         let (board, descriptor) = Board::create(Board::words_for(slots as u32)).expect("a board");
         let (alarm, their_alarm) = sys::socket_pair().expect("a socketpair");
         self.pool.attach(Link::new(key, ours, board, alarm));

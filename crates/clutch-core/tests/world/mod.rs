@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clutch_core::config::{Overflow, PoolConfig, Profile, Shape, Start};
 use clutch_core::pool::state::WorkerKey;
 use clutch_core::pool::{Carried, Memory, Ticket};
-use clutch_core::supervisor::state::{Action, Event, State, Supervisor};
+use clutch_core::supervisor::state::{Action, Event, State, Supervisor, WorkerRecord};
 use clutch_core::sys::{EndSignal, Fate};
 
 pub const TARGET: u32 = 3;
@@ -75,11 +75,17 @@ pub struct World {
     /// Asked for, not forked yet: by generation.
     pub wanted: BTreeMap<WorkerKey, u32>,
     pub alive: BTreeMap<WorkerKey, Alive>,
+    /// Said that they are ready before their zygote said that they are forked.
+    pub early: BTreeSet<WorkerKey>,
+    /// Of those, whose process is dead: their zygote has not told.
+    pub dead: BTreeSet<WorkerKey>,
     /// Told to take no more, and why.
     pub draining: BTreeMap<WorkerKey, &'static str>,
     /// Told to end in order.
     pub ended: BTreeSet<WorkerKey>,
     pub gone: BTreeSet<WorkerKey>,
+    /// What is known of those.
+    pub records: BTreeMap<WorkerKey, WorkerRecord>,
     /// When each was told what.
     pub signals: Vec<(WorkerKey, EndSignal, Duration)>,
     /// Get no more work, for their memory.
@@ -101,6 +107,9 @@ pub struct Play {
     start: Instant,
     pub now: Duration,
     pub together: usize,
+    /// Events of one turn of the driver: the machine settles once for them.
+    pub turn: u32,
+    taken: u32,
 }
 
 impl Play {
@@ -108,7 +117,7 @@ impl Play {
         let together = config.recycle_together;
         let machine = Supervisor::new(config);
         let (world, start, now) = (World::default(), Instant::now(), Duration::ZERO);
-        let mut play = Play { machine, world, start, now, together };
+        let mut play = Play { machine, world, start, now, together, turn: 1, taken: 0 };
         play.tell(Event::Tick);
         play
     }
@@ -123,10 +132,19 @@ impl Play {
 
     pub fn tell(&mut self, event: Event) {
         let mut actions = Vec::new();
-        self.machine.on(event, self.start + self.now, &mut actions);
-        for action in actions {
-            self.see(action);
+        self.machine.take(event, self.start + self.now, &mut actions);
+        actions.into_iter().for_each(|action| self.see(action));
+        self.taken += 1;
+        if self.taken >= self.turn {
+            self.settle();
         }
+    }
+
+    fn settle(&mut self) {
+        self.taken = 0;
+        let mut actions = Vec::new();
+        self.machine.settle(self.start + self.now, &mut actions);
+        actions.into_iter().for_each(|action| self.see(action));
         self.check();
     }
 
@@ -157,20 +175,29 @@ impl Play {
     /// Zygotes that were told to end have.
     pub fn bury(&mut self) {
         while let Some(generation) = self.zygote(Zygote::Ending) {
-            self.lose_zygote(generation, false);
+            self.lose_zygote(generation, None);
         }
     }
 
-    pub fn lose_zygote(&mut self, generation: u32, signaled: bool) {
+    pub fn lose_zygote(&mut self, generation: u32, signal: Option<i32>) {
         self.world.zygotes.remove(&generation);
         self.world.wanted.retain(|_, from| *from != generation);
-        self.tell(Event::ZygoteGone { generation, reason: "gone".to_owned(), signaled });
+        self.tell(Event::ZygoteGone { generation, reason: "gone".to_owned(), signal });
     }
 
     pub fn let_fork(&mut self, worker: WorkerKey) {
         let Some(generation) = self.world.wanted.remove(&worker) else { return };
-        self.world.alive.insert(worker, Alive { generation, ready: false });
-        self.tell(Event::Forked { worker, pid: 1000 + worker as i32 });
+        let ready = self.world.early.remove(&worker);
+        self.world.alive.insert(worker, Alive { generation, ready });
+        // Not all of them: descriptors may be short.
+        let watched = worker % 4 != 0;
+        self.tell(Event::Forked { worker, pid: 1000 + worker as i32, watched });
+    }
+
+    /// A worker's word that it is ready overtakes the zygote's that it is forked.
+    pub fn overtake(&mut self, worker: WorkerKey) {
+        self.world.early.insert(worker);
+        self.tell(Event::WorkerReady { worker });
     }
 
     pub fn let_be_ready(&mut self, worker: WorkerKey) {
@@ -205,6 +232,14 @@ impl Play {
 
     pub fn end(&mut self, worker: WorkerKey, fate: Fate) {
         self.tell(Event::Fate { worker, fate });
+    }
+
+    /// Its process is seen to be dead, where it is watched; nobody has told how yet.
+    pub fn die(&mut self, worker: WorkerKey) {
+        if worker % 4 != 0 && self.world.alive.contains_key(&worker) {
+            self.world.dead.insert(worker);
+            self.tell(Event::Died { worker });
+        }
     }
 
     /// What drains has nothing left and ends in order; what was killed is dead.
@@ -263,13 +298,14 @@ impl Play {
                 let before = world.zygotes.insert(generation, Zygote::Ending);
                 assert!(at_once || before == Some(Zygote::Up), "{before:?} was told to end");
                 let left = world.alive.values().any(|alive| alive.generation == generation);
-                assert!(!left || stopping, "a zygote was ended before its workers");
+                assert!(!left || stopping || at_once, "a zygote was ended before its workers");
             }
             Action::Fork { worker, generation, .. } => {
                 assert_eq!(world.zygotes.get(&generation), Some(&Zygote::Up), "a fork without a zygote");
                 assert!(world.wanted.insert(worker, generation).is_none(), "forked twice");
             }
             Action::Admit { worker, .. } => {
+                assert!(self.machine.workers[&worker].pid.is_some(), "admitted without a pid");
                 assert!(world.alive.get(&worker).is_some_and(|alive| alive.ready), "admitted before ready");
             }
             Action::Drain { worker, reason } => {
@@ -290,10 +326,12 @@ impl Play {
                 world.ended.insert(worker);
             }
             Action::Kill { worker, signal } => world.signals.push((worker, signal, now)),
-            Action::Gone { worker, .. } => {
+            Action::Gone { worker, record, .. } => {
                 assert!(world.gone.insert(worker), "gone twice");
+                world.records.insert(worker, *record);
                 world.wanted.remove(&worker);
                 world.alive.remove(&worker);
+                world.dead.remove(&worker);
                 world.barred.remove(&worker);
             }
             Action::Done { ticket, outcome } => {

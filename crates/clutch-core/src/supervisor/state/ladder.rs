@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::ends::STATUS_WAIT;
 use super::{Action, Leave, State, Supervisor};
 use crate::pool::state::WorkerKey;
 use crate::sys::EndSignal;
@@ -22,6 +23,8 @@ pub(super) struct Stopping {
     /// No worker takes work any more.
     quiet: bool,
     termed: bool,
+    /// Since when those that are left are killed, over and over.
+    killing_since: Option<Instant>,
 }
 
 impl Stopping {
@@ -124,7 +127,7 @@ impl Supervisor {
     /// `term`: between TERM and KILL. A stop that is under way only becomes shorter.
     pub(super) fn stop(&mut self, grace: Duration, term: Duration, now: Instant) {
         let term_at = now + grace;
-        let asked = Stopping { term_at, kill_at: term_at + term, quiet: false, termed: false };
+        let asked = Stopping { term_at, kill_at: term_at + term, quiet: false, termed: false, killing_since: None };
         let under_way = self.stopping.get_or_insert(asked);
         under_way.term_at = under_way.term_at.min(asked.term_at);
         under_way.kill_at = under_way.kill_at.min(asked.kill_at);
@@ -186,8 +189,10 @@ impl Supervisor {
         for key in self.keys() {
             self.kill(key, STOP_OVER, now, out);
         }
-        if let Some(stop) = self.stopping.as_mut() {
-            (stop.termed, stop.kill_at) = (true, now + KILL_AGAIN);
+        let Some(stop) = self.stopping.as_mut() else { return };
+        (stop.termed, stop.kill_at) = (true, now + KILL_AGAIN);
+        if now >= *stop.killing_since.get_or_insert(now) + STATUS_WAIT {
+            self.end_deaf_zygotes(out);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Who leaves when: by age, calls, command or another image, in turn; and who is too many.
 
+use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use crate::pool::{Denied, Ticket};
 #[derive(Debug)]
 pub(super) struct Recycle {
     ticket: Ticket,
-    workers: Vec<WorkerKey>,
+    workers: BTreeSet<WorkerKey>,
 }
 
 impl Supervisor {
@@ -55,7 +56,7 @@ impl Supervisor {
 
     /// Who waits for a replacement that nobody is going to be.
     pub(super) fn unreplaced(&self) -> Vec<WorkerKey> {
-        let replaced: Vec<WorkerKey> = self.workers.values().filter_map(|worker| worker.replaces).collect();
+        let replaced: BTreeSet<WorkerKey> = self.workers.values().filter_map(|worker| worker.replaces).collect();
         let waits = self.workers.iter().filter(|(_, worker)| worker.state == State::Ready && worker.leaving.is_some());
         waits.map(|(key, _)| *key).filter(|key| !replaced.contains(key)).collect()
     }
@@ -79,8 +80,7 @@ impl Supervisor {
             return out.push(Action::Done { ticket, outcome: Err(Denied::Closed) });
         }
         let meant = |worker: &super::Worker| nr.is_none_or(|nr| nr == worker.nr) && worker.is_live();
-        let workers: Vec<WorkerKey> =
-            self.workers.iter().filter(|(_, worker)| meant(worker)).map(|(key, _)| *key).collect();
+        let workers = self.workers.iter().filter(|(_, worker)| meant(worker)).map(|(key, _)| *key).collect();
         self.recycles.push(Recycle { ticket, workers });
     }
 
@@ -151,22 +151,25 @@ impl Supervisor {
         self.trim(idle, now, out);
     }
 
-    pub(super) fn trim(&mut self, idle: &[WorkerKey], now: Instant, out: &mut Vec<Action>) {
-        while self.live() > self.target {
-            let Some(key) = self.surplus(idle) else { return };
-            self.drop_surplus(key, now, out);
+    pub(super) fn trim(&mut self, idlest: &[WorkerKey], now: Instant, out: &mut Vec<Action>) {
+        let surplus = self.live().saturating_sub(self.target);
+        if surplus > 0 {
+            self.cheapest(surplus, idlest).into_iter().for_each(|key| self.drop_surplus(key, now, out));
         }
     }
 
-    /// Whom it costs least to lose: one that is not ready yet, else the first of `idlest`, else the last.
-    fn surplus(&self, idlest: &[WorkerKey]) -> Option<WorkerKey> {
-        let live = self.workers.iter().filter(|(_, worker)| worker.is_live() && !worker.leaves_first);
+    /// Whom it costs least to lose: those that are not ready yet, then the first of `idlest`, then the last.
+    fn cheapest(&self, count: usize, idlest: &[WorkerKey]) -> Vec<WorkerKey> {
+        let ranks: HashMap<WorkerKey, usize> = idlest.iter().enumerate().map(|(rank, key)| (*key, rank)).collect();
         let cost = |key: &WorkerKey, state: State| match state {
             State::Starting => 0,
-            _ => 1 + idlest.iter().position(|idle| idle == key).unwrap_or(idlest.len()),
+            _ => 1 + ranks.get(key).copied().unwrap_or(idlest.len()),
         };
-        let least = live.min_by_key(|(key, worker)| (cost(key, worker.state), std::cmp::Reverse(worker.nr)));
-        least.map(|(key, _)| *key)
+        let live = self.workers.iter().filter(|(_, worker)| worker.is_live() && !worker.leaves_first);
+        let mut live: Vec<_> =
+            live.map(|(key, worker)| (cost(key, worker.state), std::cmp::Reverse(worker.nr), *key)).collect();
+        live.sort_unstable();
+        live.into_iter().take(count).map(|(_, _, key)| key).collect()
     }
 
     fn drop_surplus(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {

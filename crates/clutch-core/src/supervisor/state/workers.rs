@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::zygotes::Zygote;
-use super::{Action, Leave, State, Supervisor, Worker, WorkerRecord};
+use super::{Action, Leave, State, Supervisor, Worker, fate_text};
 use crate::pool::state::WorkerKey;
 use crate::supervisor::recycle::Recycling;
-use crate::sys::{EndSignal, Fate};
+use crate::sys::Fate;
 
 /// First wait after a start that failed; doubled each time.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
@@ -15,32 +14,39 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Workers (or zygotes) that die before they are ready, without saying why, before the pool is called failing.
 pub(super) const SILENT_DEATHS: u32 = 3;
-/// How long the exit status of a worker whose link has ended may take to arrive.
-pub(super) const STATUS_WAIT: Duration = Duration::from_millis(500);
+/// Forks that a zygote is told to make and has not made yet. What they need travels in its socket, descriptors with it.
+pub const FORKS_MAX: usize = 64;
+
+/// Why no worker can be had.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) reason: String,
+    /// It is what the pool is told to run, or by what, that cannot be loaded.
+    pub(super) by_code: bool,
+}
 
 impl Supervisor {
     // ---- starts that fail
 
     /// No worker of this generation can be had: the image before takes over again, or nothing does.
-    pub(super) fn cannot_start(&mut self, generation: u32, reason: String, now: Instant, out: &mut Vec<Action>) {
+    pub(super) fn cannot_start(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
         let rolled = self.roll.as_ref().is_some_and(|roll| generation >= roll.generation);
-        if !(rolled && self.roll_back(&reason, now, out)) {
-            self.fail(reason, now, out);
+        if !(rolled && self.roll_back(&trouble.reason, now, out)) {
+            self.fail(trouble, now, out);
         }
     }
 
-    pub(super) fn fail(&mut self, reason: String, now: Instant, out: &mut Vec<Action>) {
+    pub(super) fn fail(&mut self, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
         self.back_off(now);
-        self.fail_recycles(&reason, now, out);
+        self.fail_recycles(&trouble.reason, now, out);
         if self.ready() == 0 && self.stopping.is_none() {
-            self.say_failing(reason, out);
+            self.say_failing(trouble, out);
         }
     }
 
-    fn say_failing(&mut self, reason: String, out: &mut Vec<Action>) {
-        self.failing = Some(reason.clone());
-        let loaded = self.current_is_up();
-        out.push(Action::Failing { reason, loaded });
+    fn say_failing(&mut self, trouble: Trouble, out: &mut Vec<Action>) {
+        self.failing = Some(trouble.reason.clone());
+        out.push(Action::Failing { reason: trouble.reason, by_code: trouble.by_code });
     }
 
     pub(super) fn back_off(&mut self, now: Instant) {
@@ -51,13 +57,20 @@ impl Supervisor {
 
     // ---- workers
 
-    pub(super) fn forked(&mut self, worker: WorkerKey, pid: i32) {
-        if let Some(worker) = self.workers.get_mut(&worker) {
-            worker.pid = Some(pid);
+    pub(super) fn forked(&mut self, key: WorkerKey, pid: i32, watched: bool, now: Instant, out: &mut Vec<Action>) {
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        (worker.pid, worker.watched, worker.since) = (Some(pid), watched, now);
+        let (generation, greeted) = (worker.generation, worker.greeted);
+        self.zygote_answered(generation, now);
+        if greeted {
+            self.worker_ready(key, now, out);
         }
     }
 
     pub(super) fn fork_failed(&mut self, key: WorkerKey, reason: String, now: Instant, out: &mut Vec<Action>) {
+        if let Some(generation) = self.workers.get(&key).map(|worker| worker.generation) {
+            self.zygote_answered(generation, now);
+        }
         self.start_failed(key, reason);
         self.gone(key, None, now, out);
     }
@@ -66,12 +79,18 @@ impl Supervisor {
         // One that was ended meanwhile is not wanted any more.
         let starts = |worker: &&mut Worker| worker.state == State::Starting && worker.cause.is_none();
         let Some(worker) = self.workers.get_mut(&key).filter(starts) else { return };
+        if worker.pid.is_none() {
+            // Its zygote's word that it was forked was overtaken.
+            worker.greeted = true;
+            return;
+        }
         (worker.state, worker.since) = (State::Ready, now);
         let (calls, replaced) = (worker.recycling.calls, worker.replaces.take());
         if let Some(zygote) = self.zygotes.get_mut(&worker.generation) {
             zygote.proven = true;
         }
         (self.failures, self.retry_at, self.failing) = (0, None, None);
+        (self.zygotes_killed, self.trouble) = (0, None);
         out.push(Action::Admit { worker: key, calls });
         if let Some((old, why)) = replaced.and_then(|old| Some((old, self.workers.get(&old)?.leaving?))) {
             self.drain(old, why, now, out);
@@ -95,67 +114,20 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn fate(&mut self, key: WorkerKey, fate: Fate, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        match fate {
-            Fate::Stopped => {
-                worker.stopped_since.get_or_insert(now);
-                out.push(Action::Hold { worker: key, held: true });
-            }
-            Fate::Continued => {
-                worker.stopped_since = None;
-                out.push(Action::Hold { worker: key, held: false });
-            }
-            Fate::Exited(_) | Fate::Signaled(_) => self.gone(key, Some(fate), now, out),
+    pub(super) fn last_output(&mut self, key: WorkerKey, text: String) {
+        if let Some(worker) = self.workers.get_mut(&key) {
+            worker.last_output = Some(text);
         }
     }
 
-    /// The zygote tells of the end soon; when there is none any more, the end of the link has to do.
-    pub(super) fn link_ended(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        // A worker that broke its link and lives on is of no use.
-        out.push(Action::Kill { worker: key, signal: EndSignal::Kill });
-        if self.zygotes.get(&worker.generation).is_some_and(Zygote::has_loaded) {
-            worker.link_ended.get_or_insert(now);
-        } else {
-            self.gone(key, None, now, out);
-        }
-    }
-
-    fn gone(&mut self, key: WorkerKey, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.remove(key, fate, out) else { return };
-        if worker.state == State::Ready || (worker.state == State::Killed && !worker.is_out()) {
-            self.restarts += 1;
-        }
-        if worker.state == State::Ready && worker.cause.is_none() {
-            self.deaths.note(now);
-        }
-        // One that was not wanted any more has not failed.
-        if worker.state == State::Starting && worker.leaving.is_none() && self.stopping.is_none() {
-            self.died_starting(worker, fate, now, out);
-        }
-    }
-
-    pub(super) fn remove(&mut self, key: WorkerKey, fate: Option<Fate>, out: &mut Vec<Action>) -> Option<Worker> {
-        let worker = self.workers.remove(&key)?;
-        let record = WorkerRecord {
-            nr: worker.nr,
-            generation: worker.generation,
-            pid: worker.pid.unwrap_or(0),
-            said: worker.said.clone(),
-            cause: worker.cause.clone(),
-        };
-        out.push(Action::Gone { worker: key, fate, record: Box::new(record) });
-        Some(worker)
-    }
-
-    fn died_starting(&mut self, worker: Worker, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
+    pub(super) fn died_starting(&mut self, worker: Worker, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
         let generation = worker.generation;
         match worker.said.or(worker.cause) {
-            Some(reason) => self.cannot_start(generation, reason, now, out),
+            Some(reason) => self.cannot_start(generation, Trouble { reason, by_code: false }, now, out),
             None if self.failures + 1 >= SILENT_DEATHS => {
-                let reason = format!("workers die before they are ready: the last one {}", fate_text(fate));
-                self.cannot_start(generation, reason, now, out);
+                let last = worker.last_output.map_or_else(String::new, |text| format!("; its last output:\n{text}"));
+                let reason = format!("workers die before they are ready: the last one {}{last}", fate_text(fate));
+                self.cannot_start(generation, Trouble { reason, by_code: false }, now, out);
             }
             None => self.back_off(now),
         }
@@ -172,10 +144,11 @@ impl Supervisor {
 
     fn keep_worker_time(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         let (limit, stopped_limit) = (self.start_timeout(), self.stopped_limit());
+        let Some(start_due) = self.workers.get(&key).map(|worker| self.start_due(worker)) else { return };
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        let late = worker.state == State::Starting && now >= worker.since + limit;
+        let late = worker.state == State::Starting && now >= start_due;
+        let unborn = worker.pid.is_none().then_some(worker.generation);
         let stopped = worker.stopped_since.is_some_and(|since| now >= since + stopped_limit);
-        let ended = worker.link_ended.is_some_and(|since| now >= since + STATUS_WAIT);
         if stopped {
             worker.stopped_since = None;
             self.kill(key, "it was stopped for longer than stopped_limit", now, out);
@@ -183,9 +156,10 @@ impl Supervisor {
         if late {
             let reason = format!("the start took longer than start_timeout ({} s)", limit.as_secs_f64());
             self.kill(key, &reason, now, out);
+            unborn.into_iter().for_each(|generation| self.zygote_hangs(generation, now, out));
         }
         self.keep_ladder(key, now, out);
-        if ended {
+        if self.workers.get(&key).and_then(|worker| self.over_at(worker)).is_some_and(|at| at <= now) {
             self.gone(key, None, now, out);
         }
     }
@@ -213,16 +187,25 @@ impl Supervisor {
         self.retry_at = self.retry_at.filter(|at| *at > now);
         self.held_until = self.deaths.wait_until(now);
         if self.held_until.is_some() && self.ready() == 0 && self.failing.is_none() {
-            self.say_failing(self.deaths.reason(), out);
+            self.say_failing(Trouble { reason: self.deaths.reason(), by_code: false }, out);
         }
         self.retry_at.is_some() || self.held_until.is_some()
     }
 
+    /// As many as a zygote may have to fork at a time.
     fn fork_missing(&mut self, now: Instant, out: &mut Vec<Action>) {
-        while self.live() < self.target {
-            let old = self.unreplaced().first().copied();
+        let under_way = self.workers.values().filter(|worker| worker.pid.is_none()).count();
+        let missing = self.target.saturating_sub(self.live()).min(FORKS_MAX.saturating_sub(under_way));
+        if missing == 0 {
+            return;
+        }
+        let used = self.used_nrs();
+        let mut free = (0..).filter(|nr| !used.contains(nr));
+        let mut old = self.unreplaced().into_iter();
+        for _ in 0..missing {
+            let old = old.next();
             let its = old.and_then(|key| self.workers.get(&key)).map(|worker| worker.nr);
-            let nr = its.unwrap_or_else(|| self.free_nr());
+            let nr = its.or_else(|| free.next()).unwrap_or(0);
             self.fork(nr, old, now, out);
         }
     }
@@ -231,11 +214,10 @@ impl Supervisor {
         self.workers.values().filter(|worker| worker.is_live()).count()
     }
 
-    /// Nor the number of one that serves until it is replaced: it may have to stay.
-    fn free_nr(&self) -> u32 {
+    /// Also that of one that serves until it is replaced: it may have to stay.
+    fn used_nrs(&self) -> BTreeSet<u32> {
         let serves = |worker: &&Worker| worker.is_live() || worker.state == State::Ready;
-        let used: BTreeSet<u32> = self.workers.values().filter(serves).map(|worker| worker.nr).collect();
-        (0..).find(|nr| !used.contains(nr)).unwrap_or(0)
+        self.workers.values().filter(serves).map(|worker| worker.nr).collect()
     }
 
     fn fork(&mut self, nr: u32, replaces: Option<WorkerKey>, now: Instant, out: &mut Vec<Action>) {
@@ -251,6 +233,8 @@ impl Supervisor {
             pid: None,
             state: State::Starting,
             slots: self.shape.slots() as usize,
+            watched: false,
+            greeted: false,
             since: now,
             recycling: Recycling::draw(&self.config, now, draw),
             worn: None,
@@ -262,6 +246,8 @@ impl Supervisor {
             replaces,
             stopped_since: None,
             link_ended: None,
+            dead_since: None,
+            last_output: None,
             stuck: None,
             end_at: None,
             kill_at: None,
@@ -270,26 +256,5 @@ impl Supervisor {
         };
         self.workers.insert(key, worker);
         out.push(Action::Fork { worker: key, nr, generation });
-    }
-}
-
-/// How a worker ended, in words.
-pub fn fate_text(fate: Option<Fate>) -> String {
-    match fate {
-        Some(Fate::Signaled(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
-        Some(Fate::Exited(code)) => format!("exited with code {code}"),
-        _ => "ended, nobody could tell how".to_owned(),
-    }
-}
-
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        _ => "",
     }
 }

@@ -1,12 +1,14 @@
 //! The zygotes of a pool: one that workers are forked from, one that a reload loads, older ones that still have workers.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::workers::SILENT_DEATHS;
+use super::workers::{SILENT_DEATHS, Trouble};
 use super::{Action, Leave, State, Supervisor};
 use crate::config::Shape;
 use crate::pool::state::WorkerKey;
 use crate::pool::{Denied, Ticket};
+use crate::sys::EndSignal;
 
 /// How long a zygote that was told to end may take for it before it is killed.
 const END_WAIT: Duration = Duration::from_millis(500);
@@ -28,6 +30,8 @@ pub(super) struct Zygote {
     phase: Phase,
     /// A worker of it was ready.
     pub(super) proven: bool,
+    /// When it did what it was told for the last time.
+    pub(super) answered: Option<Instant>,
     /// Where its policy changed that of the config.
     shape: Option<Shape>,
 }
@@ -74,7 +78,7 @@ impl Supervisor {
 
     pub(super) fn start_zygote(&mut self, now: Instant, out: &mut Vec<Action>) -> u32 {
         self.generation += 1;
-        let zygote = Zygote { phase: Phase::Loading { since: now }, proven: false, shape: None };
+        let zygote = Zygote { phase: Phase::Loading { since: now }, proven: false, answered: None, shape: None };
         self.zygotes.insert(self.generation, zygote);
         out.push(Action::StartZygote { generation: self.generation });
         self.generation
@@ -106,20 +110,20 @@ impl Supervisor {
 
     pub(super) fn zygote_failed(&mut self, generation: u32, reason: String, now: Instant, out: &mut Vec<Action>) {
         self.end_zygote(generation, now, out);
-        self.cannot_load(generation, reason, now, out);
+        self.cannot_load(generation, Trouble { reason, by_code: true }, now, out);
     }
 
-    fn cannot_load(&mut self, generation: u32, reason: String, now: Instant, out: &mut Vec<Action>) {
+    fn cannot_load(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
         if self.is_reload(generation) {
             if let Some(reload) = self.reload.take() {
-                self.fail_reload(reload, &reason, out);
+                self.fail_reload(reload, &trouble.reason, out);
             }
             if self.current.is_none() {
-                self.fail(reason, now, out);
+                self.fail(trouble, now, out);
             }
         } else if self.current == Some(generation) {
             self.current = None;
-            self.cannot_start(generation, reason, now, out);
+            self.cannot_start(generation, trouble, now, out);
         }
     }
 
@@ -127,26 +131,68 @@ impl Supervisor {
         &mut self,
         generation: u32,
         reason: String,
-        signaled: bool,
+        signal: Option<i32>,
         now: Instant,
         out: &mut Vec<Action>,
     ) {
         let Some(zygote) = self.zygotes.remove(&generation) else { return };
         self.forget_unborn(generation, out);
-        let silent = signaled && self.failures + 1 < SILENT_DEATHS;
+        let is_current = self.current == Some(generation);
         match zygote.phase {
             Phase::Ending { .. } => {}
-            Phase::Up if zygote.proven && self.current == Some(generation) => {
-                self.current = None;
-                self.restarts += 1;
-                self.deaths.note(now);
-            }
-            // One that dies before any worker was ready would do so again and again.
-            Phase::Loading { .. } | Phase::Up if silent && self.current == Some(generation) => {
+            Phase::Up if zygote.proven && is_current => self.replace_zygote(now),
+            // It could not say why; one that dies like this again and again is to blame.
+            Phase::Loading { .. } | Phase::Up
+                if is_current && signal.is_some() && self.zygotes_killed < SILENT_DEATHS - 1 =>
+            {
+                self.zygotes_killed += 1;
                 self.current = None;
                 self.back_off(now);
             }
-            Phase::Loading { .. } | Phase::Up => self.cannot_load(generation, reason, now, out),
+            Phase::Loading { .. } | Phase::Up => {
+                let by_code = signal.is_none_or(|signal| !is_from_outside(signal));
+                self.cannot_load(generation, Trouble { reason, by_code }, now, out);
+            }
+        }
+    }
+
+    /// It had workers that were ready: its successor will, too.
+    fn replace_zygote(&mut self, now: Instant) {
+        self.current = None;
+        self.restarts += 1;
+        self.deaths.note(now);
+    }
+
+    pub(super) fn zygote_answered(&mut self, generation: u32, now: Instant) {
+        if let Some(zygote) = self.zygotes.get_mut(&generation) {
+            zygote.answered = Some(now);
+        }
+    }
+
+    /// It lives, and has not done in `start_timeout` what it was told: killed, and followed by another.
+    pub(super) fn zygote_hangs(&mut self, generation: u32, now: Instant, out: &mut Vec<Action>) {
+        let limit = self.start_timeout().as_secs_f64();
+        let Some(zygote) = self.zygotes.get_mut(&generation).filter(|zygote| zygote.phase == Phase::Up) else { return };
+        let reason = format!("the zygote forked no worker within start_timeout ({limit} s) and was killed");
+        let proven = zygote.proven;
+        zygote.phase = Phase::Ending { kill_at: None };
+        out.push(Action::EndZygote { generation, at_once: true });
+        self.trouble = Some(reason.clone());
+        if proven && self.current == Some(generation) {
+            self.replace_zygote(now);
+        } else {
+            self.cannot_load(generation, Trouble { reason, by_code: false }, now, out);
+        }
+    }
+
+    /// Nothing else is left to wait for: what these zygotes were told to fork, or to kill, they do not.
+    pub(super) fn end_deaf_zygotes(&mut self, out: &mut Vec<Action>) {
+        let waited_for = |worker: &&super::Worker| worker.pid.is_none() || !worker.watched;
+        let deaf: BTreeSet<u32> = self.workers.values().filter(waited_for).map(|worker| worker.generation).collect();
+        for generation in deaf {
+            let Some(zygote) = self.zygotes.get_mut(&generation) else { continue };
+            zygote.phase = Phase::Ending { kill_at: None };
+            out.push(Action::EndZygote { generation, at_once: true });
         }
     }
 
@@ -309,4 +355,9 @@ impl Supervisor {
         let usable = older.filter(|(at, zygote)| zygote.phase == Phase::Up && !self.rejected.contains(at));
         usable.max_by_key(|(generation, zygote)| (zygote.proven, **generation)).map(|(generation, _)| *generation)
     }
+}
+
+/// Sent by somebody, the kernel's out-of-memory killer among them; others are what code does to itself.
+fn is_from_outside(signal: i32) -> bool {
+    signal == EndSignal::Kill as i32 || signal == EndSignal::Term as i32
 }
