@@ -23,7 +23,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
 
 from clutch import _core, config
-from clutch._map import Batches, check_sizes
+from clutch._map import Batches, check_sizes, check_timeout
+from clutch._pickle import dumps_by_value
 from clutch.errors import BadArguments, ConfigError, PoolClosed
 from clutch.options import WORKERS_MAX
 
@@ -221,6 +222,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
             launch["authkey"] = own_authkey()
         launch["initializer"] = encode_initializer(initializer, initargs)
+        self._initargs = initargs  # a lock among them has its name as long as it lives
         core["launch"] = launch
         by_value = spec.folder is None and main is None
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
@@ -233,6 +235,11 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     @property
     def _core(self) -> _core.PoolCore:
         return self
+
+    @property
+    def _max_workers(self) -> int:
+        """How many calls run at once. For programs that read it, as that of ProcessPoolExecutor."""
+        return self._slots()
 
     # ---- work
 
@@ -251,6 +258,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map.
         """
         check_sizes(chunksize, buffersize)
+        check_timeout(timeout)
         self._check_open()
         spread = len(iterables) != 1
         items = zip(*iterables, strict=False) if spread else iter(iterables[0])
@@ -494,10 +502,8 @@ def encode_initializer(initializer: Callable[..., object] | None, initargs: tupl
     try:
         body = pickle.dumps((initializer, initargs), 5)
     except Exception:
-        import cloudpickle
-
         try:
-            body = cloudpickle.dumps((initializer, initargs))
+            body = dumps_by_value((initializer, initargs))
         except Exception as error:
             raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
     return base64.b64encode(body).decode()

@@ -29,9 +29,9 @@ class Difference:
 
 DIFFERENCES = (
     Difference(
-        "The case looks into ProcessPoolExecutor (`_processes`, `_max_workers`, `_broken`, "
-        "`_executor_manager_thread`); of a `Pool`, `stats()` tells, and a lost worker or a failed "
-        "initializer does not break it for good.",
+        "The case looks into ProcessPoolExecutor (`_processes`, `_broken`, `_executor_manager_thread`); of a `Pool`, "
+        "`stats()` tells, and a lost worker or a failed initializer does not break it for good. `_max_workers`, which "
+        "programs read, is there: how many calls run at once.",
         AttributeError,
         (
             "ProcessPoolExecutorTest.test_killed_child",
@@ -72,7 +72,7 @@ DIFFERENCES = (
     Difference(
         "What cannot be pickled is told where it is submitted, as `BadArguments` with pickle's error as its cause; "
         "ProcessPoolExecutor tells it by the future. Locks and queues of multiprocessing are among it: workers are not "
-        "children of the program. Those of a `multiprocessing.Manager()` travel.",
+        "children of the program. Those of a `multiprocessing.Manager()` travel, and so do locks of the spawn context.",
         BadArguments,
         (
             "ExecutorDeadlockTest.test_error_at_task_pickle",
