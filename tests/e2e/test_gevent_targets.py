@@ -1,4 +1,4 @@
-"""Targets that gevent has patched: they run, or their start fails at once and says why."""
+"""Targets that gevent has patched: they run, or their start fails at once and says why. And programs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from script import Script
 
 from clutch import ConfigError, Pool
+from rendezvous import Rendezvous
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -62,3 +64,24 @@ def test_elsewhere_it_works(
         assert pool.submit("add", 1).result(60) == 2
         assert pool.submit("add_async", 1).result(60) == 2
         assert list(pool.map("add_async", range(3))) == [1, 2, 3]  # type: ignore[arg-type]
+
+
+def test_calls_of_a_patched_program_in_native_threads(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    """As docs/profiles.md has it: its other greenlets run meanwhile."""
+    text = """
+from gevent import monkey
+monkey.patch_all()
+import sys
+import gevent
+from clutch import Pool
+from rendezvous import meet
+if __name__ == "__main__":
+    threads = gevent.get_hub().threadpool
+    with Pool(2) as pool:
+        calls = [gevent.spawn(threads.apply, pool.call, (meet, int(sys.argv[1]))) for _ in range(2)]
+        print("words", sorted(call.get() for call in calls))
+"""
+    with Script(tmp_path, text, str(rendezvous.port)) as script:
+        for guest, word in zip(rendezvous.guests(2), ("one", "two"), strict=True):
+            guest.let_go(word)
+        assert script.hear("words (.*)") == "['one', 'two']"
