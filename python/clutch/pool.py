@@ -163,6 +163,16 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     those of a pool in clutch.toml (docs/config.md), by keyword. Raises `ConfigError` naming every wrong option.
     """
 
+    future_class, stream_class = Future, Stream
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        """In a program that gevent has patched, a pool whose waits let the hub run."""
+        if cls is Pool and is_patched():
+            from clutch._hub import HubPool
+
+            return super().__new__(HubPool)  # type: ignore[arg-type]
+        return super().__new__(cls)
+
     def __init__(
         self,
         target: str | int | None = None,
@@ -226,8 +236,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         core["launch"] = launch
         by_value = spec.folder is None and main is None
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
-        new_future = functools.partial(Future.__new__, Future)
-        new_stream = functools.partial(Stream.__new__, Stream)
+        new_future = functools.partial(self.future_class.__new__, self.future_class)
+        new_stream = functools.partial(self.stream_class.__new__, self.stream_class)
         self._open(json.dumps(core), tag, new_future, new_stream, by_value)
         self._shut = self._is_over = False
         _pools.add(self)
@@ -481,6 +491,12 @@ def _end_pools() -> None:
             pool._wait_closed()
     for pool in pools:
         pool._is_over = True
+
+
+def is_patched() -> bool:
+    """Whether threads of this program are greenlets."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and monkey.is_module_patched("threading")
 
 
 def closed_error(name: str) -> Exception:

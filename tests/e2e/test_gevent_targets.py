@@ -66,22 +66,47 @@ def test_elsewhere_it_works(
         assert list(pool.map("add_async", range(3))) == [1, 2, 3]  # type: ignore[arg-type]
 
 
-def test_calls_of_a_patched_program_in_native_threads(tmp_path: Path, rendezvous: Rendezvous) -> None:
-    """As docs/profiles.md has it: its other greenlets run meanwhile."""
-    text = """
+PROGRAM = """
 from gevent import monkey
 monkey.patch_all()
 import sys
 import gevent
 from clutch import Pool
 from rendezvous import meet
+
+def stream(port):
+    yield meet(port)
+
+port = int(sys.argv[1])
+USES = {
+    "call": lambda pool: pool.call(meet, port),
+    "options": lambda pool: pool.options(deadline=60).call(meet, port),
+    "result": lambda pool: pool.submit(meet, port).result(60),
+    "exception": lambda pool: pool.submit(meet, port).exception(),
+    "stream": lambda pool: next(pool.stream(stream, port)),
+    "map": lambda pool: next(pool.map(meet, [port])),
+    "threadpool": lambda pool: gevent.get_hub().threadpool.apply(pool.call, (meet, port)),
+}
 if __name__ == "__main__":
-    threads = gevent.get_hub().threadpool
     with Pool(2) as pool:
-        calls = [gevent.spawn(threads.apply, pool.call, (meet, int(sys.argv[1]))) for _ in range(2)]
-        print("words", sorted(call.get() for call in calls))
+        waiting = [gevent.spawn(USES[sys.argv[2]], pool) for _ in range(2)]
+        print("words", sorted(map(str, (one.get() for one in waiting))))
+        killed = gevent.spawn(pool.call, meet, port)
+        gevent.spawn(input).join()
+        killed.kill()
+        gevent.spawn(input).join()
 """
-    with Script(tmp_path, text, str(rendezvous.port)) as script:
+
+
+@pytest.mark.parametrize("use", ["call", "options", "result", "exception", "stream", "map", "threadpool"])
+def test_a_patched_program_waits_in_its_hub(use: str, tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with Script(tmp_path, PROGRAM, str(rendezvous.port), use) as script:
         for guest, word in zip(rendezvous.guests(2), ("one", "two"), strict=True):
             guest.let_go(word)
-        assert script.hear("words (.*)") == "['one', 'two']"
+        words = ["None", "None"] if use == "exception" else ["one", "two"]
+        assert script.hear("words (.*)") == str(words)
+        guest = rendezvous.guest()
+        script.tell()
+        guest.wait_gone()  # the greenlet that waited was killed, and its call with it
+        script.tell()
+        assert script.process.wait(30) == 0
