@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
 import pickle
 import sys
 from typing import Any
@@ -28,7 +27,7 @@ def reduce_view(view: memoryview) -> tuple[Any, ...]:
     return (restore_view, (content, view.format, view.shape)) if can_cast else (memoryview, (content,))
 
 
-def restore_view(content: Any, item: str, shape: tuple[int, ...]) -> memoryview:
+def restore_view(content: Any, item: Any, shape: tuple[int, ...]) -> memoryview:
     flat = memoryview(content).cast("B")
     return flat if item == "B" and len(shape) == 1 else flat.cast(item, shape)
 
@@ -47,4 +46,9 @@ def reduce_lock(lock: Any) -> tuple[Any, ...]:
     """As it is sent to a child of the spawn context."""
     opened = lock._semlock
     state = (opened.handle, opened.kind, opened.maxvalue, opened.name)
-    return copyreg.__newobj__, (type(lock),), state
+    return new_lock, (type(lock),), state
+
+
+def new_lock(kind: type[Any]) -> Any:
+    """Its state opens it."""
+    return object.__new__(kind)
