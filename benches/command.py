@@ -25,7 +25,7 @@ def main(program: str, catalogue: str) -> int:
     modules = importlib.import_module(catalogue).MODULES
     wanted = _arguments(program, list(modules))
     machine = table.machine()
-    names = [name for name in modules if name in (wanted.rows or modules)]
+    names = [name for name in modules if {name, _group(name)} & set(wanted.rows or modules)]
     flags = [f"--{flag}" for flag in ("quick", "peers") if getattr(wanted, flag)]
     flags += [f"--rounds={wanted.rounds}"] if wanted.rounds else []
     reports = {name: _report(catalogue, name, flags) for name in names}
@@ -45,9 +45,14 @@ def _arguments(program: str, names: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help=f"samples of each in most rows; {harness.FULL.rounds} by default")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     wanted = parser.parse_args()
-    if unknown := set(wanted.rows) - set(names):
+    if unknown := set(wanted.rows) - {*names, *map(_group, names)}:
         parser.error(f"no such row: {' '.join(sorted(unknown))}; there are: {' '.join(names)}")
     return wanted
+
+
+def _group(name: str) -> str:
+    """What picks it together with others: `scale` picks `scale-start` and `scale-calls`."""
+    return name.partition("-")[0]
 
 
 def _report(catalogue: str, name: str, flags: list[str]) -> dict[str, Any] | None:

@@ -13,4 +13,10 @@ MODULES = {
     "backlog": "benches.rows.backlog",
     "recycle": "benches.rows.recycling",
     "replacement": "benches.rows.replacement",
+    "scale-start": "benches.rows.scale.start",
+    "scale-calls": "benches.rows.scale.calls",
+    "scale-slots": "benches.rows.scale.slots",
+    "scale-arrays": "benches.rows.scale.arrays",
+    "scale-queue": "benches.rows.scale.queue",
+    "scale-deadlines": "benches.rows.scale.deadlines",
 }

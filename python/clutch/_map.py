@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -30,6 +31,11 @@ def check_sizes(chunksize: int | None, buffersize: int | None) -> None:
         raise TypeError("buffersize must be an integer or None")
     if buffersize is not None and buffersize < 1:
         raise ValueError("buffersize must be None or > 0")
+
+
+def check_timeout(timeout: float | None) -> None:
+    if timeout is not None and math.isnan(timeout):
+        raise ValueError("timeout nan: allowed are seconds, or None for no limit")
 
 
 class Batches:
@@ -147,14 +153,15 @@ class Batches:
         self._under_way += len(batch)
 
     def _advance(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
-        """The next batch, in order; a batch that was lost fails each of its items."""
+        """The next batch, in order; a batch that was lost fails each of its items. `MapItems` has it called by one
+        thread at a time."""
         self._runs_unread = False
         self._unread = 0
         self._submit_ahead()
         if not self._futures:
             self._raise_kept_error()
             return None
-        future, count = self._futures[0]
+        future, count = self._futures[0]  # the pool's shutdown may put others behind it
         try:
             values, failures, run_ns = future.result(self._left())
         except TimeoutError:
@@ -166,9 +173,10 @@ class Batches:
             values, failures = lost(future, count)
         else:
             self._learn(count, run_ns)
-        self._futures.popleft()
-        self._under_way -= count
-        self._unread = count - 1
+        with self._lock:
+            self._futures.popleft()
+            self._under_way -= count
+            self._unread = count - 1
         self._submit_ahead()
         return values, failures
 

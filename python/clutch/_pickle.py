@@ -1,4 +1,4 @@
-"""Pickling code by value: cloudpickle, imported only when something needs it."""
+"""Pickling what plain pickle refuses, code above all. What that takes is imported only when something needs it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,24 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+ONLY_INHERITED = "through inheritance"
+"""Multiprocessing says so of its locks, queues and pools."""
+INSTEAD = (
+    "workers are not children of this program: use one of a multiprocessing.Manager(), or a lock of"
+    " multiprocessing.get_context('spawn'); in place of tqdm's process_map write"
+    " tqdm(pool.map(fn, items), total=len(items))"
+)
 
-def dumps_by_value(value: Any, buffer_callback: Callable[[Any], Any] | None) -> bytes:
+
+def dumps_by_value(value: Any, buffer_callback: Callable[[Any], Any] | None = None) -> bytes:
     """Pickles with lambdas, closures and functions of `__main__` by value. Raises what pickle raises."""
-    import cloudpickle
+    from clutch._by_value import Pickler
 
     with io.BytesIO() as file:
-        cloudpickle.Pickler(file, protocol=5, buffer_callback=buffer_callback).dump(value)
+        try:
+            Pickler(file, protocol=5, buffer_callback=buffer_callback).dump(value)
+        except RuntimeError as error:
+            if ONLY_INHERITED not in str(error):
+                raise
+            raise TypeError(f"{error}; {INSTEAD}") from error
         return file.getvalue()

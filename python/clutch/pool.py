@@ -23,7 +23,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
 
 from clutch import _core, config
-from clutch._map import Batches, check_sizes
+from clutch._map import Batches, check_sizes, check_timeout
+from clutch._pickle import dumps_by_value
 from clutch.errors import BadArguments, ConfigError, PoolClosed
 from clutch.options import WORKERS_MAX
 
@@ -175,6 +176,16 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     those of a pool in clutch.toml (docs/config.md), by keyword. Raises `ConfigError` naming every wrong option.
     """
 
+    future_class, stream_class = Future, Stream
+
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        """In a program that gevent has patched, a pool whose waits let the hub run."""
+        if cls is Pool and is_patched():
+            from clutch._hub import HubPool
+
+            return super().__new__(HubPool)  # type: ignore[arg-type]
+        return super().__new__(cls)
+
     def __init__(
         self,
         target: str | int | None = None,
@@ -234,11 +245,12 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
             launch["authkey"] = own_authkey()
         launch["initializer"] = encode_initializer(initializer, initargs)
+        self._initargs = initargs  # a lock among them has its name as long as it lives
         core["launch"] = launch
         by_value = spec.folder is None and main is None
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
-        new_future = functools.partial(Future.__new__, Future)
-        new_stream = functools.partial(Stream.__new__, Stream)
+        new_future = functools.partial(self.future_class.__new__, self.future_class)
+        new_stream = functools.partial(self.stream_class.__new__, self.stream_class)
         own = tag, list(os.environ.items())
         self._open(json.dumps(core), own, new_future, new_stream, by_value)
         self._shut = self._is_over = False
@@ -247,6 +259,11 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     @property
     def _core(self) -> _core.PoolCore:
         return self
+
+    @property
+    def _max_workers(self) -> int:
+        """How many calls run at once. For programs that read it, as that of ProcessPoolExecutor."""
+        return self._slots()
 
     # ---- work
 
@@ -265,6 +282,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map.
         """
         check_sizes(chunksize, buffersize)
+        check_timeout(timeout)
         self._check_open()
         spread = len(iterables) != 1
         items = zip(*iterables, strict=False) if spread else iter(iterables[0])
@@ -496,6 +514,12 @@ def _end_pools() -> None:
         pool._is_over = True
 
 
+def is_patched() -> bool:
+    """Whether threads of this program are greenlets."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and monkey.is_module_patched("threading")
+
+
 def closed_error(name: str) -> Exception:
     return PoolClosed(f"pool {name!r} is closed: cannot schedule new futures after shutdown")
 
@@ -515,10 +539,8 @@ def encode_initializer(initializer: Callable[..., object] | None, initargs: tupl
     try:
         body = pickle.dumps((initializer, initargs), 5)
     except Exception:
-        import cloudpickle
-
         try:
-            body = cloudpickle.dumps((initializer, initargs))
+            body = dumps_by_value((initializer, initargs))
         except Exception as error:
             raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
     return base64.b64encode(body).decode()

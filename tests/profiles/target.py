@@ -479,3 +479,70 @@ def count_to(number: int) -> int:
     while count < number:
         count += 1
     return count
+
+
+@tool
+def kinds_of(values: list[Any]) -> list[str]:
+    return [type(value).__name__ for value in values]
+
+
+# What is read where the answer is: each reading takes one.
+broken_off: list[type[BaseException]] = []
+
+
+def read_it(value: Any) -> Any:
+    if broken_off:
+        raise broken_off.pop()
+    return value
+
+
+class Reading:
+    """Comes back as `value`, unless its reading is broken off."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return read_it, (self.value,)
+
+
+class ReadingError(Exception):
+    def __reduce__(self) -> tuple[Any, ...]:
+        return read_error, ()
+
+
+def read_error() -> ReadingError:
+    return read_it(ReadingError())
+
+
+def reading(value: Any) -> Reading:
+    return Reading(value)
+
+
+def raise_reading() -> None:
+    raise ReadingError
+
+
+# The loop of a slot.
+
+
+@tool
+async def loop_id() -> int:
+    return id(asyncio.get_running_loop())
+
+
+@tool
+async def wait_long() -> None:
+    await asyncio.sleep(300)
+
+
+@tool
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@tool
+async def sleep_in_stream(port: int) -> AsyncIterator[int]:
+    yield 1
+    with staying(port):
+        await asyncio.sleep(300)

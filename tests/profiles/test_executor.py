@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import copy
+import math
 import multiprocessing
 import pickle
 import threading
@@ -13,8 +15,74 @@ import pytest
 import target
 
 import clutch
-from clutch import Pool
+from clutch import Pool, _core
 from rendezvous import Rendezvous
+
+
+def test_programs_that_read_how_many_run_at_once(pool: Pool) -> None:
+    assert pool._max_workers == pool.stats()["slots"]
+
+
+@pytest.mark.parametrize("broken_off", [KeyboardInterrupt, SystemExit])
+def test_failure_61_an_answer_whose_reading_is_broken_off_is_read_again(
+    pool: Pool, broken_off: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a result is unpickled ends the program, and says nothing of the result."""
+    monkeypatch.setattr(target, "broken_off", [])
+    good, bad = pool.submit(target.reading, 5), pool.submit(target.raise_reading)
+    for future in (good, bad):
+        target.broken_off.append(broken_off)
+        with pytest.raises(broken_off):
+            future.result(30)
+        target.broken_off.append(broken_off)
+        with pytest.raises(broken_off):
+            future.exception(30)
+    assert good.result(30) == 5
+    assert isinstance(bad.exception(30), target.ReadingError)
+    for function, arguments in ((target.reading, (5,)), (target.raise_reading, ())):
+        target.broken_off.append(broken_off)
+        with pytest.raises(broken_off):
+            pool.call(function, *arguments)
+    results = pool.map(target.reading, [1, 2], chunksize=2)
+    target.broken_off.append(broken_off)
+    with pytest.raises(broken_off):
+        next(results)
+    assert list(results) == [1, 2]
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), float("-inf"), -1.0, 1e9, 1e308])
+def test_timeouts_of_every_size(pool: Pool, seconds: float, rendezvous: Rendezvous) -> None:
+    """What is no number is a ValueError that says so; negative ones are over at once, as in the standard library."""
+    done = pool.submit(target.add, 1)
+    waiting = pool.submit("visit", rendezvous.port)
+    guest = rendezvous.guest()
+    uses: list[Callable[[], object]] = [
+        lambda: pool.wait_ready(timeout=seconds),
+        lambda: pool._stacks(99, None, seconds),
+        lambda: list(pool.map(target.add, [1], timeout=seconds)),
+    ]
+    if not seconds > 0:
+        uses += [
+            lambda: waiting.result(timeout=seconds),
+            lambda: waiting.exception(timeout=seconds),
+            lambda: _core.Events().next(seconds),
+        ]
+    if math.isnan(seconds):
+        uses += [lambda: pool.recycle(timeout=seconds), lambda: pool.reload(timeout=seconds)]
+    for use in uses:
+        if math.isnan(seconds):
+            with pytest.raises(ValueError, match="timeout nan: allowed are seconds"):
+                use()
+        else:
+            with contextlib.suppress(TimeoutError):
+                use()
+    if not 0 <= seconds < 1e308:
+        with pytest.raises(ValueError, match=r"deadline \S+: allowed are seconds"):
+            pool.options(deadline=seconds)
+    else:
+        assert pool.options(deadline=seconds).call(target.add, 1) == 1
+    guest.let_go()
+    assert waiting.result(30) == "" and done.result(timeout=1e9) == 1
 
 
 def test_it_is_an_executor(pool: Pool) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import target
 import tidying
 from shapes import Shape
 
@@ -20,6 +21,7 @@ from clutch.testing import Watch
 from rendezvous import Rendezvous
 
 STACKS_ATTEMPTS = 4
+DESCRIPTORS_OF_A_LOOP = 3
 TIDYING = ["spin_then_tidy", "spin_async_then_tidy", "sleep_async_then_tidy"]
 
 
@@ -96,6 +98,24 @@ def test_a_turn_that_comes_with_the_interrupt_is_passed_on(patient: Pool, rendez
             pass
         guest.let_go("in")
         assert third.result(30) == "in"
+
+
+def test_early_cancels_leave_nothing_behind(patient: Pool, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of a coroutine that has not begun yet, and of the loop that it would run on."""
+    slots = patient.stats()["slots"]
+    loops = {future.result(30) for future in [patient.submit(target.loop_id) for _ in range(20 * slots)]}
+    before = patient.submit(target.descriptors).result(30)
+    for attempt in range(1_500):
+        future = patient.submit(target.wait_long)
+        for _ in range(attempt % 50):
+            future.running()
+        assert future.cancel()
+    wait_empty(patient)
+    known = {future.result(30) for future in [patient.submit(target.loop_id) for _ in range(20 * slots)]}
+    assert len(loops | known) <= slots, "none was thrown away"
+    # Other slots may have made their loop meanwhile.
+    assert patient.submit(target.descriptors).result(30) <= before + DESCRIPTORS_OF_A_LOOP * (slots - len(loops))
+    assert capfd.readouterr().err == ""
 
 
 def test_who_waits_for_the_main_thread_is_stopped(patient: Pool, shape: Shape, rendezvous: Rendezvous) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,56 @@ def test_results_that_cannot_be_encoded_fail_alone(pool: Pool) -> None:
 def test_a_tool_that_does_not_exist(pool: Pool) -> None:
     with pytest.raises(NoSuchTool):
         list(pool.map("nope", range(3)))
+
+
+def test_failure_64_threads_on_one_map(pool: Pool) -> None:
+    """Who comes while another one is at work on it is told so, as by a generator."""
+    inside, gate = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        inside.set()
+        assert gate.wait(30)
+        yield 2
+
+    results = pool.map(target.echo, items(), chunksize=1, buffersize=1)
+    with ThreadPoolExecutor(1) as others:
+        first = others.submit(next, results)
+        assert inside.wait(30)
+        for use in (next, lambda results: results.close()):
+            with pytest.raises(ValueError, match="already executing"):
+                use(results)
+        gate.set()
+        assert first.result(30) == 1
+    assert list(results) == [2]
+
+
+def test_failure_64_each_item_comes_once(pool: Pool) -> None:
+    results = pool.map(target.echo, range(3_000), chunksize=5)
+
+    def read(_: int) -> list[int]:
+        mine: list[int] = []
+        while True:
+            try:
+                mine.append(next(results))
+            except ValueError:
+                continue
+            except StopIteration:
+                return mine
+
+    with ThreadPoolExecutor(4) as threads:
+        taken = [item for mine in threads.map(read, range(4)) for item in mine]
+    assert sorted(taken) == list(range(3_000))
+
+
+def test_an_iterable_that_reads_its_own_map(pool: Pool) -> None:
+    def items() -> Iterator[int]:
+        yield from range(100)
+        next(results)
+
+    results = pool.map(target.echo, items(), chunksize=1)
+    with pytest.raises(ValueError, match="already executing"):
+        list(results)
 
 
 def test_items_that_cannot_be_sent(pool: Pool) -> None:

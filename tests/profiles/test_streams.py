@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +310,13 @@ def test_a_stream_runs_again_only_before_its_first_value(
     with pytest.raises(WorkerLost):
         next(stream)
     assert list(stream) == []
+
+
+def test_failure_64_threads_on_one_stream(pool: Pool) -> None:
+    def where(n: int) -> Iterator[int]:
+        yield from range(n)
+
+    stream = pool.stream(where, 1_000)
+    with ThreadPoolExecutor(4) as threads:
+        taken = [value for mine in threads.map(list, [stream] * 4) for value in mine]
+    assert sorted(taken) == list(range(1_000))

@@ -181,6 +181,24 @@ def test_memoryviews_of_every_size(pool: Pool, size: int) -> None:
     assert isinstance(back, memoryview) and back == data
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_memoryviews_inside_of_others(pool: Pool, size: int) -> None:
+    data = pattern(size)
+    assert pool.call("kinds_of", [memoryview(data), {"a": memoryview(bytearray(data))}["a"]]) == ["memoryview"] * 2
+    first, second = pool.call("echo", [memoryview(data), {"a": memoryview(data)}])
+    for view in (first, second["a"]):
+        assert type(view) is memoryview and view == data
+    (mapped,) = pool.map(target.echo, [[memoryview(data)]])
+    assert type(mapped[0]) is memoryview and mapped[0] == data
+
+
+@pytest.mark.parametrize("count", [6, 60_000])
+def test_memoryviews_of_other_items(pool: Pool, count: int) -> None:
+    table = memoryview(np.arange(count, dtype=np.int32).reshape(2, -1))
+    for back in (pool.call("echo", table), pool.call("echo", [table])[0]):
+        assert (back.format, back.shape, back.tolist()) == (table.format, table.shape, table.tolist())
+
+
 def test_memoryview_that_is_not_contiguous(pool: Pool) -> None:
     view = memoryview(bytes(range(100)))[::3]
     assert bytes(pool.call("echo", view)) == bytes(view)

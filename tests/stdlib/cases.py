@@ -49,6 +49,12 @@ def make_cases() -> dict[str, type]:
             """Of all, the one that is most like our way: forked from a process that was started afresh."""
             return multiprocessing.get_context("forkserver")
 
+        def tearDown(self) -> None:
+            """A case that fails may leave calls behind that wait for a semaphore of its own."""
+            if self.executor is not None:
+                self.executor.kill_workers()
+            super().tearDown()
+
     made = {}
     for module, names in CASES.items():
         for name in names:

@@ -50,7 +50,10 @@ pub fn bytes_of<R>(value: &Bound<'_, PyAny>, read: impl FnOnce(&[u8]) -> R) -> P
     if !buffer.is_c_contiguous() {
         return Err(PyBufferError::new_err("a buffer that is not contiguous"));
     }
-    // SAFETY: contiguous (checked), `len_bytes` long, kept alive by `buffer` until `read` returns.
+    if buffer.len_bytes() == 0 {
+        return Ok(read(&[])); // the address may be NULL
+    }
+    // SAFETY: contiguous, with bytes (both checked), `len_bytes` long, kept alive by `buffer` until `read` returns.
     let bytes = unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) };
     Ok(read(bytes))
 }

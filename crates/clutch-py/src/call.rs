@@ -7,7 +7,7 @@ use clutch_core::link::word;
 use clutch_core::wire::flag;
 use clutch_core::work::{Codec, Failure, Payload};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -36,8 +36,11 @@ pub const BY_VALUE: u32 = 0;
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Call {
     link: Py<WorkerLink>,
-    frame: Mutex<CallFrame>,
+    /// Until it is read.
+    frame: Mutex<Option<CallFrame>>,
     id: u64,
+    function: u32,
+    claim: Claim,
     word: u32,
     codec: Codec,
     started: Mutex<Instant>,
@@ -50,7 +53,8 @@ pub struct Call {
 pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: CallFrame) -> PyResult<()> {
     let this = link.get();
     let py = link.py();
-    if !this.begin(py, &Claim::of(&frame)) {
+    let claim = Claim::of(&frame);
+    if !this.begin(py, &claim) {
         return Ok(());
     }
     let started = Instant::now();
@@ -68,9 +72,10 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
     }
     let prepared = prepare(link, entry.as_deref(), &mut frame);
     let made = match prepared {
-        Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, &frame),
+        Ok(prepared) if codec == Codec::Batch => run_batch(py, this, Some(slot), &prepared, claim),
         Ok(prepared) => match invoke(py, this, &prepared) {
             Ok(made) if needs_finish(&made) => {
+                this.slots.leave(py);
                 let call = Call::begun(link.clone().unbind(), frame, started, prepared);
                 return in_python(slot, "finish", call, |call| (call, made));
             }
@@ -146,9 +151,18 @@ fn needs_finish(made: &Bound<'_, PyAny>) -> bool {
 
 impl Call {
     pub fn new(link: Py<WorkerLink>, frame: CallFrame) -> Call {
-        let (id, word, codec) = (frame.id, frame.word, frame.codec);
-        let (started, prepared) = (Mutex::new(Instant::now()), Mutex::new(None));
-        Call { link, id, word, codec, frame: Mutex::new(frame), started, ended: AtomicBool::new(false), prepared }
+        Call {
+            link,
+            id: frame.id,
+            function: frame.function,
+            claim: Claim::of(&frame),
+            word: frame.word,
+            codec: frame.codec,
+            frame: Mutex::new(Some(frame)),
+            started: Mutex::new(Instant::now()),
+            ended: AtomicBool::new(false),
+            prepared: Mutex::default(),
+        }
     }
 
     fn begun(link: Py<WorkerLink>, frame: CallFrame, started: Instant, prepared: Prepared) -> Call {
@@ -164,17 +178,15 @@ impl Call {
         py: Python<'_>,
         with: impl FnOnce(&Prepared) -> Result<R, Trouble>,
     ) -> Result<R, Trouble> {
-        let prepared = {
-            let mut kept = self.prepared.lock();
-            match kept.take() {
-                Some(prepared) => prepared,
-                None => {
-                    drop(kept);
-                    let link = self.link.bind(py);
-                    let mut frame = self.frame.lock();
-                    let entry = link.get().entry(frame.function);
-                    prepare(link, entry.as_deref(), &mut frame)?
-                }
+        // Taken out of their locks: reading runs the user's code.
+        let kept = self.prepared.lock().take();
+        let prepared = match kept {
+            Some(prepared) => prepared,
+            None => {
+                let frame = self.frame.lock().take();
+                let mut frame = frame.ok_or_else(|| PyRuntimeError::new_err("this call is being read"))?;
+                let link = self.link.bind(py);
+                prepare(link, link.get().entry(self.function).as_deref(), &mut frame)?
             }
         };
         let result = with(&prepared);
@@ -224,7 +236,7 @@ impl Call {
     /// `handlers/call.py:Tool`, or None for a function that comes with its arguments.
     #[getter]
     fn tool(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let entry = self.link.get().entry(self.frame.lock().function);
+        let entry = self.link.get().entry(self.function);
         entry.map(|entry| entry.tool.clone_ref(py))
     }
 
@@ -241,16 +253,20 @@ impl Call {
 
     /// Claims the call. False: the dispatcher has taken it back, forget it.
     fn begin(&self, py: Python<'_>) -> bool {
-        let claim = Claim::of(&self.frame.lock());
-        let begun = self.link.get().begin(py, &claim);
+        let begun = self.link.get().begin(py, &self.claim);
         *self.started.lock() = Instant::now();
         begun
     }
 
     /// From here until its end the call may be interrupted in this thread. Raises Interrupted when it is to stop already.
     fn enter(&self, py: Python<'_>) -> PyResult<()> {
-        let link = self.link.get();
-        if link.slots.enter(py, &link.board, self.word) { Ok(()) } else { Err(interrupted(py)) }
+        self.link.get().enter(py, self.word)
+    }
+
+    /// For [`WorkerLink::enter`].
+    #[getter]
+    fn word(&self) -> u32 {
+        self.word
     }
 
     /// Whether nobody waits for it any more.
@@ -259,16 +275,21 @@ impl Call {
         self.link.get().board.get(self.word) == word::ABANDONED
     }
 
-    /// Calls the function with its arguments; raises what it raises.
+    /// Calls the function with its arguments; raises what it raises. What it made that goes on later is not lost by an
+    /// interrupt: this thread has left the call then.
     fn invoke<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py))).map_err(raise)?;
-        invoke(py, self.link.get(), &prepared).map_err(raise)
+        let made = invoke(py, self.link.get(), &prepared).map_err(raise)?;
+        if needs_finish(&made) {
+            self.link.get().slots.leave(py);
+        }
+        Ok(made)
     }
 
     /// Items of a batch that are to be run, each as a tuple of arguments.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let prepared = self.with_prepared(py, |prepared| Ok(prepared.copy(py))).map_err(raise)?;
-        let items = prepared.arguments.bind(py).iter().skip(self.frame.lock().skip as usize);
+        let items = prepared.arguments.bind(py).iter().skip(self.claim.skip as usize);
         match prepared.spread {
             true => Ok(items.collect()),
             false => items.map(|item| Ok(PyTuple::new(py, [item])?.into_any())).collect(),
@@ -278,7 +299,7 @@ impl Call {
     /// Runs a batch of a plain function in this thread and ends the call.
     fn run_batch(&self, py: Python<'_>) -> PyResult<()> {
         let end = match self.with_prepared(py, |prepared| Ok(prepared.copy(py))) {
-            Ok(prepared) => run_batch(py, self.link.get(), None, &prepared, &self.frame.lock()),
+            Ok(prepared) => run_batch(py, self.link.get(), None, &prepared, self.claim),
             Err(trouble) => Err(trouble),
         };
         self.end_with(py, end)
@@ -329,7 +350,7 @@ impl Call {
 
     /// The call's answer is a stream. Raises when the submitter takes one value only.
     fn open_stream(&self) -> PyResult<()> {
-        if self.frame.lock().flags & flag::ONE_VALUE != 0 {
+        if self.claim.flags & flag::ONE_VALUE != 0 {
             let message = "this tool is a generator: use stream()".to_owned();
             return Err(raise(Trouble::Failure(Failure::BadArguments { message, detail: String::new() })));
         }

@@ -208,7 +208,7 @@ impl<'a> Encoder<'a> {
             self.plain_tuple(tuple, depth)
         } else if value.is_exact_instance_of::<PyByteArray>() {
             bytes_of(value, |bytes| self.bytes(tag::BYTEARRAY, bytes)).map_err(|_| NotPlain)?
-        } else if depth <= 1 && value.is_exact_instance_of::<PyMemoryView>() {
+        } else if depth <= 1 && is_view_of_bytes(value) {
             bytes_of(value, |bytes| self.bytes(tag::MEMORYVIEW, bytes)).map_err(|_| NotPlain)?
         } else {
             write_scalar(&mut self.out, value)
@@ -229,6 +229,15 @@ impl<'a> Encoder<'a> {
         self.out.extend_from_slice(bytes);
         Ok(())
     }
+}
+
+/// Other views keep the kind of their items and their shape in the pickle.
+fn is_view_of_bytes(value: &Bound<'_, PyAny>) -> bool {
+    let is = |name: &str, wanted: Bound<'_, PyAny>| -> PyResult<bool> { value.getattr(name)?.eq(wanted) };
+    let py = value.py();
+    value.is_exact_instance_of::<PyMemoryView>()
+        && is("format", PyString::new(py, "B").into_any()).unwrap_or(false)
+        && is("ndim", PyInt::new(py, 1).into_any()).unwrap_or(false)
 }
 
 /// Reads plain values.

@@ -2,6 +2,7 @@
 
 use clutch_core::work::{Failure, Outcome, Payload, Refusal};
 use pyo3::BoundObject;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -33,13 +34,30 @@ pub fn forked_error(py: Python<'_>) -> PyErr {
     clutch_error(py, "PoolClosed", message, &[])
 }
 
-/// The payload of an outcome, or the exception that tells what became of the work.
-pub fn value_of(py: Python<'_>, outcome: Outcome) -> PyResult<Payload> {
-    match outcome {
-        Outcome::Value(payload) => Ok(payload),
-        Outcome::Failure(failure) => Err(failure_error(py, &failure)),
-        Outcome::Refused(refusal) => Err(refusal_error(py, &refusal)),
-    }
+/// What became of a piece of work, as Python has it.
+pub type Told<'py> = Result<Bound<'py, PyAny>, PyErr>;
+
+/// The value of an outcome, read by `decode`, or the exception that tells what became of the work.
+///
+/// Raises what broke off the reading and is no error of the answer: Ctrl-C, the program's end. It can be read again then.
+pub fn told<'py>(
+    py: Python<'py>,
+    outcome: &Outcome,
+    decode: impl FnOnce(&Payload) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Told<'py>> {
+    Ok(match outcome {
+        Outcome::Value(payload) => match decode(payload) {
+            Ok(value) => Ok(value),
+            Err(error) => Err(unreadable(py, error)?),
+        },
+        Outcome::Failure(failure) => Err(failure_error(py, failure)?),
+        Outcome::Refused(refusal) => Err(refusal_error(py, refusal)),
+    })
+}
+
+/// Raises the error where it is none of what was read: nothing that `except Exception` would catch.
+fn unless_broken_off(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
+    if error.is_instance_of::<PyException>(py) { Ok(error) } else { Err(error) }
 }
 
 pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
@@ -66,10 +84,11 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
     }
 }
 
-pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
-    match failure {
+/// The exception that tells of a failure. Raises what broke off the reading of the one that the work raised.
+pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
+    Ok(match failure {
         Failure::Raised { type_name, message, traceback, pickled } => {
-            raised(py, type_name, message, traceback, pickled)
+            raised(py, type_name, message, traceback, pickled)?
         }
         Failure::Encode { type_name, message, traceback } => remote(py, "encode", type_name, message, traceback),
         Failure::BadArguments { message, detail } => {
@@ -94,17 +113,18 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyErr {
             clutch_error(py, "Poisoned", message, &[attribute(py, "deaths", *deaths)])
         }
         Failure::Config { message } => clutch_error(py, "ConfigError", message, &[]),
-    }
+    })
 }
 
-/// An answer that arrived and cannot be read here.
-pub fn unreadable(py: Python<'_>, error: PyErr) -> PyErr {
+/// Tells of an answer that arrived and cannot be read here. Raises what is no error of the answer.
+pub fn unreadable(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
+    let error = unless_broken_off(py, error)?;
     let type_name = error.get_type(py).qualname().map_or_else(|_| String::new(), |name| name.to_string());
     let message = format!("the result cannot be read here: {}", error.value(py));
     let attributes = [attribute(py, "kind", "decode"), attribute(py, "type_name", type_name)];
     let wrapped = clutch_error(py, "RemoteError", &message, &attributes);
     wrapped.set_cause(py, Some(error));
-    wrapped
+    Ok(wrapped)
 }
 
 fn remote(py: Python<'_>, kind: &str, type_name: &str, message: &str, traceback: &str) -> PyErr {
@@ -118,14 +138,13 @@ fn remote(py: Python<'_>, kind: &str, type_name: &str, message: &str, traceback:
 }
 
 /// The original exception where it can be had, with the remote traceback as its cause.
-fn raised(py: Python<'_>, type_name: &str, message: &str, traceback: &str, pickled: &[u8]) -> PyErr {
-    let original = || -> PyResult<PyErr> {
-        let value = py.import("pickle")?.call_method1("loads", (PyBytes::new(py, pickled),))?;
-        Ok(PyErr::from_value(value))
-    };
-    match original() {
-        Ok(error) if !pickled.is_empty() => with_traceback(py, error, traceback),
-        _ => remote(py, "raised", type_name, message, traceback),
+fn raised(py: Python<'_>, type_name: &str, message: &str, traceback: &str, pickled: &[u8]) -> PyResult<PyErr> {
+    if pickled.is_empty() {
+        return Ok(remote(py, "raised", type_name, message, traceback));
+    }
+    match py.import("pickle").and_then(|pickle| pickle.call_method1("loads", (PyBytes::new(py, pickled),))) {
+        Ok(value) => Ok(with_traceback(py, PyErr::from_value(value), traceback)),
+        Err(error) => unless_broken_off(py, error).map(|_| remote(py, "raised", type_name, message, traceback)),
     }
 }
 

@@ -19,10 +19,8 @@ use pyo3::types::PyList;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::codec;
-use crate::errors::{failure_error, forked_error, unreadable, value_of};
-
-/// How often a waiting thread looks for signals.
-const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
+use crate::errors::{failure_error, forked_error, told, unreadable};
+use crate::timeout::{LOOK_FOR_SIGNALS, until};
 
 /// Chunks taken from a stream before its producer is given credit for as many.
 const CREDIT_STEP: u32 = 8;
@@ -76,13 +74,17 @@ fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
             py.detach(|| std::thread::sleep(Duration::from_micros(50)));
             continue;
         };
-        let result = value_of(py, outcome).and_then(|payload| match payload.codec {
-            Codec::Batch => batch(py, &payload).map_err(|error| unreadable(py, error)),
-            _ => codec::decode(py, &payload).map_err(|error| unreadable(py, error)),
+        let read = told(py, &outcome, |payload| match payload.codec {
+            Codec::Batch => batch(py, payload),
+            _ => codec::decode(py, payload),
         });
-        let value = match result {
-            Ok(value) => Decoded::Value(value.unbind()),
-            Err(error) => Decoded::Error(error.into_value(py).into_any()),
+        let value = match read {
+            Ok(Ok(value)) => Decoded::Value(value.unbind()),
+            Ok(Err(error)) => Decoded::Error(error.into_value(py).into_any()),
+            Err(broken_off) => {
+                held.answer.put_back(outcome);
+                return Err(broken_off);
+            }
         };
         *held.decoded.lock() = Some(value);
     }
@@ -100,27 +102,16 @@ fn batch<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>>
                 Ok(value) => values.append(value)?,
                 Err(error) => {
                     values.append(py.None())?;
-                    failures.append((at, unreadable(py, error).into_value(py)))?;
+                    failures.append((at, unreadable(py, error)?.into_value(py)))?;
                 }
             }
             continue;
         }
         let body = item.leases.first().map_or(item.bytes.to_vec(), |lease| lease.bytes().to_vec());
         values.append(py.None())?;
-        failures.append((at, failure_error(py, &decode_failure(&body).map_err(wrong)?).into_value(py)))?;
+        failures.append((at, failure_error(py, &decode_failure(&body).map_err(wrong)?)?.into_value(py)))?;
     }
     Ok((values, failures, run_ns).into_pyobject(py)?.into_any())
-}
-
-fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
-    match timeout {
-        None => Ok(None),
-        Some(seconds) => {
-            let wait = Duration::try_from_secs_f64(seconds.max(0.0))
-                .map_err(|error| PyValueError::new_err(error.to_string()))?;
-            Ok(Instant::now().checked_add(wait))
-        }
-    }
 }
 
 /// Waits in slices, so that signals are seen. In a copy of the pool's process nothing comes any more.
@@ -373,7 +364,10 @@ impl StreamCore {
         match part {
             Part::Chunk(payload) => {
                 py.detach(|| self.give_credit(pool, answer.id()));
-                codec::decode(py, &payload).map(Some).map_err(|error| unreadable(py, error))
+                match codec::decode(py, &payload) {
+                    Ok(value) => Ok(Some(value)),
+                    Err(error) => Err(unreadable(py, error)?),
+                }
             }
             Part::End(_) if self.ended.swap(true, Ordering::AcqRel) => Ok(None),
             // Closed by us: the end of the values, as of a closed generator.
@@ -384,7 +378,10 @@ impl StreamCore {
                 "stream() needs a tool that is a generator; this one returned one value: use call()",
                 &[],
             )),
-            Part::End(outcome) => value_of(py, outcome).map(|_| None),
+            Part::End(outcome) => {
+                told(py, &outcome, |_| Ok(py.None().into_bound(py)))??;
+                Ok(None)
+            }
         }
     }
 }
@@ -460,6 +457,44 @@ pub struct MapItems {
     advance: Py<PyAny>,
     give_up: Py<PyAny>,
     current: Mutex<Current>,
+    /// A thread is at work on it; it has it for itself, as it would a generator.
+    executing: AtomicBool,
+}
+
+/// While it lives, no other thread is at work on the map.
+struct Turn<'a>(&'a AtomicBool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl MapItems {
+    fn turn(&self) -> PyResult<Turn<'_>> {
+        match self.executing.swap(true, Ordering::Acquire) {
+            true => Err(PyValueError::new_err("map already executing: another thread waits for its next item")),
+            false => Ok(Turn(&self.executing)),
+        }
+    }
+
+    /// The next item of the batch at hand.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut current = self.current.lock();
+        let at = current.at;
+        let Some(values) = current.values.as_ref().map(|values| values.bind(py).clone()) else { return Ok(None) };
+        if at == values.len() {
+            return Ok(None);
+        }
+        current.at += 1;
+        if let Some((_, error)) = current.failures.iter().find(|(index, _)| *index == at) {
+            return Err(PyErr::from_value(error.bind(py).clone()));
+        }
+        let value = values.get_item(at)?;
+        // A value is the caller's alone once it is given out.
+        values.set_item(at, py.None())?;
+        Ok(Some(value))
+    }
 }
 
 #[derive(Default)]
@@ -473,12 +508,14 @@ struct Current {
 impl MapItems {
     #[new]
     fn new(advance: Py<PyAny>, give_up: Py<PyAny>) -> MapItems {
-        MapItems { advance, give_up, current: Mutex::default() }
+        MapItems { advance, give_up, current: Mutex::default(), executing: AtomicBool::new(false) }
     }
 
-    /// As of a generator: there are no more items.
+    /// As of a generator: there are no more items. Raises ValueError while another thread waits for one.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        *self.current.lock() = Current::default();
+        let _turn = self.turn()?;
+        let left = std::mem::take(&mut *self.current.lock());
+        drop(left);
         self.give_up.call0(py).map(drop)
     }
 
@@ -500,31 +537,18 @@ impl MapItems {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let _turn = self.turn()?;
         loop {
-            {
-                let mut current = self.current.lock();
-                if let Some(values) = &current.values {
-                    let values = values.bind(py).clone();
-                    if current.at < values.len() {
-                        let at = current.at;
-                        current.at += 1;
-                        let failed = current.failures.iter().find(|(index, _)| *index == at);
-                        if let Some((_, error)) = failed {
-                            return Err(PyErr::from_value(error.bind(py).clone()));
-                        }
-                        let value = values.get_item(at)?;
-                        // A value is the caller's alone once it is given out.
-                        values.set_item(at, py.None())?;
-                        return Ok(Some(value));
-                    }
-                }
+            if let Some(value) = self.take(py)? {
+                return Ok(Some(value));
             }
             let next = self.advance.bind(py).call0()?;
             if next.is_none() {
                 return Ok(None);
             }
             let (values, failures) = next.extract()?;
-            *self.current.lock() = Current { values: Some(values), at: 0, failures };
+            let spent = std::mem::replace(&mut *self.current.lock(), Current { values: Some(values), at: 0, failures });
+            drop(spent);
         }
     }
 }

@@ -30,7 +30,8 @@ struct Running {
     /// Its word on the board while a piece of work may be interrupted here.
     word: Option<u32>,
     told: Told,
-    /// Called from the main thread: has an event loop cancel its task. True: a task holds the loop up.
+    /// The task that an event loop runs here. `stop()`, called from the main thread, has the loop cancel it; true: it
+    /// holds the loop up. `show(tell)`, from any thread, has the loop tell where it stands.
     waker: Option<Py<PyAny>>,
 }
 
@@ -87,11 +88,12 @@ impl Slots {
         board.get(at) != word::ABANDONED
     }
 
-    /// The work is over in this thread: no exception for it comes any more.
-    pub fn leave(&self, py: Python<'_>) {
+    /// No exception for its work comes in this thread any more: it is over, or the profile's own code has its turn. Gives
+    /// the work's word, with which to enter again.
+    pub fn leave(&self, py: Python<'_>) -> Option<u32> {
         self.with_mine(py, |slot| {
             let mut running = slot.running.lock();
-            let told = running.told;
+            let (word, told) = (running.word, running.told);
             // The waker stays until it is taken back: a stream leaves and enters around each of its values.
             *running = Running { waker: running.waker.take(), ..Running::default() };
             drop(running);
@@ -99,7 +101,8 @@ impl Slots {
                 // SAFETY: takes back an exception of this very thread that was sent and not raised yet.
                 unsafe { ffi::PyThreadState_SetAsyncExc(slot.ident as _, std::ptr::null_mut()) };
             }
-        });
+            word
+        })
     }
 
     /// Whether this thread is inside a piece of work that may be interrupted.
@@ -107,15 +110,27 @@ impl Slots {
         self.with_mine(py, |slot| slot.running.lock().word.is_some())
     }
 
-    /// What wakes this thread when it waits in a way that no exception ends; none: no more. True: its work was interrupted
-    /// already, and the exception may have been lost in a callback that lets none out.
-    pub fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) -> bool {
-        let (before, told) = self.with_mine(py, |slot| {
-            let mut running = slot.running.lock();
-            (std::mem::replace(&mut running.waker, waker), running.told != Told::No)
-        });
+    /// What wakes this thread when it waits in a way that no exception ends; none: no more.
+    pub fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) {
+        let before = self.with_mine(py, |slot| std::mem::replace(&mut slot.running.lock().waker, waker));
         drop(before);
-        told
+    }
+
+    /// Whether an event loop runs in one of the threads.
+    pub fn has_loops(&self) -> bool {
+        self.all().iter().any(|slot| slot.running.lock().waker.is_some())
+    }
+
+    /// Has each event loop call `tell(text)`, with where its task stands, at its next turn.
+    pub fn show_tasks(&self, tell: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = tell.py();
+        for slot in self.all() {
+            let waker = slot.running.lock().waker.as_ref().map(|waker| waker.clone_ref(py));
+            if let Some(waker) = waker {
+                waker.call_method1(py, pyo3::intern!(py, "show"), (tell,))?;
+            }
+        }
+        Ok(())
     }
 
     /// Raises `exception` in every thread whose work is to stop; true: in this thread too, by the caller. `is_safe(ident)`
@@ -178,7 +193,7 @@ impl Slot {
         let Some(waker) = running.waker.as_ref().map(|waker| waker.clone_ref(py)) else { return true };
         running.told = Told::Woken;
         drop(running);
-        let said = waker.call0(py).and_then(|said| said.is_truthy(py));
+        let said = waker.call_method0(py, pyo3::intern!(py, "stop")).and_then(|said| said.is_truthy(py));
         said.unwrap_or_else(|error| {
             error.write_unraisable(py, None);
             false

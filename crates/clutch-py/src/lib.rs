@@ -17,6 +17,7 @@ mod pool;
 mod registry;
 mod serve;
 mod stacks;
+mod timeout;
 mod types;
 mod watcher;
 mod worker;

@@ -16,12 +16,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
 
 use crate::codec::{self, Encoded, Encoder};
-use crate::errors::{clutch_error, forked_error, refusal_error, unreadable, value_of};
+use crate::errors::{clutch_error, forked_error, refusal_error, told};
 use crate::future::{Completion, StreamCore};
 use crate::registry;
+use crate::timeout::{until, wait_in_slices};
 
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
+
+/// Nobody waits longer for a worker that shows no stacks.
+const STACKS_WAIT_MAX_S: f64 = 60.0;
 
 /// How the submission of one piece of work is to be treated.
 #[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
@@ -48,7 +52,7 @@ impl CallOptions {
             None => None,
             Some(seconds) => Some(
                 Duration::try_from_secs_f64(seconds)
-                    .map_err(|error| wrong(format!("deadline {seconds}: allowed are seconds from 0 up ({error})")))?,
+                    .map_err(|error| wrong(format!("deadline {seconds:?}: allowed are seconds from 0 up ({error})")))?,
             ),
         };
         Ok(CallOptions { deadline, priority: priority as i8, retry, block })
@@ -222,8 +226,7 @@ impl Open {
             return Err(forked_error(py));
         }
         let outcome = answer.take_outcome().ok_or_else(|| PyRuntimeError::new_err("no outcome"))?;
-        let payload = value_of(py, outcome)?;
-        codec::decode(py, &payload).map_err(|error| unreadable(py, error))
+        told(py, &outcome, |payload| codec::decode(py, payload))?
     }
 
     fn submit<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
@@ -415,7 +418,8 @@ impl PoolCore {
         timeout: f64,
     ) -> PyResult<Vec<(u32, String)>> {
         let pool = self.core(py)?;
-        let wait = Duration::from_secs_f64(timeout.clamp(0.0, 60.0));
+        until(Some(timeout))?; // raises where it is no number
+        let wait = Duration::from_secs_f64(timeout.clamp(0.0, STACKS_WAIT_MAX_S));
         Ok(py.detach(|| {
             let holder = call.map(|id| pool.worker_of(id));
             let wanted = |key, view: &WorkerView| {
@@ -518,6 +522,7 @@ fn make_room(py: Python<'_>, name: &str, workers: usize, needed: u64) -> PyResul
 impl PoolCore {
     /// Gives an order to the supervisor and waits for what comes of it; false: not in time.
     fn carry(&self, py: Python<'_>, command: Command, timeout: Option<f64>) -> PyResult<bool> {
+        until(timeout)?; // raises before anything is done
         let pool = self.core(py)?;
         let closed = || refusal_error(py, &Refusal::Closed { pool: pool.config.name.clone() });
         let order = pool.order(command).ok_or_else(closed)?;
@@ -541,23 +546,13 @@ impl PoolCore {
         Ok(held.is_some())
     }
 
-    /// Waits without the GIL, and looks for signals now and then; none: not in time.
+    /// Waits without the GIL, and looks now and then for signals, whose handlers may have forked; none: not in time.
     fn wait_in_slices<T: Send>(
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
         wait: impl Fn(Instant) -> Option<T> + Sync,
     ) -> PyResult<Option<T>> {
-        let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-        loop {
-            let slice = Instant::now() + Duration::from_millis(100);
-            let found = py.detach(|| wait(deadline.map_or(slice, |deadline| deadline.min(slice))));
-            if found.is_some() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Ok(found);
-            }
-            py.check_signals()?;
-            // A handler may have forked.
-            self.open(py)?;
-        }
+        wait_in_slices(py, timeout, wait, || self.open(py).map(drop))
     }
 }

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clutch_core::forked::{self, PerProcess};
 use clutch_core::telemetry::{Subscription, Telemetry};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+use crate::timeout::wait_in_slices;
 
 pub fn telemetry() -> io::Result<Arc<Telemetry>> {
     static TELEMETRY: PerProcess<Arc<Telemetry>> = PerProcess::new();
@@ -61,17 +62,8 @@ impl Events {
 
     /// The next event as JSON, or None after `timeout` seconds.
     fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
-        let deadline = Instant::now() + Duration::from_secs_f64(timeout.clamp(0.0, 1e9));
-        loop {
-            let slice = deadline.min(Instant::now() + Duration::from_millis(100));
-            if let Some(event) = py.detach(|| self.subscription.next(slice)) {
-                let text = serde_json::to_string(&event).map_err(|error| PyValueError::new_err(error.to_string()))?;
-                return Ok(Some(text));
-            }
-            if deadline <= Instant::now() {
-                return Ok(None);
-            }
-            py.check_signals()?;
-        }
+        let event = wait_in_slices(py, Some(timeout), |at| self.subscription.next(at), || Ok(()))?;
+        let text = event.map(|event| serde_json::to_string(&event)).transpose();
+        text.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }

@@ -136,8 +136,8 @@ impl Alarm {
     }
 
     fn show_stacks(&self, question: Head) {
-        let text =
-            self.stacks.get().map(|stacks| stacks.take(&self.slots.busy_threads(&self.board))).unwrap_or_default();
+        let take = |stacks: &Stacks| stacks.take(&self.slots, &self.slots.busy_threads(&self.board));
+        let text = self.stacks.get().map(take).unwrap_or_default();
         let mut answer = Vec::with_capacity(text.len() + HEAD_BYTES);
         wire::put_text(&mut answer, question, &text);
         // A dispatcher that does not listen has other worries.

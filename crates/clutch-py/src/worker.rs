@@ -21,6 +21,7 @@ use clutch_core::work::{Codec, Failure, Payload, WorkKind};
 use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::call::{Call, Waiting};
 use crate::drain::Drain;
@@ -273,10 +274,11 @@ impl WorkerLink {
         interrupt_signal()
     }
 
-    /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, all_threads=False, chain=True)`.
-    fn show_stacks(&self) -> PyResult<(i32, i32)> {
+    /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, all_threads=False, chain=True)`. Frames
+    /// with one of `carriers` in their lines are left out where they lie below the user's.
+    fn show_stacks(&self, carriers: Vec<String>) -> PyResult<(i32, i32)> {
         let signal = sys::real_time_signal(STACKS_SIGNAL);
-        let stacks = Stacks::new(signal)?;
+        let stacks = Stacks::new(signal, carriers)?;
         let file = stacks.file();
         let _ = self.stacks.set(stacks);
         Ok((signal, file))
@@ -293,9 +295,36 @@ impl WorkerLink {
         self.slots.expect();
     }
 
-    /// Has `waker()` called when this thread's work is interrupted; None: no more. True: it was interrupted already.
-    fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) -> bool {
-        self.slots.set_waker(py, waker)
+    /// Has `waker.stop()` called when this thread's work is interrupted, `waker.show(tell)` when somebody wants to see where
+    /// it stands; None: no more.
+    fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) {
+        self.slots.set_waker(py, waker);
+    }
+
+    /// Calls `function(word, *args)` while nothing interrupts this thread, `word` being that of its work. Raises Interrupted
+    /// when that is to stop by then.
+    #[pyo3(signature = (function, /, *args))]
+    fn outside<'py>(&self, function: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let py = function.py();
+        let word = self.slots.leave(py);
+        let own = PyTuple::new(py, [word])?;
+        let made = function.call1(own.as_sequence().concat(args.as_sequence())?.to_tuple()?);
+        word.map_or(Ok(()), |word| self.enter(py, word))?;
+        made
+    }
+
+    /// From here on the work with this word may be interrupted in this thread. Raises Interrupted when it is to stop already.
+    pub fn enter(&self, py: Python<'_>, word: u32) -> PyResult<()> {
+        if self.slots.enter(py, &self.board, word) {
+            return Ok(());
+        }
+        self.slots.leave(py);
+        Err(crate::errors::clutch_error(py, "Interrupted", "", &[]))
+    }
+
+    /// Nothing interrupts this thread any more, until it enters again.
+    fn leave(&self, py: Python<'_>) {
+        self.slots.leave(py);
     }
 
     /// Whether this thread is inside work that may be interrupted: not while a stream waits, nor when it is closed.
@@ -539,18 +568,20 @@ impl WorkerLink {
     }
 }
 
-/// What a call's frame says of its claim.
+/// What a call's frame says beside its arguments: by what it is claimed, and which part of it is to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     pub id: u64,
     pub word: u32,
     pub flags: u8,
+    pub skip: u32,
     deadline_ns: u64,
 }
 
 impl Claim {
     pub fn of(frame: &CallFrame) -> Claim {
-        Claim { id: frame.id, word: frame.word, flags: frame.flags, deadline_ns: frame.deadline_ns }
+        let CallFrame { id, word, flags, skip, deadline_ns, .. } = *frame;
+        Claim { id, word, flags, skip, deadline_ns }
     }
 
     /// Nobody waits for it any more.

@@ -25,6 +25,12 @@ from clutch.tools import HOOK_MARK, TOOL_MARK
 # Its own at-fork handler makes these threads again in each child.
 FORK_SAFE_THREADS = ("openblas",)
 
+WAITING = ("threading", "thread", "socket", "select", "queue")
+"""Modules that gevent patches and in which code waits."""
+
+ON_LOOPS = ("asgi", "asgi2")
+"""Kinds of apps that run on an event loop also where slots are processes."""
+
 main_is_loading = False
 """While the caller's script is loaded: a pool made now means that its guard is missing."""
 
@@ -87,10 +93,24 @@ class Image:
                 self._take_app(self.options["app"])
             if self.options.get("validate"):
                 self._check_tools()
+        self._check_patched()
         for warning in caught:
             self._note(warning)
         self._note_process(threads, sockets)
         self._check_gil()
+
+    def _check_patched(self) -> None:
+        """What gevent has patched waits in its hub, which only the main thread of a worker would have. Raises LoadError
+        where slots are other threads, or tasks of an event loop."""
+        monkey, profile = sys.modules.get("gevent.monkey"), self.shape["profile"]
+        if monkey is None or profile == "greenlet" or (profile == "process" and self.kind not in ON_LOOPS):
+            return
+        patched = [name for name in WAITING if monkey.is_module_patched(name)]
+        if patched:
+            raise LoadError(
+                f"the target has patched {', '.join(patched)} for gevent, with which the {profile} profile does not "
+                'work: set profile = "greenlet", or do without gevent.monkey.patch_all()'
+            )
 
     def _take_app(self, options: dict[str, Any]) -> None:
         """What cannot be served is told now, not when the first client comes. A WSGI app chooses its profile."""
@@ -182,6 +202,7 @@ class Image:
 
             self.app = app.entry(self, link)
         self.run_hooks("start")
+        self._check_patched()
 
     def run_hooks(self, when: str) -> None:
         for hook in self.hooks(when):

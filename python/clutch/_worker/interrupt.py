@@ -7,21 +7,27 @@ work is to stop, another when the stacks are wanted.
 from __future__ import annotations
 
 import faulthandler
+import gc
+import inspect
+import itertools
 import os
 import selectors
 import signal
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from clutch import _core
+from clutch._worker.failure import CARRIERS
 from clutch.errors import Interrupted
 
 FRAMES_MAX = 100
 STACKS_MAX = 200_000
 """Characters of the stacks of all tasks or greenlets of a worker."""
+BELOW = (*CARRIERS, threading.__file__, selectors.__file__, "/gevent/", '"<string>", line 1 in <module>')
+"""Parts of frames, in faulthandler's form, between a thread's start and the user's code; the last is the zygote's."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
 SWALLOWING = {"__del__", "_remove"}
 """Names of functions that the interpreter calls and whose exceptions it only prints; `_remove`: of a WeakSet."""
@@ -49,7 +55,7 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
 def show_stacks(link: _core.WorkerLink) -> None:
     """Sets up the signal that shows the stack of the thread that gets it."""
     # Each thread shows itself: what another one runs may change while it is looked at, and that has crashed workers.
-    number, file = link.show_stacks()
+    number, file = link.show_stacks(BELOW)
     faulthandler.register(number, file=file, all_threads=False, chain=True)
 
 
@@ -67,8 +73,8 @@ def lets_out(frame: types.FrameType | None) -> bool:
 
 
 def stack_of_coroutine(coroutine: Any) -> str:
-    """Where a suspended coroutine stands, the innermost first, in faulthandler's form."""
-    return stack_text("Task", reversed(list(frames_of_coroutine(coroutine))))
+    """Where a suspended coroutine stands, the innermost first, in faulthandler's form; empty once it has ended."""
+    return stack_text("Task", frames_of_coroutine(coroutine))
 
 
 def stack_of_frame(frame: types.FrameType | None) -> str:
@@ -77,7 +83,7 @@ def stack_of_frame(frame: types.FrameType | None) -> str:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    return stack_text("Greenlet", iter(frames))
+    return stack_text("Greenlet", reversed(frames))
 
 
 def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:
@@ -85,14 +91,22 @@ def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:
     while coroutine is not None:
         kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(coroutine, f"{kind}_frame")), None)
         if kind is None:
-            return
+            # A step of an asynchronous generator does not say by itself whose it is.
+            coroutine = next((held for held in gc.get_referents(coroutine) if inspect.isasyncgen(held)), None)
+            continue
         if (frame := getattr(coroutine, f"{kind}_frame")) is not None:
             yield frame
         coroutine = getattr(coroutine, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
 
 
-def stack_text(what: str, frames: Iterator[types.FrameType]) -> str:
+def stack_text(what: str, frames: Iterable[types.FrameType]) -> str:
+    """Of frames, the outermost first: from the user's own first one on."""
     lines = [
         f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}' for frame in frames
     ]
-    return "\n".join([f"{what} (most recent call first):", *lines[:FRAMES_MAX], ""])
+    users = list(itertools.dropwhile(is_carrier, lines))
+    return "\n".join([f"{what} (most recent call first):", *users[: -FRAMES_MAX - 1 : -1], ""]) if users else ""
+
+
+def is_carrier(line: str) -> bool:
+    return any(part in line for part in BELOW)

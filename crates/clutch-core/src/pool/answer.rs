@@ -109,6 +109,11 @@ impl Answer {
         self.inner.try_lock()?.outcome.take()
     }
 
+    /// What [`Answer::take_outcome`] gave, by one who could not read it to its end.
+    pub fn put_back(&self, outcome: Outcome) {
+        self.inner.lock().outcome = Some(outcome);
+    }
+
     /// The next part of a stream; the end stays.
     pub fn take_part(&self) -> Option<Part> {
         let mut inner = self.inner.lock();

@@ -11,7 +11,7 @@ use super::outcome::{Trouble, describe, encode};
 use super::prepare::Prepared;
 use crate::context::in_copy;
 use crate::types::is_coroutine;
-use crate::worker::{CallFrame, WorkerLink};
+use crate::worker::{Claim, WorkerLink};
 
 /// Runs the items of a batch in this thread. An item that fails does not touch the others.
 pub(super) fn run_batch(
@@ -19,11 +19,11 @@ pub(super) fn run_batch(
     link: &WorkerLink,
     slot: Option<&Bound<'_, PyAny>>,
     prepared: &Prepared,
-    frame: &CallFrame,
+    claim: Claim,
 ) -> Result<Payload, Trouble> {
-    let is_abandoned = || link.board.get(frame.word) == word::ABANDONED;
+    let is_abandoned = || link.board.get(claim.word) == word::ABANDONED;
     let function = prepared.function.bind(py);
-    for item in prepared.arguments.bind(py).iter().skip(frame.skip as usize) {
+    for item in prepared.arguments.bind(py).iter().skip(claim.skip as usize) {
         if is_abandoned() {
             // The item before has swallowed what was to end all.
             return Err(Trouble::Raised(interrupted(py)));
@@ -40,7 +40,7 @@ pub(super) fn run_batch(
         link.leave_copy(py, made.as_ref().err())?;
         match made {
             Err(error) if is_abandoned() => return Err(Trouble::Raised(error)),
-            made => put_item(py, link, frame.id, made)?,
+            made => put_item(py, link, claim.id, made)?,
         }
     }
     Ok(Payload::empty())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use clutch_core::wire::flag;
 use clutch_core::work::{Codec, Failure, Payload};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -37,7 +38,9 @@ pub fn prepare(
     let Some(entry) = entry else {
         let made = match frame.codec {
             Codec::Batch => batch(py, None, &payload),
-            _ => by_value(py, &payload),
+            Codec::Pickle => by_value(py, &payload),
+            // Least of all a network's bytes are unpickled.
+            codec => Err(PyTypeError::new_err(format!("{codec:?} for a function that was never defined"))),
         };
         return made.map_err(|error| Trouble::Failure(unreadable(error)));
     };

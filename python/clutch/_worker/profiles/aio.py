@@ -216,7 +216,7 @@ class Loop:
 
     def _stacks(self) -> str:
         tasks = [task for loop in (self, *self.others) for task in list(loop.running)]
-        return "\n".join(stack_of_coroutine(task.get_coro()) for task in tasks)[:STACKS_MAX]
+        return "\n".join(filter(None, (stack_of_coroutine(task.get_coro()) for task in tasks)))[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""

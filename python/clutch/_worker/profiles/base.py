@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import inspect
 import threading
 import types
@@ -17,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import Any, Protocol
 
 from clutch import _core
+from clutch._worker.interrupt import stack_of_coroutine
 from clutch.errors import Interrupted
 
 LOOK_AGAIN_SECONDS = 0.05
@@ -94,10 +96,11 @@ class Slot:
     """A thread that runs one call at a time: `_core.WorkerLink.serve` calls these when a call is no plain value."""
 
     def __init__(self, link: _core.WorkerLink, main: Callable[[_core.Call], None] | None = None) -> None:
-        self._link = link
-        self._runner: asyncio.Runner | None = None
+        self._loop = OwnLoop(link)
         self._main = main
         """Runs a call in the worker's main thread; None: this thread is it."""
+        self.wait = functools.partial(link.outside, self._loop.run)
+        """Runs a coroutine of a batch. Native, so that no interrupt loses it on its way."""
 
     def special(self, call: _core.Call) -> None:
         """A tool with conditions: serial, or bound to the main thread."""
@@ -129,36 +132,48 @@ class Slot:
             call.fail(error)
 
     def finish(self, call: _core.Call, made: Any) -> None:
-        """Ends a call whose function made a coroutine, a generator, or a value."""
+        """Ends a call whose function made a coroutine, a generator, or a value. The thread has left the call: it is
+        interrupted again while the user's code goes on."""
         try:
             if inspect.iscoroutine(made):
-                made = self.wait(made)
+                made = self._loop.run(call.word, made)
             if inspect.isgenerator(made):
                 send_all(call, made)
             elif inspect.isasyncgen(made):
-                self.wait(send_all_async(call, made))
+                self._loop.run(call.word, send_all_async(call, made))
             else:
+                call.enter()
                 call.reply(made)
         except BaseException as error:
             call.fail(error)
 
-    def wait(self, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
-        """Runs a coroutine on this thread's own loop. An interrupt cancels it; a loop that was broken off is not used
-        again."""
-        runner = self._runner = self._runner or asyncio.Runner()
-        stoppable = Stoppable(coroutine, runner.get_loop(), self._link)
-        if self._link.set_waker(stoppable.stop):
-            stoppable.stop()
-        try:
-            return runner.run(stoppable.run(), context=contextvars.copy_context())
-        except Exception:
-            raise
-        except BaseException:
-            # It may be another task's end, and leave ours in the loop.
-            self.close()
-            raise
-        finally:
-            self._link.set_waker(None)
+    def close(self) -> None:
+        self._loop.close()
+
+
+class OwnLoop:
+    """The event loop of one thread, made when a coroutine first needs it."""
+
+    def __init__(self, link: _core.WorkerLink) -> None:
+        self._link = link
+        self._runner: asyncio.Runner | None = None
+
+    def run(self, word: int, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
+        """Runs a coroutine of the call with this word, where an interrupt cancels it. The thread has left the call, and
+        enters it for the coroutine's own code: neither that nor the loop is ever left half made."""
+        with contextlib.closing(coroutine):
+            self._runner = self._runner or asyncio.Runner()
+            loop = self._runner.get_loop()
+            task = Stoppable(coroutine, loop, self._link)
+            self._link.set_waker(task)
+            try:
+                self._link.enter(word)
+                return task.run()
+            finally:
+                self._link.leave()
+                self._link.set_waker(None)
+                if task.is_left_behind:
+                    self.close()
 
     def close(self) -> None:
         runner, self._runner = self._runner, None
@@ -167,7 +182,8 @@ class Slot:
 
 
 class Stoppable:
-    """A coroutine that is cancelled from any thread, also before it has started."""
+    """A coroutine as a task of a loop that runs it alone. From any thread it is cancelled, also before it has started,
+    and shown."""
 
     def __init__(
         self, coroutine: types.CoroutineType[Any, Any, Any], loop: asyncio.AbstractEventLoop, link: _core.WorkerLink
@@ -176,31 +192,39 @@ class Stoppable:
         self._link = link
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
+        self.is_left_behind = False
+        """The loop was broken off: by what was no end of the task. It may be another task's."""
         self._is_told = self._is_cancelled = self._is_by_exception = False
+
+    def run(self) -> Any:
+        task = self._task = self._loop.create_task(self._coroutine, context=contextvars.copy_context())
+        try:
+            return self._loop.run_until_complete(task)
+        except BaseException as error:
+            self.is_left_behind = not task.done() or not (task.cancelled() or task.exception() is error)
+            raise
 
     def stop(self) -> bool:
         """Cancels it. True: it was told before and holds the loop up: then an exception does it, and no cancel."""
         was_told, self._is_told = self._is_told, True
         is_held_up = was_told and not self._is_cancelled and self._coroutine.cr_running
         if not was_told or (self._is_by_exception and not is_held_up):
-            self._loop.call_soon_threadsafe(self._cancel)
+            self._call_soon(self._cancel)
         self._is_by_exception = is_held_up
         return is_held_up
+
+    def show(self, tell: Callable[[str], object]) -> None:
+        """Tells where it waits; not before it does: until then it is on the stack of its thread."""
+        self._call_soon(lambda: tell(stack_of_coroutine(self._coroutine)))
+
+    def _call_soon(self, what: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(what)
 
     def _cancel(self) -> None:
         if self._task is not None and not self._is_by_exception and self._link.is_inside():
             self._is_cancelled = True  # once: what runs from here on cleans up
             self._task.cancel()
-
-    async def run(self) -> Any:
-        self._task = asyncio.current_task()
-        try:
-            if self._is_told:
-                raise asyncio.CancelledError
-            return await self._coroutine
-        finally:
-            self._task = None
-            self._coroutine.close()
 
 
 @contextlib.contextmanager

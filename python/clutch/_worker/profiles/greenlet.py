@@ -23,7 +23,7 @@ from gevent.pool import Group
 from clutch import _core
 from clutch._worker import copies
 from clutch._worker.handlers.asgi import Lifespan
-from clutch._worker.interrupt import STACKS_MAX, stack_of_frame
+from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine, stack_of_frame
 from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, send_all_on_loop
 from clutch._worker.profiles.blocking import allow_threads
 from clutch.errors import Interrupted
@@ -61,6 +61,8 @@ class Hub:
         # The group itself lets go of a greenlet only some time after its end.
         self.running = 0
         self.greenlets: dict[int, Running] = {}
+        self.coroutines: dict[greenlet.greenlet, Coroutine[Any, Any, Any]] = {}
+        """On the native loop, by the greenlets that wait for them."""
         self.waiting: deque[_core.Call] = deque()
         self.locks: dict[Any, RLock] = {}
         self.flushing = False
@@ -124,14 +126,19 @@ class Hub:
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
         running = self.greenlets.get(call_id)
         if wants_stacks:
-            self.link.tell_stacks(call_id, stack_of_frame(running.who.gr_frame) if running is not None else "")
+            self.link.tell_stacks(call_id, self._stack(running.who) if running is not None else "")
             self.link.flush()
         if running is not None:
             running.stop()
 
     def _stacks(self) -> str:
-        frames = [running.who.gr_frame for running in list(self.greenlets.values())]
-        return "\n".join(stack_of_frame(frame) for frame in frames if frame is not None)[:STACKS_MAX]
+        stacks = [self._stack(running.who) for running in list(self.greenlets.values())]
+        return "\n".join(filter(None, stacks))[:STACKS_MAX]
+
+    def _stack(self, who: greenlet.greenlet) -> str:
+        """Where it stands; while a coroutine runs for it, where that does."""
+        coroutine = self.coroutines.get(who)
+        return stack_of_coroutine(coroutine) if coroutine is not None else stack_of_frame(who.gr_frame)
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
@@ -247,7 +254,12 @@ class Hub:
     def _on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if self.loop is None:
             self.loop = NativeLoop()
-        return self.loop.run(coroutine)
+        here = gevent.getcurrent()
+        self.coroutines[here] = coroutine
+        try:
+            return self.loop.run(coroutine)
+        finally:
+            del self.coroutines[here]
 
 
 class Signal:
