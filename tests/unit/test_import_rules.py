@@ -16,7 +16,8 @@ PACKAGE = ROOT / "python/clutch"
 
 # Each may import those of lower rank. Fronts, jobs and the supervisor know nothing of one another.
 RANKS = [
-    {"app", "config", "descriptor", "error", "forked", "work", "wire", "region", "sys", "shutdown", "telemetry"},
+    {"app", "config", "descriptor", "error", "forked", "handover", "items", "journal", "outbox", "region", "shutdown"}
+    | {"sys", "telemetry", "wire", "work"},
     {"link"},
     {"pool"},
     {"supervisor", "jobs", "front", "load"},

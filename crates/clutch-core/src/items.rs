@@ -26,10 +26,15 @@ impl Items {
 
     /// The result in an item's frame, with what it has in shared memory.
     pub fn push(&mut self, frame: &[u8], leases: Vec<Arc<Lease>>) {
-        self.begin();
-        self.packed.extend_from_slice(frame);
+        self.push_all(1, frame);
         self.leases.extend(leases);
-        self.count += 1;
+    }
+
+    /// So many results that have nothing there.
+    pub fn push_all(&mut self, count: u32, frames: &[u8]) {
+        self.begin();
+        self.packed.extend_from_slice(frames);
+        self.count += count;
     }
 
     pub fn push_failure(&mut self, failure: &Failure) {

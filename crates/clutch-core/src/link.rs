@@ -142,6 +142,17 @@ impl Inbox {
         }
     }
 
+    /// All that comes next and is nothing but small results of this batch, one frame after the other: how many, and their
+    /// bytes as they came.
+    pub fn next_items(&mut self, batch: u64) -> (u32, &[u8]) {
+        let (at, mut count) = (self.start, 0);
+        while let Some(len) = wire::item_bytes(&self.buffer[self.start..self.end], batch) {
+            self.start += len;
+            count += 1;
+        }
+        (count, &self.buffer[at..self.start])
+    }
+
     /// Takes note of a region that is announced, or is no more.
     fn take_region(&mut self, at: usize, end: usize) -> Result<(), WireError> {
         let Some((frame, _)) = Frame::parse(&self.buffer[at..end])? else { return Ok(()) };

@@ -210,6 +210,13 @@ pub fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     Ok(Some(HEAD_BYTES + body_bytes))
 }
 
+/// Length of the first frame in `bytes` where it is whole, a result of this batch, and refers to no region.
+pub fn item_bytes(bytes: &[u8], batch: u64) -> Option<usize> {
+    let len = frame_bytes(bytes).ok().flatten().filter(|len| *len <= bytes.len())?;
+    let is_item = bytes[4] == Kind::Item as u8 && bytes[6] == 0 && u64_at(bytes, 8) == batch;
+    is_item.then_some(len)
+}
+
 impl<'a> Frame<'a> {
     /// The first frame in `bytes` and its length, or none while it is not whole.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, WireError> {

@@ -13,7 +13,7 @@ use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
 use super::stop::{self, Expiring, OnLink};
 use super::{Memory, Notice, Pool};
 use crate::items::Items;
-use crate::link::Received;
+use crate::link::{Inbox, Received};
 use crate::sys::Poller;
 use crate::telemetry;
 use crate::wire::{self, Kind, WireError};
@@ -206,6 +206,14 @@ impl Incoming {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Takes in what else comes of that batch, all at once as far as it can be.
+    pub(super) fn add_more(&mut self, inbox: &mut Inbox) {
+        if let Incoming::Items { id, items } = self {
+            let (count, frames) = inbox.next_items(*id);
+            items.push_all(count, frames);
         }
     }
 

@@ -540,6 +540,7 @@ impl Pool {
             if !is_more {
                 incoming.push(Incoming::of(&received).map_err(broken)?);
             }
+            incoming.last_mut().into_iter().for_each(|last| last.add_more(inbox));
         }
         self.tell_unreceived(link, inbox.take_unreceived());
         if incoming.is_empty() {

@@ -203,7 +203,8 @@ impl Zygote {
     /// Writes what waits, as far as there is room; the poller tells when there is more. A zygote that is gone is seen by
     /// the end of its socket.
     pub fn flush(&mut self, poller: &Poller) {
-        let wants_room = matches!(self.outbox.flush(self.control.as_fd(), false), Ok(Flushed::Blocked | Flushed::Short));
+        let wants_room =
+            matches!(self.outbox.flush(self.control.as_fd(), false), Ok(Flushed::Blocked | Flushed::Short));
         if wants_room != self.wants_room && !self.ending {
             // One that is in the poller no more is killed when it has not answered for too long.
             let _ = poller.modify(self.control.as_fd(), self.token(), wants_room);
