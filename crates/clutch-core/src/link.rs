@@ -211,8 +211,15 @@ const ANNOUNCED_SWEEP: usize = 32;
 pub enum PutError {
     #[error(transparent)]
     Wire(#[from] WireError),
-    #[error("no shared memory for it: {0}")]
+    #[error("no shared memory for a large value: {0}; raise the limit of descriptors (ulimit -n), or of memory")]
     Memory(#[from] io::Error),
+}
+
+impl PutError {
+    /// Whether there may be room some time later.
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, PutError::Memory(error) if sys::is_shortage(error))
+    }
 }
 
 impl Announced {

@@ -13,7 +13,7 @@ use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
 use super::stop::{self, Expiring, OnLink};
 use super::{Memory, Notice, Pool};
 use crate::items::Items;
-use crate::link::{Inbox, Received};
+use crate::link::{Inbox, PutError, Received};
 use crate::sys::Poller;
 use crate::telemetry;
 use crate::wire::{self, Kind, WireError};
@@ -491,9 +491,15 @@ impl Core {
             return;
         }
         let Core { machine, peers, functions, .. } = self;
+        let others_run = machine.counts().sent > 1;
         let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
         let deadline_ns = pool.deadline_ns(entry.work.deadline);
-        match peer.put_call(entry, id, functions, deadline_ns, &pool.regions) {
+        let mut put = peer.put_call(entry, id, functions, deadline_ns, &pool.regions);
+        // Other work that ends gives back what it has.
+        if put.as_ref().is_err_and(PutError::is_shortage) && others_run {
+            (peer.starved, put) = (true, Ok(false));
+        }
+        match put {
             Ok(true) => {
                 entry.work.reply.sent(queued);
                 if !peer.armed && !peer.leased {

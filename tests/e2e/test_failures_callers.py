@@ -1,0 +1,103 @@
+"""Failures 61 and 63: a thread that waits in `Pool.call` hears of its answer whichever way it comes, and its signals' handlers
+hold up nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from clutch import Pool
+from rendezvous import Rendezvous
+
+pytestmark = pytest.mark.timeout(120)
+LONG = 30
+
+
+@pytest.fixture
+def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Has a function called in the main thread by the next SIGALRM."""
+    before = signal.getsignal(signal.SIGALRM)
+    yield lambda handle: drop(signal.signal(signal.SIGALRM, lambda *_: handle()))
+    signal.signal(signal.SIGALRM, before)
+
+
+def drop(_: object) -> None: ...
+
+
+def test_failure_63_a_call_that_was_taken_back_from_a_stopped_worker(rendezvous: Rendezvous) -> None:
+    with Pool("harmful", workers=2, stopped_limit=600) as pool, ThreadPoolExecutor(1) as threads:
+        pool.wait_ready(timeout=60)
+        zygote = pool.stats()["zygote_pid"]
+        busy = pool.submit("visit", rendezvous.port)
+        guest = rendezvous.guest()
+        idle = next(worker["pid"] for worker in pool.stats()["workers"] if worker["pid"] != guest.pid)
+        # Nobody tells that the worker is stopped before the call is on its way there.
+        os.kill(zygote, signal.SIGSTOP)
+        os.kill(idle, signal.SIGSTOP)
+        try:
+            called = threads.submit(pool.call, "echo", 17)
+            wait_until(lambda: pool.stats()["sent"] == 2)
+            os.kill(zygote, signal.SIGCONT)
+            wait_until(lambda: pool.stats()["queued"] == 1)
+            guest.let_go()
+            assert called.result(LONG) == 17
+            assert busy.result(LONG) is not None
+        finally:
+            os.kill(zygote, signal.SIGCONT)
+            os.kill(idle, signal.SIGCONT)
+
+
+def wait_until(so: Callable[[], bool]) -> None:
+    """For what no event tells; a test's own limit ends it."""
+    while not so():
+        os.sched_yield()
+
+
+def test_failure_61_a_handler_uses_the_pool_that_its_thread_waits_for(
+    rendezvous: Rendezvous, on_alarm: Callable[[Callable[[], None]], None]
+) -> None:
+    answers: list[object] = []
+    with Pool("harmful", workers=1) as pool:
+        pool.wait_ready(timeout=60)
+        on_alarm(lambda: answers.append(pool.call("echo", 1)))
+
+        def meanwhile() -> None:
+            guest = rendezvous.guest()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            wait_until(lambda: pool.stats()["queued"] == 1)
+            guest.let_go("outer")
+
+        other = threading.Thread(target=meanwhile)
+        other.start()
+        answers.append(pool.call("visit", rendezvous.port))
+        other.join()
+    assert answers == [1, "outer"]
+
+
+def test_failure_61_a_handler_that_takes_long_holds_up_no_other_thread(
+    rendezvous: Rendezvous, on_alarm: Callable[[Callable[[], None]], None]
+) -> None:
+    answered, handled = threading.Event(), []
+    with Pool("harmful", profile="thread", workers=1, threads=2) as pool:
+        pool.wait_ready(timeout=60)
+        on_alarm(lambda: handled.append(answered.wait(LONG)))
+
+        def other_call() -> None:
+            guest = rendezvous.guest()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            pool.call("echo", 1)
+            answered.set()
+            guest.let_go("outer")
+
+        other = threading.Thread(target=other_call)
+        other.start()
+        assert pool.call("visit", rendezvous.port) == "outer"
+        other.join()
+    assert handled == [True], "the other thread's call ended while the handler ran"
+
+

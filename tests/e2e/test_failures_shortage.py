@@ -1,0 +1,121 @@
+"""Failure 59: who is short of descriptors has one call fail, by name; no worker ends for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import environment
+
+pytestmark = pytest.mark.timeout(180)
+
+KEPT_OR_QUEUED = """
+import resource, sys
+from clutch import Pool
+import shortage
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+    with Pool("shortage", workers=2, profile=sys.argv[1]) as pool:
+        kept = [pool.call("make", nr % 251, 70_000) for nr in range(700)]
+        assert [array[-1] for array in kept] == [nr % 251 for nr in range(700)]
+        kept[0][0] = 7
+        futures = [pool.submit("size", bytes(70_000)) for _ in range(700)]
+        assert [future.result() for future in futures] == [70_000] * 700
+        assert list(pool.map(shortage.make, range(200), [70_000] * 200))[199][0] == 199
+        assert pool.stats()["restarts"] == 0
+    print("held")
+"""
+
+NONE_LEFT_IN_THE_PROGRAM = """
+import os
+from clutch import ClutchError, Pool
+if __name__ == "__main__":
+    with Pool("shortage", workers=1) as pool:
+        pool.call("size", b"")
+        taken = []
+        try:
+            while True:
+                taken.append(os.dup(0))
+        except OSError:
+            pass
+        outcomes = []
+        for nr in range(5):
+            try:
+                outcomes.append(len(pool.call("make", 1, 70_000)))
+            except ClutchError as error:
+                outcomes.append("descriptor" in str(error))
+        assert all(outcome in (70_000, True) for outcome in outcomes), outcomes
+        assert pool.call("size", b"small") == 5
+        for fd in taken:
+            os.close(fd)
+        assert len(pool.call("make", 1, 70_000)) == 70_000
+        assert pool.stats()["restarts"] == 0
+    print("held")
+"""
+
+NONE_LEFT_IN_THE_WORKER = """
+import sys
+from clutch import ClutchError, Pool
+if __name__ == "__main__":
+    with Pool("shortage", workers=1, profile=sys.argv[1]) as pool:
+        pool.call("take_descriptors")
+        for function, arguments in (("make", (1, 70_000)), ("size", (bytes(70_000),))):
+            for _ in range(5):
+                try:
+                    pool.call(function, *arguments)
+                except ClutchError as error:
+                    assert "descriptor" in str(error) or "Too many open files" in str(error), error
+        assert pool.call("size", b"small") == 5
+        pool.call("give_back_descriptors")
+        assert len(pool.call("make", 1, 70_000)) == 70_000
+        assert pool.call("size", bytes(70_000)) == 70_000
+        assert pool.stats()["restarts"] == 0
+    print("held")
+"""
+
+SHORTAGE = """
+import os
+from clutch import tool
+taken = []
+@tool
+def make(value, count):
+    return bytearray([value]) * count
+@tool
+def size(value):
+    return len(value)
+@tool
+def take_descriptors():
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError:
+        return len(taken)
+@tool
+def give_back_descriptors():
+    while taken:
+        os.close(taken.pop())
+"""
+
+
+def run(folder: Path, script: str, *arguments: str) -> None:
+    (folder / "shortage.py").write_text(SHORTAGE)
+    (folder / "main.py").write_text(script)
+    command = [sys.executable, "main.py", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=150)
+    assert done.stdout == "held\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("profile", ["process", "thread", "async"])
+def test_failure_59_more_large_values_than_descriptors(tmp_path: Path, profile: str) -> None:
+    run(tmp_path, KEPT_OR_QUEUED, profile)
+
+
+def test_failure_59_none_left_in_the_program(tmp_path: Path) -> None:
+    run(tmp_path, NONE_LEFT_IN_THE_PROGRAM)
+
+
+@pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
+def test_failure_59_none_left_in_the_worker(tmp_path: Path, profile: str) -> None:
+    run(tmp_path, NONE_LEFT_IN_THE_WORKER, profile)
