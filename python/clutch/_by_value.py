@@ -12,12 +12,27 @@ import cloudpickle
 class Pickler(cloudpickle.Pickler):
     """Code by value; a memoryview as one; a lock of multiprocessing by its name, where it has one."""
 
+    classes_by_name = False
+    """Workers load this program's `__main__`: an instance of its classes is to be one there."""
+
     def reducer_override(self, obj: Any) -> Any:
+        if self.classes_by_name and is_class_of_main(obj):
+            return NotImplemented
         if type(obj) is memoryview:
             return reduce_view(obj)
         if has_name(obj):
             return reduce_lock(obj)
         return super().reducer_override(obj)
+
+
+def is_class_of_main(value: Any) -> bool:
+    """A class that plain pickle would find there."""
+    if not isinstance(value, type) or value.__module__ != "__main__":
+        return False
+    found: Any = sys.modules.get("__main__")
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value
 
 
 def reduce_view(view: memoryview) -> tuple[Any, ...]:

@@ -15,13 +15,18 @@ INSTEAD = (
 )
 
 
-def dumps_by_value(value: Any, buffer_callback: Callable[[Any], Any] | None = None) -> bytes:
-    """Pickles with lambdas, closures and functions of `__main__` by value. Raises what pickle raises."""
+def dumps_by_value(
+    value: Any, buffer_callback: Callable[[Any], Any] | None = None, *, classes_by_name: bool = False
+) -> bytes:
+    """Pickles with lambdas, closures and functions of `__main__` by value; its classes, too, unless workers find them by
+    name. Raises what pickle raises."""
     from clutch._by_value import Pickler
 
     with io.BytesIO() as file:
         try:
-            Pickler(file, protocol=5, buffer_callback=buffer_callback).dump(value)
+            pickler = Pickler(file, protocol=5, buffer_callback=buffer_callback)
+            pickler.classes_by_name = classes_by_name
+            pickler.dump(value)
         except RuntimeError as error:
             if ONLY_INHERITED not in str(error):
                 raise

@@ -512,6 +512,7 @@ def _end_pools() -> None:
             pool._wait_closed()
     for pool in pools:
         pool._is_over = True
+    _core.finish_callbacks()
 
 
 def is_patched() -> bool:
@@ -536,14 +537,20 @@ def check_count(name: str, value: object) -> int:
 def encode_initializer(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> str | None:
     if initializer is None:
         return None
+    # Each by itself: a function that has a name keeps it, and the globals that it sets, whatever its arguments need.
     try:
-        body = pickle.dumps((initializer, initargs), 5)
+        both = [dumps(initializer), dumps(initargs)]
+    except Exception as error:
+        raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
+    return base64.b64encode(pickle.dumps(both)).decode()
+
+
+def dumps(value: object) -> bytes:
+    """By names where that is enough, by value otherwise."""
+    try:
+        return pickle.dumps(value, 5)
     except Exception:
-        try:
-            body = dumps_by_value((initializer, initargs))
-        except Exception as error:
-            raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
-    return base64.b64encode(body).decode()
+        return dumps_by_value(value, classes_by_name=True)
 
 
 def own_authkey() -> str | None:

@@ -141,7 +141,7 @@ def test_items_that_cannot_be_sent(pool: Pool) -> None:
         list(pool.map(target.echo, [1, target.make_lock()]))
 
 
-def test_a_lost_chunk_fails_its_items_only(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
+def test_failure_71_a_kill_in_the_middle_of_a_chunk_fails_the_item_that_ran(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1)
 
     def step(number: int, port: int) -> int:
@@ -152,11 +152,11 @@ def test_a_lost_chunk_fails_its_items_only(make_pool: Callable[..., Pool], rende
     results = pool.map(step, range(12), itertools.repeat(rendezvous.port), chunksize=3, buffersize=1)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     os.kill(rendezvous.guest().pid, signal.SIGKILL)
-    for _ in range(3):
-        with pytest.raises(WorkerLost) as caught:
-            next(results)
-        assert caught.value.signal == signal.SIGKILL
-    assert list(results) == list(range(6, 12))
+    assert next(results) == 3
+    with pytest.raises(WorkerLost) as caught:
+        next(results)
+    assert caught.value.signal == signal.SIGKILL
+    assert list(results) == list(range(5, 12))
 
 
 def test_timeout(pool: Pool, rendezvous: Rendezvous) -> None:

@@ -133,6 +133,11 @@ impl<T: Sync> PerProcess<T> {
         PerProcess([const { OnceLock::new() }; GENERATIONS_MAX])
     }
 
+    /// The value, if somebody has asked for it in this process.
+    pub fn made(&'static self) -> Option<&'static T> {
+        self.0.get(FORKS.generation())?.get()
+    }
+
     /// The value, and whether this was the first to ask for it.
     pub fn get(&'static self, make: impl FnOnce() -> io::Result<T>) -> io::Result<(&'static T, bool)> {
         let generation = FORKS.generation();

@@ -28,8 +28,10 @@ const SMALLEST_BYTES: usize = 256 << 10;
 const FREE_BYTES_MAX: usize = 256 << 20;
 const FREE_MAX: usize = 64;
 
-/// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory.
-const WRITTEN_MAX: usize = 256;
+/// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory. Fewer
+/// where the process may not have many more descriptors, but for a few.
+pub const WRITTEN_MAX: usize = 256;
+const WRITTEN_MIN: usize = 8;
 
 /// Larger parts never wait in private memory: copying one when it is sent would hold up the pool, and memory runs out
 /// before descriptors do.
@@ -259,18 +261,25 @@ pub struct RegionPool {
     shelf: Mutex<Shelf>,
     /// How many there are, where that is bounded.
     written: Option<Arc<AtomicUsize>>,
+    written_max: AtomicUsize,
 }
 
 impl RegionPool {
     /// Of a writer whose regions have one reader, which is lent them at once.
     pub fn for_one_reader() -> RegionPool {
         let shelf = Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), collect_at: COLLECT_MIN, next_id: 0 };
-        RegionPool { shelf: Mutex::new(shelf), written: None }
+        RegionPool { shelf: Mutex::new(shelf), written: None, written_max: AtomicUsize::new(WRITTEN_MAX) }
     }
 
     /// Of a writer whose regions wait, and then go to any of several readers.
     pub fn for_many_readers() -> RegionPool {
         RegionPool { written: Some(Arc::default()), ..RegionPool::for_one_reader() }
+    }
+
+    /// This process may have so many descriptors more: half of them are left to others.
+    pub fn bound_by(&self, descriptors: u64) {
+        let half = usize::try_from(descriptors / 2).unwrap_or(WRITTEN_MAX);
+        self.written_max.store(half.clamp(WRITTEN_MIN, WRITTEN_MAX), Ordering::Relaxed);
     }
 
     /// A copy of `bytes`, in a region; or in private memory until it is sent ([`RegionPool::place`]), where there are
@@ -302,7 +311,12 @@ impl RegionPool {
             return Ok(Some(self.lease(region, len)));
         }
         let may_wait = may_wait && len <= WAITING_BYTES_MAX && self.written.is_some();
-        if may_wait && self.written.as_ref().is_some_and(|written| written.load(Ordering::Relaxed) >= WRITTEN_MAX) {
+        if may_wait
+            && self
+                .written
+                .as_ref()
+                .is_some_and(|written| written.load(Ordering::Relaxed) >= self.written_max.load(Ordering::Relaxed))
+        {
             return Ok(None);
         }
         shelf.next_id += 1;

@@ -513,21 +513,24 @@ pub fn descriptor_limit_before() -> Option<u64> {
     Some(LIMIT_BEFORE.load(Ordering::Acquire)).filter(|limit| *limit > 0)
 }
 
-/// Makes room for `more` descriptors beside those that are open. An error is the hard limit that is too low.
-pub fn make_room_for_descriptors(more: u64) -> Result<(), u64> {
+/// Makes room for `more` descriptors beside those that are open, and for `wanted` ones beyond them as far as the hard limit
+/// allows. Returns how many are left beyond `more`. An error is the hard limit that is too low.
+pub fn make_room_for_descriptors(more: u64, wanted: u64) -> Result<u64, u64> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
-    let needed = open + more;
+    let (needed, all) = (open + more, open + more + wanted);
     let old = rustix::process::getrlimit(Resource::Nofile);
     let (soft, hard) = (old.current.unwrap_or(u64::MAX), old.maximum.unwrap_or(u64::MAX));
-    if soft >= needed {
-        return Ok(());
-    }
     if hard < needed {
         return Err(hard);
     }
-    let raised = Rlimit { current: Some(needed.saturating_mul(2).min(hard)), maximum: old.maximum };
+    if soft >= all.min(hard) {
+        return Ok(soft - needed);
+    }
+    let current = all.saturating_mul(2).min(hard);
     let _ = LIMIT_BEFORE.compare_exchange(0, soft, Ordering::AcqRel, Ordering::Relaxed);
-    rustix::process::setrlimit(Resource::Nofile, raised).map_err(|_| hard)
+    let raised = Rlimit { current: Some(current), maximum: old.maximum };
+    rustix::process::setrlimit(Resource::Nofile, raised).map_err(|_| hard)?;
+    Ok(current - needed)
 }
 
 /// Longest wait of a poller: before Linux 5.11 it is counted in milliseconds, in 31 bits.

@@ -139,7 +139,9 @@ impl<'a> Encoder<'a> {
                 Err(_) => {
                     by_value = true;
                     sink.get().clear();
-                    pickle.cloud.bind(py).call1((value, &sink))?
+                    let kwargs = PyDict::new(py);
+                    kwargs.set_item(pyo3::intern!(py, "classes_by_name"), true)?;
+                    pickle.cloud.bind(py).call((value, &sink), Some(&kwargs))?
                 }
             }
         };

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::codec;
 use crate::errors::{failure_error, forked_error, told, unreadable};
-use crate::timeout::{LOOK_FOR_SIGNALS, until};
+use crate::timeout::{LOOK_FOR_SIGNALS, until, wait_in_slices};
 
 /// Chunks taken from a stream before its producer is given credit for as many.
 const CREDIT_STEP: u32 = 8;
@@ -283,29 +283,34 @@ impl Bridge {
     }
 }
 
-/// Ends futures that Python code waits for with callbacks or `concurrent.futures.wait`.
+/// Ends futures that Python code waits for with callbacks or `concurrent.futures.wait`, on a thread of its own. That one is
+/// gone before the interpreter is: a thread that comes to take the GIL then breaks the process off.
 #[derive(Default)]
 struct Completer {
-    ended: Mutex<Vec<Py<PyAny>>>,
+    state: Mutex<Completing>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Completing {
+    ended: Vec<Py<PyAny>>,
+    busy: bool,
+    /// The program ends: no more are taken.
+    over: bool,
 }
 
 impl Completer {
     fn push(&self, future: Py<PyAny>) {
-        self.ended.lock().push(future);
-        self.changed.notify_one();
+        let mut state = self.state.lock();
+        if !state.over {
+            state.ended.push(future);
+            self.changed.notify_all();
+        }
     }
 
     fn run(&self) {
         sys::block_signals();
-        loop {
-            let batch = {
-                let mut ended = self.ended.lock();
-                while ended.is_empty() {
-                    self.changed.wait(&mut ended);
-                }
-                std::mem::take(&mut *ended)
-            };
+        while let Some(batch) = self.next() {
             let settled = Python::try_attach(|py| {
                 for future in batch {
                     if let Err(error) = future.call_method0(py, "_settle") {
@@ -318,11 +323,46 @@ impl Completer {
             }
         }
     }
+
+    /// None: the program ends.
+    fn next(&self) -> Option<Vec<Py<PyAny>>> {
+        let mut state = self.state.lock();
+        state.busy = false;
+        self.changed.notify_all();
+        while state.ended.is_empty() && !state.over {
+            self.changed.wait(&mut state);
+        }
+        state.busy = !state.ended.is_empty();
+        state.busy.then(|| std::mem::take(&mut state.ended))
+    }
+
+    /// Waits until all callbacks have run; then no more are taken. None: not in time.
+    fn finish(&self, deadline: Instant) -> Option<()> {
+        let mut state = self.state.lock();
+        while state.busy || !state.ended.is_empty() {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return None;
+            }
+        }
+        state.over = true;
+        self.changed.notify_all();
+        Some(())
+    }
 }
 
+static COMPLETER: PerProcess<Completer> = PerProcess::new();
+
 fn completer() -> io::Result<&'static Completer> {
-    static COMPLETER: PerProcess<Completer> = PerProcess::new();
     COMPLETER.served("clutch-complete", || Ok(Completer::default()), Completer::run)
+}
+
+/// At the program's end, when no pool has work any more: waits for the callbacks of futures. Later ones are not called.
+#[pyfunction]
+pub fn finish_callbacks(py: Python<'_>) -> PyResult<()> {
+    match COMPLETER.made() {
+        Some(completer) => wait_in_slices(py, None, |at| completer.finish(at), || Ok(())).map(drop),
+        None => Ok(()),
+    }
 }
 
 /// Base of `clutch.Stream`: the values of a generator that runs in a worker.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clutch_core::config::{Overflow, PoolConfig};
 use clutch_core::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
-use clutch_core::region::RegionPool;
+use clutch_core::region::{RegionPool, WRITTEN_MAX};
 use clutch_core::supervisor::{self, Identity, descriptors_of};
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
 use parking_lot::Mutex;
@@ -303,8 +303,9 @@ impl PoolCore {
         let (blocks, deadline) =
             (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
         let workers = config.shape.workers as usize;
-        make_room(py, &config.name, workers, descriptors_of(workers))?;
+        let left = make_room(py, &config.name, workers, descriptors_of(workers))?;
         let pool = Pool::new(config, registry::telemetry()?)?;
+        pool.regions.bound_by(left);
         // Number 0 means that the function comes with the arguments.
         pool.function(Codec::Empty, b"");
         let (tag, environ) = own;
@@ -508,9 +509,10 @@ impl PoolCore {
     }
 }
 
-/// Raises ConfigError where there cannot be so many descriptors more.
-fn make_room(py: Python<'_>, name: &str, workers: usize, needed: u64) -> PyResult<()> {
-    clutch_core::sys::make_room_for_descriptors(needed).map_err(|hard| {
+/// Returns how many descriptors are left beside those that are needed. Raises ConfigError where there are not so many.
+fn make_room(py: Python<'_>, name: &str, workers: usize, needed: u64) -> PyResult<u64> {
+    let values = 2 * WRITTEN_MAX as u64;
+    clutch_core::sys::make_room_for_descriptors(needed, values).map_err(|hard| {
         let message = format!(
             "pool '{name}' of {workers} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
              (ulimit -Hn, LimitNOFILE=)"

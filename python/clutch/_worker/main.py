@@ -84,7 +84,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
 def start(image: Image, link: _core.WorkerLink) -> None:
     """The initializer first, as in concurrent.futures; then the class target and the hooks."""
     if image.options.get("initializer"):
-        initializer, arguments = pickle.loads(base64.b64decode(image.options["initializer"]))
+        initializer, arguments = map(pickle.loads, pickle.loads(base64.b64decode(image.options["initializer"])))
         initializer(*arguments)
     image.start(link)
 

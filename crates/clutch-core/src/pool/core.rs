@@ -513,7 +513,7 @@ impl Core {
                 self.starved.insert(worker);
                 pool.wake_driver();
                 machine.on(Event::Taken { worker, id, taken: true }, now, actions);
-                machine.on(Event::WorkerHeld { worker }, now, actions);
+                machine.on(Event::WorkerFull { worker }, now, actions);
             }
             Err(error) => {
                 let failure = Failure::BadArguments { message: error.to_string(), detail: String::new() };

@@ -197,6 +197,10 @@ pub enum Event {
     WorkerHeld {
         worker: WorkerKey,
     },
+    /// Gets nothing until it is resumed, and keeps what it has: there was no room to send it more.
+    WorkerFull {
+        worker: WorkerKey,
+    },
     WorkerResumed {
         worker: WorkerKey,
     },
@@ -473,6 +477,7 @@ impl<T> Machine<T> {
             Event::Abandon { id } => self.abandon(id, out),
             Event::WorkerReady { worker, slots, words, calls_max } => self.ready(worker, slots, words, calls_max, now),
             Event::WorkerHeld { worker } => self.hold(worker, true, out),
+            Event::WorkerFull { worker } => drop(self.change(worker, |load| load.held = true)),
             Event::WorkerResumed { worker } => self.hold(worker, false, out),
             Event::WorkerDraining { worker } => self.drain(worker, out),
             Event::EndEndless { worker, by } => self.end_endless(worker, by),

@@ -1,0 +1,66 @@
+"""The end of a program whose futures end at the last moment: their callbacks are called, and nothing breaks it off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import environment
+
+pytestmark = pytest.mark.timeout(120)
+
+SCRIPT = """
+import time
+from clutch import Pool
+if __name__ == "__main__":
+    called = []
+    with Pool(2) as pool:
+        futures = [pool.submit(time.sleep, 600) for _ in range(40)]
+        for future in futures:
+            future.add_done_callback(lambda _: called.append(1))
+        pool.wait_ready()
+        pool.kill_workers()
+    import atexit
+    atexit.register(print, "end")
+"""
+
+
+@pytest.mark.parametrize("run", range(5))
+def test_callbacks_that_come_last_do_not_break_the_program_off(tmp_path: Path, run: int) -> None:
+    (tmp_path / "main.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+LOCKED = """
+import multiprocessing
+from clutch import Pool
+
+def keep(lock, number):
+    global kept
+    kept = lock, number
+
+class Point:
+    pass
+
+def kept_number(_):
+    with kept[0]:
+        return kept[1]
+
+def is_point(value, _):
+    return isinstance(value, Point)
+
+if __name__ == "__main__":
+    lock = multiprocessing.get_context("spawn").Lock()
+    with Pool(2, initializer=keep, initargs=(lock, 42)) as pool:
+        print(list(pool.map(kept_number, range(3))))
+        print(pool.call(is_point, Point(), lambda: 1))
+"""
+
+
+def test_what_a_script_defines_keeps_its_name_beside_what_has_none(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(LOCKED)
+    done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[42, 42, 42]\nTrue\n", "")
