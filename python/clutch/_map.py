@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 from clutch import _core
@@ -164,13 +165,13 @@ class Batches:
         future, count = self._futures[0]  # the pool's shutdown may put others behind it
         try:
             values, failures, run_ns = future.result(self._left())
-        except TimeoutError:
-            if not future.done():
-                self.close()
+        except Exception as error:
+            if not is_its(future, error):
+                # Not in time; or what a signal's handler raised: then the batch is still there for the next reader.
+                if isinstance(error, TimeoutError):
+                    self.close()
                 raise
-            values, failures = lost(future, count)
-        except Exception:
-            values, failures = lost(future, count)
+            values, failures = [None] * count, [(at, error) for at in range(count)]
         else:
             self._learn(count, run_ns)
         with self._lock:
@@ -189,6 +190,8 @@ class Batches:
             self._size = max(1, min(wanted, self._size * GROWTH_MAX, BATCH_ITEMS_MAX))
 
 
-def lost(future: Any, count: int) -> tuple[list[Any], list[tuple[int, BaseException]]]:
-    error = future.exception()
-    return [None] * count, [(at, error) for at in range(count)]
+def is_its(future: Any, error: BaseException) -> bool:
+    """Whether a future ended with this, rather than the wait for it."""
+    if not future.done():
+        return False
+    return isinstance(error, CancelledError) if future.cancelled() else future.exception() is error

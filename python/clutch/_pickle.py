@@ -18,8 +18,10 @@ INSTEAD = (
 def dumps_by_value(
     value: Any, buffer_callback: Callable[[Any], Any] | None = None, *, classes_by_name: bool = False
 ) -> bytes:
-    """Pickles with lambdas, closures and functions of `__main__` by value; its classes, too, unless workers find them by
-    name. Raises what pickle raises."""
+    """Pickles with lambdas, closures and functions of `__main__` by value, and its classes, unless workers find them.
+
+    Raises what pickle raises.
+    """
     from clutch._by_value import Pickler
 
     with io.BytesIO() as file:

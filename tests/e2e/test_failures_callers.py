@@ -1,5 +1,4 @@
-"""Failures 61 and 63: a thread that waits in `Pool.call` hears of its answer whichever way it comes, and its signals' handlers
-hold up nobody."""
+"""Failures 61 and 63: who waits in `Pool.call` hears of the answer whichever way it comes, and holds up nobody else."""
 
 from __future__ import annotations
 
@@ -99,5 +98,3 @@ def test_failure_61_a_handler_that_takes_long_holds_up_no_other_thread(
         assert pool.call("visit", rendezvous.port) == "outer"
         other.join()
     assert handled == [True], "the other thread's call ended while the handler ran"
-
-

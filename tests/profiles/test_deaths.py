@@ -1,4 +1,4 @@
-"""Failure 71: a worker that dies takes what it was running along, and nothing else. Failure 58: no value of any size does."""
+"""Failures 71 and 58: a worker that dies takes along what it was running, and no value of any size makes one die."""
 
 from __future__ import annotations
 

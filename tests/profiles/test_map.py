@@ -141,7 +141,9 @@ def test_items_that_cannot_be_sent(pool: Pool) -> None:
         list(pool.map(target.echo, [1, target.make_lock()]))
 
 
-def test_failure_71_a_kill_in_the_middle_of_a_chunk_fails_the_item_that_ran(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
+def test_failure_71_a_kill_in_the_middle_of_a_chunk_fails_the_item_that_ran(
+    make_pool: Callable[..., Pool], rendezvous: Rendezvous
+) -> None:
     pool = make_pool(workers=1)
 
     def step(number: int, port: int) -> int:

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use crate::sys::Mapping;
 
-/// Bytes that are kept. What has been put and not sent must not be more: see [`Journal::holds`].
+/// Bytes that are kept. What has been put and not sent is never overwritten: see [`Journal::holds`].
 pub const JOURNAL_BYTES: usize = 64 << 10;
 
 /// The end, on a page of its own before the ring.

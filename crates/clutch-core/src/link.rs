@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::journal::{self, Journal, Position};
 use crate::outbox::MESSAGE_BYTES_MAX;
 pub use crate::outbox::{Attached, Flushed, Outbox, Pending};
-use crate::region::{Lease, Region, RegionTable};
+use crate::region::{Lease, Region, RegionPool, RegionTable};
 use crate::sys::{self, Mapping};
 use crate::wire::{self, Frame, HEAD_BYTES, Head, INLINE_BYTES_MAX, Kind, RegionRef, WireError};
 use crate::work::Payload;
@@ -197,14 +197,12 @@ impl Received<'_> {
 #[derive(Debug)]
 pub struct Announced {
     known: HashMap<u32, Weak<Region>>,
-    /// So many known ones make it worth to look for dead ones among them.
-    sweep_at: usize,
+    /// Of the pool that the regions are from; and how many it had dropped when it was last looked which of them are dead.
+    dropped: Arc<AtomicU32>,
+    seen: u32,
     /// The other end is the only reader of these regions: it gets the descriptor itself.
     only_reader: bool,
 }
-
-/// Regions remembered before the dead ones among them are forgotten, at least.
-const ANNOUNCED_SWEEP: usize = 32;
 
 /// Why a frame cannot be put on a link; the link itself is unharmed.
 #[derive(Debug, Error)]
@@ -224,13 +222,13 @@ impl PutError {
 
 impl Announced {
     /// To one of several readers of our regions.
-    pub fn to_one_of_many() -> Announced {
-        Announced { known: HashMap::new(), sweep_at: ANNOUNCED_SWEEP, only_reader: false }
+    pub fn to_one_of_many(regions: &RegionPool) -> Announced {
+        Announced { known: HashMap::new(), dropped: regions.dropped(), seen: 0, only_reader: false }
     }
 
     /// To the only reader: when it has a region's descriptor, nobody needs it any more.
-    pub fn to_only_reader() -> Announced {
-        Announced { only_reader: true, ..Announced::to_one_of_many() }
+    pub fn to_only_reader(regions: &RegionPool) -> Announced {
+        Announced { only_reader: true, ..Announced::to_one_of_many(regions) }
     }
 
     /// Appends a frame with its payload; announces regions that the other end has not seen. On an error nothing of it is
@@ -244,6 +242,7 @@ impl Announced {
         reader: u64,
     ) -> Result<(), PutError> {
         head.codec = payload.codec;
+        self.forget_dead(out);
         if payload.leases.is_empty() {
             return Ok(wire::put(&mut out.bytes, head, &[], fixed, &payload.inline)?);
         }
@@ -265,10 +264,6 @@ impl Announced {
         if self.known.contains_key(&region.id) {
             return Ok(());
         }
-        if self.known.len() >= self.sweep_at {
-            self.forget_dead(out);
-            self.sweep_at = ANNOUNCED_SWEEP.max(2 * self.known.len());
-        }
         let attached = match self.only_reader {
             true => region.take_descriptor().map(|descriptor| Attached::Given(vec![descriptor])),
             false => region.descriptor().map(|_| Attached::Lent(region.clone())),
@@ -279,7 +274,12 @@ impl Announced {
         Ok(())
     }
 
+    /// Has the other end let go of regions that are no more.
     fn forget_dead(&mut self, out: &mut Pending) {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.seen, dropped) == dropped {
+            return;
+        }
         self.known.retain(|id, region| {
             let alive = region.strong_count() > 0;
             if !alive {
@@ -302,7 +302,8 @@ pub fn is_large(len: usize) -> bool {
     len > INLINE_BYTES_MAX
 }
 
-/// One word for each frame that is on the link: who may have it. Shared by both ends, with the worker's journal behind it.
+/// One word for each frame that is on the link: who may have it; behind them as many for how far batches have come, and the
+/// worker's journal. Shared by both ends.
 #[derive(Debug)]
 pub struct Board {
     mapping: Arc<Mapping>,
@@ -331,7 +332,7 @@ impl Board {
     }
 
     pub fn create(words: usize) -> io::Result<(Board, OwnedFd)> {
-        let bytes = (words * 4).next_multiple_of(4096) + journal::SIZE;
+        let bytes = (words * 8).next_multiple_of(4096) + journal::SIZE;
         let descriptor = sys::shared_memory("clutch-board", bytes)?;
         let mapping = Arc::new(Mapping::new(descriptor.as_fd(), bytes)?);
         Ok((Board { mapping }, descriptor))
@@ -351,7 +352,7 @@ impl Board {
     }
 
     pub fn len(&self) -> usize {
-        (self.mapping.len() - journal::SIZE) / 4
+        (self.mapping.len() - journal::SIZE) / 8
     }
 
     pub fn is_empty(&self) -> bool {
@@ -361,6 +362,12 @@ impl Board {
     pub fn word(&self, index: u32) -> &AtomicU32 {
         assert!((index as usize) < self.len(), "a word outside of its board");
         self.mapping.word(index as usize)
+    }
+
+    /// Of a mapped batch with this word: how many of its items have begun.
+    pub fn items_begun(&self, index: u32) -> &AtomicU32 {
+        assert!((index as usize) < self.len(), "a word outside of its board");
+        self.mapping.word(self.len() + index as usize)
     }
 
     /// Moves a word from one value to another; false when it had a third.

@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::handover::Handover;
 use crate::journal::{Journal, Position};
@@ -66,6 +67,9 @@ impl Pending {
     }
 }
 
+/// How often one who waits for another's write looks whether it has to write itself.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// Room that a buffer keeps when it is empty.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
@@ -90,8 +94,12 @@ pub struct Outbox {
     put: AtomicU32,
     sent: AtomicU32,
     journal: Option<Journal>,
-    /// What waits would not all be found in the journal.
-    exposed: AtomicBool,
+    /// What was put last is not in the journal: nothing more goes there until all is sent. Changed under the lock of `pending`.
+    has_gap: AtomicBool,
+    /// Who waits for something to be sent, while another thread writes.
+    waiters: AtomicU32,
+    turn: Mutex<()>,
+    written: Condvar,
 }
 
 impl Outbox {
@@ -102,29 +110,58 @@ impl Outbox {
 
     /// Adds frames; a later [`Outbox::flush`] writes them.
     pub fn push<R>(&self, add: impl FnOnce(&mut Pending) -> R) -> R {
+        self.push_noting(add).0
+    }
+
+    /// The same; and, where they are not found in the journal as they are, up to where all has to be sent before other code
+    /// runs in this process: [`Outbox::wait_sent`].
+    pub fn push_noting<R>(&self, add: impl FnOnce(&mut Pending) -> R) -> (R, Option<Position>) {
         let mut pending = self.pending.lock();
         let (bytes, attached) = (pending.bytes.len(), pending.attached.len());
         let result = add(&mut pending);
-        self.record(&pending.bytes[bytes..], pending.attached.len() > attached);
+        let exposed = self.record(&pending.bytes[bytes..], pending.attached.len() > attached);
         self.waiting.store(true, Ordering::Release);
-        result
+        (result, exposed)
     }
 
-    fn record(&self, bytes: &[u8], attached: bool) {
-        let Some(journal) = &self.journal else { return };
-        let position = self.put.load(Ordering::Relaxed);
-        journal.record(position, bytes);
+    /// Nothing that is not sent yet is overwritten: what has no room is not recorded, nor what comes behind it.
+    fn record(&self, bytes: &[u8], attached: bool) -> Option<Position> {
+        let journal = self.journal.as_ref()?;
+        let (position, sent) = (self.put.load(Ordering::Relaxed), self.sent.load(Ordering::Acquire));
         let end = position.wrapping_add(bytes.len() as Position);
         self.put.store(end, Ordering::Relaxed);
-        if attached || !Journal::holds(self.sent.load(Ordering::Relaxed), end) {
-            self.exposed.store(true, Ordering::Relaxed);
+        let has_gap = self.has_gap.load(Ordering::Relaxed) && sent != position;
+        let recorded = !has_gap && Journal::holds(sent, end);
+        self.has_gap.store(!recorded, Ordering::Relaxed);
+        if recorded {
+            journal.record(position, bytes);
         }
+        (attached || !recorded).then_some(end)
     }
 
-    /// Whether what waits has to be written before the next call begins: the journal cannot hold all of it, or not the
-    /// descriptors that go with it. True once.
-    pub fn is_exposed(&self) -> bool {
-        self.exposed.load(Ordering::Relaxed) && self.exposed.swap(false, Ordering::Relaxed)
+    /// Writes, or waits for the one who does, until all is sent up to there.
+    pub fn wait_sent(&self, end: Position, mut flush: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+        let is_sent = || end.wrapping_sub(self.sent.load(Ordering::Acquire)) as i32 <= 0;
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let mut flushed = flush();
+        while flushed.is_ok() && !is_sent() {
+            let mut turn = self.turn.lock();
+            if !is_sent() {
+                self.written.wait_for(&mut turn, LOOK_AGAIN);
+            }
+            drop(turn);
+            flushed = flush();
+        }
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        flushed
+    }
+
+    fn note_sent(&self, count: usize) {
+        self.sent.fetch_add(count as Position, Ordering::SeqCst);
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            drop(self.turn.lock());
+            self.written.notify_all();
+        }
     }
 
     /// Writes what is pending, unless another thread is at it. With `wait` a full socket blocks.
@@ -156,7 +193,7 @@ impl Outbox {
             }
             while !writing.is_done() {
                 match writing.step(socket, wait) {
-                    Ok(sent) => _ = self.sent.fetch_add(sent as Position, Ordering::Relaxed),
+                    Ok(sent) => self.note_sent(sent),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) if sys::is_shortage(&error) => return Ok(Flushed::Short),
@@ -204,5 +241,99 @@ impl Writing {
         }
         self.done += sent;
         Ok(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{JOURNAL_BYTES, SIZE};
+    use crate::sys::Mapping;
+    use proptest::prelude::*;
+
+    /// What its owner does.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(usize),
+        /// Writes what there is room for.
+        Flush,
+        /// The other end reads so many messages.
+        Read(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let small = (1usize..2_000).prop_map(Step::Push);
+        let large = (1usize..JOURNAL_BYTES + 5_000).prop_map(Step::Push);
+        let step = prop_oneof![4 => small, 2 => large, 2 => Just(Step::Flush), 3 => (1usize..20).prop_map(Step::Read)];
+        prop::collection::vec(step, 1..60)
+    }
+
+    fn read(socket: BorrowedFd<'_>, messages: usize, stream: &mut Vec<u8>) {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        for _ in 0..messages {
+            let Ok(count) = sys::receive(socket, &mut buffer, false) else { return };
+            stream.extend_from_slice(&buffer[..count]);
+        }
+    }
+
+    proptest! {
+        /// Wherever a worker dies: what its reader has, and then the journal, are the bytes that it put, in order, and all
+        /// of those that it did not have to wait for.
+        #[test]
+        fn failure_71_the_socket_and_then_the_journal_hold_what_was_put(steps in steps()) {
+            let (ours, theirs) = sys::socket_pair().expect("a socketpair");
+            let memory = sys::shared_memory("test", SIZE).expect("shared memory");
+            let journal = Journal::at_end_of(Arc::new(Mapping::new(memory.as_fd(), SIZE).expect("a mapping")));
+            let outbox = Outbox::with_journal(journal.clone());
+            let (mut put, mut heard, mut kept) = (Vec::new(), Vec::new(), 0);
+            for (nr, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Push(len) => {
+                        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + nr) as u8).collect();
+                        let ((), exposed) = outbox.push_noting(|out| out.bytes.extend_from_slice(&bytes));
+                        put.extend(bytes);
+                        if exposed.is_none() {
+                            kept = put.len();
+                        }
+                    }
+                    Step::Flush => drop(outbox.flush(ours.as_fd(), false).expect("a link")),
+                    Step::Read(messages) => read(theirs.as_fd(), messages, &mut heard),
+                }
+                let mut all = heard.clone();
+                let sent = outbox.sent.load(Ordering::Relaxed) as usize;
+                // What is in the socket is read before the journal is looked at.
+                let from = sent as Position;
+                all.extend_from_slice(&put[heard.len()..sent]);
+                all.extend(journal.since(from).unwrap_or_default());
+                prop_assert!(put.starts_with(&all), "bytes that were never put, or in another order");
+                prop_assert!(all.len() >= kept, "{} of {kept} that were to be kept", all.len());
+            }
+        }
+    }
+
+    #[test]
+    fn who_waits_for_another_threads_write_goes_on_when_its_own_bytes_are_sent() {
+        let (ours, theirs) = sys::socket_pair().expect("a socketpair");
+        let memory = sys::shared_memory("test", SIZE).expect("shared memory");
+        let journal = Journal::at_end_of(Arc::new(Mapping::new(memory.as_fd(), SIZE).expect("a mapping")));
+        let outbox = Outbox::with_journal(journal);
+        let over = AtomicU32::new(0);
+        let write = || {
+            for _ in 0..50 {
+                let ((), exposed) = outbox.push_noting(|out| out.bytes.resize(out.bytes.len() + 50_000, 7));
+                let Some(end) = exposed else { continue };
+                outbox.wait_sent(end, || outbox.flush(ours.as_fd(), true).map(drop)).expect("a link");
+                assert!(end.wrapping_sub(outbox.sent.load(Ordering::SeqCst)) as i32 <= 0);
+            }
+            over.fetch_add(1, Ordering::SeqCst);
+        };
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(write)));
+            let mut heard = Vec::new();
+            while over.load(Ordering::SeqCst) < 3 {
+                read(theirs.as_fd(), 64, &mut heard);
+                std::thread::yield_now();
+            }
+        });
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -73,7 +73,21 @@ pub struct Region {
     descriptor: Descriptor,
     /// Key of the reader that has it or had it last.
     reader: AtomicU64,
-    _written: Option<Counted>,
+    /// Of the writer's.
+    _written: Option<Written>,
+}
+
+/// A region that its writer has.
+#[derive(Debug)]
+struct Written {
+    counted: Option<Counted>,
+    dropped: Arc<AtomicU32>,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What a region is announced with.
@@ -88,15 +102,15 @@ enum Descriptor {
 }
 
 impl Region {
-    fn create(id: u32, data_bytes: usize, written: Option<Counted>) -> io::Result<Region> {
+    fn create(id: u32, data_bytes: usize, written: Written) -> io::Result<Region> {
         let len = DATA_OFFSET + data_bytes;
         let descriptor = sys::shared_memory("clutch-region", len)?;
         let mapping = Mapping::new(descriptor.as_fd(), len)?;
-        let descriptor = match written {
+        let descriptor = match written.counted {
             Some(_) => Descriptor::Kept(descriptor),
             None => Descriptor::Given(Mutex::new(Some(descriptor))),
         };
-        Ok(Region { id, mapping, descriptor, reader: AtomicU64::new(u64::MAX), _written: written })
+        Ok(Region { id, mapping, descriptor, reader: AtomicU64::new(u64::MAX), _written: Some(written) })
     }
 
     fn open(id: u32, descriptor: OwnedFd, size: u64) -> io::Result<Region> {
@@ -262,18 +276,30 @@ pub struct RegionPool {
     /// How many there are, where that is bounded.
     written: Option<Arc<AtomicUsize>>,
     written_max: AtomicUsize,
+    /// How many are no more.
+    dropped: Arc<AtomicU32>,
 }
 
 impl RegionPool {
     /// Of a writer whose regions have one reader, which is lent them at once.
     pub fn for_one_reader() -> RegionPool {
         let shelf = Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), collect_at: COLLECT_MIN, next_id: 0 };
-        RegionPool { shelf: Mutex::new(shelf), written: None, written_max: AtomicUsize::new(WRITTEN_MAX) }
+        RegionPool {
+            shelf: Mutex::new(shelf),
+            written: None,
+            written_max: AtomicUsize::new(WRITTEN_MAX),
+            dropped: Arc::default(),
+        }
     }
 
     /// Of a writer whose regions wait, and then go to any of several readers.
     pub fn for_many_readers() -> RegionPool {
         RegionPool { written: Some(Arc::default()), ..RegionPool::for_one_reader() }
+    }
+
+    /// Counts those that are no more: their readers are to let go of them.
+    pub fn dropped(&self) -> Arc<AtomicU32> {
+        self.dropped.clone()
     }
 
     /// This process may have so many descriptors more: half of them are left to others.
@@ -323,7 +349,8 @@ impl RegionPool {
         let id = shelf.next_id;
         drop(shelf);
         let size = len.max(SMALLEST_BYTES).next_power_of_two();
-        match Region::create(id, size, self.written.as_ref().map(Counted::new)) {
+        let written = Written { counted: self.written.as_ref().map(Counted::new), dropped: self.dropped.clone() };
+        match Region::create(id, size, written) {
             Ok(region) => Ok(Some(self.lease(Arc::new(region), len))),
             // By the time it is sent there may be room again.
             Err(_) if may_wait => Ok(None),
@@ -495,7 +522,8 @@ mod tests {
         let region = lease.region().expect("a region").clone();
         lease.lend(1);
         let memory = Memory::Read { region: region.clone(), _counted: Counted::new(&Arc::default()) };
-        let read = Lease { made: Moment::before_a_fork(), ..Lease::new(memory, LARGE) };
+        let mut read = Lease::new(memory, LARGE);
+        read.made = Moment::before_a_fork();
         drop(lease);
         drop(read);
         assert_ne!(id(&pool.store(&[1; LARGE]).expect("shared memory")), region.id);

@@ -30,7 +30,7 @@ fn failure_12_the_last_words_of_a_dead_worker_are_heard_whoever_reads_its_link()
     stage.pool.read_with(Box::new(|_| {}));
     let mut worker = stage.worker(1);
     let mut frame = Vec::new();
-    wire::put_simple(&mut frame, Kind::Failed, 0, Codec::Json, b"{\"reason\":\"no database\"}");
+    wire::put_simple(&mut frame, Kind::Failed, 0, Codec::Json, b"{\"reason\":\"no database\"}").expect("it fits");
     worker.raw(&frame);
     let key = worker.key;
     drop(worker);

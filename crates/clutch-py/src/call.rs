@@ -305,6 +305,11 @@ impl Call {
         self.end_with(py, end)
     }
 
+    /// The code of the next item of a batch starts now.
+    fn item_begins(&self) {
+        self.link.get().board.items_begun(self.word).fetch_add(1, Ordering::Release);
+    }
+
     /// The next item of a batch has this value.
     fn item_done(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         put_item(value.py(), self.link.get(), self.id, Ok(value.clone()))

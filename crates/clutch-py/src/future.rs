@@ -55,6 +55,7 @@ impl Completion {
 
 /// Waits for the end, and has it decoded.
 fn end_of(py: Python<'_>, held: &Held, timeout: Option<f64>) -> PyResult<()> {
+    until(timeout)?;
     if !held.answer.is_done() {
         wait(py, &held.pool, timeout, |slice| held.answer.wait_done(slice))?;
     }
@@ -372,6 +373,8 @@ pub struct StreamCore {
     taken: Mutex<u32>,
     /// The end was told: as of any generator, an error is raised once.
     ended: AtomicBool,
+    /// By who reads it.
+    closed: AtomicBool,
 }
 
 impl StreamCore {
@@ -410,8 +413,8 @@ impl StreamCore {
                 }
             }
             Part::End(_) if self.ended.swap(true, Ordering::AcqRel) => Ok(None),
-            // Closed by us: the end of the values, as of a closed generator.
-            Part::End(Outcome::Refused(Refusal::Cancelled)) => Ok(None),
+            // The end of the values, as of a closed generator. Cancelled by anybody else it is an error.
+            Part::End(Outcome::Refused(Refusal::Cancelled)) if self.closed.load(Ordering::Acquire) => Ok(None),
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(crate::errors::clutch_error(
                 py,
                 "BadArguments",
@@ -431,7 +434,8 @@ impl StreamCore {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> StreamCore {
-        StreamCore { held: OnceLock::new(), taken: Mutex::new(0), ended: AtomicBool::new(false) }
+        let (ended, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        StreamCore { held: OnceLock::new(), taken: Mutex::new(0), ended, closed }
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -475,6 +479,7 @@ impl StreamCore {
     /// Takes no more: the generator in the worker is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let (pool, answer) = self.held()?;
+        self.closed.store(true, Ordering::Release);
         py.detach(|| pool.abandon(answer.id()));
         Ok(())
     }

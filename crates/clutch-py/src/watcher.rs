@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clutch_core::forked::Tracked;
-use clutch_core::journal::Journal;
+use clutch_core::journal::{Journal, Position};
 use clutch_core::link::{Board, Filled, Flushed, Inbox, Outbox};
 use clutch_core::sys::{self, EndSignal};
 use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
@@ -63,6 +63,11 @@ impl Writer {
                 },
             }
         }
+    }
+
+    /// Writes, or waits for the thread that does, until all is sent up to there.
+    pub fn wait_sent(&self, end: Position) -> io::Result<()> {
+        self.outbox.wait_sent(end, || self.flush())
     }
 
     /// Writes what waits as far as there is room; true: nothing is left.

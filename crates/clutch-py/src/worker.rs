@@ -12,6 +12,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use clutch_core::forked::{Moment, Tracked};
+use clutch_core::journal::Position;
 use clutch_core::link::{Announced, Board, Inbox, Pending, PutError, word};
 use clutch_core::region::{RegionPool, RegionTable};
 use clutch_core::supervisor::memory::OwnMemory;
@@ -159,6 +160,7 @@ impl WorkerLink {
         let inbox = Inbox::default();
         let board = Arc::new(Board::open(sys::adopt(board))?);
         let writer = Arc::new(Writer::new(sys::adopt(link), board.journal())?);
+        let regions = Arc::new(RegionPool::for_one_reader());
         let (slots, stacks) = (Arc::<Slots>::default(), Arc::<OnceLock<Stacks>>::default());
         let drain = Arc::<Drain>::default();
         let alarm = watcher::Alarm {
@@ -173,11 +175,11 @@ impl WorkerLink {
         Ok(WorkerLink {
             writer,
             board,
-            regions: Arc::new(RegionPool::for_one_reader()),
+            announced: Mutex::new(Announced::to_only_reader(&regions)),
+            regions,
             describe,
             tables: inbox.regions.clone(),
             inbox: Mutex::new(inbox),
-            announced: Mutex::new(Announced::to_only_reader()),
             functions: Mutex::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
@@ -502,9 +504,9 @@ impl WorkerLink {
     pub fn put_scalar_item(&self, id: u64, value: &Bound<'_, PyAny>) -> bool {
         let head = Head { codec: Codec::Plain, ..Head::of(Kind::Item, id) };
         let write = |out: &mut Vec<u8>| crate::codec::write_scalar(out, value);
-        let put = self.writer.outbox.push(|out| wire::put_written(&mut out.bytes, head, write)).is_ok();
+        let (put, exposed) = self.writer.outbox.push_noting(|out| wire::put_written(&mut out.bytes, head, write));
         // A link that broke is seen by the reader.
-        put && self.write_exposed().is_ok()
+        put.is_ok() && self.write_exposed(exposed).is_ok()
     }
 
     /// Puts a value, or why there is none, also when the value cannot be put.
@@ -513,28 +515,24 @@ impl WorkerLink {
             let payload = self.check_size(payload)?;
             self.put(head, fixed, &payload).map_err(unsendable)
         });
-        match put {
-            Ok(()) => Ok(()),
-            Err(failure) => {
-                let body = wire::encode_failure(&failure);
-                let payload = crate::codec::raw(&self.regions, Codec::Plain, &body);
-                let put = payload.map_err(PutError::from).and_then(|payload| self.put(failed, fixed, &payload));
-                // Without shared memory for all of it, this much can be said.
-                put.or_else(|error| {
-                    let body = wire::encode_failure(&unsendable(error));
-                    self.put(failed, fixed, &Payload::new(Codec::Plain, body))
-                })
-            }
-        }
-        .map_err(io::Error::other)?;
-        self.write_exposed()
+        let put = put.or_else(|failure| {
+            let body = wire::encode_failure(&failure);
+            let payload = crate::codec::raw(&self.regions, Codec::Plain, &body);
+            payload.map_err(PutError::from).and_then(|payload| self.put(failed, fixed, &payload))
+        });
+        // Without shared memory for all of it, this much can be said.
+        let put = put.or_else(|error| {
+            let body = wire::encode_failure(&unsendable(error));
+            self.put(failed, fixed, &Payload::new(Codec::Plain, body))
+        });
+        self.write_exposed(put.map_err(io::Error::other)?)
     }
 
     /// What would be lost with this process is written before other code runs in it.
-    fn write_exposed(&self) -> io::Result<()> {
-        match self.writer.outbox.is_exposed() && !self.writer.flush_some()? {
-            true => Python::attach(|py| py.detach(|| self.writer.flush())),
-            false => Ok(()),
+    fn write_exposed(&self, exposed: Option<Position>) -> io::Result<()> {
+        match exposed {
+            None => Ok(()),
+            Some(end) => Python::attach(|py| py.detach(|| self.writer.wait_sent(end))),
         }
     }
 
@@ -559,12 +557,14 @@ impl WorkerLink {
         Err(Failure::Encode { type_name: "PayloadTooLarge".to_owned(), message, traceback: String::new() })
     }
 
-    fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> Result<(), PutError> {
+    /// Returns up to where all has to be sent before other code runs: see [`WorkerLink::write_exposed`].
+    fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> Result<Option<Position>, PutError> {
         if self.is_in_copy() {
-            return Ok(());
+            return Ok(None);
         }
         let mut announced = self.announced.lock();
-        self.writer.outbox.push(|out| announced.put(out, head, fixed, payload, 0))
+        let (put, exposed) = self.writer.outbox.push_noting(|out| announced.put(out, head, fixed, payload, 0));
+        put.map(|()| exposed)
     }
 }
 

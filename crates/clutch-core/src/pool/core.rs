@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -48,18 +49,21 @@ impl Entry {
     /// What its submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
     fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
         match outcome {
-            Outcome::Value(_) if self.work.items > 0 => self.answer_of_items(run_ns),
-            Outcome::Failure(failure) if self.items.count() > 0 => {
-                while self.has_items_left() {
-                    self.items.push_failure(&failure);
-                }
-                self.answer_of_items(run_ns)
+            Outcome::Value(_) if self.work.items > 0 => {
+                let message = "its worker did not tell its result".to_owned();
+                let (type_name, traceback) = ("RuntimeError".to_owned(), String::new());
+                self.answer_of_items(&Failure::Encode { type_name, message, traceback }, run_ns)
             }
+            Outcome::Failure(failure) if self.items.count() > 0 => self.answer_of_items(&failure, run_ns),
             other => other,
         }
     }
 
-    fn answer_of_items(&mut self, run_ns: u64) -> Outcome {
+    /// `otherwise`: what items without a result are told.
+    fn answer_of_items(&mut self, otherwise: &Failure, run_ns: u64) -> Outcome {
+        while self.has_items_left() {
+            self.items.push_failure(otherwise);
+        }
         Outcome::Value(std::mem::take(&mut self.items).into_payload(run_ns))
     }
 }
@@ -171,8 +175,11 @@ impl Incoming {
             },
             Kind::Failure => {
                 let failure = match readable(received.payload())? {
-                    // A copy: what lies in shared memory could change while it is read.
-                    Ok(payload) => wire::decode_failure(&payload.body().to_vec())?,
+                    // Of a copy: what lies in shared memory could change while it is read.
+                    Ok(payload) => {
+                        let body = payload.body().to_vec();
+                        wire::decode_failure(&body)?
+                    }
                     Err(failure) => failure,
                 };
                 Incoming::Finished { id, run_ns: frame.run_ns(), outcome: Outcome::Failure(Arc::new(failure)) }
@@ -390,14 +397,16 @@ impl Core {
         let mut begun = Vec::new();
         for id in self.machine.sent(key).collect::<Vec<_>>() {
             let Some(entry) = self.machine.body_mut(id) else { continue };
-            let has_begun = entry.word.take().is_some_and(|word| !peer.take(word));
+            let word = entry.word.take();
+            let has_begun = word.is_some_and(|word| !peer.take(word));
+            let items_begun = word.map_or(0, |word| peer.link.board.items_begun(word).load(Ordering::Acquire));
             let leases = &entry.work.payload.leases;
             if !has_begun {
                 leases.iter().for_each(|lease| lease.take_back());
                 continue;
             }
             leases.iter().for_each(|lease| lease.retire());
-            if entry.has_items_left() {
+            if entry.has_items_left() && items_begun > entry.items.count() {
                 entry.items.push_failure(failure);
                 self.failed += 1;
                 pool.emit(|pool| telemetry::Event::WorkLost { pool, id });

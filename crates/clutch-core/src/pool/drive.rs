@@ -28,9 +28,6 @@ pub enum Read {
 /// Marks the tokens of alarms in the poller.
 const ALARM: u64 = 1 << 40;
 
-/// How long a dead worker's last words may take to be taken in by the caller that reads its link.
-const LAST_WORDS: Duration = Duration::from_millis(200);
-
 /// The driver looks again after so long while work with deadlines comes: nothing that ends later has to wake it.
 const STAY_AWAKE: Duration = Duration::from_millis(250);
 
@@ -156,7 +153,7 @@ impl Pool {
     pub fn attach(&self, link: Arc<Link>) {
         let reader = self.reader.lock();
         let mut core = self.core.lock();
-        let mut peer = Peer::new(link.clone());
+        let mut peer = Peer::new(link.clone(), &self.regions);
         match reader.as_ref() {
             Some(reader) => {
                 peer.is_read = true;
@@ -265,8 +262,8 @@ impl Pool {
 
     /// Takes in what a dead worker had still written, and what it had finished and not written any more.
     fn read_rest(&self, link: &Arc<Link>) {
-        // A caller that reads it sees the end at once and lets go.
-        let Some(mut inbox) = link.inbox.try_lock_for(LAST_WORDS) else { return };
+        // Who reads it lets go after a moment, and waits for nobody.
+        let mut inbox = link.inbox.lock();
         while matches!(inbox.fill(link.socket.as_fd(), false), Ok(Filled::Bytes)) {
             if self.absorb(link, &mut inbox, Said::Now).is_err() {
                 return;

@@ -37,7 +37,7 @@ use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
 pub use self::status::{Health, Memory, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::forked::Moment;
-use crate::link::{Filled, Inbox, word};
+use crate::link::{Filled, Inbox, Received, word};
 use crate::region::RegionPool;
 use crate::sys::{self, Poller};
 use crate::telemetry::{self, Telemetry};
@@ -532,8 +532,9 @@ impl Pool {
     fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox, said: Said) -> Result<(), String> {
         let mut incoming = SmallVec::<[Incoming; 2]>::new();
         let broken = |error: WireError| error.to_string();
+        let mut unsaid = SmallVec::<[u64; 2]>::new();
         while let Some(received) = inbox.next_frame().map_err(broken)? {
-            if said == Said::InJournal && matches!(received.leases(), Err(WireError::Unreceived(_))) {
+            if said == Said::InJournal && is_unsaid(&received, &mut unsaid) {
                 continue;
             }
             let is_more = incoming.last_mut().map_or(Ok(false), |last| last.add(&received)).map_err(broken)?;
@@ -580,6 +581,15 @@ enum Said {
     Now,
     /// By the journal of a dead worker, without the descriptors that went with them: what names those was never said.
     InJournal,
+}
+
+/// Whether a frame in a journal names memory that did not come with it, or comes behind one of the same work that does.
+fn is_unsaid(received: &Received<'_>, unsaid: &mut SmallVec<[u64; 2]>) -> bool {
+    let id = received.frame.head.id;
+    if matches!(received.leases(), Err(WireError::Unreceived(_))) {
+        unsaid.push(id);
+    }
+    unsaid.contains(&id)
 }
 
 fn request_of(work: &Work, block: bool) -> Request {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -73,7 +74,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(link: Arc<Link>) -> Peer {
+    pub(super) fn new(link: Arc<Link>, regions: &RegionPool) -> Peer {
         let free = (0..link.board.len() as u32).rev().collect();
         Peer {
             link,
@@ -85,7 +86,7 @@ impl Peer {
             stopped: false,
             barred: false,
             defined: Vec::new(),
-            announced: Announced::to_one_of_many(),
+            announced: Announced::to_one_of_many(regions),
             free,
             pending: Vec::new(),
             abandoned: HashMap::new(),
@@ -143,6 +144,7 @@ impl Peer {
             self.starved = true;
             return Ok(false);
         };
+        self.link.board.items_begun(word).store(entry.items.count(), Ordering::Relaxed);
         self.link.board.set(word, word::SENT);
         entry.word = Some(word);
         let put = entry.work.payload.leases.iter_mut().try_for_each(|lease| regions.place(lease));

@@ -162,7 +162,7 @@ impl WorkerLink {
     }
 
     pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
-        self.put(Head::of(Kind::Chunk, id), &[], payload).map_err(io::Error::other)
+        self.put(Head::of(Kind::Chunk, id), &[], payload).map(drop).map_err(io::Error::other)
     }
 
     /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.

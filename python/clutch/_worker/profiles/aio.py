@@ -303,6 +303,7 @@ class Loop:
         for arguments in call.items():
             if call.is_abandoned:
                 raise asyncio.CancelledError
+            call.item_begins()
             try:
                 value = await function(*arguments)
                 copies.leave_if_copy()

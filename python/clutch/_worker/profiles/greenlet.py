@@ -202,6 +202,7 @@ class Hub:
         for arguments in call.items():
             if call.is_abandoned:
                 raise Interrupted
+            call.item_begins()
             try:
                 made = function(*arguments)
                 value = self._on_loop(made) if inspect.iscoroutine(made) else made
