@@ -40,9 +40,6 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Regions that a reader holds of one writer; what it is lent beyond that is copied, and let go at once.
 const READ_MAX: usize = 256;
 
-/// So many regions may be with readers before it is worth to look which have come back.
-const COLLECT_MIN: usize = 32;
-
 const FREE: u32 = 0;
 const LENT: u32 = 1;
 /// Never to be used again; the memory lasts as long as somebody has it mapped.
@@ -264,8 +261,6 @@ struct Shelf {
     free_bytes: usize,
     /// Done with here, still held by their readers.
     lent: Vec<Arc<Region>>,
-    /// With so many lent it is looked which have come back.
-    collect_at: usize,
     next_id: u32,
 }
 
@@ -283,7 +278,7 @@ pub struct RegionPool {
 impl RegionPool {
     /// Of a writer whose regions have one reader, which is lent them at once.
     pub fn for_one_reader() -> RegionPool {
-        let shelf = Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), collect_at: COLLECT_MIN, next_id: 0 };
+        let shelf = Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), next_id: 0 };
         RegionPool {
             shelf: Mutex::new(shelf),
             written: None,
@@ -295,6 +290,11 @@ impl RegionPool {
     /// Of a writer whose regions wait, and then go to any of several readers.
     pub fn for_many_readers() -> RegionPool {
         RegionPool { written: Some(Arc::default()), ..RegionPool::for_one_reader() }
+    }
+
+    /// Looks which have come back from their readers, and drops those that are too many.
+    pub fn collect(&self) {
+        self.shelf.lock().collect();
     }
 
     /// Counts those that are no more: their readers are to let go of them.
@@ -390,16 +390,20 @@ impl Lease {
 }
 
 impl Shelf {
-    /// The smallest free region of at least so many bytes.
+    /// A region of at least so many bytes that is free, the smallest of those here; or one that has come back, mostly the last
+    /// that was lent.
     fn take(&mut self, len: usize) -> Option<Arc<Region>> {
-        if self.lent.len() < COLLECT_MIN || self.lent.len() >= self.collect_at {
+        let fits = self.free.iter().enumerate().filter(|(_, region)| region.data_bytes() >= len);
+        if let Some((at, _)) = fits.min_by_key(|(_, region)| region.data_bytes()) {
+            let region = self.free.swap_remove(at);
+            self.free_bytes -= region.data_bytes();
+            return Some(region);
+        }
+        let back = self.lent.iter().rposition(|region| region.word() == FREE && region.data_bytes() >= len);
+        if back.is_none() {
             self.collect();
         }
-        let fits = self.free.iter().enumerate().filter(|(_, region)| region.data_bytes() >= len);
-        let (at, _) = fits.min_by_key(|(_, region)| region.data_bytes())?;
-        let region = self.free.swap_remove(at);
-        self.free_bytes -= region.data_bytes();
-        Some(region)
+        back.map(|at| self.lent.swap_remove(at))
     }
 
     fn put(&mut self, region: Arc<Region>) {
@@ -423,7 +427,6 @@ impl Shelf {
         for region in std::mem::take(&mut self.lent) {
             self.put(region);
         }
-        self.collect_at = COLLECT_MIN.max(2 * self.lent.len());
     }
 }
 

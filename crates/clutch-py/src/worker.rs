@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -42,6 +42,9 @@ const COMPANY: Duration = Duration::from_micros(200);
 
 /// Since when results wait that are to be written before the next call: as long ago as can be.
 const OVERDUE_NS: u64 = 1;
+
+/// So many results may go by before it is looked which shared memory has come back.
+const COLLECT_EACH: usize = 1024;
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -107,6 +110,7 @@ pub struct WorkerLink {
     inbox: Mutex<Inbox>,
     tables: Arc<Mutex<RegionTable>>,
     announced: Mutex<Announced>,
+    puts: AtomicUsize,
     functions: Mutex<Vec<Option<Arc<Entry>>>>,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -176,6 +180,7 @@ impl WorkerLink {
             writer,
             board,
             announced: Mutex::new(Announced::to_only_reader(&regions)),
+            puts: AtomicUsize::new(0),
             regions,
             describe,
             tables: inbox.regions.clone(),
@@ -561,6 +566,9 @@ impl WorkerLink {
     fn put(&self, head: Head, fixed: &[u8], payload: &Payload) -> Result<Option<Position>, PutError> {
         if self.is_in_copy() {
             return Ok(None);
+        }
+        if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(COLLECT_EACH) {
+            self.regions.collect();
         }
         let mut announced = self.announced.lock();
         let (put, exposed) = self.writer.outbox.push_noting(|out| announced.put(out, head, fixed, payload, 0));
