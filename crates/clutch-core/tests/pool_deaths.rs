@@ -59,22 +59,33 @@ fn failure_71_answers_that_were_finished_arrive_though_the_worker_died_before_it
 
 #[test]
 fn failure_71_of_a_batch_the_item_that_ran_is_lost_and_the_rest_runs_elsewhere() {
-    let stage = Stage::undriven(config("api"));
-    let mut first = stage.worker(1);
-    let answer = stage.submit_batch("echo", 4);
-    let call = first.next_call();
-    assert_eq!(call.skip, 0);
-    first.item(&call, "0");
-    first.stops_writing();
-    first.item(&call, "1");
-    let mut second = stage.worker(1);
-    stage.pool.worker_gone(first.key, lost(), false);
-    let rest = second.next_call();
-    assert_eq!((rest.id, rest.skip), (call.id, 3), "two have run, and one was running");
-    second.item(&rest, "3");
-    second.end(&rest);
-    (0..2).for_each(|_| stage.pool.on_ready(u64::from(second.key)));
-    assert_eq!(results(&answer), [Some("0"), Some("1"), None, Some("3")].map(|text| text.map(str::to_owned)));
+    for is_running in [true, false] {
+        let stage = Stage::undriven(config("api"));
+        let mut first = stage.worker(1);
+        let answer = stage.submit_batch("echo", 4);
+        let call = first.next_call();
+        assert_eq!(call.skip, 0);
+        first.begin_item(&call);
+        first.item(&call, "0");
+        first.stops_writing();
+        first.begin_item(&call);
+        first.item(&call, "1");
+        if is_running {
+            first.begin_item(&call);
+        }
+        let mut second = stage.worker(1);
+        stage.pool.worker_gone(first.key, lost(), false);
+        let rest = second.next_call();
+        assert_eq!((rest.id, rest.skip), (call.id, if is_running { 3 } else { 2 }));
+        for nr in rest.skip..4 {
+            second.begin_item(&rest);
+            second.item(&rest, &nr.to_string());
+        }
+        second.end(&rest);
+        (0..3).for_each(|_| stage.pool.on_ready(u64::from(second.key)));
+        let third = (!is_running).then_some("2");
+        assert_eq!(results(&answer), [Some("0"), Some("1"), third, Some("3")].map(|text| text.map(str::to_owned)));
+    }
 }
 
 #[test]
@@ -97,7 +108,9 @@ fn failure_71_items_that_have_run_are_answered_when_no_worker_is_left_for_the_re
     let mut worker = stage.worker(1);
     let answer = stage.submit_batch("echo", 3);
     let call = worker.next_call();
+    worker.begin_item(&call);
     worker.item(&call, "0");
+    worker.begin_item(&call);
     stage.pool.worker_gone(worker.key, lost(), false);
     stage.pool.set_failing(Some(Failure::Config { message: "no module named shop".to_owned() }));
     assert_eq!(results(&answer), [Some("0".to_owned()), None, None]);

@@ -267,7 +267,7 @@ enum Heard {
 
 impl Worker {
     fn new(key: WorkerKey, socket: OwnedFd, alarm: OwnedFd, board: Board) -> Worker {
-        let journal = board.journal();
+        let (journal, regions) = (board.journal(), Arc::new(RegionPool::for_one_reader()));
         Worker {
             key,
             board,
@@ -276,8 +276,8 @@ impl Worker {
             heard: Inbox::default(),
             inbox: Inbox::default(),
             outbox: Outbox::with_journal(journal),
-            regions: Arc::new(RegionPool::for_one_reader()),
-            announced: Announced::to_only_reader(),
+            announced: Announced::to_only_reader(&regions),
+            regions,
             names: HashMap::new(),
             writes: true,
         }
@@ -524,6 +524,11 @@ impl Worker {
     pub fn writes_again(&mut self) {
         self.writes = true;
         self.flush();
+    }
+
+    /// The code of the next item of a batch starts.
+    pub fn begin_item(&self, call: &Call) {
+        self.board.items_begun(call.word).fetch_add(1, Ordering::Release);
     }
 
     /// The result of the next item of a batch.
