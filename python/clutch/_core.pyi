@@ -27,6 +27,7 @@ __all__ = [
     "WorkerLink",
     "ZygoteControl",
     "__version__",
+    "finish_callbacks",
     "keep_from_copies",
     "share_state",
 ]

@@ -171,7 +171,7 @@ class Batches:
                 if isinstance(error, TimeoutError):
                     self.close()
                 raise
-            values, failures = [None] * count, [(at, error) for at in range(count)]
+            values, failures = lost(error, count)
         else:
             self._learn(count, run_ns)
         with self._lock:
@@ -195,3 +195,8 @@ def is_its(future: Any, error: BaseException) -> bool:
     if not future.done():
         return False
     return isinstance(error, CancelledError) if future.cancelled() else future.exception() is error
+
+
+def lost(error: BaseException, count: int) -> tuple[list[Any], list[tuple[int, BaseException]]]:
+    """What a batch gives that ended as a whole with an error."""
+    return [None] * count, [(at, error) for at in range(count)]

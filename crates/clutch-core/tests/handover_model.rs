@@ -73,3 +73,22 @@ fn what_three_threads_push_is_written_whatever_order_they_run_in() {
     model.preemption_bound = Some(3);
     model.check(|| nothing_is_left_behind(3));
 }
+
+/// A full socket: who writes leaves with things unwritten, and is told when there is room.
+#[test]
+fn one_that_gives_up_lets_the_next_one_write_all() {
+    loom::model(|| {
+        let outbox = Arc::new(Outbox::default());
+        let other = outbox.clone();
+        let blocked = loom::thread::spawn(move || {
+            other.pending.0.fetch_add(1, Ordering::Relaxed);
+            if other.handover.enter() {
+                other.handover.give_up();
+            }
+        });
+        outbox.push_and_flush();
+        blocked.join().expect("a thread");
+        outbox.push_and_flush();
+        assert_eq!(outbox.written.0.load(Ordering::SeqCst), 3);
+    });
+}

@@ -567,7 +567,7 @@ impl WorkerLink {
         if self.is_in_copy() {
             return Ok(None);
         }
-        if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(COLLECT_EACH) {
+        if self.puts.fetch_add(1, Ordering::Relaxed) % COLLECT_EACH == 0 {
             self.regions.collect();
         }
         let mut announced = self.announced.lock();
