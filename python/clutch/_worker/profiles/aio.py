@@ -237,11 +237,9 @@ class Loop:
     async def _run(self, call: _core.Call) -> None:
         try:
             tool = call.tool
-            if tool is not None and tool.simple and not tool.is_async:
-                await self.loop.run_in_executor(self.executor, self._in_thread, call)
-            elif not call.begin():
+            if not call.begin():
                 return
-            elif tool is None or tool.simple:
+            if tool is None or tool.simple:
                 await self._call(call, tool)
             elif self is self.first:
                 await self._special(call, tool)
@@ -271,7 +269,7 @@ class Loop:
         if is_async or (tool is not None and tool.options.main_thread):
             await self._on_loop(call)
         else:
-            await self.loop.run_in_executor(self.executor, self._in_thread_begun, call)
+            await self.loop.run_in_executor(self.executor, self._in_thread, call)
 
     async def _on_loop(self, call: _core.Call) -> None:
         with self._stoppable(call):
@@ -287,11 +285,6 @@ class Loop:
             call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:
-        """It begins where its code does: until then it may be taken back, and is not lost with this worker."""
-        if call.begin():
-            self._in_thread_begun(call)
-
-    def _in_thread_begun(self, call: _core.Call) -> None:
         slot = Slot(self.link)
         try:
             slot.run(call)
