@@ -22,6 +22,7 @@ GROWTH_MAX = 16
 AHEAD_FOR_EACH_SLOT = 3
 # What is submitted at once, unmeasured: few parts, to be cheap, and enough for all slots to end together.
 PARTS_FOR_EACH_SLOT = 32
+NONE_LEFT: Iterator[Any] = iter(())
 
 
 def check_sizes(chunksize: int | None, buffersize: int | None) -> None:
@@ -99,14 +100,16 @@ class Batches:
     def close(self) -> None:
         """Nobody reads on: what has not begun is cancelled."""
         with self._lock:
-            self._items = iter(())
+            self._items = NONE_LEFT
             while self._futures:
                 self._futures.popleft()[0].cancel()
 
     def leave_to_the_parent(self) -> None:
-        """In a forked child: nobody else is at it, whoever held the lock, and nothing more is submitted."""
+        """In a forked child: nobody else is at it, whoever held the lock. The iterable may share a file with the parent's;
+        instead of what it has left comes one item, and the pool's copy refuses that with PoolClosed."""
         self._lock = threading.RLock()
-        self._items = iter(())
+        if self._items is not NONE_LEFT:
+            self._items = iter((None,))
         self._runs_unread = False
 
     def __del__(self) -> None:
@@ -124,6 +127,8 @@ class Batches:
         taken: list[Any] = []
         with self._keeping_errors():
             taken.extend(itertools.islice(self._items, count))
+            if count is None or len(taken) < count:
+                self._items = NONE_LEFT
         return taken
 
     @contextlib.contextmanager
@@ -133,7 +138,7 @@ class Batches:
             yield
         except Exception as error:
             self._error = error
-            self._items = iter(())
+            self._items = NONE_LEFT
 
     def _raise_kept_error(self) -> None:
         error, self._error = self._error, None

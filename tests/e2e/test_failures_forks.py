@@ -173,6 +173,28 @@ def test_failure_57_in_the_child_all_that_waits_for_the_pool_ends(tmp_path: Path
     assert run(tmp_path, text) == ["0", "['', 'parent']", "True 99 99"]
 
 
+def test_failure_57_in_the_child_a_map_says_what_it_cannot_submit(tmp_path: Path) -> None:
+    """All that was submitted is done when the fork comes, so that only the end of the map can tell."""
+    text = """
+    with Pool(1) as pool:
+        read = []
+        items = pool.map(echo, (read.append(item) or item for item in range(100)), chunksize=5)
+        first = [next(items) for _ in range(5)]
+        while not all(future.done() for future, _ in next(iter(pool._maps))._futures): pass
+        submitted = len(read)
+        def child():
+            got = []
+            raises_closed(lambda: got.extend(items) or [got.append(item) for item in items])
+            assert len(read) == submitted
+        print(fork(child), 5 < submitted < 100)
+        print(first + list(items) == list(range(100)))
+        ended = pool.map(echo, range(3))
+        assert [next(ended) for _ in range(3)] == [0, 1, 2]
+        print(fork(lambda: print(list(ended))))
+    """
+    assert run(tmp_path, text) == ["0 True", "True", "[]", "0"]
+
+
 def test_failure_57_no_destructor_waits_for_a_thread_that_the_child_does_not_have(tmp_path: Path) -> None:
     """The fork comes while other threads are in the middle of everything."""
     text = """
