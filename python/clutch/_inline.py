@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, NamedTuple, Self
 
-from clutch._pickle import dumps_by_value
+from clutch._pickle import dumps
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError, gil_is_enabled
 from clutch.config import PoolSpec
@@ -214,7 +214,7 @@ class InlinePool(Pool):
         if not self._copies:
             return what
         try:
-            body = pickled(what)
+            body = dumps(what)
         except Exception as error:
             message = f"the arguments of {function!r} cannot be sent to a worker: {error}"
             raise BadArguments(message) from error
@@ -253,7 +253,7 @@ class InlinePool(Pool):
         if not self._copies:
             return value
         try:
-            body = pickled(*packed_views((value,)))
+            body = dumps(*packed_views((value,)))
         except Exception as error:
             raise remote_error("encode", str(error), error) from error
         try:
@@ -373,14 +373,6 @@ class View:
 
 def packed_views(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(View(value) if isinstance(value, memoryview) else value for value in values)
-
-
-def pickled(what: Any) -> bytes:
-    """Plainly where that is enough, else by value: as `Pool` does."""
-    try:
-        return pickle.dumps(what, 5)
-    except Exception:
-        return dumps_by_value(what, None)
 
 
 def remote_error(kind: str, message: str, error: Exception) -> RemoteError:

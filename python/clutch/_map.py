@@ -105,8 +105,8 @@ class Batches:
                 self._futures.popleft()[0].cancel()
 
     def leave_to_the_parent(self) -> None:
-        """In a forked child: nobody else is at it, whoever held the lock. The iterable may share a file with the parent's;
-        instead of what it has left comes one item, and the pool's copy refuses that with PoolClosed."""
+        """In a forked child: nobody else is at it, whoever held the lock. The iterable may share a file with the
+        parent's: instead of what it has left comes one item, and the pool's copy refuses that with PoolClosed."""
         self._lock = threading.RLock()
         if self._items is not NONE_LEFT:
             self._items = iter((None,))

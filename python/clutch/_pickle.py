@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,14 @@ INSTEAD = (
     " multiprocessing.get_context('spawn'); in place of tqdm's process_map write"
     " tqdm(pool.map(fn, items), total=len(items))"
 )
+
+
+def dumps(value: Any) -> bytes:
+    """Plainly where that is enough, by value otherwise. Raises what the latter raises."""
+    try:
+        return pickle.dumps(value, 5)
+    except Exception:
+        return dumps_by_value(value, classes_by_name=True)
 
 
 def dumps_by_value(

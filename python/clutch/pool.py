@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from clutch import _core, config
 from clutch._map import Batches, check_sizes, check_timeout
-from clutch._pickle import dumps_by_value
+from clutch._pickle import dumps
 from clutch.errors import BadArguments, ConfigError, PoolClosed
 from clutch.options import WORKERS_MAX
 
@@ -543,14 +543,6 @@ def encode_initializer(initializer: Callable[..., object] | None, initargs: tupl
     except Exception as error:
         raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
     return base64.b64encode(pickle.dumps(both)).decode()
-
-
-def dumps(value: object) -> bytes:
-    """By names where that is enough, by value otherwise."""
-    try:
-        return pickle.dumps(value, 5)
-    except Exception:
-        return dumps_by_value(value, classes_by_name=True)
 
 
 def own_authkey() -> str | None:

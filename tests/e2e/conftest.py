@@ -23,3 +23,12 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Code]:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `certificate.pem` and `key.pem`."""
     return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for modules that a test writes; the workers' sys.path is this process's."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("written_")]:
+        del sys.modules[name]

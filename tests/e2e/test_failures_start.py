@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,15 +30,6 @@ ANSWER_SECONDS_MAX = 0.1
 ATTEMPTS = 5
 BACKOFF_SECONDS_FIRST = 0.1
 BUSY_SHARE_MAX = 0.2
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for modules that a test writes; the workers' sys.path is this process's."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    for name in [name for name in sys.modules if name.startswith("written_")]:
-        del sys.modules[name]
 
 
 def tool(body: str = "return 'works'") -> str:

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -27,15 +26,6 @@ STATUS_SECONDS_MAX = 0.5
 """How long the dispatcher waits for a zygote to tell how a worker ended."""
 SLOW_MACHINE_SECONDS = 1.5
 INITARGS_BYTES = 20 << 20
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for modules that a test writes; the workers' sys.path is this process's."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    for name in [name for name in sys.modules if name.startswith("written_")]:
-        del sys.modules[name]
 
 
 @pytest.fixture
