@@ -260,6 +260,21 @@ fn failure_24_a_worker_that_makes_no_progress_gives_back_what_it_has_not_begun()
 }
 
 #[test]
+fn a_worker_that_always_seems_to_stand_still_is_sent_little_that_is_taken_back() {
+    let mut world = World::new(Limits::default());
+    let slow = world.worker(100, None);
+    with_short_function(&mut world, slow);
+    let ids: Vec<WorkId> = (0..5000).map(|_| world.submit(request(0))).collect();
+    while let Some(id) = world.begin(slow) {
+        world.pass(Duration::from_millis(30));
+        world.finish(slow, id, Duration::from_micros(2));
+    }
+    let sends: u32 = ids.iter().map(|id| world.works[id].sends).sum();
+    assert!((5000..20_000).contains(&sends), "5000 calls were sent {sends} times");
+    world.finish_all();
+}
+
+#[test]
 fn what_is_sent_ahead_is_bounded() {
     let mut world = World::new(Limits::default());
     let worker = world.worker(2, None);

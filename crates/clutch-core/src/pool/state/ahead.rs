@@ -69,15 +69,23 @@ impl<T> Machine<T> {
     /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
     pub(super) fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         let mut wanted = if self.queue.is_empty() { self.workers.totals().free } else { 0 };
+        let mut stood_still = Vec::new();
         for (worker, load) in self.workers.with_work_ahead() {
             let stalled = load.is_stalled(now);
             if !stalled && wanted == 0 {
-                return;
+                break;
             }
-            let share = if stalled { load.sent.len() } else { wanted.min(load.ahead().div_ceil(2)) };
+            // What its slots have stays there unless another's is idle: it would be sent there again.
+            let share = if stalled { wanted.max(load.ahead()) } else { wanted.min(load.ahead().div_ceil(2)) };
             let oldest: Vec<WorkId> = load.sent.iter().filter(|id| self.may_take(*id)).take(share).collect();
             out.extend(oldest.iter().rev().map(|id| Action::Take { worker, id: *id }));
             wanted = wanted.saturating_sub(oldest.len());
+            if stalled && !oldest.is_empty() {
+                stood_still.push(worker);
+            }
+        }
+        for worker in stood_still {
+            self.change(worker, |load| load.ahead_max = 0);
         }
     }
 }

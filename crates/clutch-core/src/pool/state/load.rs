@@ -8,10 +8,13 @@ use crate::work::WorkId;
 /// Work is sent ahead of a busy slot up to this much of measured run time.
 pub const AHEAD: Duration = Duration::from_micros(200);
 
-/// Most pieces of work sent ahead for one slot.
+/// Most pieces of work sent ahead for one slot, and for so many slots: a worker that has to read thousands of them runs
+/// none meanwhile.
 pub const AHEAD_MAX: usize = 64;
+const AHEAD_SLOTS_MAX: usize = 16;
 
-/// A worker that has finished nothing for so long has what was sent ahead taken back.
+/// A worker that has finished nothing for so long, and for longer than its slots would take one after the other (as
+/// those of one thread do), has what was sent ahead taken back.
 pub const STALLED: Duration = Duration::from_millis(1);
 
 /// Whether a worker is kept for one piece of work.
@@ -23,6 +26,10 @@ pub(super) enum Alone {
     Running(WorkId),
 }
 
+pub(super) fn ahead_max(slots: usize) -> usize {
+    AHEAD_MAX * slots.min(AHEAD_SLOTS_MAX)
+}
+
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) slots: usize,
@@ -31,6 +38,9 @@ pub(super) struct Load {
     pub(super) sent: Sent,
     pub(super) load_ns: u64,
     pub(super) progress: Instant,
+    /// Most that is sent ahead to it: from none, where work was taken back because it stood still, one more for each
+    /// answer. What was taken back it still has to read, so that more and more of it would keep it from running any.
+    pub(super) ahead_max: usize,
     pub(super) accepting: bool,
     pub(super) held: bool,
     pub(super) draining: bool,
@@ -79,8 +89,8 @@ impl Load {
 
     pub(super) fn has_room_ahead(&self) -> bool {
         self.takes()
-            && self.load_ns <= AHEAD.as_nanos() as u64 * self.slots as u64
-            && self.ahead() < AHEAD_MAX * self.slots
+            && self.load_ns <= self.load_ns_max()
+            && self.ahead() < self.ahead_max
             && self.sent.len() + self.slots < self.words
     }
 
@@ -91,9 +101,15 @@ impl Load {
 
     /// The same, whether or not it makes progress.
     pub(super) fn may_be_low(&self) -> bool {
-        self.has_room_ahead()
-            && self.load_ns * 2 <= AHEAD.as_nanos() as u64 * self.slots as u64
-            && self.ahead() * 2 < AHEAD_MAX * self.slots
+        self.has_room_ahead() && self.load_ns * 2 <= self.load_ns_max() && self.ahead() * 2 < self.ahead_max
+    }
+
+    fn load_ns_max(&self) -> u64 {
+        AHEAD.as_nanos() as u64 * self.slots as u64
+    }
+
+    pub(super) fn has_answered(&mut self) {
+        self.ahead_max = ahead_max(self.slots).min(self.ahead_max + 1);
     }
 
     pub(super) fn load_ns_of_slot(&self) -> u64 {
@@ -101,6 +117,11 @@ impl Load {
     }
 
     pub(super) fn is_stalled(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.progress) > STALLED
+        now > self.stalls_at()
+    }
+
+    pub(super) fn stalls_at(&self) -> Instant {
+        let in_turn = Duration::from_nanos(self.load_ns.min(self.load_ns_max()));
+        self.progress + STALLED.max(in_turn)
     }
 }

@@ -18,6 +18,7 @@ mod sent;
 mod standing;
 mod workers;
 
+use self::load::Load;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 use self::standing::{Totals, Workers};
 use super::queue::Queue;
@@ -466,6 +467,7 @@ impl<T> Machine<T> {
         self.finished_ns = self.finished_ns.saturating_add(run_ns);
         self.finished_queued = self.finished_queued.saturating_add(queued);
         self.unload(worker, id, now);
+        self.change(worker, Load::has_answered);
         self.remove(id)
     }
 

@@ -67,9 +67,9 @@ struct Standing {
     totals: Totals,
     /// It has a free slot: how far it is filled.
     filled: Option<usize>,
-    /// It may get work ahead: how much it has, for each slot; and when it was last seen to make progress.
+    /// It may get work ahead: how much it has, for each slot; and when it stands still unless it makes progress.
     low: Option<(u64, Instant)>,
-    /// It has work ahead: when it was last seen to make progress.
+    /// It has work ahead: when it stands still unless it makes progress.
     ahead: Option<Instant>,
     reserved: bool,
 }
@@ -79,8 +79,8 @@ impl Standing {
         Standing {
             totals: Totals::of(load),
             filled: (load.free() > 0).then(|| load.filled()),
-            low: load.may_be_low().then(|| (load.load_ns_of_slot(), load.progress)),
-            ahead: (load.ahead() > 0).then_some(load.progress),
+            low: load.may_be_low().then(|| (load.load_ns_of_slot(), load.stalls_at())),
+            ahead: (load.ahead() > 0).then(|| load.stalls_at()),
             reserved: load.alone == Alone::Reserved,
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::Instant;
 
-use super::load::{AHEAD, Alone, Load};
+use super::load::{AHEAD, Alone, Load, ahead_max};
 use super::sent::Sent;
 use super::{Action, Machine, Place, Verdict, WorkerKey, index};
 use crate::work::WorkId;
@@ -24,6 +24,7 @@ impl<T> Machine<T> {
             sent: Sent::default(),
             load_ns: 0,
             progress: now,
+            ahead_max: ahead_max(slots),
             accepting: true,
             held: false,
             draining: false,
