@@ -370,6 +370,12 @@ impl Board {
         self.mapping.word(self.len() + index as usize)
     }
 
+    /// Another item of it begins; said by the one that runs them.
+    pub fn begin_item(&self, index: u32) {
+        let begun = self.items_begun(index);
+        begun.store(begun.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
     /// Moves a word from one value to another; false when it had a third.
     pub fn claim(&self, index: u32, from: u32, to: u32) -> bool {
         self.word(index).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()

@@ -307,7 +307,7 @@ impl Call {
 
     /// The code of the next item of a batch starts now.
     fn item_begins(&self) {
-        self.link.get().board.items_begun(self.word).fetch_add(1, Ordering::Release);
+        self.link.get().board.begin_item(self.word);
     }
 
     /// The next item of a batch has this value.

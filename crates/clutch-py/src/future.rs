@@ -11,7 +11,7 @@ use clutch_core::pool::{Answer, Part, Pool};
 use clutch_core::sys;
 use clutch_core::wire::{WireError, decode_failure};
 use clutch_core::work::{Codec, Outcome, Payload, Refusal, WorkId};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -501,44 +501,15 @@ impl Drop for StreamCore {
 pub struct MapItems {
     advance: Py<PyAny>,
     give_up: Py<PyAny>,
+    /// Locked by the thread that is at work on it, also while it waits for the next batch: it has the map for itself, as it
+    /// would a generator.
     current: Mutex<Current>,
-    /// A thread is at work on it; it has it for itself, as it would a generator.
-    executing: AtomicBool,
-}
-
-/// While it lives, no other thread is at work on the map.
-struct Turn<'a>(&'a AtomicBool);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 impl MapItems {
-    fn turn(&self) -> PyResult<Turn<'_>> {
-        match self.executing.swap(true, Ordering::Acquire) {
-            true => Err(PyValueError::new_err("map already executing: another thread waits for its next item")),
-            false => Ok(Turn(&self.executing)),
-        }
-    }
-
-    /// The next item of the batch at hand.
-    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut current = self.current.lock();
-        let at = current.at;
-        let Some(values) = current.values.as_ref().map(|values| values.bind(py).clone()) else { return Ok(None) };
-        if at == values.len() {
-            return Ok(None);
-        }
-        current.at += 1;
-        if let Some((_, error)) = current.failures.iter().find(|(index, _)| *index == at) {
-            return Err(PyErr::from_value(error.bind(py).clone()));
-        }
-        let value = values.get_item(at)?;
-        // A value is the caller's alone once it is given out.
-        values.set_item(at, py.None())?;
-        Ok(Some(value))
+    fn turn(&self) -> PyResult<MutexGuard<'_, Current>> {
+        let busy = || PyValueError::new_err("map already executing: another thread waits for its next item");
+        self.current.try_lock().ok_or_else(busy)
     }
 }
 
@@ -549,18 +520,36 @@ struct Current {
     failures: Vec<(usize, Py<PyAny>)>,
 }
 
+impl Current {
+    /// The next item of the batch at hand.
+    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(values) = self.values.as_ref().map(|values| values.bind(py)) else { return Ok(None) };
+        let at = self.at;
+        if at == values.len() {
+            return Ok(None);
+        }
+        self.at += 1;
+        if let Some((_, error)) = self.failures.iter().find(|(index, _)| *index == at) {
+            return Err(PyErr::from_value(error.bind(py).clone()));
+        }
+        let value = values.get_item(at)?;
+        // A value is the caller's alone once it is given out.
+        values.set_item(at, py.None())?;
+        Ok(Some(value))
+    }
+}
+
 #[pymethods]
 impl MapItems {
     #[new]
     fn new(advance: Py<PyAny>, give_up: Py<PyAny>) -> MapItems {
-        MapItems { advance, give_up, current: Mutex::default(), executing: AtomicBool::new(false) }
+        MapItems { advance, give_up, current: Mutex::default() }
     }
 
     /// As of a generator: there are no more items. Raises ValueError while another thread waits for one.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let _turn = self.turn()?;
-        let left = std::mem::take(&mut *self.current.lock());
-        drop(left);
+        let mut current = self.turn()?;
+        *current = Current::default();
         self.give_up.call0(py).map(drop)
     }
 
@@ -582,9 +571,9 @@ impl MapItems {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let _turn = self.turn()?;
+        let mut current = self.turn()?;
         loop {
-            if let Some(value) = self.take(py)? {
+            if let Some(value) = current.take(py)? {
                 return Ok(Some(value));
             }
             let next = self.advance.bind(py).call0()?;
@@ -592,8 +581,7 @@ impl MapItems {
                 return Ok(None);
             }
             let (values, failures) = next.extract()?;
-            let spent = std::mem::replace(&mut *self.current.lock(), Current { values: Some(values), at: 0, failures });
-            drop(spent);
+            *current = Current { values: Some(values), at: 0, failures };
         }
     }
 }

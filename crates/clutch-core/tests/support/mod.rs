@@ -528,7 +528,7 @@ impl Worker {
 
     /// The code of the next item of a batch starts.
     pub fn begin_item(&self, call: &Call) {
-        self.board.items_begun(call.word).fetch_add(1, Ordering::Release);
+        self.board.begin_item(call.word);
     }
 
     /// The result of the next item of a batch.

@@ -1,8 +1,6 @@
 //! Batches of `map`: many items in one call. Each has its result on the link before the next one runs, so that a worker
 //! that dies takes only the item along that it was running.
 
-use std::sync::atomic::Ordering;
-
 use clutch_core::link::word;
 use clutch_core::work::{Codec, Payload};
 use pyo3::prelude::*;
@@ -25,13 +23,12 @@ pub(super) fn run_batch(
 ) -> Result<Payload, Trouble> {
     let is_abandoned = || link.board.get(claim.word) == word::ABANDONED;
     let function = prepared.function.bind(py);
-    let begun = link.board.items_begun(claim.word);
     for item in prepared.arguments.bind(py).iter().skip(claim.skip as usize) {
         if is_abandoned() {
             // The item before has swallowed what was to end all.
             return Err(Trouble::Raised(interrupted(py)));
         }
-        begun.fetch_add(1, Ordering::Release);
+        link.board.begin_item(claim.word);
         let made = in_copy(py, || match prepared.spread {
             true => function.call1(item.cast::<PyTuple>()?),
             false => function.call1((&item,)),
