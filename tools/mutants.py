@@ -51,9 +51,8 @@ def report(outcomes: dict[str, Any], seed: str) -> int:
     ]
     caught = outcomes["caught"] + outcomes["timeout"]
     share = caught / max(1, caught + len(missed))
-    print(
-        f"mutants: seed {seed}: {caught} caught, {len(missed)} missed, {outcomes['unviable']} do not compile: {share:.1%}"
-    )
+    counts = f"{caught} caught, {len(missed)} missed, {outcomes['unviable']} do not compile"
+    print(f"mutants: seed {seed}: {counts}: {share:.1%}")
     for name in missed:
         print(f"  missed: {name}")
     return 0 if share >= CAUGHT_SHARE_MIN else 1

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,9 @@ NEWEST_LOOKED_FOR = 15
 PROBE_TIMEOUT_S = 20.0
 
 _QUESTION = """
-import json, os, sys, sysconfig
+import json, os, sys
 print(json.dumps([os.path.realpath(sys.executable), sys.implementation.name, list(sys.version_info[:3]),
-                  bool(sysconfig.get_config_var("Py_GIL_DISABLED"))]))
+                  "t" in sys.abiflags]))
 """
 
 
@@ -47,7 +46,7 @@ class NotAnInterpreter(Exception):
 
 
 def current() -> Interpreter:
-    free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    free_threaded = "t" in sys.abiflags
     return Interpreter(
         sys.executable, sys.implementation.name, sys.version_info[:3], free_threaded, os.path.realpath(sys.executable)
     )

@@ -227,6 +227,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
     ) -> None:
         refuse_in_main_import()
+        _watch_forks()
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
         workers = spec.values["workers"]
@@ -491,7 +492,10 @@ def _leave_to_the_parent() -> None:
     _standard.clear()
 
 
-os.register_at_fork(after_in_child=_leave_to_the_parent)
+@functools.cache
+def _watch_forks() -> None:
+    """From the first pool on. What a hook touches each worker has for itself: zygotes do without this one."""
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 @atexit.register

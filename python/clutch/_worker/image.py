@@ -10,7 +10,6 @@ import importlib
 import os
 import runpy
 import sys
-import sysconfig
 import threading
 import types
 import warnings
@@ -161,7 +160,7 @@ class Image:
 
     def _check_gil(self) -> None:
         """On a free-threaded build in the thread profile: an import that turned the GIL back on, by policy."""
-        free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+        free_threaded = "t" in sys.abiflags
         if not free_threaded or not gil_is_enabled():
             return
         policy = self.options.get("gil_policy", "warn")
