@@ -19,10 +19,15 @@ from soak import pools, table, tools
 from soak.chaos import ORDER_SECONDS, ORDERS, SIGNAL_SECONDS, SIGNALS, Chaos, left_over
 from soak.faces import Caller
 from soak.ledger import WITHOUT_DEADLINE_SECONDS_MAX, Ledger
-from soak.seen import Events, Holdings
+from soak.seen import Events, Holdings, rss_bytes
 
 LOOK_SECONDS = 1.0
 PROGRESS_SECONDS = 15.0
+CURVE_SECONDS = 60.0
+"""One figure of the memory curve for each."""
+WARM_UP_FIGURES = 5
+"""After so many of them memory stays as it is, but for GROWTH_MAX."""
+GROWTH_MAX = 1.15
 RECOVERY_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 30.0
 GONE_SECONDS_MAX = 5.0
@@ -47,6 +52,7 @@ class Soak:
         self._faults: list[str] = []
         self._chaos: list[Chaos] = []
         self._callers: list[Caller] = []
+        self._curve: list[int] = []
 
     def run(self, seconds: float) -> bool:
         print(f"soak: seed {self._seed}, {seconds:.0f} s, pools {' '.join(self._names)}", flush=True)
@@ -83,7 +89,11 @@ class Soak:
         """Until the time is over, or something is lost."""
         end = time.monotonic() + seconds
         next_words = time.monotonic() + PROGRESS_SECONDS
+        next_figure = time.monotonic() + CURVE_SECONDS
         while (now := time.monotonic()) < end and not self._find_lost():
+            if now >= next_figure:
+                next_figure += CURVE_SECONDS
+                self._curve.append(rss_bytes())
             if now >= next_words:
                 next_words += PROGRESS_SECONDS
                 submitted, left = sum(self._ledger.submitted.values()), len(self._ledger.still_open())
@@ -159,6 +169,16 @@ class Soak:
 
     # ---- the judgement
 
+    def _judge_curve(self) -> None:
+        """Of the dispatcher's memory: the mean of its last figures against that of the first ones after the warm-up."""
+        figures = self._curve[WARM_UP_FIGURES:]
+        part = len(figures) // 3
+        if part < WARM_UP_FIGURES:
+            return
+        first, last = sum(figures[:part]) / part, sum(figures[-part:]) / part
+        if last > GROWTH_MAX * first:
+            self._faults.append(f"memory grows: {last / 1e6:.0f} MB at the end, {first / 1e6:.0f} MB before")
+
     def _find_lost(self) -> bool:
         lost = self._ledger.overdue()
         if lost and not self._faults:
@@ -193,6 +213,8 @@ class Soak:
             ("memory, MB", before.rss_bytes // 1_000_000, after.rss_bytes // 1_000_000),
         ]:
             print(f"{what}: {first} before, {last} after")
+        self._judge_curve()
+        print("memory, MB, each minute:", *(figure // 1_000_000 for figure in self._curve))
         if self._faults:
             self._report_faults()
         print("soak:", f"FAILED with seed {self._seed}" if self._faults else f"all held, seed {self._seed}", flush=True)

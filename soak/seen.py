@@ -65,7 +65,7 @@ class Holdings:
 
     @classmethod
     def now(cls) -> Holdings:
-        return cls(Counter(_descriptors()), Counter(_threads()), _rss_bytes())
+        return cls(Counter(_descriptors()), Counter(_threads()), rss_bytes())
 
     def more_than(self, before: Holdings) -> list[str]:
         """What there is more of, in words."""
@@ -87,5 +87,6 @@ def _threads() -> list[str]:
     return [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
 
 
-def _rss_bytes() -> int:
+def rss_bytes() -> int:
+    """Memory of this process that is in RAM."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
