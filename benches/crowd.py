@@ -1,7 +1,7 @@
 """One sample of the start row: make many workers, have all of them answer at once, weigh the process tree.
 
-Run as `python -m benches.crowd clutch|executor COUNT`; prints one JSON line. The spawned workers of the peer load this
-file as their main module, so it imports next to nothing.
+Run as `python -m benches.crowd clutch|spawn|fork COUNT`, where spawn and fork are the peer's start methods; prints one
+JSON line. The spawned workers of the peer load this file as their main module, so it imports next to nothing.
 """
 
 import importlib
@@ -28,7 +28,7 @@ def rendezvous(arrivals: str, gate: str) -> bool:
 
 def main() -> None:
     who, count = sys.argv[1], int(sys.argv[2])
-    make = {"clutch": _clutch_pool, "executor": _executor}[who]
+    make = _clutch_pool if who == "clutch" else lambda: _executor(who)
     with tempfile.TemporaryDirectory() as folder:
         arrivals, gate = _fifo(folder, "arrivals"), _fifo(folder, "gate")
         make()  # imports only; the clock starts with the pool
@@ -48,12 +48,12 @@ def _clutch_pool():
     return lambda count: clutch.Pool("benches.numpy_target", profile="process", workers=count)
 
 
-def _executor():
+def _executor(start_method):
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    spawn = multiprocessing.get_context("spawn")
-    return lambda count: ProcessPoolExecutor(count, mp_context=spawn, initializer=load_numpy)
+    context = multiprocessing.get_context(start_method)
+    return lambda count: ProcessPoolExecutor(count, mp_context=context, initializer=load_numpy)
 
 
 def _fifo(folder: str, name: str):

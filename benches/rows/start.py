@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from benches import contestants
 from benches.harness import Contestant, Report, Scale, faster, interleave, within
 
 _WORKERS = 100
-_PEER = f"{contestants.EXECUTOR}(spawn)"
+_PEERS = {"spawn": within(0.2), "fork": within(0.25)}
+"""Start methods of the peer, and what Clutch may weigh beside it."""
 _SAMPLE_SECONDS_MAX = 180
 
 
@@ -40,18 +42,23 @@ class _Crowd:
 
 
 def run(scale: Scale) -> Report:
-    """Seconds and PSS against ProcessPoolExecutor(spawn) with an initializer that imports numpy."""
-    ours, peer = _Crowd("clutch"), _Crowd("executor")
-    seconds = interleave([Contestant("clutch", ours.sample), Contestant(_PEER, peer.sample)], scale.slow_rounds)
-    megabytes = {"clutch": ours.megabytes, _PEER: peer.megabytes}
+    """Seconds and PSS against ProcessPoolExecutor, spawned and forked, with an initializer that imports numpy."""
+    peers = {f"{contestants.EXECUTOR}({method})": _Crowd(method) for method in _PEERS}
+    crowds = {"clutch": _Crowd("clutch")} | peers
+    seconds = interleave([Contestant(name, crowd.sample) for name, crowd in crowds.items()], scale.slow_rounds)
+    megabytes = {name: crowd.megabytes for name, crowd in crowds.items()}
     report = Report(notes=[_note(scale.slow_rounds)])
-    report.compare(f"start {_WORKERS} workers with numpy, all answering", "s", seconds, {_PEER: faster(10)})
-    report.compare(f"memory of {_WORKERS} workers, PSS", "MB", megabytes, {_PEER: within(0.25)})
+    report.compare(
+        f"start {_WORKERS} workers with numpy, all answering", "s", seconds, {name: faster(14) for name in peers}
+    )
+    report.compare(
+        f"memory of {_WORKERS} workers, PSS", "MB", megabytes, dict(zip(peers, _PEERS.values(), strict=True))
+    )
     return report
 
 
 def _note(rounds: int) -> str:
     return (
         f"start: {rounds} pair(s), intervals are the range; parent, zygote and workers counted; "
-        f"OPENBLAS_NUM_THREADS=1 for both; numpy {numpy.__version__}; {contestants.standard_library()} but spawn"
+        f"OPENBLAS_NUM_THREADS=1 for all; numpy {numpy.__version__}; CPython {platform.python_version()}"
     )

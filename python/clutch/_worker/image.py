@@ -97,6 +97,8 @@ class Image:
             self._note(warning)
         self._note_process(threads, sockets)
         self._check_gil()
+        if not self._makes_instance():
+            self._find_marked(self.found)
 
     def _check_patched(self) -> None:
         """What gevent has patched waits in its hub, which only the main thread of a worker would have. Raises LoadError
@@ -192,10 +194,10 @@ class Image:
         """Makes the instance of a class target and runs the hooks. What runs an app works on the link."""
         if not self.imported:
             self.import_target()
-        makes_instance = isinstance(self.found, type) and self.kind in (None, "tcp")
-        self.instance = self.found() if makes_instance else self.found
-        tools = self.tools(self.instance)
-        self.known = {name: Tool(name, function, options) for name, (function, options) in tools.items()}
+        if self._makes_instance():
+            self._find_marked(self.found())
+        elif self.options.get("initializer"):
+            self._find_marked(self.found)  # which it may have changed
         if link is not None and self.kind is not None:
             from clutch._worker.handlers import app
 
@@ -204,13 +206,22 @@ class Image:
         self._check_patched()
 
     def run_hooks(self, when: str) -> None:
-        for hook in self.hooks(when):
-            hook()
+        for hook, at in self.hooks.items():
+            if at == when:
+                hook()
 
-    def hooks(self, when: str) -> list[Callable[[], Any]]:
-        holders = [vars(self.module) if self.module else {}, members(self.instance)]
-        found = [value for names in holders for value in names.values() if mark_of(value, HOOK_MARK) == when]
-        return list(dict.fromkeys(found))
+    def _makes_instance(self) -> bool:
+        """Whether the target is a class of which each worker has an instance."""
+        return isinstance(self.found, type) and self.kind in (None, "tcp")
+
+    def _find_marked(self, instance: Any) -> None:
+        """Tools and hooks. Before the fork where it can be: each worker has for itself what a look at it touches."""
+        self.instance = instance
+        tools = self.tools(instance)
+        self.known = {name: Tool(name, function, options) for name, (function, options) in tools.items()}
+        holders = [vars(self.module) if self.module else {}, members(instance)]
+        marked = ((value, mark_of(value, HOOK_MARK)) for names in holders for value in names.values())
+        self.hooks = {value: when for value, when in marked if isinstance(when, str)}
 
     @staticmethod
     def tools(holder: Any) -> dict[str, tuple[Callable[..., Any], Any]]:

@@ -33,11 +33,22 @@ SWALLOWING = {"__del__", "_remove"}
 """Names of functions that the interpreter calls and whose exceptions it only prints; `_remove`: of a WeakSet."""
 
 
+_interrupt: Callable[[types.FrameType | None], None] = lambda here: None  # noqa: E731 (a default, see `listen`)
+
+
+def prepare() -> None:
+    """How a worker takes signals. A zygote does it for all that it forks: once, for they share its pages."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(_core.WorkerLink.interrupt_signal(), lambda _, here: _interrupt(here))
+
+
 def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None = None) -> None:
-    """Sets up the signal that interrupts, in the main thread. `is_held_up` is the profile's."""
+    """From now on code can be interrupted; said by the main thread. `is_held_up` is the profile's."""
+    global _interrupt
     main = threading.get_ident()
 
-    def interrupt(_: int, here: types.FrameType | None) -> None:
+    def interrupt(here: types.FrameType | None) -> None:
         def is_safe(ident: int) -> bool:
             return lets_out(here if ident == main else sys._current_frames().get(ident))
 
@@ -49,7 +60,7 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
         if hit:
             raise Interrupted
 
-    signal.signal(link.interrupt_signal(), interrupt)
+    _interrupt = interrupt
 
 
 def show_stacks(link: _core.WorkerLink) -> None:

@@ -14,7 +14,6 @@ import os
 import pickle
 import random
 import resource
-import signal
 import sys
 import types
 from typing import Any
@@ -55,8 +54,6 @@ def restore_descriptor_limit(soft: int | None) -> None:
 
 def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, int]) -> None:
     """Starts, serves and ends one worker. `descriptors`: link, board, alarm, a pidfd of the dispatcher."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)

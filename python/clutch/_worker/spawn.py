@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from clutch import _core
-from clutch._worker import copies
+from clutch._worker import copies, interrupt
 from clutch._worker.image import Image
 
 ENTRY = "from clutch._worker.spawn import main; main()"
@@ -57,4 +57,5 @@ def main() -> None:
     restore_descriptor_limit(given["launch"].get("descriptors"))
     image = Image.load(given["launch"])
     copies.leave_if_copy()
+    interrupt.prepare()
     run(image, given["order"], (LINK, BOARD, ALARM, DISPATCHER))

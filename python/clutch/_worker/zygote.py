@@ -15,11 +15,10 @@ import resource
 import sys
 import traceback
 import warnings
-from pathlib import Path
 from typing import Any
 
 from clutch import _core
-from clutch._worker import copies, spawn
+from clutch._worker import copies, interrupt, spawn
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import import_early, run_forked
@@ -56,6 +55,7 @@ def load(control: _core.ZygoteControl) -> Image:
         sys.stderr.flush()
         os._exit(1)
     copies.leave_if_copy()
+    interrupt.prepare()
     gc.collect()
     gc.freeze()
     return image
@@ -119,6 +119,8 @@ def soft_limit() -> str:
 
 def pids_max() -> str:
     """The smallest of this process's cgroups and those above them."""
+    from pathlib import Path  # which workers would have to carry along
+
     found = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
