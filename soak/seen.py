@@ -65,7 +65,7 @@ class Holdings:
 
     @classmethod
     def now(cls) -> Holdings:
-        return cls(Counter(_descriptors()), Counter(_threads()), rss_bytes())
+        return cls(Counter(_descriptors()), Counter(_threads()), _rss_bytes())
 
     def more_than(self, before: Holdings) -> list[str]:
         """What there is more of, in words."""
@@ -87,6 +87,13 @@ def _threads() -> list[str]:
     return [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
 
 
-def rss_bytes() -> int:
+def _rss_bytes() -> int:
     """Memory of this process that is in RAM."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_parts() -> tuple[int, int]:
+    """Of it in bytes: what is this process's own, and what it shares with workers."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    own, shared = (int(status[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+    return own, shared

@@ -271,17 +271,24 @@ impl Bridge {
     }
 
     /// Wakes every waiter whose answer has come.
-    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+    fn drain(&self, py: Python<'_>) {
         sys::clear_event(self.event.as_fd());
         let waiters = std::mem::take(&mut *self.waiters.lock());
         for waiter in waiters {
-            let waiter = waiter.bind(py);
-            if !waiter.call_method0(pyo3::intern!(py, "done"))?.is_truthy()? {
-                waiter.call_method1(pyo3::intern!(py, "set_result"), (py.None(),))?;
+            // One that cannot be woken keeps nobody else waiting.
+            if let Err(error) = wake(waiter.bind(py)) {
+                error.write_unraisable(py, Some(waiter.bind(py)));
             }
         }
-        Ok(())
     }
+}
+
+fn wake(waiter: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = waiter.py();
+    if waiter.call_method0(pyo3::intern!(py, "done"))?.is_truthy()? {
+        return Ok(());
+    }
+    waiter.call_method1(pyo3::intern!(py, "set_result"), (py.None(),)).map(drop)
 }
 
 /// Ends futures that Python code waits for with callbacks or `concurrent.futures.wait`, on a thread of its own. That one is
