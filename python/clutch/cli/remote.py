@@ -22,6 +22,8 @@ from clutch.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ANSWER_SECONDS_MAX = 30.0
+END_SECONDS_MAX = 5.0
+"""For a process to be gone that was told to end at once."""
 
 
 def dispatcher_flags(command: Command) -> Command:
@@ -155,7 +157,13 @@ def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None
     with control.connected(path) as connection:
         process = os.pidfd_open(control.check_peer(connection))
     try:
-        stopped = control.ask(path, "stop", ANSWER_SECONDS_MAX, now=now)
+        stopped = control.ask(path, "hello", ANSWER_SECONDS_MAX)
+        try:
+            control.ask(path, "stop", ANSWER_SECONDS_MAX, now=now)
+        except ControlError:
+            # At once may be before it has answered.
+            if not now or not select.select([process], [], [], END_SECONDS_MAX)[0]:
+                raise
         select.select([process], [], [])
     finally:
         os.close(process)
