@@ -65,7 +65,7 @@ impl Queue {
             while let Some(id) = lane.pop_front() {
                 self.entries -= 1;
                 if is_live(id) {
-                    self.live -= 1;
+                    self.removed(is_live);
                     return Some(id);
                 }
             }
@@ -98,7 +98,7 @@ impl Queue {
         self.lanes.iter().filter_map(|lane| lane.front().copied())
     }
 
-    /// Notes that one live id has left; it must not be live any more by now.
+    /// Notes that one live id has left; where it has an entry still, it must not be live any more by now.
     pub fn removed(&mut self, is_live: impl Fn(WorkId) -> bool) {
         self.live -= 1;
         if self.entries - self.live > STALE_MIN + self.live {
