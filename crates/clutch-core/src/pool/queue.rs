@@ -31,7 +31,7 @@ fn lane(priority: i8) -> usize {
 }
 
 /// The upper half of an id counts submissions, and wraps.
-fn is_older(one: WorkId, other: WorkId) -> bool {
+pub(super) fn is_older(one: WorkId, other: WorkId) -> bool {
     (((one >> 32) as u32).wrapping_sub((other >> 32) as u32) as i32) < 0
 }
 
