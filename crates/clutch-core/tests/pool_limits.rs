@@ -460,3 +460,40 @@ fn failure_26_work_that_has_told_a_part_of_its_answer_does_not_run_again() {
         world.finish_all();
     }
 }
+
+#[test]
+fn the_worker_with_the_least_to_do_is_kept_for_suspects() {
+    let mut world = World::new(Limits::default());
+    for slots in [3, 2] {
+        let worker = world.worker(slots, None);
+        for _ in 0..slots {
+            world.submit(request(OTHER));
+            world.begin(worker).expect("sent at once");
+        }
+    }
+    let suspects = suspects(&mut world, 2, None);
+    let next = world.submit(request(OTHER));
+    for _ in 0..2 {
+        assert_eq!(world.machine.worker_of(next), None, "its slots stay empty");
+        let id = world.workers[&1].frames[0].0;
+        world.finish(1, id, MS);
+    }
+    assert_eq!(world.workers[&1].alone, Some(suspects[0]));
+    world.finish_all();
+}
+
+#[test]
+fn what_is_kept_with_work_is_there_until_it_is_answered() {
+    let (mut machine, now, mut out) = (Machine::new(Limits::default()), Instant::now(), Vec::new());
+    let [id, other] = ["one", "other"].map(|body| machine.submit(request(OTHER), body.to_owned(), now, &mut out));
+    assert_eq!(machine.body(id).map(String::as_str), Some("one"));
+    machine.body_mut(id).expect("it is open").push_str(" more");
+    let (body, queued) = machine.sending(id).expect("it is open");
+    assert_eq!((body.as_str(), queued), ("one more", Duration::ZERO));
+    machine.on(Event::Abandon { id }, now, &mut out);
+    let answer =
+        out.into_iter().find_map(|action| if let Action::Answer { body, .. } = action { Some(body) } else { None });
+    assert_eq!(answer.as_deref(), Some("one more"));
+    assert!(machine.body(id).is_none() && machine.body_mut(id).is_none() && machine.sending(id).is_none());
+    assert_eq!(machine.body(other).map(String::as_str), Some("other"));
+}
