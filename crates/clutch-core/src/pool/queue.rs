@@ -142,6 +142,7 @@ mod tests {
         }
         assert_eq!(queue.pop(|_| true), Some(ids[0]), "the counter has wrapped after this one");
         queue.put_back(ids[0], 0);
+        queue.removed(|id| id != ids[0]);
         assert_eq!(queue.pop(|id| id != ids[0]), Some(ids[1]));
         queue.put_back(ids[1], 0);
         let order: Vec<WorkId> = std::iter::from_fn(|| queue.pop(|_| true)).collect();
