@@ -46,6 +46,8 @@ enum Happening {
     Resume(usize),
     Drain(usize),
     Gone(usize),
+    /// Ended by the pool itself.
+    Ended(usize),
     Racy(bool),
     Close,
     Failing,
@@ -87,7 +89,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => pick.clone().prop_map(Happening::Hold),
         3 => pick.clone().prop_map(Happening::Resume),
         2 => pick.clone().prop_map(Happening::Drain),
-        3 => pick.prop_map(Happening::Gone),
+        3 => pick.clone().prop_map(Happening::Gone),
+        1 => pick.prop_map(Happening::Ended),
         2 => any::<bool>().prop_map(Happening::Racy),
         1 => prop::bool::weighted(0.2).prop_map(|close| if close { Happening::Close } else { Happening::Recovered }),
         1 => Just(Happening::Failing),
@@ -117,7 +120,7 @@ fn happen(world: &mut World, happening: Happening) {
             world.submit(Request { function, priority, deadline, block, retry, endless });
         }
         Happening::Withdraw(pick) => pick_work(world, pick).into_iter().for_each(|id| world.withdraw(id)),
-        Happening::Abandon(pick) => pick_work(world, pick).into_iter().for_each(|id| world.on(Event::Abandon { id })),
+        Happening::Abandon(pick) => pick_work(world, pick).into_iter().for_each(|id| world.abandon(id)),
         Happening::CancelWaiting => world.cancel_waiting(),
         Happening::Pass { us } => world.pass(Duration::from_micros(us)),
         Happening::Slip { us } => world.now += Duration::from_micros(us),
@@ -136,7 +139,8 @@ fn happen(world: &mut World, happening: Happening) {
         | Happening::Hold(pick)
         | Happening::Resume(pick)
         | Happening::Drain(pick)
-        | Happening::Gone(pick) => {
+        | Happening::Gone(pick)
+        | Happening::Ended(pick) => {
             if let Some(worker) = pick_worker(world, pick) {
                 happen_to(world, worker, &happening);
             }
@@ -177,6 +181,7 @@ fn happen_to(world: &mut World, worker: WorkerKey, happening: &Happening) {
         Happening::Resume(_) => world.hold(worker, false),
         Happening::Drain(_) => world.drain(worker),
         Happening::Gone(_) => world.gone(worker),
+        Happening::Ended(_) => world.leave(worker, true),
         other => unreachable!("{other:?} happens to no worker"),
     }
 }

@@ -113,7 +113,7 @@ fn failure_12_only_zygotes_that_are_killed_again_and_again_make_the_pool_failing
         let generation = play.zygote(Zygote::Loading).expect("one loads");
         play.lose_zygote(generation, Some(9));
         assert_eq!(play.world.failing.is_some(), death == 3);
-        play.pass(Duration::from_secs(10));
+        play.pass(Duration::from_secs(1));
     }
 }
 

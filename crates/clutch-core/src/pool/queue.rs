@@ -31,7 +31,7 @@ fn lane(priority: i8) -> usize {
 }
 
 /// The upper half of an id counts submissions, and wraps.
-fn is_older(one: WorkId, other: WorkId) -> bool {
+pub(super) fn is_older(one: WorkId, other: WorkId) -> bool {
     (((one >> 32) as u32).wrapping_sub((other >> 32) as u32) as i32) < 0
 }
 
@@ -65,7 +65,7 @@ impl Queue {
             while let Some(id) = lane.pop_front() {
                 self.entries -= 1;
                 if is_live(id) {
-                    self.live -= 1;
+                    self.removed(is_live);
                     return Some(id);
                 }
             }
@@ -98,7 +98,7 @@ impl Queue {
         self.lanes.iter().filter_map(|lane| lane.front().copied())
     }
 
-    /// Notes that one live id has left; it must not be live any more by now.
+    /// Notes that one live id has left; where it has an entry still, it must not be live any more by now.
     pub fn removed(&mut self, is_live: impl Fn(WorkId) -> bool) {
         self.live -= 1;
         if self.entries - self.live > STALE_MIN + self.live {
@@ -142,6 +142,7 @@ mod tests {
         }
         assert_eq!(queue.pop(|_| true), Some(ids[0]), "the counter has wrapped after this one");
         queue.put_back(ids[0], 0);
+        queue.removed(|id| id != ids[0]);
         assert_eq!(queue.pop(|id| id != ids[0]), Some(ids[1]));
         queue.put_back(ids[1], 0);
         let order: Vec<WorkId> = std::iter::from_fn(|| queue.pop(|_| true)).collect();

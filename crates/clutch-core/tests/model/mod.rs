@@ -4,8 +4,11 @@
 //! answered. Every rule is checked as the actions come, and again when the machine has settled.
 #![allow(dead_code)]
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
+
+mod deaths;
+mod rules;
 
 use clutch_core::pool::state::{Action, Event, Limits, Machine, Request, StopCause, Verdict, WorkerKey};
 use clutch_core::work::{Where, WorkId};
@@ -46,6 +49,9 @@ pub struct Worker {
     pub drained: bool,
     /// The suspect that it runs, alone.
     pub alone: Option<WorkId>,
+    /// How often it had most of its calls, and how often that was said.
+    pub worn: u32,
+    pub said_worn: u32,
 }
 
 impl Worker {
@@ -75,6 +81,11 @@ impl Worker {
         Some(frame.0)
     }
 
+    /// The number of calls at which it is to be replaced: four fifths of what it may have.
+    fn worn_at(&self) -> Option<u64> {
+        self.calls_max.map(|most| (most - most / 5).max(1))
+    }
+
     fn word(&mut self, id: WorkId) -> Option<&mut Word> {
         self.frames.iter_mut().find(|(known, _)| *known == id).map(|(_, word)| word)
     }
@@ -96,6 +107,8 @@ pub struct Known {
     pub deaths: u32,
     /// Another that had begun in the same worker may have been the reason: it runs alone from then on.
     pub suspect: bool,
+    /// Why it was answered without a result.
+    pub verdict: Option<Verdict>,
 }
 
 /// The machine, its workers, and all that happened.
@@ -110,6 +123,11 @@ pub struct World {
     pub failing: bool,
     /// Whether a worker starts what it can just before an attempt to take it back.
     pub racy: bool,
+    /// Words on a worker's board.
+    pub words: usize,
+    /// Answers of workers, late ones too, and how long those ran.
+    finished: u64,
+    run_ns: u64,
     /// By priority, what waits to be sent, in order.
     lines: BTreeMap<i8, VecDeque<WorkId>>,
     next_worker: WorkerKey,
@@ -129,6 +147,9 @@ impl World {
             closed: false,
             failing: false,
             racy: false,
+            words: WORDS,
+            finished: 0,
+            run_ns: 0,
             lines: BTreeMap::new(),
             next_worker: 0,
             next_body: 0,
@@ -143,18 +164,32 @@ impl World {
         self.next_body += 1;
         let mut out = Vec::new();
         let crowded = self.free_slots() == 0 && self.limits.queue.is_some_and(|most| self.queued() >= most);
+        let refused = self.refused_at_once(&request, crowded);
         let id = self.machine.submit(request, body, self.now, &mut out);
         self.bodies.insert(body, id);
-        assert!(
-            self.works
-                .insert(id, Known { request, submitted: self.now, answers: 0, sends: 0, deaths: 0, suspect: false })
-                .is_none(),
-            "an id was given twice"
-        );
+        let (submitted, verdict) = (self.now, None);
+        let known = Known { request, submitted, answers: 0, sends: 0, deaths: 0, suspect: false, verdict };
+        assert!(self.works.insert(id, known).is_none(), "an id was given twice");
         let admitted = self.admitted_at_once(id, request, &out);
         assert!(!(crowded && admitted), "admitted to a queue that is full");
         self.run(out);
+        if refused.is_some() {
+            assert_eq!(self.works[&id].verdict, refused, "at once");
+        }
         id
+    }
+
+    /// What is answered before it waits, and how. `crowded`: the queue is full, and no slot is free.
+    fn refused_at_once(&self, request: &Request, crowded: bool) -> Option<Verdict> {
+        let waits = self.limits.block || request.block;
+        let late = request.deadline.is_some_and(|deadline| deadline <= self.now);
+        let refusals = [
+            (self.closed, Verdict::Closed),
+            (self.failing, Verdict::Failing),
+            (late, Verdict::Expired(Where::Queue)),
+            (crowded && !waits, Verdict::Overloaded),
+        ];
+        refusals.into_iter().find(|(refused, _)| *refused).map(|(_, verdict)| verdict)
     }
 
     /// Only those who would wait for room are told that there was some.
@@ -174,7 +209,7 @@ impl World {
         self.next_worker += 1;
         self.workers.insert(worker, Worker { slots, calls_max, ..Worker::default() });
         self.failing = false;
-        self.on(Event::WorkerReady { worker, slots, words: WORDS, calls_max });
+        self.on(Event::WorkerReady { worker, slots, words: self.words, calls_max });
         worker
     }
 
@@ -189,6 +224,8 @@ impl World {
         let word = *known.word(id).expect("its work");
         assert_ne!(word, Word::Sent, "only what has begun can finish");
         known.forget(id);
+        self.finished += 1;
+        self.run_ns += run.as_nanos() as u64;
         let body = self.machine.finished(worker, id, run.as_nanos() as u64, self.now);
         assert_eq!(body.is_some(), word == Word::Begun, "a late reply reaches nobody, any other its caller");
         if let Some(body) = body {
@@ -202,6 +239,12 @@ impl World {
 
     pub fn late_reply(&mut self, worker: WorkerKey, id: WorkId) {
         assert!(self.machine.finished(worker, id, 1000, self.now).is_none(), "answered twice");
+    }
+
+    /// Nobody waits for it any more: it is answered, wherever it is.
+    pub fn abandon(&mut self, id: WorkId) {
+        self.on(Event::Abandon { id });
+        assert_eq!(self.works[&id].answers, 1, "given up, and not answered");
     }
 
     /// As `Pool::withdraw`.
@@ -252,26 +295,6 @@ impl World {
         }
     }
 
-    pub fn gone(&mut self, worker: WorkerKey) {
-        let known = self.workers.remove(&worker).expect("a worker");
-        let begun: Vec<WorkId> =
-            known.frames.iter().filter(|(_, word)| *word == Word::Begun).map(|(id, _)| *id).collect();
-        let several = known.frames.iter().filter(|(_, word)| *word != Word::Sent).count() > 1;
-        for (id, word) in known.frames {
-            let deaths_max = self.limits.deaths_max;
-            let work = self.works.get_mut(&id).expect("known work");
-            if word == Word::Begun {
-                work.deaths += 1;
-            }
-            let retried = word == Word::Begun && work.deaths <= work.request.retry && work.deaths < deaths_max;
-            work.suspect |= retried && several;
-            if word == Word::Sent || retried {
-                self.comes_back(id);
-            }
-        }
-        self.on(Event::WorkerGone { worker, begun, ended: false });
-    }
-
     pub fn close(&mut self) {
         self.closed = true;
         self.on(Event::Close);
@@ -283,10 +306,14 @@ impl World {
     }
 
     pub fn pass(&mut self, time: Duration) {
+        let due = self.machine.next_deadline();
         self.now += time;
         let mut out = Vec::new();
         self.machine.tick(self.now, &mut out);
+        assert!(out.is_empty() || due.is_some_and(|at| at <= self.now), "the driver would have slept over {out:?}");
         self.run(out);
+        let due = self.machine.next_deadline();
+        assert!(due.is_none_or(|at| at > self.now), "what is due was left");
         self.check_cut();
     }
 
@@ -335,7 +362,11 @@ impl World {
             Action::CutOff { worker, id } => self.cut_off(worker, id),
             Action::Stuck { worker, id, .. } => self.stuck(worker, id),
             Action::Drained { worker } => self.report_drained(worker),
-            Action::Worn { .. } => {}
+            Action::Worn { worker } => {
+                let worn = self.workers.get_mut(&worker).expect("a worker");
+                worn.said_worn += 1;
+                assert_eq!(Some(worn.calls), worn.worn_at(), "said to be worn too early, or too late");
+            }
             Action::Empty => assert!(self.closed && self.works.values().all(|known| known.answers == 1)),
         }
     }
@@ -356,11 +387,19 @@ impl World {
         if suspect {
             assert!(to.frames.is_empty(), "a suspect was sent to where others are: {to:?}");
             to.alone = Some(id);
+            let waits = |(other, known): (&WorkId, &Known)| *other < id && known.suspect && known.answers == 0;
+            let older = self
+                .works
+                .iter()
+                .find(|(other, known)| waits((other, known)) && self.machine.worker_of(**other).is_none());
+            assert!(older.is_none(), "{older:?} has waited longer");
         }
         assert!(!request.endless || to.frames.len() < to.slots, "endless work was sent ahead: {to:?}");
         to.calls += 1;
+        to.worn += u32::from(Some(to.calls) == to.worn_at());
         to.frames.push((id, Word::Sent));
-        assert!(to.frames.len() <= WORDS - to.slots, "more frames than the board has words");
+        let most = (self.words - to.slots).max(to.slots);
+        assert!(to.frames.len() <= most, "more frames than the board has words");
         if !suspect {
             self.leaves_line(id, request.priority);
         }
@@ -478,6 +517,7 @@ impl World {
         }
         let runs = self.workers.values_mut().filter_map(|worker| worker.word(id).copied()).next();
         assert_eq!(runs, None, "{verdict:?} was said of work that is on a link");
+        self.works.get_mut(&id).expect("known work").verdict = Some(verdict);
         self.answered(id, body);
     }
 
@@ -502,80 +542,6 @@ impl World {
         let waits_for = known.frames.iter().find(|(_, word)| *word != Word::Stuck);
         assert_eq!(waits_for, None, "said to be drained with work left");
         known.drained = true;
-    }
-
-    // ---- what always holds
-
-    pub fn queued(&self) -> usize {
-        self.machine.counts().queued
-    }
-
-    fn oldest_waiting(&self) -> Option<Instant> {
-        let on_links: BTreeSet<WorkId> =
-            self.workers.values().flat_map(|worker| &worker.frames).map(|(id, _)| *id).collect();
-        let open = self.works.iter().filter(|(id, known)| known.answers == 0 && !on_links.contains(id));
-        open.map(|(_, known)| known.submitted).min()
-    }
-
-    fn busy(&self) -> usize {
-        let counted = self.workers.values().filter(|worker| !worker.draining);
-        counted.map(|worker| worker.frames.len().min(worker.slots)).sum()
-    }
-
-    fn free_slots(&self) -> usize {
-        self.workers.values().map(Worker::free).sum()
-    }
-
-    fn check(&mut self) {
-        self.machine.check_indexes(self.now);
-        let waits_since = self.machine.waits_since();
-        assert_eq!(waits_since, self.oldest_waiting(), "the oldest that waits is another");
-        assert_eq!(self.machine.demand().busy, self.busy(), "slots that run something");
-        let counts = self.machine.counts();
-        let free = self.free_slots();
-        let suspects = self.works.values().filter(|known| known.answers == 0 && known.suspect).count();
-        // A worker may be kept free for a suspect.
-        let free = if suspects == 0 { free } else { 0 };
-        let idle_for_nothing = free > 0 && counts.queued + counts.lobby > 0;
-        assert!(!idle_for_nothing, "{free} slots idle while work waits: {counts:?}");
-        self.check_queue(counts.queued);
-        for (key, worker) in &self.workers {
-            self.check_worker(*key, worker, free);
-        }
-        if self.failing {
-            assert_eq!(counts.queued + counts.lobby, 0, "work waits for workers that cannot start");
-        }
-        self.check_whereabouts(counts.queued + counts.lobby);
-    }
-
-    /// The queue keeps its bound, but for work that came back from workers.
-    fn check_queue(&self, queued: usize) {
-        let came_back = self.works.values().filter(|known| known.answers == 0 && known.sends > 0).count();
-        let most = self.limits.queue.map_or(usize::MAX, |most| most.max(1).saturating_add(came_back));
-        assert!(queued <= most, "{queued} queued, {most} allowed");
-    }
-
-    fn check_worker(&self, key: WorkerKey, worker: &Worker, free: usize) {
-        assert!(worker.begun() <= worker.slots, "more begun than slots");
-        assert_eq!(self.machine.sent(key).count(), worker.frames.len(), "the machine has lost track of {key}");
-        let idle_elsewhere = free > 0 && worker.frames.len() > worker.slots;
-        let takeable = worker.frames.iter().any(|(_, word)| *word == Word::Sent);
-        assert!(!(idle_elsewhere && takeable), "work waits behind a busy worker while a slot is idle");
-        if worker.held || worker.draining {
-            assert!(!takeable, "a worker that takes nothing holds work that has not begun");
-        }
-        if worker.draining && worker.frames.iter().all(|(_, word)| *word == Word::Stuck) {
-            assert!(worker.drained, "worker {key} has drained and nobody was told");
-        }
-    }
-
-    /// Nothing is lost: what is not answered waits or is on a link.
-    fn check_whereabouts(&self, waiting: usize) {
-        let open: BTreeSet<WorkId> =
-            self.works.iter().filter(|(_, known)| known.answers == 0).map(|(id, _)| *id).collect();
-        let on_links = self.workers.values().flat_map(|worker| &worker.frames);
-        let unanswered = on_links.filter(|(id, _)| open.contains(id)).count();
-        assert_eq!(unanswered + waiting, open.len(), "work is lost, or counted twice");
     }
 
     /// Lets everything end, and checks that each submission was answered once.

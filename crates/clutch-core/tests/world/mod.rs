@@ -16,6 +16,7 @@ pub const TARGET: u32 = 3;
 pub const MEMORY: u64 = 1000;
 pub const GRACE: Duration = Duration::from_secs(1);
 pub const TERM_GRACE: Duration = Duration::from_millis(700);
+const NS: Duration = Duration::from_nanos(1);
 
 /// Three workers of one slot; tests change what they are about.
 pub fn config() -> PoolConfig {
@@ -81,6 +82,10 @@ pub struct World {
     pub dead: BTreeSet<WorkerKey>,
     /// Told to take no more, and why.
     pub draining: BTreeMap<WorkerKey, &'static str>,
+    /// Get work.
+    pub admitted: BTreeSet<WorkerKey>,
+    /// Get none while they are stopped by a signal.
+    pub held: BTreeSet<WorkerKey>,
     /// Told to end in order.
     pub ended: BTreeSet<WorkerKey>,
     pub gone: BTreeSet<WorkerKey>,
@@ -97,7 +102,12 @@ pub struct World {
     pub done: BTreeMap<Ticket, Carried>,
     pub reloads: Vec<Action>,
     pub zygotes_started: u32,
+    /// Which of them was told to end, or killed (true), and when.
+    pub zygote_ends: Vec<(u32, bool, Duration)>,
     pub failing: Option<String>,
+    /// Whether the user's code was said to be the reason, each time that one was said.
+    pub by_code: Vec<bool>,
+    pub refused: u32,
     pub closed: u32,
 }
 
@@ -148,9 +158,32 @@ impl Play {
         self.check();
     }
 
+    /// The driver sleeps as the machine asks it to: while it does nothing becomes due.
     pub fn pass(&mut self, time: Duration) {
-        self.now += time;
-        self.tell(Event::Tick);
+        let until = self.now + time;
+        while let Some(wake) = self.wakes_at().filter(|at| *at <= until) {
+            self.sleep_until(wake - NS);
+            self.now = wake;
+            self.tell(Event::Tick);
+        }
+        self.sleep_until(until);
+    }
+
+    /// None: it is not known before the turn is over.
+    fn wakes_at(&self) -> Option<Duration> {
+        let settled = self.taken == 0 && self.turn == 1 && !self.machine.is_closed();
+        self.machine.next_wake().filter(|_| settled).map(|at| at - self.start)
+    }
+
+    fn sleep_until(&mut self, at: Duration) {
+        self.now = at;
+        if self.taken > 0 || self.turn > 1 {
+            return self.tell(Event::Tick);
+        }
+        let mut actions = Vec::new();
+        self.machine.settle(self.start + at, &mut actions);
+        assert!(actions.is_empty(), "the driver would have slept over this: {actions:?}");
+        self.check();
     }
 
     // ---- what the world does
@@ -298,7 +331,8 @@ impl Play {
                 let before = world.zygotes.insert(generation, Zygote::Ending);
                 assert!(at_once || before == Some(Zygote::Up), "{before:?} was told to end");
                 let left = world.alive.values().any(|alive| alive.generation == generation);
-                assert!(!left || stopping || at_once, "a zygote was ended before its workers");
+                assert!(!left || at_once, "a zygote was ended before its workers");
+                world.zygote_ends.push((generation, at_once, now));
             }
             Action::Fork { worker, generation, .. } => {
                 assert_eq!(world.zygotes.get(&generation), Some(&Zygote::Up), "a fork without a zygote");
@@ -307,6 +341,8 @@ impl Play {
             Action::Admit { worker, .. } => {
                 assert!(self.machine.workers[&worker].pid.is_some(), "admitted without a pid");
                 assert!(world.alive.get(&worker).is_some_and(|alive| alive.ready), "admitted before ready");
+                assert!(world.signals.iter().all(|(to, ..)| *to != worker), "admitted when it was to end");
+                assert!(world.admitted.insert(worker), "admitted twice");
             }
             Action::Drain { worker, reason } => {
                 assert!(world.draining.insert(worker, reason).is_none(), "drained twice");
@@ -340,9 +376,19 @@ impl Play {
             Action::ReloadStarted { .. } | Action::ReloadFinished { .. } | Action::ReloadFailed { .. } => {
                 world.reloads.push(action);
             }
-            Action::Failing { reason, .. } => world.failing = Some(reason),
+            Action::Failing { reason, by_code } => {
+                assert!(!stopping, "a pool that stops was called failing");
+                world.failing = Some(reason);
+                world.by_code.push(by_code);
+            }
             Action::Closed => world.closed += 1,
-            Action::Hold { .. } | Action::RefuseWaiting => {}
+            Action::Hold { worker, held: true } => {
+                world.held.insert(worker);
+            }
+            Action::Hold { worker, held: false } => {
+                world.held.remove(&worker);
+            }
+            Action::RefuseWaiting => world.refused += 1,
         }
     }
 
@@ -356,7 +402,11 @@ impl Play {
         assert!(in_turn <= self.together, "{in_turn} are out");
         let loading = self.world.zygotes.values().filter(|zygote| **zygote == Zygote::Loading).count();
         assert!(loading <= 2, "{loading} zygotes load");
+        let serving = self.machine.workers.values().any(|worker| worker.state == State::Ready);
+        assert_eq!(self.machine.serving_since.is_some(), serving, "whether a worker is ready");
         assert!(self.world.closed <= 1, "closed twice");
+        assert!(self.world.closed == 0 || self.machine.is_stopping(), "closed without a word");
+        assert!(self.world.refused <= u32::from(self.machine.is_stopping()), "what waits was refused");
         assert!(self.world.closed == 0 || self.world.alive.is_empty(), "closed over living workers");
         assert!(self.world.closed == 0 || self.world.zygotes.is_empty(), "closed over zygotes");
         let wake = self.machine.next_wake().filter(|_| !self.machine.is_closed());

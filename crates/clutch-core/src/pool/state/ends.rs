@@ -69,7 +69,6 @@ impl<T> Machine<T> {
             Place::Suspect => self.suspects.retain(|suspect| *suspect != id),
             _ => self.lobby.removed(|id| is_at(items, id, place)),
         }
-        self.sweep_deadlines();
     }
 
     pub(super) fn fail(&mut self, out: &mut Vec<Action<T>>) {

@@ -41,7 +41,6 @@ pub(super) struct Load {
     /// Most that is sent ahead to it: from none, where work was taken back because it stood still, one more for each
     /// answer. What was taken back it still has to read, so that more and more of it would keep it from running any.
     pub(super) ahead_max: usize,
-    pub(super) accepting: bool,
     pub(super) held: bool,
     pub(super) draining: bool,
     pub(super) alone: Alone,
@@ -62,7 +61,7 @@ impl Load {
 
     /// Gets work at all.
     fn is_open(&self) -> bool {
-        self.accepting && !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
+        !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
     }
 
     pub(super) fn may_run_suspect(&self) -> bool {
@@ -80,7 +79,7 @@ impl Load {
 
     /// Slots that run something, of a worker that counts.
     pub(super) fn busy(&self) -> usize {
-        if self.accepting && !self.draining { self.sent.len().min(self.slots) } else { 0 }
+        if self.draining { 0 } else { self.sent.len().min(self.slots) }
     }
 
     pub(super) fn ahead(&self) -> usize {

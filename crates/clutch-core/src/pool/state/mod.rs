@@ -340,8 +340,8 @@ impl<T> Machine<T> {
     }
 
     pub fn counts(&self) -> Counts {
-        let Totals { sent, accepting, slots, .. } = self.workers.totals();
-        Counts { queued: self.waiting(), lobby: self.lobby.len(), sent, workers: accepting, slots }
+        let (Totals { sent, slots, .. }, workers) = (self.workers.totals(), self.workers.len());
+        Counts { queued: self.waiting(), lobby: self.lobby.len(), sent, workers, slots }
     }
 
     pub fn has_waiting(&self) -> bool {
@@ -505,7 +505,7 @@ impl<T> Machine<T> {
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        if !self.has_waiting() && self.workers.totals().ahead == 0 && !self.closed {
+        if !self.has_waiting() && self.workers.totals().ahead == 0 && !self.closed && !self.reserved {
             return;
         }
         self.leave_lobby(out);

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::load::Alone;
 use super::{Action, Item, Machine, Place, Verdict, WorkerKey, index};
+use crate::pool::queue::is_older;
 use crate::work::{Where, WorkId};
 
 /// What a worker's death means for one piece of work that had begun in it.
@@ -65,8 +66,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Lets suspects run, each alone in its worker, in half of the workers at most (one at least). When none is idle, one
-    /// worker is kept free of other work until it is.
+    /// Lets suspects run, each alone in its worker, in half of the workers at most, the odd one included. When none is
+    /// idle, one worker is kept free of other work until it is.
     pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(id) = self.suspects.front().copied() {
             if self.items[index(id)].request.deadline.is_some_and(|deadline| deadline <= now) {
@@ -107,6 +108,7 @@ impl<T> Machine<T> {
 
     pub(super) fn put_suspect(&mut self, id: WorkId) {
         self.items[index(id)].place = Place::Suspect;
-        self.suspects.push_back(id);
+        let at = self.suspects.partition_point(|other| is_older(*other, id));
+        self.suspects.insert(at, id);
     }
 }

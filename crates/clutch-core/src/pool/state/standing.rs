@@ -17,7 +17,6 @@ pub(super) struct Totals {
     pub(super) ahead: usize,
     pub(super) busy: usize,
     pub(super) sent: usize,
-    pub(super) accepting: usize,
     /// Of those that take work.
     pub(super) slots: usize,
     pub(super) running_alone: usize,
@@ -30,7 +29,6 @@ impl Totals {
             ahead: load.ahead(),
             busy: load.busy(),
             sent: load.sent.len(),
-            accepting: usize::from(load.accepting),
             slots: if load.takes() { load.slots } else { 0 },
             running_alone: usize::from(matches!(load.alone, Alone::Running(_))),
         }
@@ -43,7 +41,6 @@ impl AddAssign for Totals {
         self.ahead += other.ahead;
         self.busy += other.busy;
         self.sent += other.sent;
-        self.accepting += other.accepting;
         self.slots += other.slots;
         self.running_alone += other.running_alone;
     }
@@ -55,7 +52,6 @@ impl SubAssign for Totals {
         self.ahead -= other.ahead;
         self.busy -= other.busy;
         self.sent -= other.sent;
-        self.accepting -= other.accepting;
         self.slots -= other.slots;
         self.running_alone -= other.running_alone;
     }

@@ -67,7 +67,7 @@ impl Supervisor {
         if worker.state == State::Ready || (worker.state == State::Killed && !worker.is_out()) {
             self.restarts += 1;
         }
-        if worker.state == State::Ready && worker.cause.is_none() {
+        if worker.state == State::Ready {
             self.deaths.note(now);
         }
         // One that was not wanted any more has not failed.

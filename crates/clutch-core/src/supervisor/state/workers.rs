@@ -76,8 +76,9 @@ impl Supervisor {
     }
 
     pub(super) fn worker_ready(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        // One that was ended meanwhile is not wanted any more.
-        let starts = |worker: &&mut Worker| worker.state == State::Starting && worker.cause.is_none();
+        // One that was ended meanwhile, or whose link has, is not wanted any more.
+        let is_wanted = |worker: &Worker| worker.cause.is_none() && worker.link_ended.is_none();
+        let starts = |worker: &&mut Worker| worker.state == State::Starting && is_wanted(worker);
         let Some(worker) = self.workers.get_mut(&key).filter(starts) else { return };
         if worker.pid.is_none() {
             // Its zygote's word that it was forked was overtaken.

@@ -280,8 +280,8 @@ impl Supervisor {
         self.fork_from(generation);
         (self.failures, self.retry_at) = (0, None);
         let limit = now + self.config.grace();
-        let old = self.workers.values_mut().filter(|worker| worker.generation < generation);
-        old.filter(|worker| worker.state == State::Draining).for_each(|worker| worker.end_by(limit));
+        let draining = self.workers.values_mut().filter(|worker| worker.state == State::Draining);
+        draining.for_each(|worker| worker.end_by(limit));
     }
 
     /// Whether workers of this image are to be replaced by others.
