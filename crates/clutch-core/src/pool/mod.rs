@@ -9,6 +9,7 @@ mod alarm;
 mod answer;
 mod core;
 mod drive;
+mod incoming;
 mod orders;
 mod peer;
 pub mod queue;
@@ -28,8 +29,9 @@ use smallvec::SmallVec;
 
 use self::alarm::Questions;
 pub use self::answer::{Answer, Part, Waker};
-use self::core::{Core, Effects, Entry, Function, Incoming, Told};
+use self::core::{Core, Effects, Entry, Function, Told};
 pub use self::drive::Read;
+use self::incoming::Incoming;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
