@@ -51,9 +51,8 @@ def run(scale: Scale) -> Report:
     report.compare(
         f"start {_WORKERS} workers with numpy, all answering", "s", seconds, {name: faster(14) for name in peers}
     )
-    report.compare(
-        f"memory of {_WORKERS} workers, PSS", "MB", megabytes, dict(zip(peers, _PEERS.values(), strict=True))
-    )
+    weights = {name: _PEERS[crowd.name] for name, crowd in peers.items()}
+    report.compare(f"memory of {_WORKERS} workers, PSS", "MB", megabytes, weights)
     return report
 
 

@@ -107,7 +107,8 @@ impl Load {
         AHEAD.as_nanos() as u64 * self.slots as u64
     }
 
-    pub(super) fn has_answered(&mut self) {
+    pub(super) fn has_answered(&mut self, now: Instant) {
+        self.progress = now;
         self.ahead_max = ahead_max(self.slots).min(self.ahead_max + 1);
     }
 

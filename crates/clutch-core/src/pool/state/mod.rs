@@ -18,7 +18,6 @@ mod sent;
 mod standing;
 mod workers;
 
-use self::load::Load;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 use self::standing::{Totals, Workers};
 use super::queue::Queue;
@@ -466,15 +465,14 @@ impl<T> Machine<T> {
         self.finished += 1;
         self.finished_ns = self.finished_ns.saturating_add(run_ns);
         self.finished_queued = self.finished_queued.saturating_add(queued);
-        self.unload(worker, id, now);
-        self.change(worker, Load::has_answered);
+        self.unload(worker, id, Some(now));
         self.remove(id)
     }
 
     /// Everything else that happens.
     pub fn on(&mut self, event: Event, now: Instant, out: &mut Vec<Action<T>>) {
         match event {
-            Event::Taken { worker, id, taken } => self.taken(worker, id, taken, now, out),
+            Event::Taken { worker, id, taken } => self.taken(worker, id, taken, out),
             Event::CancelWaiting => self.answer_waiting(Verdict::Cancelled, out),
             Event::Abandon { id } => self.abandon(id, out),
             Event::WorkerReady { worker, slots, words, calls_max } => self.ready(worker, slots, words, calls_max, now),

@@ -115,12 +115,11 @@ impl<T> Machine<T> {
         }
     }
 
-    pub(super) fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, now: Instant, out: &mut Vec<Action<T>>) {
+    pub(super) fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, out: &mut Vec<Action<T>>) {
         let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
         item.begun = !taken;
         if taken {
-            let progress = self.workers.get(worker).map_or(now, |load| load.progress);
-            self.unload(worker, id, progress);
+            self.unload(worker, id, None);
             self.change(worker, |load| load.calls -= 1);
             self.requeue(id, out);
             self.tell_drained(worker, out);
@@ -171,8 +170,8 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Takes work off a worker's account.
-    pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, progress: Instant) {
+    /// Takes work off a worker's account; `answered`: when it was, if it was.
+    pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, answered: Option<Instant>) {
         let (load_ns, number) = self.item(id).map_or((0, 0), |item| (item.load_ns, item.sent_as));
         self.change(worker, |load| {
             if load.sent.remove(number, id) {
@@ -181,7 +180,7 @@ impl<T> Machine<T> {
             if load.alone == Alone::Running(id) {
                 load.alone = Alone::No;
             }
-            load.progress = progress;
+            answered.into_iter().for_each(|now| load.has_answered(now));
         });
     }
 
