@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import random
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -144,6 +145,21 @@ def test_a_batch_ends_when_an_item_swallows_its_interrupt(
     rendezvous.guest().wait_gone()
     wait_empty(patient)
     assert rendezvous.nobody_waits(), "the second item was never begun"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="older Pythons tell too late where an exception is raised")
+@pytest.mark.parametrize("name", ["move_into_finalizer", "move_into_loop"])
+def test_an_interrupt_finds_code_that_has_moved_on(
+    patient: Pool, shape: Shape, name: str, rendezvous: Rendezvous
+) -> None:
+    """Since it was looked at, to where the interpreter only prints an exception, or where an event loop keeps it."""
+    if shape.name != "thread":
+        return  # elsewhere code is looked at in the thread that runs it
+    future = patient.submit(name, rendezvous.port)
+    guest = rendezvous.guest()
+    assert future.cancel()
+    guest.wait_gone()
+    assert patient.submit("echo", 1).result(30) == 1
 
 
 SHORT = [

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -100,6 +101,63 @@ async def swallow_async(port: int) -> str:
     with contextlib.suppress(BaseException), staying(port):
         await asyncio.sleep(300)
     return "swallowed"
+
+
+# Code that is somewhere else when an interrupt comes than when it was looked at.
+
+
+class Moving:
+    """Stands where an interrupt comes through. Who looks at it sees this, and that lets it go on."""
+
+    def __init__(self) -> None:
+        self.was_seen = threading.Event()
+        self.has_moved = threading.Event()
+
+    def __enter__(self) -> Moving:
+        self.current_frames, sys._current_frames = sys._current_frames, self.look
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys._current_frames = self.current_frames
+
+    def look(self) -> dict[int, types.FrameType]:
+        """In place of `sys._current_frames`: once, an answer that is old when it is given."""
+        sys._current_frames = self.current_frames
+        seen = self.current_frames()
+        self.was_seen.set()
+        self.has_moved.wait()
+        return seen
+
+    def stand(self) -> None:
+        while not self.was_seen.is_set():
+            pass
+
+
+@tool
+def move_into_finalizer(port: int) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            moving.has_moved.set()
+            end = time.monotonic() + 0.2
+            while time.monotonic() < end:
+                pass
+
+    with Moving() as moving, staying(port):
+        moving.stand()
+        Finalized()
+        while True:
+            pass
+
+
+@tool
+async def move_into_loop(port: int) -> None:
+    scope: dict[str, Any] = {}
+    code = "def machinery(moving):\n    moving.has_moved.set()\n    while True:\n        pass"
+    exec(compile(code, f"{os.path.dirname(asyncio.__file__)}/machinery.py", "exec"), scope)
+    with Moving() as moving, staying(port):
+        asyncio.get_running_loop().call_soon(scope["machinery"], moving)
+        moving.stand()
+        await asyncio.sleep(300)
 
 
 # Short work of every kind, for storms.

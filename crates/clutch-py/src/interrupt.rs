@@ -41,6 +41,10 @@ enum Told {
     #[default]
     No,
     Woken,
+    /// An exception is on its way to the thread. Where it lands is known there alone, see [`Slots::landed`].
+    Sent,
+    /// It landed where it did not come out: another one follows.
+    Lost,
     Raised,
 }
 
@@ -52,7 +56,7 @@ thread_local! {
 #[derive(Default)]
 pub struct Slots {
     known: Mutex<Vec<Weak<Slot>>>,
-    /// The handler has run since [`Slots::expect`].
+    /// The handler has run since [`Slots::expect`], and could do what it should.
     heard: AtomicBool,
 }
 
@@ -97,7 +101,7 @@ impl Slots {
             // The waker stays until it is taken back: a stream leaves and enters around each of its values.
             *running = Running { waker: running.waker.take(), ..Running::default() };
             drop(running);
-            if told == Told::Raised {
+            if matches!(told, Told::Sent | Told::Raised) {
                 // SAFETY: takes back an exception of this very thread that was sent and not raised yet.
                 unsafe { ffi::PyThreadState_SetAsyncExc(slot.ident as _, std::ptr::null_mut()) };
             }
@@ -136,22 +140,34 @@ impl Slots {
     /// Raises `exception` in every thread whose work is to stop; true: in this thread too, by the caller. `is_safe(ident)`
     /// says whether an exception would come out of what that thread runs right now; if not, it is tried again soon.
     pub fn interrupt(&self, board: &Board, exception: &Bound<'_, PyAny>, is_safe: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.heard.store(true, Ordering::Release);
         let here = SLOT.with(|slot| slot.get().map(Arc::as_ptr));
-        let mut hit = false;
+        let (mut hit, mut all_safe) = (false, true);
         for slot in self.all() {
             if !slot.is_held_up(exception.py(), board) {
                 continue;
             }
             if !is_safe.call1((slot.ident,))?.is_truthy()? {
-                self.expect();
+                all_safe = false;
             } else if slot.is_here(here) {
                 hit |= slot.begin_raise(board);
             } else {
                 slot.raise(board, exception);
             }
         }
+        // At the end, so that the watcher goes on looking until what was sent can be seen.
+        self.heard.store(all_safe, Ordering::Release);
         Ok(hit)
+    }
+
+    /// Said by the thread that an exception was sent to, where it is raised: whether it comes out of there. If not, another
+    /// one is sent soon: the thread had gone on since it was looked at.
+    pub fn landed(&self, py: Python<'_>, comes_out: bool) {
+        self.with_mine(py, |slot| {
+            let mut running = slot.running.lock();
+            if running.told == Told::Sent {
+                running.told = if comes_out { Told::Raised } else { Told::Lost };
+            }
+        });
     }
 
     /// The signal is about to be sent.
@@ -160,13 +176,21 @@ impl Slots {
     }
 
     /// Whether the signal is to be sent once more: it came just before the main thread went to wait in the kernel, where
-    /// Python's handler does not run; or an event loop was told, and its work goes on.
+    /// Python's handler does not run; or an event loop was told, and its work goes on; or an exception was lost.
     pub fn is_waiting(&self) -> bool {
-        let woken = |slot: &Arc<Slot>| {
+        !self.heard.load(Ordering::Acquire) || [Told::Woken, Told::Lost].iter().any(|told| self.has_told(*told))
+    }
+
+    /// Whether an exception is on its way, which may be lost.
+    pub fn is_sending(&self) -> bool {
+        self.has_told(Told::Sent)
+    }
+
+    fn has_told(&self, told: Told) -> bool {
+        self.all().iter().any(|slot| {
             let running = slot.running.lock();
-            running.word.is_some() && running.told == Told::Woken
-        };
-        !self.heard.load(Ordering::Acquire) || self.all().iter().any(woken)
+            running.word.is_some() && running.told == told
+        })
     }
 
     /// Native numbers of the threads that run something now, those whose work is to stop first.
@@ -213,7 +237,7 @@ impl Slot {
     fn raise(&self, board: &Board, exception: &Bound<'_, PyAny>) {
         let mut running = self.running.lock();
         if running.is_to_stop(board) {
-            running.told = Told::Raised;
+            running.told = Told::Sent;
             // SAFETY: `exception` is a class; the thread is inside the work, as its lock is held.
             unsafe { ffi::PyThreadState_SetAsyncExc(self.ident as _, exception.as_ptr()) };
         }
@@ -222,6 +246,6 @@ impl Slot {
 
 impl Running {
     fn is_to_stop(&self, board: &Board) -> bool {
-        self.told != Told::Raised && self.word.is_some_and(|at| board.get(at) == word::ABANDONED)
+        !matches!(self.told, Told::Sent | Told::Raised) && self.word.is_some_and(|at| board.get(at) == word::ABANDONED)
     }
 }

@@ -133,9 +133,12 @@ impl Alarm {
 
     fn look_again(&self, times: Option<u32>) -> Option<u32> {
         let times = times.map_or(0, |times| times + 1);
-        let wanted = times < AGAIN_MAX && self.slots.is_waiting();
+        let is_waiting = self.slots.is_waiting();
+        let wanted = times < AGAIN_MAX && (is_waiting || self.slots.is_sending());
         wanted.then(|| {
-            self.interrupt();
+            if is_waiting {
+                self.interrupt();
+            }
             times
         })
     }

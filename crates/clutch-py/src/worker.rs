@@ -297,6 +297,12 @@ impl WorkerLink {
         self.slots.interrupt(&self.board, exception, is_safe)
     }
 
+    /// Said where an exception that was sent to this thread is raised: whether it comes out of there. If not, it is sent
+    /// again.
+    fn landed(&self, py: Python<'_>, comes_out: bool) {
+        self.slots.landed(py, comes_out);
+    }
+
     /// To be called by the handler again soon: it could not do what it should now.
     fn interrupt_again(&self) {
         self.slots.expect();

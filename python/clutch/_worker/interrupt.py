@@ -47,12 +47,13 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
     """From now on code can be interrupted; said by the main thread. `is_held_up` is the profile's."""
     global _interrupt
     main = threading.get_ident()
+    raised = landing(link)
 
     def interrupt(here: types.FrameType | None) -> None:
         def is_safe(ident: int) -> bool:
             return lets_out(here if ident == main else sys._current_frames().get(ident))
 
-        hit = link.interrupt(Interrupted, is_safe)
+        hit = link.interrupt(raised, is_safe)
         held_up = is_held_up() if is_held_up is not None and lets_out(here) else False
         hit = hit or held_up is True
         if held_up is None or (is_held_up is not None and not lets_out(here)):
@@ -70,17 +71,43 @@ def show_stacks(link: _core.WorkerLink) -> None:
     faulthandler.register(number, file=file, all_threads=False, chain=True)
 
 
-def lets_out(frame: types.FrameType | None) -> bool:
-    """Whether an exception that is raised in this frame comes out of it: not of a finalizer, of a callback of a weak
-    reference, or of the machinery of an event loop.
+class LoopInterrupted(Interrupted, KeyboardInterrupt):
+    """What an event loop lets out: it keeps every other exception, and the task that the loop was busy with is lost."""
+
+
+def landing(link: _core.WorkerLink) -> type[BaseException]:
+    """What to send to a thread. It goes on while it is looked at; only where the exception is raised does one know what
+    runs there. Without a GIL that often differs.
     """
-    if frame is not None and os.path.dirname(frame.f_code.co_filename) == LOOPS:
-        return False
+    if sys.version_info < (3, 12):
+        return Interrupted  # which is made later there, where it is caught
+
+    class Landing(Interrupted):
+        def __new__(cls) -> Interrupted:  # type: ignore[misc]
+            here = sys._getframe(1)
+            link.landed(comes_out=not swallows(here))
+            return LoopInterrupted() if is_of_loop(here) else Interrupted()
+
+    return Landing
+
+
+def lets_out(frame: types.FrameType | None) -> bool:
+    """Whether an exception that is raised in this frame comes out of it."""
+    return not is_of_loop(frame) and not swallows(frame)
+
+
+def is_of_loop(frame: types.FrameType | None) -> bool:
+    """Whether this is the machinery of an event loop."""
+    return frame is not None and os.path.dirname(frame.f_code.co_filename) == LOOPS
+
+
+def swallows(frame: types.FrameType | None) -> bool:
+    """Whether this runs for a finalizer, or for a callback of a weak reference."""
     while frame is not None:
         if frame.f_code.co_name in SWALLOWING:
-            return False
+            return True
         frame = frame.f_back
-    return True
+    return False
 
 
 def stack_of_coroutine(coroutine: Any) -> str:
