@@ -162,6 +162,16 @@ def test_an_interrupt_finds_code_that_has_moved_on(
     assert patient.submit("echo", 1).result(30) == 1
 
 
+def test_an_interrupt_comes_while_another_is_dealt_with(patient: Pool, shape: Shape, rendezvous: Rendezvous) -> None:
+    if shape.name == "greenlet":
+        return  # nothing stops such code there
+    future = patient.submit("spin_where_signals_meet", rendezvous.port)
+    guest = rendezvous.guest()
+    assert future.cancel()
+    guest.wait_gone()
+    assert patient.submit("echo", 1).result(30) == 1
+
+
 SHORT = [
     "spin_for",
     "sleep_for",

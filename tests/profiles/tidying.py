@@ -17,7 +17,7 @@ from typing import Any
 
 from target import echo, staying, visit, visit_alone, visit_async  # noqa: F401 (tools of this target, too)
 
-from clutch import tool
+from clutch import _core, tool
 from rendezvous import meet, meet_async
 
 
@@ -158,6 +158,24 @@ async def move_into_loop(port: int) -> None:
         asyncio.get_running_loop().call_soon(scope["machinery"], moving)
         moving.stand()
         await asyncio.sleep(300)
+
+
+@tool
+async def spin_where_signals_meet(port: int) -> None:
+    """While one interrupt is being dealt with comes the next."""
+    loop = asyncio.get_running_loop()
+
+    def meet_another(*args: Any) -> Any:
+        signal.raise_signal(_core.WorkerLink.interrupt_signal())
+        return type(loop).call_soon_threadsafe(loop, *args)
+
+    loop.call_soon_threadsafe = meet_another  # type: ignore[method-assign]
+    try:
+        with staying(port):
+            while True:
+                pass
+    finally:
+        del loop.call_soon_threadsafe
 
 
 # Short work of every kind, for storms.

@@ -472,8 +472,8 @@ impl WorkerLink {
             self.board.set(at, word::FREE);
         } else if call.flags & flag::WANT_BEGUN != 0 {
             self.writer.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Begun, call.id, 0));
-            // At once: the code may run for ever. A link that broke is seen by the reader.
-            let _ = self.flush(py);
+            // At once: the code may run for ever.
+            py.detach(|| self.flush_beside_reader());
         }
         begun
     }

@@ -49,17 +49,32 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
     main = threading.get_ident()
     raised = landing(link)
 
+    runs = came_meanwhile = False
+
     def interrupt(here: types.FrameType | None) -> None:
+        nonlocal runs, came_meanwhile
+        if runs:  # what it raised here would not reach the code that is to stop
+            came_meanwhile = True
+            return
+        runs, came_meanwhile = True, False
+        try:
+            hit = look(here)
+        finally:
+            runs = False
+        if came_meanwhile:
+            link.interrupt_again()
+        if hit:
+            raise Interrupted
+
+    def look(here: types.FrameType | None) -> bool:
         def is_safe(ident: int) -> bool:
             return lets_out(here if ident == main else sys._current_frames().get(ident))
 
         hit = link.interrupt(raised, is_safe)
         held_up = is_held_up() if is_held_up is not None and lets_out(here) else False
-        hit = hit or held_up is True
         if held_up is None or (is_held_up is not None and not lets_out(here)):
             link.interrupt_again()
-        if hit:
-            raise Interrupted
+        return hit or held_up is True
 
     _interrupt = interrupt
 

@@ -136,13 +136,23 @@ impl WorkerLink {
     }
 
     fn wait_for_reader(&self) {
-        // A link that broke is seen by the reader.
-        let _ = self.writer.flush();
+        self.flush_beside_reader();
         let mut queue = self.queue.lock();
         while queue.calls.is_empty() && !queue.draining && queue.reading {
             queue.idle += 1;
             self.changed.wait(&mut queue);
             queue.idle -= 1;
+        }
+    }
+
+    /// A link whose other end is gone is seen by the reader. One whose descriptor was closed here is not: who waits in the
+    /// kernel waits on what it was.
+    pub(super) fn flush_beside_reader(&self) {
+        match self.writer.flush() {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                link_broke(&error)
+            }
+            _ => {}
         }
     }
 
