@@ -466,6 +466,21 @@ def stubborn(port: int) -> None:
                     pass
 
 
+class Ordered:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __lt__(self, other: Ordered) -> bool:
+        return self.number < other.number
+
+
+@tool
+def sort_by_python(port: int) -> None:
+    with staying(port):
+        while True:
+            sorted(Ordered(number * 7919 % 1000) for number in range(1000))
+
+
 @tool
 def spin_for(seconds: float) -> None:
     end = time.monotonic() + seconds

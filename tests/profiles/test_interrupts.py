@@ -147,6 +147,37 @@ def test_a_batch_ends_when_an_item_swallows_its_interrupt(
     assert rendezvous.nobody_waits(), "the second item was never begun"
 
 
+@pytest.mark.parametrize("name", ["take_first_rows", "remove_from_registry", "spin_traced"])
+def test_an_interrupt_comes_through(
+    patient: Pool, name: str, rendezvous: Rendezvous, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where it cannot it is sent again, and nothing is printed of that."""
+    for _ in range(8):
+        future = patient.submit(name, rendezvous.port)
+        guest = rendezvous.guest()
+        assert future.cancel()
+        guest.wait_gone()
+        assert patient.submit("echo", 1).result(30) == 1
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("options", [{}, {"preload": False}, {"start": "spawn"}])
+@pytest.mark.parametrize("target", ["takes_all_signals", "takes_all_signals_at_start", "keeps_all_signals_out"])
+def test_failure_61_user_code_sets_all_signals(
+    make_pool: Callable[..., Pool], shape: Shape, target: str, options: dict[str, Any], rendezvous: Rendezvous
+) -> None:
+    if options and shape.name == "spawn":
+        return  # a shape of its own
+    pool = make_pool(target, workers=1, interrupt_grace=300.0, **options)
+    pool.wait_ready(timeout=60)
+    future = pool.submit("spin", rendezvous.port)
+    guest = rendezvous.guest()
+    assert any(" in spin\n" in text for text in pool.stacks().values())
+    assert future.cancel()
+    guest.wait_gone()
+    assert pool.submit("pid").result(30) == guest.pid
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="older Pythons tell too late where an exception is raised")
 @pytest.mark.parametrize("name", ["move_into_finalizer", "move_into_loop"])
 def test_an_interrupt_finds_code_that_has_moved_on(

@@ -58,7 +58,8 @@ def wait_inside(pool: Pool, kind: str, guest: Guest) -> None:
     code = getattr(target, kind).__code__
     last = max(line for *_, line in code.co_lines() if line is not None)
     # A loop of two lines may be seen in the upper one only: where it lets go of the GIL.
-    inside = {f"line {line} in {kind}\n" for line in ([last - 1, last] if kind.startswith("spin") else [last])}
+    is_loop = kind.startswith(("spin", "stubborn"))
+    inside = {f"line {line} in {kind}\n" for line in ([last - 1, last] if is_loop else [last])}
     while not any(where in text for where in inside for text in pool.stacks().values()):
         assert not guest.is_gone(), "the code has ended by itself"
 
@@ -127,6 +128,19 @@ def test_code_that_takes_no_notice_is_ended_with_its_worker(
     guest.wait_gone()
     events.wait("worker_gone", pool="made", pid=guest.pid)
     assert pool.submit("add", 1).result(60) == 1
+
+
+def test_looking_at_a_worker_never_ends_it(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
+    """Also in the moment in which C code enters a Python function, or leaves it."""
+    pool = make_pool(workers=1)
+    pool.wait_ready(timeout=60)
+    future = pool.submit("sort_by_python", rendezvous.port)
+    guest = rendezvous.guest()
+    for _ in range(300):
+        assert pool.stacks()
+    assert future.cancel()
+    guest.wait_gone()
+    assert pool.submit("pid").result(30) == guest.pid
 
 
 def test_an_interrupt_hits_nobody_else(make_pool: Callable[..., Pool], shape: Shape, rendezvous: Rendezvous) -> None:

@@ -103,6 +103,57 @@ async def swallow_async(port: int) -> str:
     return "swallowed"
 
 
+# Code in which an interrupt may come where the interpreter only prints exceptions.
+
+
+def spin_a_while() -> None:
+    end = time.monotonic() + 0.02
+    while time.monotonic() < end:
+        pass
+
+
+def rows() -> Iterator[int]:
+    try:
+        yield 1
+    finally:
+        spin_a_while()
+
+
+@tool
+def take_first_rows(port: int) -> None:
+    """Each generator is dropped with its `finally` to run."""
+    with staying(port):
+        while True:
+            for _ in rows():
+                break
+            spin_a_while()
+
+
+class Registry:
+    def _remove(self) -> None:
+        """Is called as what the standard library calls when a weak reference ends."""
+        while True:
+            pass
+
+
+@tool
+def remove_from_registry(port: int) -> None:
+    with staying(port):
+        Registry()._remove()
+
+
+@tool
+def spin_traced(port: int) -> None:
+    """As under coverage, or in a debugger."""
+    sys.settrace(lambda *_: None)
+    try:
+        with staying(port):
+            while True:
+                pass
+    finally:
+        sys.settrace(None)
+
+
 # Code that is somewhere else when an interrupt comes than when it was looked at.
 
 

@@ -4,9 +4,9 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
@@ -361,32 +361,16 @@ pub fn thread_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
+/// Python's number of this thread.
+pub fn thread_ident() -> std::ffi::c_ulong {
+    // SAFETY: it cannot fail.
+    unsafe { libc::pthread_self() }
+}
+
 /// Sends a signal to one thread of this process.
 pub fn signal_thread(thread: i32, signal: i32) {
     // SAFETY: sends a signal; a thread that is gone makes it fail, which is what nobody minds.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
-}
-
-/// Where [`tell_of_signal`]'s handler writes to.
-static TOLD: AtomicI32 = AtomicI32::new(-1);
-
-/// Makes `signal` do nothing but signal an eventfd, of which a copy is returned. One signal of a process only.
-pub fn tell_of_signal(signal: i32) -> io::Result<OwnedFd> {
-    extern "C" fn tell(_signal: libc::c_int) {
-        let one = 1u64;
-        // SAFETY: write(2) may be called in a handler; the descriptor stays open for as long as the process lives.
-        unsafe { libc::write(TOLD.load(Ordering::Relaxed), (&raw const one).cast(), 8) };
-    }
-    let event = event_fd()?;
-    TOLD.store(event.try_clone()?.into_raw_fd(), Ordering::Relaxed);
-    // SAFETY: zeroed is a valid sigaction; the handler above only writes to a descriptor.
-    let failed = unsafe {
-        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        action.sa_sigaction = tell as extern "C" fn(libc::c_int) as usize;
-        action.sa_flags = libc::SA_RESTART;
-        libc::sigaction(signal, &action, std::ptr::null_mut()) != 0
-    };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(event) }
 }
 
 /// The real-time signal with this offset: free for programs, and used by hardly any.

@@ -65,7 +65,7 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
         let call = Call::new(link.clone().unbind(), frame);
         return in_python(slot, "special", call, |call| (call,));
     }
-    if !this.slots.enter(py, &this.board, frame.word) {
+    if !this.slots.enter(&this.board, frame.word) {
         this.slots.leave(py);
         let end = Err(describe(py, this, Trouble::Raised(interrupted(py))));
         return this.put_end(id, started, end).map_err(PyErr::from);
@@ -420,7 +420,7 @@ impl Call {
                 }
             }
         }
-        let goes_on = link.slots.enter(py, &link.board, self.word);
+        let goes_on = link.slots.enter(&link.board, self.word);
         if !goes_on {
             link.slots.leave(py);
         }

@@ -7,7 +7,7 @@
 //! the main thread, from a signal's handler.
 
 use std::cell::OnceCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use clutch_core::link::{Board, word};
@@ -15,13 +15,26 @@ use clutch_core::sys;
 use parking_lot::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// A thread, as Python and the kernel know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// As `threading.get_ident()`, where nobody has patched that.
+    pub ident: std::ffi::c_ulong,
+    /// As `threading.get_native_id()`.
+    pub native: i32,
+}
+
+impl Thread {
+    pub fn current() -> Thread {
+        Thread { ident: sys::thread_ident(), native: sys::thread_id() }
+    }
+}
 
 /// A thread that runs user code.
 struct Slot {
-    /// As `threading.get_ident()`.
-    ident: std::ffi::c_ulong,
-    /// As `threading.get_native_id()`.
-    native: i32,
+    thread: Thread,
     running: Mutex<Running>,
 }
 
@@ -41,11 +54,12 @@ enum Told {
     #[default]
     No,
     Woken,
-    /// An exception is on its way to the thread. Where it lands is known there alone, see [`Slots::landed`].
+    /// An exception is on its way to the thread, or was raised there.
     Sent,
-    /// It landed where it did not come out: another one follows.
-    Lost,
+    /// It was raised in the thread itself.
     Raised,
+    /// It did not come out of what ran there, see [`Slots::lost`]: another one follows.
+    Lost,
 }
 
 thread_local! {
@@ -56,18 +70,16 @@ thread_local! {
 #[derive(Default)]
 pub struct Slots {
     known: Mutex<Vec<Weak<Slot>>>,
-    /// The handler has run since [`Slots::expect`], and could do what it should.
-    heard: AtomicBool,
+    /// How often the handler was to run, and how much of that it has done.
+    expected: AtomicU32,
+    handled: AtomicU32,
 }
 
 impl Slots {
-    fn with_mine<R>(&self, py: Python<'_>, with: impl FnOnce(&Slot) -> R) -> R {
+    fn with_mine<R>(&self, with: impl FnOnce(&Slot) -> R) -> R {
         SLOT.with(|slot| {
             with(slot.get_or_init(|| {
-                // Without a number nothing can be raised there; that cannot be but in an interpreter that is ending.
-                let ident = py.import("threading").and_then(|threading| threading.call_method0("get_ident")?.extract());
-                let ident = ident.unwrap_or_default();
-                let slot = Arc::new(Slot { ident, native: sys::thread_id(), running: Mutex::default() });
+                let slot = Arc::new(Slot { thread: Thread::current(), running: Mutex::default() });
                 let mut known = self.known.lock();
                 known.retain(|slot| slot.strong_count() > 0);
                 known.push(Arc::downgrade(&slot));
@@ -81,8 +93,8 @@ impl Slots {
     }
 
     /// From here on this thread may be interrupted for the work with this word. False: it is to stop already.
-    pub fn enter(&self, py: Python<'_>, board: &Board, at: u32) -> bool {
-        self.with_mine(py, |slot| {
+    pub fn enter(&self, board: &Board, at: u32) -> bool {
+        self.with_mine(|slot| {
             let mut running = slot.running.lock();
             if running.word != Some(at) {
                 *running = Running { word: Some(at), told: Told::No, waker: running.waker.take() };
@@ -95,28 +107,27 @@ impl Slots {
     /// No exception for its work comes in this thread any more: it is over, or the profile's own code has its turn. Gives
     /// the work's word, with which to enter again.
     pub fn leave(&self, py: Python<'_>) -> Option<u32> {
-        self.with_mine(py, |slot| {
+        self.with_mine(|slot| {
             let mut running = slot.running.lock();
             let (word, told) = (running.word, running.told);
             // The waker stays until it is taken back: a stream leaves and enters around each of its values.
             *running = Running { waker: running.waker.take(), ..Running::default() };
             drop(running);
-            if matches!(told, Told::Sent | Told::Raised) {
-                // SAFETY: takes back an exception of this very thread that was sent and not raised yet.
-                unsafe { ffi::PyThreadState_SetAsyncExc(slot.ident as _, std::ptr::null_mut()) };
+            if told == Told::Sent {
+                slot.take_back(py);
             }
             word
         })
     }
 
     /// Whether this thread is inside a piece of work that may be interrupted.
-    pub fn is_inside(&self, py: Python<'_>) -> bool {
-        self.with_mine(py, |slot| slot.running.lock().word.is_some())
+    pub fn is_inside(&self) -> bool {
+        self.with_mine(|slot| slot.running.lock().word.is_some())
     }
 
     /// What wakes this thread when it waits in a way that no exception ends; none: no more.
-    pub fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) {
-        let before = self.with_mine(py, |slot| std::mem::replace(&mut slot.running.lock().waker, waker));
+    pub fn set_waker(&self, waker: Option<Py<PyAny>>) {
+        let before = self.with_mine(|slot| std::mem::replace(&mut slot.running.lock().waker, waker));
         drop(before);
     }
 
@@ -140,13 +151,14 @@ impl Slots {
     /// Raises `exception` in every thread whose work is to stop; true: in this thread too, by the caller. `is_safe(ident)`
     /// says whether an exception would come out of what that thread runs right now; if not, it is tried again soon.
     pub fn interrupt(&self, board: &Board, exception: &Bound<'_, PyAny>, is_safe: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let expected = self.expected.load(Ordering::Acquire);
         let here = SLOT.with(|slot| slot.get().map(Arc::as_ptr));
         let (mut hit, mut all_safe) = (false, true);
         for slot in self.all() {
             if !slot.is_held_up(exception.py(), board) {
                 continue;
             }
-            if !is_safe.call1((slot.ident,))?.is_truthy()? {
+            if !is_safe.call1((slot.thread.ident,))?.is_truthy()? {
                 all_safe = false;
             } else if slot.is_here(here) {
                 hit |= slot.begin_raise(board);
@@ -154,36 +166,39 @@ impl Slots {
                 slot.raise(board, exception);
             }
         }
-        // At the end, so that the watcher goes on looking until what was sent can be seen.
-        self.heard.store(all_safe, Ordering::Release);
+        if all_safe {
+            self.handled.store(expected, Ordering::Release);
+        }
         Ok(hit)
     }
 
-    /// Said by the thread that an exception was sent to, where it is raised: whether it comes out of there. If not, another
-    /// one is sent soon: the thread had gone on since it was looked at.
-    pub fn landed(&self, py: Python<'_>, comes_out: bool) {
-        self.with_mine(py, |slot| {
+    /// What was raised in this thread came where the interpreter only prints exceptions: in a finalizer, say. False: it was
+    /// no interrupt of the work here.
+    pub fn lost(&self) -> bool {
+        self.with_mine(|slot| {
             let mut running = slot.running.lock();
-            if running.told == Told::Sent {
-                running.told = if comes_out { Told::Raised } else { Told::Lost };
+            let was_told = matches!(running.told, Told::Sent | Told::Raised);
+            if was_told {
+                running.told = Told::Lost;
             }
-        });
+            was_told
+        })
     }
 
     /// The signal is about to be sent.
     pub fn expect(&self) {
-        self.heard.store(false, Ordering::Release);
+        self.expected.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether the signal is to be sent once more: it came just before the main thread went to wait in the kernel, where
-    /// Python's handler does not run; or an event loop was told, and its work goes on; or an exception was lost.
+    /// Python's handler does not run; or an event loop was told, and its work goes on.
     pub fn is_waiting(&self) -> bool {
-        !self.heard.load(Ordering::Acquire) || [Told::Woken, Told::Lost].iter().any(|told| self.has_told(*told))
+        self.handled.load(Ordering::Acquire) != self.expected.load(Ordering::Acquire) || self.has_told(Told::Woken)
     }
 
-    /// Whether an exception is on its way, which may be lost.
-    pub fn is_sending(&self) -> bool {
-        self.has_told(Told::Sent)
+    /// Whether an exception was lost.
+    pub fn has_lost(&self) -> bool {
+        self.has_told(Told::Lost)
     }
 
     fn has_told(&self, told: Told) -> bool {
@@ -193,12 +208,12 @@ impl Slots {
         })
     }
 
-    /// Native numbers of the threads that run something now, those whose work is to stop first.
-    pub fn busy_threads(&self, board: &Board) -> Vec<i32> {
-        let busy = self.all().into_iter().filter_map(|slot| slot.running.lock().word.map(|at| (slot.native, at)));
+    /// The threads that run something now, those whose work is to stop first.
+    pub fn busy_threads(&self, board: &Board) -> Vec<Thread> {
+        let busy = self.all().into_iter().filter_map(|slot| slot.running.lock().word.map(|at| (slot.thread, at)));
         let (mut first, rest): (Vec<_>, Vec<_>) = busy.partition(|(_, at)| board.get(*at) == word::ABANDONED);
         first.extend(rest);
-        first.into_iter().map(|(native, _)| native).collect()
+        first.into_iter().map(|(thread, _)| thread).collect()
     }
 }
 
@@ -234,12 +249,27 @@ impl Slot {
         is_to_stop
     }
 
+    /// What was sent to this very thread and not raised yet is not raised any more.
+    fn take_back(&self, py: Python<'_>) {
+        if py.version_info() >= (3, 12) {
+            // SAFETY: the exception is one of this thread.
+            unsafe { ffi::PyThreadState_SetAsyncExc(self.thread.ident as _, std::ptr::null_mut()) };
+            return;
+        }
+        // Where a trace function is set, older Pythons never come out of a call after that. The first thing that any
+        // function does is to raise what was sent.
+        static NOTHING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let nothing = NOTHING.get_or_try_init(py, || py.eval(c"lambda: None", None, None).map(Bound::unbind));
+        // An exception that was raised is what this is for.
+        let _ = nothing.and_then(|nothing| nothing.call0(py));
+    }
+
     fn raise(&self, board: &Board, exception: &Bound<'_, PyAny>) {
         let mut running = self.running.lock();
         if running.is_to_stop(board) {
             running.told = Told::Sent;
             // SAFETY: `exception` is a class; the thread is inside the work, as its lock is held.
-            unsafe { ffi::PyThreadState_SetAsyncExc(self.ident as _, exception.as_ptr()) };
+            unsafe { ffi::PyThreadState_SetAsyncExc(self.thread.ident as _, exception.as_ptr()) };
         }
     }
 }

@@ -1,6 +1,10 @@
-//! The Python stacks of this worker as text, whatever it does: written by faulthandler in a signal's handler, so that
-//! neither the GIL nor a willing thread is needed.
+//! The Python stacks of this worker as text, whatever it does.
+//!
+//! Python is asked first, by a thread that waits for the GIL. Where code keeps that, faulthandler writes them in a signal's
+//! handler, and needs neither the GIL nor a willing thread. What it takes for a frame may be anything, where a thread enters
+//! or leaves a function right then: it runs apart, so that no worker dies of it.
 
+use std::ffi::c_ulong;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,18 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use clutch_core::sys;
+use clutch_core::{apart, sys};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use rustix::event::{EventfdFlags, eventfd};
 
-use crate::interrupt::Slots;
+use crate::interrupt::{Slots, Thread};
+
+/// How long Python is waited for. A thread that runs Python gives the GIL up after 5 ms.
+const ASKED: Duration = Duration::from_millis(15);
 
 /// How long one thread may take to write its stacks.
 const WRITTEN: Duration = Duration::from_millis(500);
 
 /// How often a thread that wrote nothing is asked again, and after how long.
 const TRIES: u32 = 10;
-const RESTORED: Duration = Duration::from_millis(1);
+const TRIED: Duration = Duration::from_millis(1);
 
 /// Longest text that is sent: it has to fit one message.
 const TEXT_BYTES_MAX: usize = 30 << 10;
@@ -27,7 +35,7 @@ const TEXT_BYTES_MAX: usize = 30 << 10;
 /// Most threads that are shown beside the main thread.
 const THREADS_SHOWN: usize = 100;
 
-/// How long event loops have to tell where their tasks stand, once the threads have been shown. Short: the caller of work
+/// How long event loops have to tell where their tasks stand, once the threads have told. Short: the caller of work
 /// past its deadline waits for both.
 const TASKS_WAIT: Duration = Duration::from_millis(10);
 
@@ -35,20 +43,31 @@ const TASKS_WAIT: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Stacks {
     file: OwnedFd,
-    /// Signalled by the handler that faulthandler calls after itself.
+    /// Signalled when faulthandler's handler has ended, in whatever way.
     written: OwnedFd,
     /// Its handler shows the thread that it runs in: what another one runs may change while it is looked at.
     signal: i32,
     /// Parts of the lines of frames that are not the user's code, but carry it.
     carriers: Vec<String>,
-    /// Somebody waits for the GIL, to ask the event loops.
+    /// Python's answer: `of_threads(idents)`.
+    of_threads: Arc<Py<PyAny>>,
+    main: Thread,
+    /// Somebody waits for the GIL.
     asking: Arc<AtomicBool>,
 }
 
 impl Stacks {
-    pub fn new(signal: i32, carriers: Vec<String>) -> io::Result<Stacks> {
-        let file = sys::memory_file("clutch-stacks")?;
-        Ok(Stacks { file, written: sys::tell_of_signal(signal)?, signal, carriers, asking: Arc::default() })
+    /// Called in the main thread.
+    pub fn new(signal: i32, carriers: Vec<String>, of_threads: Py<PyAny>) -> io::Result<Stacks> {
+        let (file, written) =
+            (sys::memory_file("clutch-stacks")?, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (of_threads, main, asking) = (Arc::new(of_threads), Thread::current(), Arc::default());
+        Ok(Stacks { file, written, signal, carriers, of_threads, main, asking })
+    }
+
+    /// To be called when faulthandler is registered.
+    pub fn run_apart(&self) -> io::Result<()> {
+        apart::run_apart(self.signal, self.written.as_fd())
     }
 
     /// For `faulthandler.register`.
@@ -57,35 +76,42 @@ impl Stacks {
     }
 
     /// Where the tasks stand that event loops run here, then the stacks of the threads, those of `busy` first.
-    pub fn take(&self, slots: &Arc<Slots>, busy: &[i32]) -> Vec<u8> {
-        let asked = slots.has_loops().then(|| self.ask_loops(slots.clone())).flatten();
-        let threads = self.of_threads(busy);
-        let mut parts = asked.map_or_else(Vec::new, |told| wait_told(&told));
-        parts.push(users_part(&String::from_utf8_lossy(&threads), &self.carriers));
+    pub fn take(&self, slots: &Arc<Slots>, busy: &[Thread]) -> Vec<u8> {
+        let others = busy.iter().copied().filter(|thread| *thread != self.main).take(THREADS_SHOWN);
+        let threads: Vec<Thread> = others.chain([self.main]).collect();
+        let told = self.ask(slots.clone(), threads.iter().map(|thread| thread.ident).collect());
+        let mut parts = Vec::new();
+        let shown = match told.and_then(|told| Some((told.recv_timeout(ASKED).ok()?, told))) {
+            Some((shown, told)) => {
+                parts = wait_told(&told);
+                shown
+            }
+            None => self.written_by(&threads),
+        };
+        parts.push(users_part(&shown, &self.carriers));
         parts.retain(|part| !part.is_empty());
         let mut text = parts.join("\n").into_bytes();
         text.truncate(TEXT_BYTES_MAX);
         text
     }
 
-    /// In a thread of its own, which may wait for the GIL: the watcher must not.
-    fn ask_loops(&self, slots: Arc<Slots>) -> Option<Receiver<String>> {
+    /// Has Python tell the stacks of the threads, then those of the tasks of event loops. In a thread of its own, which may
+    /// wait for the GIL: the watcher must not.
+    fn ask(&self, slots: Arc<Slots>, idents: Vec<c_ulong>) -> Option<Receiver<String>> {
         if self.asking.swap(true, Ordering::AcqRel) {
             return None;
         }
         let (tell, told) = channel();
-        let asking = self.asking.clone();
+        let (asking, of_threads) = (self.asking.clone(), self.of_threads.clone());
         let ask = move || {
             sys::block_signals();
             Python::try_attach(|py| {
-                let shown = Bound::new(py, Tell(Mutex::new(tell))).and_then(|tell| slots.show_tasks(tell.as_any()));
-                if let Err(error) = shown {
-                    error.write_unraisable(py, None);
-                }
+                let told = tell_all(py, &of_threads, idents, &slots, tell);
+                told.unwrap_or_else(|error| error.write_unraisable(py, None));
+                drop((of_threads, slots));
             });
             asking.store(false, Ordering::Release);
         };
-        // Without it the threads are shown all the same.
         let spawned = std::thread::Builder::new().name("clutch-stacks".to_owned()).spawn(ask);
         if spawned.is_err() {
             self.asking.store(false, Ordering::Release);
@@ -93,15 +119,13 @@ impl Stacks {
         spawned.ok().map(|_| told)
     }
 
-    fn of_threads(&self, busy: &[i32]) -> Vec<u8> {
-        let main = rustix::process::getpid().as_raw_nonzero().get();
-        let others = busy.iter().copied().filter(|thread| *thread != main).take(THREADS_SHOWN);
-        others.chain([main]).for_each(|thread| self.signal(thread));
-        sys::take_file(self.file.as_fd(), TEXT_BYTES_MAX).unwrap_or_default()
+    fn written_by(&self, threads: &[Thread]) -> String {
+        threads.iter().for_each(|thread| self.signal(thread.native));
+        let written = sys::take_file(self.file.as_fd(), TEXT_BYTES_MAX).unwrap_or_default();
+        String::from_utf8_lossy(&written).into_owned()
     }
 
-    /// Has one thread write. Faulthandler takes its own handler away for a moment after each time, while it calls ours:
-    /// a signal that comes then writes nothing, and is sent again.
+    /// Has one thread write. While the child of another one does, it writes nothing, and is asked again.
     fn signal(&self, thread: i32) {
         let written: BorrowedFd<'_> = self.written.as_fd();
         for _ in 0..TRIES {
@@ -113,7 +137,7 @@ impl Stacks {
             if !matches!(heard, Ok(true)) || self.written_bytes() > before {
                 return;
             }
-            std::thread::sleep(RESTORED);
+            std::thread::sleep(TRIED);
         }
     }
 
@@ -132,6 +156,18 @@ impl Tell {
         // Nobody waits any more.
         let _ = self.0.lock().send(text);
     }
+}
+
+fn tell_all(
+    py: Python<'_>,
+    of_threads: &Py<PyAny>,
+    idents: Vec<c_ulong>,
+    slots: &Slots,
+    tell: Sender<String>,
+) -> PyResult<()> {
+    // Nobody waits any more, if it cannot be sent.
+    let _ = tell.send(of_threads.call1(py, (idents,))?.extract(py)?);
+    if slots.has_loops() { slots.show_tasks(Bound::new(py, Tell(Mutex::new(tell)))?.as_any()) } else { Ok(()) }
 }
 
 /// What the loops have told: all of them, or those that came to it in time.

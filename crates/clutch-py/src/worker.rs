@@ -281,11 +281,12 @@ impl WorkerLink {
         interrupt_signal()
     }
 
-    /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, all_threads=False, chain=True)`. Frames
-    /// with one of `carriers` in their lines are left out where they lie below the user's.
-    fn show_stacks(&self, carriers: Vec<String>) -> PyResult<(i32, i32)> {
+    /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, all_threads=False)`. Frames
+    /// with one of `carriers` in their lines are left out where they lie below the user's. `of_threads(idents)` gives the
+    /// text of these threads.
+    fn show_stacks(&self, carriers: Vec<String>, of_threads: Py<PyAny>) -> PyResult<(i32, i32)> {
         let signal = sys::real_time_signal(STACKS_SIGNAL);
-        let stacks = Stacks::new(signal, carriers)?;
+        let stacks = Stacks::new(signal, carriers, of_threads)?;
         let file = stacks.file();
         let _ = self.stacks.set(stacks);
         Ok((signal, file))
@@ -297,21 +298,30 @@ impl WorkerLink {
         self.slots.interrupt(&self.board, exception, is_safe)
     }
 
-    /// Said where an exception that was sent to this thread is raised: whether it comes out of there. If not, it is sent
-    /// again.
-    fn landed(&self, py: Python<'_>, comes_out: bool) {
-        self.slots.landed(py, comes_out);
+    /// To be called when faulthandler has been registered: what it looks at may make it crash.
+    fn show_stacks_apart(&self) -> PyResult<()> {
+        Ok(self.stacks.get().map_or(Ok(()), Stacks::run_apart)?)
+    }
+
+    /// Said where an Interrupted is raised that nobody hears: whether it was for work of this thread. Then it comes again.
+    fn interrupt_lost(&self) -> bool {
+        let lost = self.slots.lost();
+        if lost {
+            self.writer.wake();
+        }
+        lost
     }
 
     /// To be called by the handler again soon: it could not do what it should now.
     fn interrupt_again(&self) {
         self.slots.expect();
+        self.writer.wake();
     }
 
     /// Has `waker.stop()` called when this thread's work is interrupted, `waker.show(tell)` when somebody wants to see where
     /// it stands; None: no more.
-    fn set_waker(&self, py: Python<'_>, waker: Option<Py<PyAny>>) {
-        self.slots.set_waker(py, waker);
+    fn set_waker(&self, waker: Option<Py<PyAny>>) {
+        self.slots.set_waker(waker);
     }
 
     /// Calls `function(word, *args)` while nothing interrupts this thread, `word` being that of its work. Raises Interrupted
@@ -328,7 +338,7 @@ impl WorkerLink {
 
     /// From here on the work with this word may be interrupted in this thread. Raises Interrupted when it is to stop already.
     pub fn enter(&self, py: Python<'_>, word: u32) -> PyResult<()> {
-        if self.slots.enter(py, &self.board, word) {
+        if self.slots.enter(&self.board, word) {
             return Ok(());
         }
         self.slots.leave(py);
@@ -341,8 +351,8 @@ impl WorkerLink {
     }
 
     /// Whether this thread is inside work that may be interrupted: not while a stream waits, nor when it is closed.
-    fn is_inside(&self, py: Python<'_>) -> bool {
-        self.slots.is_inside(py)
+    fn is_inside(&self) -> bool {
+        self.slots.is_inside()
     }
 
     /// Calls `listener(id, wants_stacks)` for work that is to stop, in the thread that reads the link.

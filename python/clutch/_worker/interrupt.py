@@ -6,6 +6,7 @@ work is to stop, another when the stacks are wanted.
 
 from __future__ import annotations
 
+import _weakrefset
 import faulthandler
 import gc
 import inspect
@@ -16,6 +17,7 @@ import signal
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -29,26 +31,62 @@ STACKS_MAX = 200_000
 BELOW = (*CARRIERS, threading.__file__, selectors.__file__, "/gevent/", '"<string>", line 1 in <module>')
 """Parts of frames, in faulthandler's form, between a thread's start and the user's code; the last is the zygote's."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
-SWALLOWING = {"__del__", "_remove"}
-"""Names of functions that the interpreter calls and whose exceptions it only prints; `_remove`: of a WeakSet."""
+UNHEARD = {("__del__", None), ("_remove", _weakrefset.__file__), ("remove", weakref.__file__)}
+"""Functions, with their files, that the interpreter calls and whose exceptions it only prints: they are spared."""
 
-
-_interrupt: Callable[[types.FrameType | None], None] = lambda here: None  # noqa: E731 (a default, see `listen`)
+_interrupt: Callable[[types.FrameType | None], None] = lambda here: None  # noqa: E731 (a default, see `Signals.listen`)
 
 
 def prepare() -> None:
     """How a worker takes signals. A zygote does it for all that it forks: once, for they share its pages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(_core.WorkerLink.interrupt_signal(), lambda _, here: _interrupt(here))
+    signal.signal(_core.WorkerLink.interrupt_signal(), hear)
 
 
-def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None = None) -> None:
-    """From now on code can be interrupted; said by the main thread. `is_held_up` is the profile's."""
-    global _interrupt
+def hear(_: int, here: types.FrameType | None) -> None:
+    _interrupt(here)
+
+
+class Signals:
+    """Two signals of a worker: one interrupts code, the other has the thread that gets it write its stack."""
+
+    def __init__(self, link: _core.WorkerLink) -> None:
+        self.link = link
+        self.stacks, self.file = link.show_stacks(BELOW, stacks_of_threads)
+        self.known = signal.getsignal(self.stacks)
+        self._show_stacks()
+
+    def listen(
+        self, is_held_up: Callable[[], bool | None] | None = None, was_lost: Callable[[], bool] | None = None
+    ) -> None:
+        """From now on code can be interrupted; said by the main thread. Both are the profile's."""
+        global _interrupt
+        _interrupt = interrupt_of(self.link, is_held_up)
+        hear_lost(self.link, was_lost)
+        self._take_back()
+
+    def _show_stacks(self) -> None:
+        # Each thread shows itself: what another one runs may change while it is looked at.
+        faulthandler.register(self.stacks, file=self.file, all_threads=False)
+        self.link.show_stacks_apart()
+
+    def _take_back(self) -> None:
+        """User code may have set all signals since `prepare`, on its import or in a hook, or keep them out."""
+        interrupts = self.link.interrupt_signal()
+        if signal.getsignal(interrupts) is not hear:
+            signal.signal(interrupts, hear)
+        if signal.getsignal(self.stacks) is not self.known:
+            faulthandler.unregister(self.stacks)
+            self._show_stacks()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [interrupts, self.stacks])
+
+
+def interrupt_of(
+    link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None
+) -> Callable[[types.FrameType | None], None]:
+    """What a signal's handler does when code is to be interrupted; `here` is where the signal came."""
     main = threading.get_ident()
-    raised = landing(link)
-
     runs = came_meanwhile = False
 
     def interrupt(here: types.FrameType | None) -> None:
@@ -70,40 +108,43 @@ def listen(link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None 
         def is_safe(ident: int) -> bool:
             return lets_out(here if ident == main else sys._current_frames().get(ident))
 
-        hit = link.interrupt(raised, is_safe)
+        hit = link.interrupt(SENT, is_safe)
         held_up = is_held_up() if is_held_up is not None and lets_out(here) else False
         if held_up is None or (is_held_up is not None and not lets_out(here)):
             link.interrupt_again()
         return hit or held_up is True
 
-    _interrupt = interrupt
-
-
-def show_stacks(link: _core.WorkerLink) -> None:
-    """Sets up the signal that shows the stack of the thread that gets it."""
-    # Each thread shows itself: what another one runs may change while it is looked at, and that has crashed workers.
-    number, file = link.show_stacks(BELOW)
-    faulthandler.register(number, file=file, all_threads=False, chain=True)
+    return interrupt
 
 
 class LoopInterrupted(Interrupted, KeyboardInterrupt):
     """What an event loop lets out: it keeps every other exception, and the task that the loop was busy with is lost."""
 
 
-def landing(link: _core.WorkerLink) -> type[BaseException]:
-    """What to send to a thread. It goes on while it is looked at; only where the exception is raised does one know what
-    runs there. Without a GIL that often differs.
+class Landing(Interrupted):
+    """What is sent to a thread. That goes on while it is looked at, without a GIL above all: what runs there is known
+    only where the exception is raised, and made.
     """
-    if sys.version_info < (3, 12):
-        return Interrupted  # which is made later there, where it is caught
 
-    class Landing(Interrupted):
-        def __new__(cls) -> Interrupted:  # type: ignore[misc]
-            here = sys._getframe(1)
-            link.landed(comes_out=not swallows(here))
-            return LoopInterrupted() if is_of_loop(here) else Interrupted()
+    def __new__(cls) -> Interrupted:  # type: ignore[misc]
+        return LoopInterrupted() if is_of_loop(sys._getframe(1)) else Interrupted()
 
-    return Landing
+
+SENT = Landing if sys.version_info >= (3, 12) else Interrupted
+"""Older Pythons make an exception where it is caught."""
+
+
+def hear_lost(link: _core.WorkerLink, was_lost: Callable[[], bool] | None) -> None:
+    """An interrupt that is raised where the interpreter only prints exceptions is not printed, but sent again."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, Interrupted):
+            before(unraisable)
+        elif not link.interrupt_lost() and was_lost is not None and was_lost():
+            link.interrupt_again()
+
+    sys.unraisablehook = hook
 
 
 def lets_out(frame: types.FrameType | None) -> bool:
@@ -119,7 +160,8 @@ def is_of_loop(frame: types.FrameType | None) -> bool:
 def swallows(frame: types.FrameType | None) -> bool:
     """Whether this runs for a finalizer, or for a callback of a weak reference."""
     while frame is not None:
-        if frame.f_code.co_name in SWALLOWING:
+        code = frame.f_code
+        if (code.co_name, None) in UNHEARD or (code.co_name, code.co_filename) in UNHEARD:
             return True
         frame = frame.f_back
     return False
@@ -130,13 +172,19 @@ def stack_of_coroutine(coroutine: Any) -> str:
     return stack_text("Task", frames_of_coroutine(coroutine))
 
 
-def stack_of_frame(frame: types.FrameType | None) -> str:
-    """Where a suspended greenlet stands."""
+def stack_of_frame(frame: types.FrameType | None, what: str = "Greenlet") -> str:
+    """Where a suspended greenlet stands, or a thread."""
     frames = []
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    return stack_text("Greenlet", reversed(frames))
+    return stack_text(what, reversed(frames))
+
+
+def stacks_of_threads(idents: Iterable[int]) -> str:
+    """The stacks of threads, by their `threading.get_ident()`, of those that run any code."""
+    frames = sys._current_frames()
+    return "".join(stack_of_frame(frames.get(ident), f"Thread 0x{ident:016x}") for ident in idents)
 
 
 def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:

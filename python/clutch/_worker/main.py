@@ -61,11 +61,11 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     link = _core.WorkerLink(descriptors, resolver, failure.describe, *limits)
     code = 1
     try:
-        interrupt.show_stacks(link)
+        signals = interrupt.Signals(link)
         start(image, link)
         copies.leave_if_copy()
         profile = load_profile(image)
-        interrupt.listen(link, profile.is_held_up)
+        signals.listen(profile.is_held_up, profile.was_lost)
         profile.run(link, lambda: link.ready(json.dumps({**order, "pid": os.getpid()})))
         image.run_hooks("stop")
         code = 0

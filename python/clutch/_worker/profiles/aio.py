@@ -41,6 +41,9 @@ class AsyncProfile:
     def is_held_up(self) -> bool | None:
         return self.first is not None and self.first.is_held_up()
 
+    def was_lost(self) -> bool:
+        return self.first is not None and self.first.was_lost()
+
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
         first = self.first = Loop(self, link)
         first.others = [Loop(self, link, first) for _ in range(self.threads - 1)]
@@ -220,9 +223,16 @@ class Loop:
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
-        here = asyncio.current_task(self.loop) if self.is_serving else None
-        found = [running for running in list(self.on_loop.values()) if running.who is here]
+        found = self._running_here()
         return found[0].is_held_up() if found else self.link.is_step_to_stop()
+
+    def was_lost(self) -> bool:
+        found = self._running_here()
+        return bool(found) and found[0].was_lost()
+
+    def _running_here(self) -> list[Running]:
+        here = asyncio.current_task(self.loop) if self.is_serving else None
+        return [running for running in list(self.on_loop.values()) if running.who is here]
 
     def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> Running:
         task = asyncio.current_task()

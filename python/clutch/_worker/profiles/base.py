@@ -2,7 +2,7 @@
 
 A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
 end and nothing runs any more. What runs in threads of slots is interrupted natively; a profile whose slots are
-something else also says, by `is_held_up`, when code that is to stop holds up the main thread.
+something else also says, by `is_held_up` and `was_lost`, when code that is to stop holds up the main thread.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ class Profile(Protocol):
     is_held_up: Callable[[], bool | None] | None
     """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop by
     an exception. None: ask again soon."""
+    was_lost: Callable[[], bool] | None
+    """Called in the main thread: the exception in what runs there came where nobody hears one. Whether it was that of
+    `is_held_up`, which is to come again."""
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None: ...
 
@@ -90,6 +93,11 @@ class Running:
             return None
         self._is_told = True
         return True
+
+    def was_lost(self) -> bool:
+        """What was raised in it did not come out. Whether anything was: it comes again."""
+        was_told, self._is_told = self._is_told, False
+        return was_told
 
 
 class Slot:

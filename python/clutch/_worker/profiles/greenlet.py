@@ -43,6 +43,9 @@ class GreenletProfile:
     def is_held_up(self) -> bool | None:
         return self.hub is not None and self.hub.is_held_up()
 
+    def was_lost(self) -> bool:
+        return self.hub is not None and self.hub.was_lost()
+
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
         copies.current = gevent.getcurrent
         hub = self.hub = Hub(link, self.tasks, self.lifespan)
@@ -142,9 +145,16 @@ class Hub:
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
-        here = gevent.getcurrent()
-        found = [running for running in list(self.greenlets.values()) if running.who is here]
+        found = self._running_here()
         return found[0].is_held_up() if found else False
+
+    def was_lost(self) -> bool:
+        found = self._running_here()
+        return bool(found) and found[0].was_lost()
+
+    def _running_here(self) -> list[Running]:
+        here = gevent.getcurrent()
+        return [running for running in list(self.greenlets.values()) if running.who is here]
 
     def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> Running:
         """Around the user's code in a greenlet. One that is killed before it has started would never end its call."""

@@ -10,7 +10,7 @@ from clutch._worker.profiles.base import Slot
 
 
 class ProcessProfile:
-    is_held_up = None
+    is_held_up = was_lost = None
 
     def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
         slot = Slot(link)

@@ -14,7 +14,7 @@ from clutch.errors import Interrupted
 
 
 class ThreadProfile:
-    is_held_up = None
+    is_held_up = was_lost = None
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
