@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import threading
@@ -17,6 +18,10 @@ from clutch import _core
 # A batch should run about this long: long against its way to the worker, short against the whole.
 BATCH_NS = 4_000_000
 BATCH_ITEMS_MAX = 4096
+# Of a pool with a deadline: each item may take that long, so that a batch whose first item hangs has to wait for all.
+BATCH_ITEMS_WITH_DEADLINE = 32
+# Of a pool whose workers may get so many calls: a batch is this part of them at most.
+BATCH_SHARE_OF_CALLS = 8
 # One step may not grow the batch by more than this: the first items may not be like the rest.
 GROWTH_MAX = 16
 AHEAD_FOR_EACH_SLOT = 3
@@ -40,6 +45,26 @@ def check_timeout(timeout: float | None) -> None:
         raise ValueError("timeout nan: allowed are seconds, or None for no limit")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What a pool's options say of each item of a map."""
+
+    deadline: float | None = None
+    """Seconds."""
+    calls: int | None = None
+    """Of one worker."""
+
+    def batch_items(self) -> int:
+        """The most that a batch has that is sized here."""
+        most = BATCH_ITEMS_MAX if self.deadline is None else BATCH_ITEMS_WITH_DEADLINE
+        return most if self.calls is None else max(1, min(most, self.calls // BATCH_SHARE_OF_CALLS))
+
+    def time_of(self, items: int, before: float) -> float | None:
+        """Seconds that so many items have, where each slot has `before` others to run first: the map's own look-ahead
+        never makes an item late."""
+        return None if self.deadline is None else self.deadline * (items + before)
+
+
 class Batches:
     """One map under way: what was submitted, and how large the next batch is.
 
@@ -54,6 +79,7 @@ class Batches:
         spread: bool,
         items: Iterator[Any],
         slots: int,
+        limits: Limits,
         timeout: float | None,
         chunksize: int | None,
         buffersize: int | None,
@@ -76,8 +102,7 @@ class Batches:
         self._runs_unread = False
         # The pool's shutdown submits the rest while another thread reads.
         self._lock = threading.RLock()
-        # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
-        self._options = _core.CallOptions(None, 0, 0, True)
+        self._limits = limits
         self._ends_at = None if timeout is None else time.monotonic() + timeout
 
     def items(self) -> Iterator[Any]:
@@ -93,7 +118,7 @@ class Batches:
         with self._lock, self._keeping_errors():
             rest = self._take(None)
             wanted = -(-len(rest) // (self._slots * PARTS_FOR_EACH_SLOT))
-            size = self._size if self._fixed else max(self._size, min(wanted, BATCH_ITEMS_MAX))
+            size = self._size if self._fixed else max(self._size, min(wanted, self._limits.batch_items()))
             for at in range(0, len(rest), size):
                 self._submit_batch(rest[at : at + size])
 
@@ -154,7 +179,9 @@ class Batches:
         return size if size <= self._items_max - self._under_way - self._unread else 0
 
     def _submit_batch(self, batch: list[Any]) -> None:
-        future = self._submit(self._options, self._function, self._spread, batch)
+        # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
+        options = _core.CallOptions(self._limits.time_of(len(batch), self._under_way / self._slots), 0, 0, True)
+        future = self._submit(options, self._function, self._spread, batch)
         self._futures.append((future, len(batch)))
         self._under_way += len(batch)
 
@@ -192,7 +219,7 @@ class Batches:
     def _learn(self, count: int, run_ns: int) -> None:
         if not self._fixed:
             wanted = BATCH_NS * count // max(1, run_ns)
-            self._size = max(1, min(wanted, self._size * GROWTH_MAX, BATCH_ITEMS_MAX))
+            self._size = max(1, min(wanted, self._size * GROWTH_MAX, self._limits.batch_items()))
 
 
 def is_its(future: Any, error: BaseException) -> bool:
