@@ -293,7 +293,9 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         spread = len(iterables) != 1
         items = zip(*iterables, strict=False) if spread else iter(iterables[0])
         slots = max(1, self._slots())
-        batches = Batches(self._submit_batch, fn, spread, items, slots, self._item_limits, timeout, chunksize, buffersize)
+        batches = Batches(
+            self._submit_batch, fn, spread, items, slots, self._item_limits, timeout, chunksize, buffersize
+        )
         self._maps.add(batches)
         return batches.items()
 
