@@ -180,7 +180,7 @@ def test_failure_57_in_the_child_a_map_says_what_it_cannot_submit(tmp_path: Path
         read = []
         items = pool.map(echo, (read.append(item) or item for item in range(100)), chunksize=5)
         first = [next(items) for _ in range(5)]
-        while not all(future.done() for future, _ in next(iter(pool._maps))._futures): pass
+        while not all(batch.future.done() for batch in next(iter(pool._maps))._batches): pass
         submitted = len(read)
         def child():
             got = []

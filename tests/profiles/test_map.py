@@ -272,6 +272,53 @@ def test_work_starts_before_the_first_result_is_asked_for(pool: Pool, rendezvous
     assert list(results) == ["early"]
 
 
+class BrokenOff:
+    """Once `breaks`, each seventh reading is broken off, as by a signal's handler; the next one goes on."""
+
+    def __init__(self, count: int) -> None:
+        self.breaks = False
+        self._left = iter(range(count))
+        self._readings = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        self._readings += self.breaks
+        if self._readings % 7 == 6:
+            self._readings += 1
+            raise KeyboardInterrupt
+        return next(self._left)
+
+
+def read_whatever_comes(results: Iterator[int]) -> list[int]:
+    read: list[int] = []
+    while True:
+        try:
+            for value in results:
+                read.append(value)  # noqa: PERF402 (what comes before the exception counts)
+        except KeyboardInterrupt:
+            continue
+        return read
+
+
+@pytest.mark.parametrize("options", [{"chunksize": 1}, {"chunksize": 20}, {"buffersize": 4}, {}], ids=str)
+def test_what_breaks_off_the_iterable_leaves_no_item_out(pool: Pool, options: dict[str, int]) -> None:
+    items = BrokenOff(1_000)
+    results = pool.map(target.add, items, **options)
+    items.breaks = True
+    assert read_whatever_comes(results) == list(range(1_000))
+
+
+def test_what_breaks_off_a_shutdown_leaves_no_item_out(make_pool: Callable[..., Pool]) -> None:
+    pool, items = make_pool(), BrokenOff(100)
+    results = pool.map(target.add, items, chunksize=3)
+    items.breaks = True
+    with pytest.raises(KeyboardInterrupt):
+        pool.shutdown()
+    assert read_whatever_comes(results) == list(range(100))
+
+
 def test_an_error_of_the_iterable_is_the_callers(pool: Pool) -> None:
     def broken(count: int) -> Iterator[int]:
         yield from range(count)
