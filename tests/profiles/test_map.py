@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import target
@@ -317,6 +318,29 @@ def test_what_breaks_off_a_shutdown_leaves_no_item_out(make_pool: Callable[..., 
     with pytest.raises(KeyboardInterrupt):
         pool.shutdown()
     assert read_whatever_comes(results) == list(range(100))
+
+
+class SentLate:
+    """Comes as 7; its first pickling is broken off."""
+
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = [KeyboardInterrupt()]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._errors:
+            raise self._errors.pop()
+        return int, (7,)
+
+
+def test_what_breaks_off_the_pickling_is_told(pool: Pool) -> None:
+    for attempt in (lambda: pool.call(target.echo, SentLate()), lambda: pool.submit(target.echo, SentLate())):
+        with pytest.raises(KeyboardInterrupt):
+            attempt()
+    results = pool.map(target.echo, [*range(100), SentLate(), 101], chunksize=2)
+    read: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        read.extend(results)
+    assert [*read, *results] == [*range(100), 7, 101]
 
 
 def test_an_error_of_the_iterable_is_the_callers(pool: Pool) -> None:

@@ -11,7 +11,7 @@ use clutch_core::region::{RegionPool, WRITTEN_MAX};
 use clutch_core::supervisor::{self, Identity, descriptors_of};
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
 
@@ -270,9 +270,12 @@ fn raise_if_closed(py: Python<'_>, answer: &Answer) -> PyResult<()> {
     }
 }
 
-/// Arguments that cannot be encoded: the caller's mistake, told before anything is sent.
+/// Arguments that cannot be encoded: the caller's mistake, told before anything is sent. Ctrl-C stays what it is.
 fn unsendable(asked: &Asked<'_, '_>, error: PyErr) -> PyErr {
     let py = asked.function.py();
+    if !error.is_instance_of::<PyException>(py) {
+        return error;
+    }
     let message = format!(
         "the arguments of {} cannot be sent to a worker: {}",
         asked.function.repr().map_or_else(|_| "this function".to_owned(), |text| text.to_string()),
