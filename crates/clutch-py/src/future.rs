@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_core::forked::{PerProcess, Tracked};
+use clutch_core::forked::{Moment, PerProcess, Tracked};
 use clutch_core::items;
 use clutch_core::pool::{Answer, Part, Pool};
 use clutch_core::sys;
@@ -511,12 +511,15 @@ pub struct MapItems {
     /// Locked by the thread that is at work on it, also while it waits for the next batch: it has the map for itself, as it
     /// would a generator.
     current: Mutex<Current>,
+    made: Moment,
 }
 
 impl MapItems {
-    fn turn(&self) -> PyResult<MutexGuard<'_, Current>> {
+    /// In a copy of the process the thread that holds it is not there, nor will the item come that it waits for.
+    fn turn(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Current>> {
         let busy = || PyValueError::new_err("map already executing: another thread waits for its next item");
-        self.current.try_lock().ok_or_else(busy)
+        let why = || if self.made.is_in_copy() { forked_error(py) } else { busy() };
+        self.current.try_lock().ok_or_else(why)
     }
 }
 
@@ -550,12 +553,12 @@ impl Current {
 impl MapItems {
     #[new]
     fn new(advance: Py<PyAny>, give_up: Py<PyAny>) -> MapItems {
-        MapItems { advance, give_up, current: Mutex::default() }
+        MapItems { advance, give_up, current: Mutex::default(), made: Moment::now() }
     }
 
     /// As of a generator: there are no more items. Raises ValueError while another thread waits for one.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let mut current = self.turn()?;
+        let mut current = self.turn(py)?;
         *current = Current::default();
         self.give_up.call0(py).map(drop)
     }
@@ -578,7 +581,7 @@ impl MapItems {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut current = self.turn()?;
+        let mut current = self.turn(py)?;
         loop {
             if let Some(value) = current.take(py)? {
                 return Ok(Some(value));
