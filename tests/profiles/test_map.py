@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -264,6 +265,17 @@ def test_results_are_the_callers_alone(pool: Pool) -> None:
     for made in pool.map(target.make_made, range(10), chunksize=5):
         reference = weakref.ref(made)
         del made
+        assert reference() is None
+
+
+def test_errors_are_the_callers_alone(pool: Pool) -> None:
+    results = pool.map(target.raise_it, [target.Detailed(str(number)) for number in range(3)], chunksize=3)
+    for _ in range(3):
+        with pytest.raises(target.Detailed) as caught:
+            next(results)
+        reference = weakref.ref(caught.value)
+        del caught
+        gc.collect()
         assert reference() is None
 
 

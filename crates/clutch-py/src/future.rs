@@ -1,5 +1,6 @@
 //! The answer of one piece of work as Python holds it: decoded in the thread that asks, told to event loops in batches.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -527,7 +528,8 @@ impl MapItems {
 struct Current {
     values: Option<Py<PyList>>,
     at: usize,
-    failures: Vec<(usize, Py<PyAny>)>,
+    /// Of the items from `at` on, in their order.
+    failures: VecDeque<(usize, Py<PyAny>)>,
 }
 
 impl Current {
@@ -539,8 +541,10 @@ impl Current {
             return Ok(None);
         }
         self.at += 1;
-        if let Some((_, error)) = self.failures.iter().find(|(index, _)| *index == at) {
-            return Err(PyErr::from_value(error.bind(py).clone()));
+        if self.failures.front().is_some_and(|(index, _)| *index == at)
+            && let Some((_, error)) = self.failures.pop_front()
+        {
+            return Err(PyErr::from_value(error.into_bound(py)));
         }
         let value = values.get_item(at)?;
         // A value is the caller's alone once it is given out.
@@ -590,8 +594,8 @@ impl MapItems {
             if next.is_none() {
                 return Ok(None);
             }
-            let (values, failures) = next.extract()?;
-            *current = Current { values: Some(values), at: 0, failures };
+            let (values, failures): (_, Vec<_>) = next.extract()?;
+            *current = Current { values: Some(values), at: 0, failures: failures.into() };
         }
     }
 }
