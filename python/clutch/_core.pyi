@@ -28,6 +28,7 @@ __all__ = [
     "ZygoteControl",
     "__version__",
     "finish_callbacks",
+    "interrupt_at_exit",
     "keep_from_copies",
     "share_state",
 ]
@@ -99,6 +100,7 @@ class StreamCore:
     def _subscribe(self, bridge: Bridge, waiter: Any) -> None: ...
 
 def finish_callbacks() -> None: ...
+def interrupt_at_exit() -> None: ...
 
 @final
 class Bridge:

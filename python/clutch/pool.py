@@ -10,12 +10,10 @@ import asyncio
 import atexit
 import base64
 import concurrent.futures
-import contextlib
 import functools
 import json
 import os
 import pickle
-import signal
 import site
 import sys
 import threading
@@ -529,17 +527,9 @@ def _end_pools() -> None:
         pool._is_over = True
     _core.finish_callbacks()
     if dropped and not was_interrupted:
-        _end_as_interrupted(f"clutch: interrupted while pools still worked: {', '.join(dropped)}; the rest was dropped")
-
-
-def _end_as_interrupted(words: str) -> None:
-    """As Python ends after a KeyboardInterrupt that nobody catches: whoever started the program learns of it."""
-    print(words, file=sys.stderr)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
+        _core.interrupt_at_exit()  # so that whoever started the program learns of it
+        names = ", ".join(dropped)
+        sys.stderr.write(f"clutch: interrupted while pools still worked: {names}; the rest was dropped\n")
 
 
 def is_patched() -> bool:

@@ -374,6 +374,12 @@ pub fn finish_callbacks(py: Python<'_>) -> PyResult<()> {
     }
 }
 
+/// The program ends as after a KeyboardInterrupt that nobody catches: by SIGINT, when it has done all else.
+#[pyfunction]
+pub fn interrupt_at_exit() {
+    sys::interrupt_at_exit();
+}
+
 /// Base of `clutch.Stream`: the values of a generator that runs in a worker.
 #[pyclass(frozen, subclass, weakref, module = "clutch._core")]
 pub struct StreamCore {
