@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 from typing import Any
@@ -20,6 +21,8 @@ class Pickler(cloudpickle.Pickler):
             return NotImplemented
         if type(obj) is memoryview:
             return reduce_view(obj)
+        if type(obj) is io.TextIOWrapper and obj not in (sys.stdout, sys.stderr):
+            return obj.__reduce_ex__(self.proto)  # refuses; cloudpickle would send its text as a StringIO
         if has_name(obj):
             return reduce_lock(obj)
         return super().reducer_override(obj)

@@ -28,6 +28,7 @@ __all__ = [
     "ZygoteControl",
     "__version__",
     "finish_callbacks",
+    "interrupt_at_exit",
     "keep_from_copies",
     "share_state",
 ]
@@ -54,7 +55,7 @@ class PoolCore:
     def _stream_with(
         self, options: CallOptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any: ...
-    def _submit_batch(self, options: CallOptions, function: Any, spread: bool, items: list[Any]) -> Any: ...
+    def _submit_batch(self, options: CallOptions, function: Any, spread: bool, batch: Any) -> None: ...
     def _stats(self) -> str: ...
     def _stacks(
         self, nr: int | None = None, call: int | None = None, timeout: float = 1.0
@@ -99,6 +100,7 @@ class StreamCore:
     def _subscribe(self, bridge: Bridge, waiter: Any) -> None: ...
 
 def finish_callbacks() -> None: ...
+def interrupt_at_exit() -> None: ...
 
 @final
 class Bridge:

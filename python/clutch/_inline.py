@@ -180,9 +180,9 @@ class InlinePool(Pool):
         context = self._context.copy()
         return InlineStream(self, self._made(self._sent(function, args, kwargs), context), context)
 
-    def _submit_batch(self, options: object, function: Any, spread: bool, items: list[Any]) -> Any:
+    def _submit_batch(self, options: object, function: Any, spread: bool, batch: Any) -> None:
         """One batch of a map, as a worker would answer it."""
-        sent = [self._sent(function, tuple(item) if spread else (item,), {}) for item in items]
+        sent = [self._sent(function, tuple(item) if spread else (item,), {}) for item in batch.items]
         values: list[Any] = [None] * len(sent)
         failures: list[tuple[int, BaseException]] = []
         for at, one in enumerate(sent):
@@ -192,7 +192,7 @@ class InlinePool(Pool):
                 failures.append((at, error))
         future = InlineFuture()
         future.settle(lambda: (values, failures, MAP_NS))
-        return future
+        batch.future = future
 
     # ---- from the arguments to the result
 

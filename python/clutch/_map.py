@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import threading
@@ -17,6 +18,10 @@ from clutch import _core
 # A batch should run about this long: long against its way to the worker, short against the whole.
 BATCH_NS = 4_000_000
 BATCH_ITEMS_MAX = 4096
+# Of a pool with a deadline: each item may take that long, so that a batch whose first item hangs has to wait for all.
+BATCH_ITEMS_WITH_DEADLINE = 32
+# Of a pool whose workers may get so many calls: a batch is this part of them at most.
+BATCH_SHARE_OF_CALLS = 8
 # One step may not grow the batch by more than this: the first items may not be like the rest.
 GROWTH_MAX = 16
 AHEAD_FOR_EACH_SLOT = 3
@@ -40,8 +45,53 @@ def check_timeout(timeout: float | None) -> None:
         raise ValueError("timeout nan: allowed are seconds, or None for no limit")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What a pool's options say of each item of a map."""
+
+    deadline: float | None = None
+    """Seconds."""
+    calls: int | None = None
+    """Of one worker."""
+
+    def batch_items(self) -> int:
+        """The most that a batch has that is sized here."""
+        most = BATCH_ITEMS_MAX if self.deadline is None else BATCH_ITEMS_WITH_DEADLINE
+        return most if self.calls is None else max(1, min(most, self.calls // BATCH_SHARE_OF_CALLS))
+
+    def time_of(self, items: int, before: float) -> float | None:
+        """Seconds that so many items have, where each slot has `before` others to run first: the map's own look-ahead
+        never makes an item late."""
+        return None if self.deadline is None else self.deadline * (items + before)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Batch:
+    """Items of a map, from when they are pulled out of the iterable until their results have been given out."""
+
+    start: int
+    """Of the map's items, where the oldest that it still has may have any number."""
+    size: int
+    items: list[Any] = dataclasses.field(default_factory=list)
+    """Until they are submitted."""
+    future: Any = None
+    """Set by what submits it, so that it is not submitted twice."""
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    def fill(self, items: Iterator[Any]) -> None:
+        """Pulls what is missing. What it has it keeps when the reading is broken off."""
+        self.items.extend(itertools.islice(items, self.size - len(self.items)))
+
+
 class Batches:
     """One map under way: what was submitted, and how large the next batch is.
+
+    What a signal's handler, `gevent.Timeout` or whatever else is no `Exception` breaks off goes on at the next reading,
+    and no item is left out: a batch is here, in order, from before its first item is pulled until its results have been
+    given out.
 
     As in the standard library, a map of which nobody has read a result is done to its end all the same when its results
     are dropped or the pool is shut down; one that was read in part and dropped is cancelled.
@@ -54,6 +104,7 @@ class Batches:
         spread: bool,
         items: Iterator[Any],
         slots: int,
+        limits: Limits,
         timeout: float | None,
         chunksize: int | None,
         buffersize: int | None,
@@ -69,15 +120,12 @@ class Batches:
         # `buffersize` counts what is one piece of work to the caller: an item, or a chunk where chunks have a size.
         self._items_max = None if self._fixed else buffersize
         self._ahead = buffersize if self._fixed and buffersize else slots * AHEAD_FOR_EACH_SLOT + 1
-        self._futures: deque[tuple[Any, int]] = deque()
-        self._under_way = 0
-        self._unread = 0
+        self._batches: deque[Batch] = deque()
         self._error: Exception | None = None
         self._runs_unread = False
         # The pool's shutdown submits the rest while another thread reads.
         self._lock = threading.RLock()
-        # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
-        self._options = _core.CallOptions(None, 0, 0, True)
+        self._limits = limits
         self._ends_at = None if timeout is None else time.monotonic() + timeout
 
     def items(self) -> Iterator[Any]:
@@ -88,21 +136,28 @@ class Batches:
 
     def submit_rest(self) -> None:
         """Submits all that is left of a map that nobody has read from, unless the caller has bounded it."""
-        if self._is_bounded or not self._runs_unread:
-            return
         with self._lock, self._keeping_errors():
-            rest = self._take(None)
+            if self._is_bounded or not self._runs_unread:
+                return
+            rest: list[Any] = []
+            try:
+                with self._keeping_errors():
+                    rest.extend(self._items)
+            finally:
+                self._items = itertools.chain(rest, self._items)
             wanted = -(-len(rest) // (self._slots * PARTS_FOR_EACH_SLOT))
-            size = self._size if self._fixed else max(self._size, min(wanted, BATCH_ITEMS_MAX))
-            for at in range(0, len(rest), size):
-                self._submit_batch(rest[at : at + size])
+            size = self._size if self._fixed else max(self._size, min(wanted, self._limits.batch_items()))
+            while self._submit_next(size):
+                """All of them."""
 
     def close(self) -> None:
         """Nobody reads on: what has not begun is cancelled."""
         with self._lock:
             self._items = NONE_LEFT
-            while self._futures:
-                self._futures.popleft()[0].cancel()
+            while self._batches:
+                future = self._batches.popleft().future
+                if future is not None:
+                    future.cancel()
 
     def leave_to_the_parent(self) -> None:
         """In a forked child: nobody else is at it, whoever held the lock. The iterable may share a file with the
@@ -117,19 +172,28 @@ class Batches:
         if not self._runs_unread:
             self.close()
 
-    def _submit_ahead(self) -> None:
+    def _submit_ahead(self, read: int = 0) -> None:
+        """`read`: 1 while the first batch is being given out."""
         with self._lock, self._keeping_errors():
-            while (size := self._next_size()) > 0 and (batch := self._take(size)):
-                self._submit_batch(batch)
+            while self._submit_next(self._next_size(read)):
+                """As far as it may look ahead."""
 
-    def _take(self, count: int | None) -> list[Any]:
-        """So many items, or all that are left, or those before the iterable raised."""
-        taken: list[Any] = []
+    def _submit_next(self, size: int) -> bool:
+        """Submits so many items, or first what was broken off. False: there are none, or 0 were asked for."""
+        if not self._batches or self._batches[-1].future is not None:
+            if size == 0:
+                return False
+            self._batches.append(Batch(self._batches[-1].end if self._batches else 0, size))
+        batch = self._batches[-1]
         with self._keeping_errors():
-            taken.extend(itertools.islice(self._items, count))
-            if count is None or len(taken) < count:
-                self._items = NONE_LEFT
-        return taken
+            batch.fill(self._items)
+        if len(batch.items) < batch.size:
+            batch.size, self._items = len(batch.items), NONE_LEFT
+        if not batch.items:
+            self._batches.pop()
+            return False
+        self._submit_batch(batch)
+        return True
 
     @contextlib.contextmanager
     def _keeping_errors(self) -> Iterator[None]:
@@ -145,45 +209,50 @@ class Batches:
         if error is not None:
             raise error
 
-    def _next_size(self) -> int:
+    def _next_size(self, read: int) -> int:
         """Items of the next batch; 0: enough is under way."""
         if self._items_max is None:
-            return self._size if len(self._futures) < self._ahead else 0
+            return self._size if len(self._batches) - read < self._ahead else 0
         # Some for each slot, and none that is only as large as the room that happens to be left.
         size = min(self._size, max(1, self._items_max // (self._slots + 1)))
-        return size if size <= self._items_max - self._under_way - self._unread else 0
+        under_way = self._batches[-1].end - self._batches[0].start if self._batches else 0
+        return size if size <= self._items_max - under_way + read else 0
 
-    def _submit_batch(self, batch: list[Any]) -> None:
-        future = self._submit(self._options, self._function, self._spread, batch)
-        self._futures.append((future, len(batch)))
-        self._under_way += len(batch)
+    def _submit_batch(self, batch: Batch) -> None:
+        before = batch.start - self._batches[0].start
+        # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
+        options = _core.CallOptions(self._limits.time_of(batch.size, before / self._slots), 0, 0, True)
+        try:
+            self._submit(options, self._function, self._spread, batch)
+        except Exception:
+            if batch.future is None:
+                self._batches.pop()
+            raise
+        batch.items = []
 
     def _advance(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
         """The next batch, in order; a batch that was lost fails each of its items. `MapItems` has it called by one
         thread at a time."""
         self._runs_unread = False
-        self._unread = 0
         self._submit_ahead()
-        if not self._futures:
+        if not self._batches:
             self._raise_kept_error()
             return None
-        future, count = self._futures[0]  # the pool's shutdown may put others behind it
+        batch = self._batches[0]
         try:
-            values, failures, run_ns = future.result(self._left())
+            values, failures, run_ns = batch.future.result(self._left())
         except Exception as error:
-            if not is_its(future, error):
+            if not is_its(batch.future, error):
                 # Not in time; or what a signal's handler raised: then the batch is still there for the next reader.
                 if isinstance(error, TimeoutError):
                     self.close()
                 raise
-            values, failures = lost(error, count)
+            values, failures = lost(error, batch.size)
         else:
-            self._learn(count, run_ns)
-        with self._lock:
-            self._futures.popleft()
-            self._under_way -= count
-            self._unread = count - 1
-        self._submit_ahead()
+            self._learn(batch.size, run_ns)
+        self._submit_ahead(read=1)
+        # From here to the reader there is no call, and a signal's handler runs at one.
+        del self._batches[0]
         return values, failures
 
     def _left(self) -> float | None:
@@ -192,7 +261,7 @@ class Batches:
     def _learn(self, count: int, run_ns: int) -> None:
         if not self._fixed:
             wanted = BATCH_NS * count // max(1, run_ns)
-            self._size = max(1, min(wanted, self._size * GROWTH_MAX, BATCH_ITEMS_MAX))
+            self._size = max(1, min(wanted, self._size * GROWTH_MAX, self._limits.batch_items()))
 
 
 def is_its(future: Any, error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
 
 from clutch import _core, config
-from clutch._map import Batches, check_sizes, check_timeout
+from clutch._map import Batches, Limits, check_sizes, check_timeout
 from clutch._pickle import dumps
 from clutch.errors import BadArguments, ConfigError, PoolClosed
 from clutch.options import WORKERS_MAX
@@ -222,6 +222,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         return pool
 
     _is_over = True
+    _item_limits = Limits()
 
     def _start(
         self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
@@ -230,6 +231,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         _watch_forks()
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
+        deadline_ms = spec.core["deadline_ms"]
+        self._item_limits = Limits(deadline_ms and deadline_ms / 1000, spec.core["recycle_calls"])
         workers = spec.values["workers"]
         self._slots_max = spec.slots if workers.min < workers.max else 0
         self._shut, self._is_copy = True, False
@@ -288,7 +291,9 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         spread = len(iterables) != 1
         items = zip(*iterables, strict=False) if spread else iter(iterables[0])
         slots = max(1, self._slots())
-        batches = Batches(self._submit_batch, fn, spread, items, slots, timeout, chunksize, buffersize)
+        batches = Batches(
+            self._submit_batch, fn, spread, items, slots, self._item_limits, timeout, chunksize, buffersize
+        )
         self._maps.add(batches)
         return batches.items()
 
@@ -502,21 +507,29 @@ def _watch_forks() -> None:
 def _end_pools() -> None:
     """At the interpreter's end: what was submitted is done, as by the standard library. Not after Ctrl-C."""
     pools = [*_pools, *_forgotten]
+    was_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
     try:
-        if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        if was_interrupted:
             raise KeyboardInterrupt
         for pool in pools:
             pool._refuse_more(with_maps=True)
         for pool in pools:
             pool._wait_closed()
     except KeyboardInterrupt:
+        dropped = [pool.name for pool in pools if not pool._wait_closed(0)]
         for pool in pools:
             pool._stop(0.0)
         for pool in pools:
             pool._wait_closed()
+    else:
+        dropped = []
     for pool in pools:
         pool._is_over = True
     _core.finish_callbacks()
+    if dropped and not was_interrupted:
+        _core.interrupt_at_exit()  # so that whoever started the program learns of it
+        names = ", ".join(dropped)
+        sys.stderr.write(f"clutch: interrupted while pools still worked: {names}; the rest was dropped\n")
 
 
 def is_patched() -> bool:

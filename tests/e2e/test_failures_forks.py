@@ -180,7 +180,7 @@ def test_failure_57_in_the_child_a_map_says_what_it_cannot_submit(tmp_path: Path
         read = []
         items = pool.map(echo, (read.append(item) or item for item in range(100)), chunksize=5)
         first = [next(items) for _ in range(5)]
-        while not all(future.done() for future, _ in next(iter(pool._maps))._futures): pass
+        while not all(batch.future.done() for batch in next(iter(pool._maps))._batches): pass
         submitted = len(read)
         def child():
             got = []
@@ -193,6 +193,28 @@ def test_failure_57_in_the_child_a_map_says_what_it_cannot_submit(tmp_path: Path
         print(fork(lambda: print(list(ended))))
     """
     assert run(tmp_path, text) == ["0 True", "True", "[]", "0"]
+
+
+def test_failure_57_in_the_child_a_map_that_another_thread_reads_is_closed(tmp_path: Path) -> None:
+    """The fork comes while that thread has the map for itself."""
+    text = """
+    inside, gate = threading.Event(), threading.Event()
+    def numbers():
+        yield 1
+        inside.set()
+        gate.wait()
+        yield 2
+    with Pool(1) as pool:
+        got, items = [], pool.map(echo, numbers(), chunksize=1, buffersize=1)
+        reader = threading.Thread(target=lambda: got.extend(items))
+        reader.start()
+        inside.wait()
+        print(fork(lambda: [raises_closed(lambda: next(items)) for _ in range(2)]))
+        gate.set()
+        reader.join()
+        print(got)
+    """
+    assert run(tmp_path, text) == ["0", "[1, 2]"]
 
 
 def test_failure_57_no_destructor_waits_for_a_thread_that_the_child_does_not_have(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from running import environment
+from script import Script
+
+from clutch.testing import Processes
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -32,6 +36,31 @@ def test_callbacks_that_come_last_do_not_break_the_program_off(tmp_path: Path, r
     (tmp_path / "main.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+WAITING = """
+import atexit
+atexit.register(print, "all that it does at its end", flush=True)
+import os, time
+from clutch import Pool
+
+if __name__ == "__main__":
+    busy, idle = Pool(2, name="busy"), Pool(1, name="idle")
+    busy.map(time.sleep, [600] * 9)
+    print("idle", idle.call(os.getpid), flush=True)
+"""
+
+
+def test_ctrl_c_while_the_program_waits_at_its_end_is_told(tmp_path: Path) -> None:
+    with Script(tmp_path, WAITING) as script:
+        idle = int(script.hear(r"idle (\d+)"))
+        with script.below() as processes, Processes([idle]) as first:
+            first.wait_ended()  # that pool was closed: the program is at its end, and waits for the other one
+            script.process.send_signal(signal.SIGINT)
+            assert script.process.wait(30) == -signal.SIGINT
+            processes.wait_ended()
+        script.hear("all that it does at its end")
+        script.err.wait("clutch: interrupted while pools still worked: busy; the rest was dropped")
 
 
 LOCKED = """

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from running import WAIT_SECONDS, environment
 
 SCRIPT = """
@@ -52,6 +53,34 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
 def test_classes_and_exceptions_of_the_script_come_back_as_they_are(tmp_path: Path) -> None:
     done = run(tmp_path, SCRIPT)
     assert done.stdout == "Point(x=2) True\ncaught no\n", done.stderr
+
+
+UNNAMED = """
+from clutch import Pool
+
+class Wrong(Exception):
+    pass
+
+class Narrower(Wrong):
+    pass
+
+def fail(kind):
+    raise kind("no")
+
+with Pool(workers=1) as pool:
+    for kind in (Wrong, Narrower):
+        try:
+            pool.call(fail, kind)
+        except Wrong as error:
+            print("caught", type(error) is kind, error)
+"""
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin"])
+def test_exceptions_of_a_program_without_a_file_come_back_as_they_are(tmp_path: Path, how: str) -> None:
+    command = [sys.executable, "-c", UNNAMED] if how == "-c" else [sys.executable, "-"]
+    done = subprocess.run(command, input=UNNAMED, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.stdout == "caught True no\n" * 2, done.stderr
 
 
 def test_a_missing_guard_is_one_clear_error(tmp_path: Path) -> None:

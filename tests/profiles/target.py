@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -322,6 +323,10 @@ class Unreadable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return raise_it, (ImportError("not here"),)
+
+
+def has_module(name: str) -> bool:
+    return name in sys.modules
 
 
 def fail_on(value: int, bad: int) -> int:

@@ -64,18 +64,46 @@ def test_exception_groups(pool: Pool) -> None:
     assert [type(error) for error in caught.value.exceptions] == [ValueError, TypeError]
 
 
+def test_an_exception_class_of_a_function_is_the_callers_own(pool: Pool) -> None:
+    class Local(Exception):
+        def __init__(self, text: str) -> None:
+            super().__init__(text)
+            self.held = lambda: 7
+
+    class Narrower(Local):
+        pass
+
+    for kind in (Local, Narrower):
+
+        def raise_local(kind: type[Exception] = kind) -> None:
+            raise kind("mine")
+
+        for attempt in (lambda: pool.call(raise_local), lambda: list(pool.map(lambda _: raise_local(), [1]))):
+            with pytest.raises(Local, match="mine") as caught:
+                attempt()
+            assert type(caught.value) is kind and caught.value.held() == 7
+            assert "raise kind" in str(caught.value.__cause__)
+
+
 def test_an_exception_class_that_only_the_worker_knows(pool: Pool) -> None:
     def raise_local() -> None:
-        class Local(Exception):
+        class Local(LookupError):
             pass
 
         raise Local("here only")
 
-    with pytest.raises(RemoteError, match="here only") as caught:
+    with pytest.raises(LookupError, match="here only") as caught:
         pool.call(raise_local)
-    assert caught.value.kind == "raised"
-    assert caught.value.type_name.endswith("Local")
-    assert "raise Local" in caught.value.remote_traceback
+    assert type(caught.value).__name__ == "Local"
+    assert "raise Local" in str(caught.value.__cause__)
+
+
+def test_an_exception_of_a_module_needs_no_cloudpickle(make_pool: Callable[..., Pool]) -> None:
+    pool = make_pool(workers=1)
+    with pytest.raises(LookupError):
+        pool.call(target.raise_it, LookupError("plain"))
+    assert pool.call(target.has_module, "json") is True
+    assert pool.call(target.has_module, "cloudpickle") is False
 
 
 def test_failure_30_odd_init(pool: Pool) -> None:

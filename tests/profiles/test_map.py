@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -10,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import target
@@ -266,10 +268,91 @@ def test_results_are_the_callers_alone(pool: Pool) -> None:
         assert reference() is None
 
 
+def test_errors_are_the_callers_alone(pool: Pool) -> None:
+    results = pool.map(target.raise_it, [target.Detailed(str(number)) for number in range(3)], chunksize=3)
+    for _ in range(3):
+        with pytest.raises(target.Detailed) as caught:
+            next(results)
+        reference = weakref.ref(caught.value)
+        del caught
+        gc.collect()
+        assert reference() is None
+
+
 def test_work_starts_before_the_first_result_is_asked_for(pool: Pool, rendezvous: Rendezvous) -> None:
     results = pool.map(target.visit, [rendezvous.port])
     rendezvous.guest().let_go("early")
     assert list(results) == ["early"]
+
+
+class BrokenOff:
+    """Once `breaks`, each seventh reading is broken off, as by a signal's handler; the next one goes on."""
+
+    def __init__(self, count: int) -> None:
+        self.breaks = False
+        self._left = iter(range(count))
+        self._readings = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        self._readings += self.breaks
+        if self._readings % 7 == 6:
+            self._readings += 1
+            raise KeyboardInterrupt
+        return next(self._left)
+
+
+def read_whatever_comes(results: Iterator[int]) -> list[int]:
+    read: list[int] = []
+    while True:
+        try:
+            for value in results:
+                read.append(value)  # noqa: PERF402 (what comes before the exception counts)
+        except KeyboardInterrupt:
+            continue
+        return read
+
+
+@pytest.mark.parametrize("options", [{"chunksize": 1}, {"chunksize": 20}, {"buffersize": 4}, {}], ids=str)
+def test_what_breaks_off_the_iterable_leaves_no_item_out(pool: Pool, options: dict[str, int]) -> None:
+    items = BrokenOff(1_000)
+    results = pool.map(target.add, items, **options)
+    items.breaks = True
+    assert read_whatever_comes(results) == list(range(1_000))
+
+
+def test_what_breaks_off_a_shutdown_leaves_no_item_out(make_pool: Callable[..., Pool]) -> None:
+    pool, items = make_pool(), BrokenOff(100)
+    results = pool.map(target.add, items, chunksize=3)
+    items.breaks = True
+    with pytest.raises(KeyboardInterrupt):
+        pool.shutdown()
+    assert read_whatever_comes(results) == list(range(100))
+
+
+class SentLate:
+    """Comes as 7; its first pickling is broken off."""
+
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = [KeyboardInterrupt()]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._errors:
+            raise self._errors.pop()
+        return int, (7,)
+
+
+def test_what_breaks_off_the_pickling_is_told(pool: Pool) -> None:
+    for attempt in (lambda: pool.call(target.echo, SentLate()), lambda: pool.submit(target.echo, SentLate())):
+        with pytest.raises(KeyboardInterrupt):
+            attempt()
+    results = pool.map(target.echo, [*range(100), SentLate(), 101], chunksize=2)
+    read: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        read.extend(results)
+    assert [*read, *results] == [*range(100), 7, 101]
 
 
 def test_an_error_of_the_iterable_is_the_callers(pool: Pool) -> None:

@@ -9,6 +9,7 @@ import fractions
 import ipaddress
 import math
 import pathlib
+import sys
 import uuid
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
@@ -313,6 +314,29 @@ def test_results_that_cannot_be_encoded(pool: Pool) -> None:
             attempt()
         assert caught.value.kind == "encode" and caught.value.type_name == "TypeError"
     assert pool.call("add", 1) == 1
+
+
+def test_open_files_are_refused(pool: Pool) -> None:
+    """Also in a closure, and not sent as a text that looks like one."""
+    with open("/dev/null") as file:
+        for attempt in (
+            lambda: pool.submit(target.echo, file),
+            lambda: pool.submit(target.echo, [lambda: 1, file]),
+            lambda: pool.submit(lambda: file),
+            lambda: list(pool.map(target.echo, [file])),
+        ):
+            with pytest.raises(BadArguments, match="TextIOWrapper"):
+                attempt()
+    with pytest.raises(RemoteError, match="TextIOWrapper") as caught:
+        pool.call(open, "/dev/null")
+    assert caught.value.kind == "encode"
+
+
+def test_code_that_refers_to_the_standard_streams_travels(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    out, error = sys.stdout, sys.stderr
+    assert pool.call(lambda: out is sys.stdout and error is sys.stderr)
 
 
 def test_results_that_cannot_be_read(pool: Pool) -> None:

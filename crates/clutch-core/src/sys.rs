@@ -332,6 +332,19 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// When all is done that the process does at its end, it ends by SIGINT.
+pub fn interrupt_at_exit() {
+    extern "C" fn interrupt() {
+        // SAFETY: SIG_DFL is a valid disposition, and `raise` only sends a signal.
+        unsafe {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::raise(libc::SIGINT);
+        }
+    }
+    // SAFETY: the function lives as long as the library, which Python never unloads.
+    unsafe { libc::atexit(interrupt) };
+}
+
 /// Gives SIGCHLD its default meaning: ignored (also across exec), the kernel reaps children and nobody is told of them.
 pub fn default_child_signal() {
     // SAFETY: SIG_DFL is a valid disposition and no handler runs.

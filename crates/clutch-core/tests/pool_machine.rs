@@ -18,6 +18,7 @@ enum Happening {
         deadline_ms: Option<u64>,
         block: bool,
         retry: u32,
+        calls: u64,
         endless: bool,
     },
     Begin(usize),
@@ -58,13 +59,15 @@ fn submit() -> impl Strategy<Value = Happening> {
     let deadline = prop_oneof![3 => Just(None), 1 => (0u64..20).prop_map(Some)];
     let retry = prop_oneof![4 => Just(0u32), 1 => 1u32..3];
     let (block, endless) = (prop::bool::weighted(0.1), prop::bool::weighted(0.2));
-    (0u32..3, -1i8..=1, deadline, block, retry, endless).prop_map(
-        |(function, priority, deadline_ms, block, retry, endless)| Happening::Submit {
+    let calls = prop_oneof![4 => Just(1u64), 1 => 2u64..5];
+    (0u32..3, -1i8..=1, deadline, block, retry, endless, calls).prop_map(
+        |(function, priority, deadline_ms, block, retry, endless, calls)| Happening::Submit {
             function,
             priority,
             deadline_ms,
             block,
             retry,
+            calls,
             endless,
         },
     )
@@ -115,9 +118,9 @@ fn pick_work(world: &World, pick: usize) -> Option<WorkId> {
 
 fn happen(world: &mut World, happening: Happening) {
     match happening {
-        Happening::Submit { function, priority, deadline_ms, block, retry, endless } => {
+        Happening::Submit { function, priority, deadline_ms, block, retry, endless, calls } => {
             let deadline = deadline_ms.map(|ms| world.now + Duration::from_millis(ms));
-            world.submit(Request { function, priority, deadline, block, retry, endless });
+            world.submit(Request { function, priority, deadline, block, retry, endless, calls });
         }
         Happening::Withdraw(pick) => pick_work(world, pick).into_iter().for_each(|id| world.withdraw(id)),
         Happening::Abandon(pick) => pick_work(world, pick).into_iter().for_each(|id| world.abandon(id)),

@@ -10,7 +10,7 @@ use clutch_core::link::is_large;
 use clutch_core::region::{Lease, RegionPool};
 use clutch_core::wire::WireError;
 use clutch_core::work::{Codec, Payload};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple};
@@ -136,6 +136,7 @@ impl<'a> Encoder<'a> {
             kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
             match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
                 Ok(body) => body,
+                Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
                 Err(_) => {
                     by_value = true;
                     sink.get().clear();

@@ -1,11 +1,12 @@
 //! The answer of one piece of work as Python holds it: decoded in the thread that asks, told to event loops in batches.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_core::forked::{PerProcess, Tracked};
+use clutch_core::forked::{Moment, PerProcess, Tracked};
 use clutch_core::items;
 use clutch_core::pool::{Answer, Part, Pool};
 use clutch_core::sys;
@@ -373,6 +374,12 @@ pub fn finish_callbacks(py: Python<'_>) -> PyResult<()> {
     }
 }
 
+/// The program ends as after a KeyboardInterrupt that nobody catches: by SIGINT, when it has done all else.
+#[pyfunction]
+pub fn interrupt_at_exit() {
+    sys::interrupt_at_exit();
+}
+
 /// Base of `clutch.Stream`: the values of a generator that runs in a worker.
 #[pyclass(frozen, subclass, weakref, module = "clutch._core")]
 pub struct StreamCore {
@@ -511,12 +518,15 @@ pub struct MapItems {
     /// Locked by the thread that is at work on it, also while it waits for the next batch: it has the map for itself, as it
     /// would a generator.
     current: Mutex<Current>,
+    made: Moment,
 }
 
 impl MapItems {
-    fn turn(&self) -> PyResult<MutexGuard<'_, Current>> {
+    /// In a copy of the process the thread that holds it is not there, nor will the item come that it waits for.
+    fn turn(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Current>> {
         let busy = || PyValueError::new_err("map already executing: another thread waits for its next item");
-        self.current.try_lock().ok_or_else(busy)
+        let why = || if self.made.is_in_copy() { forked_error(py) } else { busy() };
+        self.current.try_lock().ok_or_else(why)
     }
 }
 
@@ -524,7 +534,8 @@ impl MapItems {
 struct Current {
     values: Option<Py<PyList>>,
     at: usize,
-    failures: Vec<(usize, Py<PyAny>)>,
+    /// Of the items from `at` on, in their order.
+    failures: VecDeque<(usize, Py<PyAny>)>,
 }
 
 impl Current {
@@ -536,8 +547,10 @@ impl Current {
             return Ok(None);
         }
         self.at += 1;
-        if let Some((_, error)) = self.failures.iter().find(|(index, _)| *index == at) {
-            return Err(PyErr::from_value(error.bind(py).clone()));
+        if self.failures.front().is_some_and(|(index, _)| *index == at)
+            && let Some((_, error)) = self.failures.pop_front()
+        {
+            return Err(PyErr::from_value(error.into_bound(py)));
         }
         let value = values.get_item(at)?;
         // A value is the caller's alone once it is given out.
@@ -550,12 +563,12 @@ impl Current {
 impl MapItems {
     #[new]
     fn new(advance: Py<PyAny>, give_up: Py<PyAny>) -> MapItems {
-        MapItems { advance, give_up, current: Mutex::default() }
+        MapItems { advance, give_up, current: Mutex::default(), made: Moment::now() }
     }
 
     /// As of a generator: there are no more items. Raises ValueError while another thread waits for one.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let mut current = self.turn()?;
+        let mut current = self.turn(py)?;
         *current = Current::default();
         self.give_up.call0(py).map(drop)
     }
@@ -578,7 +591,7 @@ impl MapItems {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut current = self.turn()?;
+        let mut current = self.turn(py)?;
         loop {
             if let Some(value) = current.take(py)? {
                 return Ok(Some(value));
@@ -587,8 +600,8 @@ impl MapItems {
             if next.is_none() {
                 return Ok(None);
             }
-            let (values, failures) = next.extract()?;
-            *current = Current { values: Some(values), at: 0, failures };
+            let (values, failures): (_, Vec<_>) = next.extract()?;
+            *current = Current { values: Some(values), at: 0, failures: failures.into() };
         }
     }
 }

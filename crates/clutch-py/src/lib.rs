@@ -31,7 +31,7 @@ mod _core {
     #[pymodule_export]
     use crate::fronts::Fronts;
     #[pymodule_export]
-    use crate::future::{Bridge, Completion, MapItems, StreamCore, finish_callbacks};
+    use crate::future::{Bridge, Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
     #[pymodule_export]
     use crate::pool::{CallOptions, PoolCore};
     #[pymodule_export]

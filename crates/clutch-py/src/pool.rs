@@ -11,7 +11,7 @@ use clutch_core::region::{RegionPool, WRITTEN_MAX};
 use clutch_core::supervisor::{self, Identity, descriptors_of};
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
 
@@ -231,7 +231,9 @@ impl Open {
 
     fn submit<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
         let (function, encoded) = self.encode(asked)?;
-        self.submit_encoded(asked.function.py(), function, encoded, options, 0)
+        let future = self.submit_encoded(asked.function.py(), function, encoded, options, 0)?;
+        self.wait_for_room(&future, options)?;
+        Ok(future)
     }
 
     fn submit_encoded<'py>(
@@ -251,10 +253,12 @@ impl Open {
         answer.set_id(id);
         raise_if_closed(py, &answer)?;
         completion.get().hold(self.pool.clone(), answer);
-        if self.blocks || options.block {
-            future.call_method0("_wait_for_room")?;
-        }
         Ok(future)
+    }
+
+    fn wait_for_room(&self, future: &Bound<'_, PyAny>, options: &CallOptions) -> PyResult<()> {
+        let waits = self.blocks || options.block;
+        if waits { future.call_method0("_wait_for_room").map(drop) } else { Ok(()) }
     }
 }
 
@@ -266,9 +270,12 @@ fn raise_if_closed(py: Python<'_>, answer: &Answer) -> PyResult<()> {
     }
 }
 
-/// Arguments that cannot be encoded: the caller's mistake, told before anything is sent.
+/// Arguments that cannot be encoded: the caller's mistake, told before anything is sent. Ctrl-C stays what it is.
 fn unsendable(asked: &Asked<'_, '_>, error: PyErr) -> PyErr {
     let py = asked.function.py();
+    if !error.is_instance_of::<PyException>(py) {
+        return error;
+    }
     let message = format!(
         "the arguments of {} cannot be sent to a worker: {}",
         asked.function.repr().map_or_else(|_| "this function".to_owned(), |text| text.to_string()),
@@ -378,27 +385,31 @@ impl PoolCore {
         Ok(stream)
     }
 
-    /// Submits one batch of a map; with `spread` each item is a tuple of arguments. The future's result is
-    /// `(values, [(index, exception)], run time in ns)`.
+    /// Submits `batch.items` of a map; with `spread` each item is a tuple of arguments. The result of `batch.future` is
+    /// `(values, [(index, exception)], run time in ns)`. What breaks it off comes before that is set, and nothing was
+    /// submitted, or after it.
     fn _submit_batch<'py>(
         &self,
         options: &CallOptions,
         function: &Bound<'py, PyAny>,
         spread: bool,
-        items: &Bound<'py, PyList>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+        batch: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
         let py = function.py();
+        let items = batch.getattr("items")?.cast_into::<PyList>()?;
         let open = self.open(py)?;
         let empty = PyTuple::empty(py);
         let asked = Asked { function, args: &empty, kwargs: None };
         let (number, parts) = match open.reference(function)? {
-            Reference::Number(number) => (number, (spread, items).into_pyobject(py)?.into_any()),
-            Reference::ByValue(code) => (crate::call::BY_VALUE, (code, spread, items).into_pyobject(py)?.into_any()),
+            Reference::Number(number) => (number, (spread, &items).into_pyobject(py)?.into_any()),
+            Reference::ByValue(code) => (crate::call::BY_VALUE, (code, spread, &items).into_pyobject(py)?.into_any()),
         };
         let encoded = open.encode_code(&open.pool.regions, &parts).map_err(|error| unsendable(&asked, error))?;
         let mut encoded = encoded;
         encoded.payload.codec = Codec::Batch;
-        open.submit_encoded(py, number, encoded, options, items.len() as u32)
+        let future = open.submit_encoded(py, number, encoded, options, items.len() as u32)?;
+        batch.setattr("future", &future)?;
+        open.wait_for_room(&future, options)
     }
 
     /// Counts and workers, as JSON.

@@ -11,6 +11,7 @@ import pickle
 import traceback
 import types
 
+from clutch._pickle import dumps
 from clutch.errors import BadArguments, NoSuchTool
 
 MESSAGE_CHARACTERS_MAX = 64_000
@@ -64,9 +65,9 @@ def users_frames(error: BaseException) -> types.TracebackType | None:
 
 
 def pickled(error: BaseException) -> bytes:
-    """The pickle, when it can be read again and is of a decent size."""
+    """The pickle, when it can be read again and is of a decent size. A class that has no name travels by value."""
     try:
-        body = pickle.dumps(error, 5)
+        body = dumps(error)
         if len(body) > PICKLE_BYTES_MAX or type(pickle.loads(body)) is not type(error):
             return b""
     except BaseException:

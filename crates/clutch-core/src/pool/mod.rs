@@ -602,5 +602,6 @@ fn request_of(work: &Work, block: bool) -> Request {
         block,
         retry: work.retry,
         endless: work.is_endless(),
+        calls: u64::from(work.items.max(1)),
     }
 }

@@ -81,9 +81,9 @@ impl Worker {
         Some(frame.0)
     }
 
-    /// The number of calls at which it is to be replaced: four fifths of what it may have.
-    fn worn_at(&self) -> Option<u64> {
-        self.calls_max.map(|most| (most - most / 5).max(1))
+    /// It has had four fifths of the calls that it may have, and is to be replaced.
+    fn is_worn(&self) -> bool {
+        self.calls_max.is_some_and(|most| self.calls >= (most - most / 5).max(1))
     }
 
     fn word(&mut self, id: WorkId) -> Option<&mut Word> {
@@ -365,7 +365,7 @@ impl World {
             Action::Worn { worker } => {
                 let worn = self.workers.get_mut(&worker).expect("a worker");
                 worn.said_worn += 1;
-                assert_eq!(Some(worn.calls), worn.worn_at(), "said to be worn too early, or too late");
+                assert!(worn.is_worn(), "said to be worn too early");
             }
             Action::Empty => assert!(self.closed && self.works.values().all(|known| known.answers == 1)),
         }
@@ -395,8 +395,9 @@ impl World {
             assert!(older.is_none(), "{older:?} has waited longer");
         }
         assert!(!request.endless || to.frames.len() < to.slots, "endless work was sent ahead: {to:?}");
-        to.calls += 1;
-        to.worn += u32::from(Some(to.calls) == to.worn_at());
+        let was_worn = to.is_worn();
+        to.calls += request.calls;
+        to.worn += u32::from(to.is_worn() && !was_worn);
         to.frames.push((id, Word::Sent));
         let most = (self.words - to.slots).max(to.slots);
         assert!(to.frames.len() <= most, "more frames than the board has words");
@@ -435,7 +436,7 @@ impl World {
         let taken = from.word(id).is_some_and(|word| *word == Word::Sent);
         if taken {
             from.forget(id);
-            from.calls -= 1;
+            from.calls -= self.works[&id].request.calls;
             self.comes_back(id);
         }
         taken
@@ -566,5 +567,5 @@ impl World {
 
 /// A request that nothing limits.
 pub fn request(function: u32) -> Request {
-    Request { function, priority: 0, deadline: None, block: false, retry: 0, endless: false }
+    Request { function, priority: 0, deadline: None, block: false, retry: 0, endless: false, calls: 1 }
 }

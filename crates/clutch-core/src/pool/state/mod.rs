@@ -54,6 +54,8 @@ pub struct Request {
     pub retry: u32,
     /// Ends only when somebody else ends it: it gets a free slot and is never sent ahead.
     pub endless: bool,
+    /// What it counts as where a worker may get so many calls: a mapped batch as its items.
+    pub calls: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -118,9 +118,10 @@ impl<T> Machine<T> {
     pub(super) fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, out: &mut Vec<Action<T>>) {
         let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
         item.begun = !taken;
+        let calls = item.request.calls;
         if taken {
             self.unload(worker, id, None);
-            self.change(worker, |load| load.calls -= 1);
+            self.change(worker, |load| load.calls -= calls);
             self.requeue(id, out);
             self.tell_drained(worker, out);
         }
@@ -154,13 +155,16 @@ impl<T> Machine<T> {
         let item = &mut self.items[index(id)];
         (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
         item.queued = now.saturating_duration_since(item.since);
+        let calls = item.request.calls;
         let sent = self.change(worker, |load| {
             if load.sent.is_empty() {
                 load.progress = now;
             }
             load.load_ns += load_ns;
-            load.calls += 1;
-            (load.sent.push(id), load.calls_max.is_some_and(|most| load.calls == worn_at(most)))
+            let before = load.calls;
+            load.calls += calls;
+            let worn = |most| (before + 1..=load.calls).contains(&worn_at(most));
+            (load.sent.push(id), load.calls_max.is_some_and(worn))
         });
         let Some((number, worn)) = sent else { return };
         self.items[index(id)].sent_as = number;

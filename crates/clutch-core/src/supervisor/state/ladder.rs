@@ -13,6 +13,7 @@ const STOP_TERM_MAX: Duration = Duration::from_millis(500);
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
 const GRACE_OVER: &str = "it was to end and the grace was over";
+const STOPPED: &str = "the pool was stopped";
 const STOP_OVER: &str = "the pool was stopped and the grace was over";
 
 /// A stop under way.
@@ -25,6 +26,8 @@ pub(super) struct Stopping {
     termed: bool,
     /// Since when those that are left are killed, over and over.
     killing_since: Option<Instant>,
+    /// Why, for the calls that it cuts off.
+    cause: &'static str,
 }
 
 impl Stopping {
@@ -127,9 +130,13 @@ impl Supervisor {
     /// `term`: between TERM and KILL. A stop that is under way only becomes shorter.
     pub(super) fn stop(&mut self, grace: Duration, term: Duration, now: Instant) {
         let term_at = now + grace;
-        let asked = Stopping { term_at, kill_at: term_at + term, quiet: false, termed: false, killing_since: None };
+        let cause = if grace.is_zero() { STOPPED } else { STOP_OVER };
+        let kill_at = term_at + term;
+        let asked = Stopping { term_at, kill_at, quiet: false, termed: false, killing_since: None, cause };
         let under_way = self.stopping.get_or_insert(asked);
-        under_way.term_at = under_way.term_at.min(asked.term_at);
+        if asked.term_at < under_way.term_at {
+            (under_way.term_at, under_way.cause) = (asked.term_at, cause);
+        }
         under_way.kill_at = under_way.kill_at.min(asked.kill_at);
     }
 
@@ -168,26 +175,27 @@ impl Supervisor {
         for key in self.keys() {
             match self.workers.get(&key).map(|worker| worker.state) {
                 Some(State::Ready) => self.drain(key, Leave::Stopped, now, out),
-                Some(State::Starting) => self.kill(key, "the pool was stopped", now, out),
+                Some(State::Starting) => self.kill(key, STOPPED, now, out),
                 _ => {}
             }
         }
     }
 
     fn terminate_all(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if let Some(stop) = self.stopping.as_mut() {
-            stop.termed = true;
-        }
+        let Some(stop) = self.stopping.as_mut() else { return };
+        stop.termed = true;
+        let cause = stop.cause;
         for key in self.keys() {
             if self.workers.get(&key).is_some_and(|worker| worker.state != State::Killed) {
-                self.terminate(key, STOP_OVER, now, out);
+                self.terminate(key, cause, now, out);
             }
         }
     }
 
     fn kill_all(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let Some(cause) = self.stopping.map(|stop| stop.cause) else { return };
         for key in self.keys() {
-            self.kill(key, STOP_OVER, now, out);
+            self.kill(key, cause, now, out);
         }
         let Some(stop) = self.stopping.as_mut() else { return };
         (stop.termed, stop.kill_at) = (true, now + KILL_AGAIN);
