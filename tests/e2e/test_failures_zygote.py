@@ -329,6 +329,27 @@ def test_failure_65_the_reason_of_a_broken_link_is_told(folder: Path, profile: s
         assert pool.submit(abs, -1).result(30) == 1
 
 
+CLOSES_ITS_LINK = """
+import os, threading
+from clutch import tool
+
+@tool
+def daemonize():
+    os.closerange(3, 256)
+"""
+
+
+@pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
+def test_failure_65_code_closes_its_workers_descriptors(folder: Path, profile: str) -> None:
+    """Whatever other thread waits at the link meanwhile."""
+    (folder / "written_daemonizes.py").write_text(CLOSES_ITS_LINK)
+    for _ in range(3):
+        with Pool("written_daemonizes", profile=profile, workers=1) as pool:
+            pool.wait_ready(timeout=60)
+            assert isinstance(pool.submit("daemonize").exception(30), WorkerLost | None)
+            assert pool.submit(abs, -1).result(30) == 1
+
+
 def test_workers_that_are_not_forked_yet_have_no_pid(folder: Path, rendezvous: Rendezvous) -> None:
     (folder / "written_hangs.py").write_text(HANGS_IN_FORK.format(port=rendezvous.port, first=1))
     with Pool("written_hangs", workers=2) as pool:

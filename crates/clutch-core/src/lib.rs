@@ -7,7 +7,6 @@ compile_error!("Clutch runs on Linux only: it builds on pidfd, memfd, epoll and 
 
 use std::sync::atomic;
 
-pub mod apart;
 pub mod app;
 pub mod config;
 pub mod descriptor;

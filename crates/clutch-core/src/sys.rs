@@ -1,6 +1,9 @@
-//! Calls to the kernel about descriptors, shared memory and processes. The only file of this crate with `unsafe`.
+//! Calls to the kernel about descriptors, shared memory and processes. With `sys/apart.rs` the only file of this crate with
+//! `unsafe`.
 //!
 //! Everything here is a thin, safe door: shared mappings are exposed as atomics and copies.
+
+pub mod apart;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use clutch_core::{apart, sys};
+use clutch_core::sys::{self, apart};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::interrupt::{Slots, Thread};
 
@@ -59,8 +58,7 @@ pub struct Stacks {
 impl Stacks {
     /// Called in the main thread.
     pub fn new(signal: i32, carriers: Vec<String>, of_threads: Py<PyAny>) -> io::Result<Stacks> {
-        let (file, written) =
-            (sys::memory_file("clutch-stacks")?, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (file, written) = (sys::memory_file("clutch-stacks")?, sys::event_fd()?);
         let (of_threads, main, asking) = (Arc::new(of_threads), Thread::current(), Arc::default());
         Ok(Stacks { file, written, signal, carriers, of_threads, main, asking })
     }
