@@ -184,7 +184,10 @@ def stack_of_frame(frame: types.FrameType | None, what: str = "Greenlet") -> str
 def stacks_of_threads(idents: Iterable[int]) -> str:
     """The stacks of threads, by their `threading.get_ident()`, of those that run any code."""
     frames = sys._current_frames()
-    return "".join(stack_of_frame(frames.get(ident), f"Thread 0x{ident:016x}") for ident in idents)
+    try:
+        return "".join(stack_of_frame(frames.get(ident), f"Thread 0x{ident:016x}") for ident in idents)
+    finally:
+        frames.clear()  # this call's own is among them: what the others hold would wait for the garbage collector
 
 
 def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:
