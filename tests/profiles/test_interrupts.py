@@ -172,7 +172,8 @@ def test_failure_61_user_code_sets_all_signals(
     pool.wait_ready(timeout=60)
     future = pool.submit("spin", rendezvous.port)
     guest = rendezvous.guest()
-    assert any(" in spin\n" in text for text in pool.stacks().values())
+    while not any(" in spin\n" in text for text in pool.stacks().values()):
+        assert not guest.is_gone()
     assert future.cancel()
     guest.wait_gone()
     assert pool.submit("pid").result(30) == guest.pid
