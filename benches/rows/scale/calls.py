@@ -1,7 +1,11 @@
-"""What a call costs, and a worker weighs, among 1,000 workers against 2."""
+"""What a call costs, and a worker weighs, among 1,000 workers against 2.
+
+Pinned: whether the scheduler puts caller and worker on one CPU changes a call by six times, whatever their number.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -26,10 +30,13 @@ def run(scale: Scale) -> Report:
         field = [
             Contestant(f"{count:,} workers", partial(_call_us, pool, scale.calls)) for count, pool in pools.items()
         ]
+        every_cpu = os.sched_getaffinity(0)
+        processes.pin(processes.tree(), {max(every_cpu)})
         interleave(field, 1)
         samples = interleave(field, scale.rounds)
+        processes.pin(processes.tree(), every_cpu)
         weights = {f"{count:,} workers": [_worker_mb(pool)] for count, pool in pools.items()}
-    report = Report(notes=["scale-calls: memory is the PSS of workers, without the zygote"])
+    report = Report(notes=["scale-calls: pinned to one CPU; memory is the PSS of workers, without the zygote"])
     report.compare(f"echo among {_MANY:,} workers", "µs", samples, {f"{_FEW} workers": within(1.3)})
     report.compare(f"memory of each of {_MANY:,} workers", "MB", weights, {f"{_FEW} workers": within(1.3)})
     return report
