@@ -37,8 +37,14 @@ UNHEARD = {("__del__", None), ("_remove", _weakrefset.__file__), ("remove", weak
 _interrupt: Callable[[types.FrameType | None], None] = lambda here: None  # noqa: E731 (a default, see `Signals.listen`)
 
 
+_send_again: Callable[[], object] = lambda: None  # noqa: E731
+_print_unraisable = sys.unraisablehook
+
+
 def prepare() -> None:
     """How a worker takes signals. A zygote does it for all that it forks: once, for they share its pages."""
+    global _print_unraisable
+    _print_unraisable, sys.unraisablehook = sys.unraisablehook, hear_unraisable
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(_core.WorkerLink.interrupt_signal(), hear)
@@ -61,9 +67,9 @@ class Signals:
         self, is_held_up: Callable[[], bool | None] | None = None, was_lost: Callable[[], bool] | None = None
     ) -> None:
         """From now on code can be interrupted; said by the main thread. Both are the profile's."""
-        global _interrupt
+        global _interrupt, _send_again
         _interrupt = interrupt_of(self.link, is_held_up)
-        hear_lost(self.link, was_lost)
+        _send_again = send_again_of(self.link, was_lost)
         self._take_back()
 
     def _show_stacks(self) -> None:
@@ -134,17 +140,20 @@ SENT = Landing if sys.version_info >= (3, 12) else Interrupted
 """Older Pythons make an exception where it is caught."""
 
 
-def hear_lost(link: _core.WorkerLink, was_lost: Callable[[], bool] | None) -> None:
-    """An interrupt that is raised where the interpreter only prints exceptions is not printed, but sent again."""
-    before = sys.unraisablehook
-
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if not issubclass(unraisable.exc_type, Interrupted):
-            before(unraisable)
-        elif not link.interrupt_lost() and was_lost is not None and was_lost():
+def send_again_of(link: _core.WorkerLink, was_lost: Callable[[], bool] | None) -> Callable[[], None]:
+    def send_again() -> None:
+        if not link.interrupt_lost() and was_lost is not None and was_lost():
             link.interrupt_again()
 
-    sys.unraisablehook = hook
+    return send_again
+
+
+def hear_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """An interrupt that is raised where the interpreter only prints exceptions is not printed, but sent again."""
+    if not issubclass(unraisable.exc_type, Interrupted):
+        _print_unraisable(unraisable)
+    else:
+        _send_again()
 
 
 def lets_out(frame: types.FrameType | None) -> bool:
