@@ -35,9 +35,7 @@ UNHEARD = {("__del__", None), ("_remove", _weakrefset.__file__), ("remove", weak
 """Functions, with their files, that the interpreter calls and whose exceptions it only prints: they are spared."""
 
 _interrupt: Callable[[types.FrameType | None], None] = lambda here: None  # noqa: E731 (a default, see `Signals.listen`)
-
-
-_send_again: Callable[[], object] = lambda: None  # noqa: E731
+_send_again: Callable[[], bool] = lambda: False  # noqa: E731
 _print_unraisable = sys.unraisablehook
 
 
@@ -140,20 +138,24 @@ SENT = Landing if sys.version_info >= (3, 12) else Interrupted
 """Older Pythons make an exception where it is caught."""
 
 
-def send_again_of(link: _core.WorkerLink, was_lost: Callable[[], bool] | None) -> Callable[[], None]:
-    def send_again() -> None:
-        if not link.interrupt_lost() and was_lost is not None and was_lost():
-            link.interrupt_again()
+def send_again_of(link: _core.WorkerLink, was_lost: Callable[[], bool] | None) -> Callable[[], bool]:
+    """What is done when an interrupt was lost in this thread. False: none was for what runs here."""
+
+    def send_again() -> bool:
+        if link.interrupt_lost():
+            return True
+        if was_lost is None or not was_lost():
+            return False
+        link.interrupt_again()
+        return True
 
     return send_again
 
 
 def hear_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
     """An interrupt that is raised where the interpreter only prints exceptions is not printed, but sent again."""
-    if not issubclass(unraisable.exc_type, Interrupted):
+    if not (issubclass(unraisable.exc_type, Interrupted) and _send_again()):
         _print_unraisable(unraisable)
-    else:
-        _send_again()
 
 
 def lets_out(frame: types.FrameType | None) -> bool:
