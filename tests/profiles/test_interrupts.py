@@ -179,8 +179,18 @@ def test_failure_61_user_code_sets_all_signals(
     assert pool.submit("pid").result(30) == guest.pid
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="older Pythons tell too late where an exception is raised")
-@pytest.mark.parametrize("name", ["move_into_finalizer", "move_into_loop"])
+SINCE_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="older Pythons tell too late where it is raised")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("move_into_finalizer", marks=SINCE_3_12),
+        pytest.param("move_into_loop", marks=SINCE_3_12),
+        pytest.param("move_into_callback", marks=SINCE_3_12),
+        "move_into_wait",
+    ],
+)
 def test_an_interrupt_finds_code_that_has_moved_on(
     patient: Pool, shape: Shape, name: str, rendezvous: Rendezvous
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import faulthandler
 import os
+import selectors
 import signal
 import socket
 import sys
@@ -158,9 +159,12 @@ def spin_traced(port: int) -> None:
 
 
 class Moving:
-    """Stands where an interrupt comes through. Who looks at it sees this, and that lets it go on."""
+    """Stands where an interrupt comes through. Who looks at it sees this, and that lets it go on; if it `waits` then,
+    the look ends when it does."""
 
-    def __init__(self) -> None:
+    def __init__(self, waits: bool = False) -> None:
+        self.waits = waits
+        self.ident = threading.get_ident()
         self.was_seen = threading.Event()
         self.has_moved = threading.Event()
 
@@ -177,6 +181,8 @@ class Moving:
         seen = self.current_frames()
         self.was_seen.set()
         self.has_moved.wait()
+        while self.waits and self.current_frames()[self.ident].f_code.co_filename != selectors.__file__:
+            pass
         return seen
 
     def stand(self) -> None:
@@ -207,6 +213,27 @@ async def move_into_loop(port: int) -> None:
     exec(compile(code, f"{os.path.dirname(asyncio.__file__)}/machinery.py", "exec"), scope)
     with Moving() as moving, staying(port):
         asyncio.get_running_loop().call_soon(scope["machinery"], moving)
+        moving.stand()
+        await asyncio.sleep(300)
+
+
+@tool
+async def move_into_callback(port: int) -> None:
+    def callback() -> None:
+        moving.has_moved.set()
+        while True:
+            pass
+
+    with Moving() as moving, staying(port):
+        asyncio.get_running_loop().call_soon(callback)
+        moving.stand()
+        await asyncio.sleep(300)
+
+
+@tool
+async def move_into_wait(port: int) -> None:
+    with Moving(waits=True) as moving, staying(port):
+        asyncio.get_running_loop().call_soon(moving.has_moved.set)
         moving.stand()
         await asyncio.sleep(300)
 

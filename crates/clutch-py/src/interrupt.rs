@@ -44,7 +44,7 @@ struct Running {
     word: Option<u32>,
     told: Told,
     /// The task that an event loop runs here. `stop()`, called from the main thread, has the loop cancel it; true: it
-    /// holds the loop up. `show(tell)`, from any thread, has the loop tell where it stands.
+    /// holds the loop up. `wake()` ends a wait of the loop. `show(tell)`, from any thread, has the loop tell where it stands.
     waker: Option<Py<PyAny>>,
 }
 
@@ -265,11 +265,19 @@ impl Slot {
     }
 
     fn raise(&self, board: &Board, exception: &Bound<'_, PyAny>) {
+        let py = exception.py();
         let mut running = self.running.lock();
-        if running.is_to_stop(board) {
-            running.told = Told::Sent;
-            // SAFETY: `exception` is a class; the thread is inside the work, as its lock is held.
-            unsafe { ffi::PyThreadState_SetAsyncExc(self.thread.ident as _, exception.as_ptr()) };
+        if !running.is_to_stop(board) {
+            return;
+        }
+        running.told = Told::Sent;
+        // SAFETY: `exception` is a class; the thread is inside the work, as its lock is held.
+        unsafe { ffi::PyThreadState_SetAsyncExc(self.thread.ident as _, exception.as_ptr()) };
+        let waker = running.waker.as_ref().map(|waker| waker.clone_ref(py));
+        drop(running);
+        // Its task has gone to wait, perhaps, since it was found to hold the loop up.
+        if let Some(Err(error)) = waker.map(|waker| waker.call_method0(py, pyo3::intern!(py, "wake"))) {
+            error.write_unraisable(py, None);
         }
     }
 }

@@ -318,8 +318,8 @@ impl WorkerLink {
         self.writer.wake();
     }
 
-    /// Has `waker.stop()` called when this thread's work is interrupted, `waker.show(tell)` when somebody wants to see where
-    /// it stands; None: no more.
+    /// Has `waker.stop()` called when this thread's work is interrupted, `waker.wake()` when that was sent an exception, and
+    /// `waker.show(tell)` when somebody wants to see where it stands; None: no more.
     fn set_waker(&self, waker: Option<Py<PyAny>>) {
         self.slots.set_waker(waker);
     }

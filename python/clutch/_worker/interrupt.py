@@ -31,6 +31,7 @@ STACKS_MAX = 200_000
 BELOW = (*CARRIERS, threading.__file__, selectors.__file__, "/gevent/", '"<string>", line 1 in <module>')
 """Parts of frames, in faulthandler's form, between a thread's start and the user's code; the last is the zygote's."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
+STEPS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 UNHEARD = {("__del__", None), ("_remove", _weakrefset.__file__), ("remove", weakref.__file__)}
 """Functions, with their files, that the interpreter calls and whose exceptions it only prints: they are spared."""
 
@@ -164,8 +165,22 @@ def lets_out(frame: types.FrameType | None) -> bool:
 
 
 def is_of_loop(frame: types.FrameType | None) -> bool:
-    """Whether this is the machinery of an event loop."""
-    return frame is not None and os.path.dirname(frame.f_code.co_filename) == LOOPS
+    """Whether this is the machinery of an event loop, or a callback of one: the loop keeps what is raised there."""
+    while frame is not None and frame.f_code.co_filename != selectors.__file__:
+        if os.path.dirname(frame.f_code.co_filename) == LOOPS:
+            return True
+        if frame.f_code.co_flags & STEPS:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def came_in_wait(error: BaseException) -> bool:
+    """Whether this was raised while an event loop waited: the loop is whole, and can go on."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and at.tb_frame.f_code.co_filename == selectors.__file__
 
 
 def swallows(frame: types.FrameType | None) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import Any, Protocol
 
 from clutch import _core
-from clutch._worker.interrupt import stack_of_coroutine
+from clutch._worker.interrupt import came_in_wait, stack_of_coroutine
 from clutch.errors import Interrupted
 
 LOOK_AGAIN_SECONDS = 0.05
@@ -207,6 +207,13 @@ class Stoppable:
     def run(self) -> Any:
         task = self._task = self._loop.create_task(self._coroutine, context=contextvars.copy_context())
         try:
+            try:
+                return self._loop.run_until_complete(task)
+            except Interrupted as error:
+                if task.done() or not came_in_wait(error):
+                    raise
+            # It was meant for code that has gone to wait just before.
+            task.cancel()
             return self._loop.run_until_complete(task)
         except BaseException as error:
             self.is_left_behind = not task.done() or not (task.cancelled() or task.exception() is error)
@@ -220,6 +227,10 @@ class Stoppable:
             self._call_soon(self._cancel)
         self._is_by_exception = is_held_up
         return is_held_up
+
+    def wake(self) -> None:
+        """An exception was sent: a loop that waits in the kernel gets it when it goes on."""
+        self._call_soon(lambda: None)
 
     def show(self, tell: Callable[[str], object]) -> None:
         """Tells where it waits; not before it does: until then it is on the stack of its thread."""
