@@ -75,7 +75,7 @@ impl Writer {
         Ok(self.outbox.flush(self.socket(), false)? == Flushed::All)
     }
 
-    /// Lets the watcher write what waits if nobody else has done so soon.
+    /// Has the watcher look around soon: it writes what waits if nobody else has done so, and sends interrupts again.
     pub fn write_soon(&self) {
         if self.armed.swap(true, Ordering::AcqRel) {
             return;
@@ -83,11 +83,6 @@ impl Writer {
         let value = Itimerspec { it_interval: sys::timespec(Duration::ZERO), it_value: sys::timespec(BEHIND) };
         // Without the timer the next flush writes it.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value);
-    }
-
-    /// Has the watcher look around.
-    pub fn wake(&self) {
-        self.write_soon();
     }
 
     fn on_timer(&self) {
@@ -139,7 +134,7 @@ impl Alarm {
     fn look_again(&self, times: Option<u32>) -> Option<u32> {
         let times = times.map_or(0, |times| times + 1);
         let has_lost = self.slots.has_lost();
-        let wanted = has_lost || times < AGAIN_MAX && self.is_waiting();
+        let wanted = has_lost || times < AGAIN_MAX && self.slots.is_waiting();
         wanted.then(|| {
             self.interrupt();
             // What finalizes much of its time is rarely met elsewhere.

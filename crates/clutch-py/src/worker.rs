@@ -307,7 +307,7 @@ impl WorkerLink {
     fn interrupt_lost(&self) -> bool {
         let lost = self.slots.lost();
         if lost {
-            self.writer.wake();
+            self.writer.write_soon();
         }
         lost
     }
@@ -315,7 +315,7 @@ impl WorkerLink {
     /// To be called by the handler again soon: it could not do what it should now.
     fn interrupt_again(&self) {
         self.slots.expect();
-        self.writer.wake();
+        self.writer.write_soon();
     }
 
     /// Has `waker.stop()` called when this thread's work is interrupted, `waker.wake()` when that was sent an exception, and

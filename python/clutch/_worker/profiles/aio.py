@@ -20,7 +20,7 @@ from clutch import _core
 from clutch._worker import copies
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
-from clutch._worker.profiles.base import Running, Slot, send_all_on_loop
+from clutch._worker.profiles.base import Running, Slot, running_of, send_all_on_loop
 from clutch._worker.profiles.blocking import allow_threads
 
 try:
@@ -223,16 +223,15 @@ class Loop:
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
-        found = self._running_here()
-        return found[0].is_held_up() if found else self.link.is_step_to_stop()
+        running = self._running_here()
+        return running.is_held_up() if running else self.link.is_step_to_stop()
 
     def was_lost(self) -> bool:
-        found = self._running_here()
-        return bool(found) and found[0].was_lost()
+        running = self._running_here()
+        return running is not None and running.was_lost()
 
-    def _running_here(self) -> list[Running]:
-        here = asyncio.current_task(self.loop) if self.is_serving else None
-        return [running for running in list(self.on_loop.values()) if running.who is here]
+    def _running_here(self) -> Running | None:
+        return running_of(self.on_loop, asyncio.current_task(self.loop) if self.is_serving else None)
 
     def _stoppable(self, call: _core.Call, is_user_code: bool = True) -> Running:
         task = asyncio.current_task()

@@ -100,6 +100,11 @@ class Running:
         return was_told
 
 
+def running_of(known: dict[int, Running], who: Any) -> Running | None:
+    """The one in this task or greenlet."""
+    return next((running for running in list(known.values()) if running.who is who), None)
+
+
 class Slot:
     """A thread that runs one call at a time: `_core.WorkerLink.serve` calls these when a call is no plain value."""
 

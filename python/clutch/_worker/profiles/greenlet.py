@@ -24,7 +24,7 @@ from clutch import _core
 from clutch._worker import copies
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine, stack_of_frame
-from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, send_all_on_loop
+from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, running_of, send_all_on_loop
 from clutch._worker.profiles.blocking import allow_threads
 from clutch.errors import Interrupted
 
@@ -145,16 +145,12 @@ class Hub:
 
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
-        found = self._running_here()
-        return found[0].is_held_up() if found else False
+        running = running_of(self.greenlets, gevent.getcurrent())
+        return running.is_held_up() if running else False
 
     def was_lost(self) -> bool:
-        found = self._running_here()
-        return bool(found) and found[0].was_lost()
-
-    def _running_here(self) -> list[Running]:
-        here = gevent.getcurrent()
-        return [running for running in list(self.greenlets.values()) if running.who is here]
+        running = running_of(self.greenlets, gevent.getcurrent())
+        return running is not None and running.was_lost()
 
     def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> Running:
         """Around the user's code in a greenlet. One that is killed before it has started would never end its call."""
