@@ -9,6 +9,8 @@ BIN := .venv/bin
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '*.rs' -o -name Cargo.toml \) -not -path '*/tests/*' -not -path '*/benches/*')
 # How the tests and benches find the free-threaded environment, when there is one.
 WITH_FREE_THREADED = $(shell test -e .venv-ft/.built && echo CLUTCH_TEST_FT_PYTHON=$(CURDIR)/.venv-ft/bin/python)
+# Most tests wait for other processes.
+SIDE_BY_SIDE = --numprocesses 3 --dist worksteal
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2) $(CURDIR)/$(BIN)/maturin develop --release
 
@@ -44,8 +46,8 @@ test-stubs: .venv/.built .venv/.lint ## _core.pyi against the built extension
 	$(BIN)/python -m mypy.stubtest clutch._core --concise
 
 test-free-threaded: ## the suite over the profiles, on the free-threaded interpreter
-	@if [ -e .venv-ft/.built ]; then echo .venv-ft/bin/python -m pytest tests/profiles; \
-		.venv-ft/bin/python -m pytest tests/profiles --quiet; \
+	@if [ -e .venv-ft/.built ]; then echo .venv-ft/bin/python -m pytest $(SIDE_BY_SIDE) tests/profiles; \
+		.venv-ft/bin/python -m pytest $(SIDE_BY_SIDE) tests/profiles --quiet; \
 	else echo "test-free-threaded: skipped, no .venv-ft (make free-threaded says why)"; fi
 
 test-stdlib: .venv/.built ## CPython's own cases for process pools, over a Pool, on Python 3.13
@@ -55,7 +57,7 @@ test-stdlib: .venv/.built ## CPython's own cases for process pools, over a Pool,
 	else echo "test-stdlib: skipped, there is no Python 3.13 here (tools/find-python.sh 3.13)"; fi
 
 test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
-	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(ARGS)
+	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-browser: .venv/.built chromium ## of the Python suite, what runs in a real browser
 	$(BIN)/python -m pytest tests/e2e/test_serve_browser.py
@@ -65,7 +67,7 @@ test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 
 		name=$$(echo $$series | tr -d .); \
 		if python=$$(tools/find-python.sh $$series); then \
 			$(MAKE) --no-print-directory .venv-$$name/.built VENV_PYTHON=$$python && \
-			.venv-$$name/bin/python -m pytest tests/unit tests/profiles --quiet || status=1; \
+			.venv-$$name/bin/python -m pytest $(SIDE_BY_SIDE) tests/unit tests/profiles --quiet || status=1; \
 		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
 	done; exit $$status
 

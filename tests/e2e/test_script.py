@@ -83,6 +83,46 @@ def test_exceptions_of_a_program_without_a_file_come_back_as_they_are(tmp_path: 
     assert done.stdout == "caught True no\n" * 2, done.stderr
 
 
+CONDITIONS = """
+from clutch import Pool, errors, tool
+import written
+
+@tool(serial=True)
+def mine():
+    return 1
+
+with Pool(profile="thread", threads=2, workers=1) as pool:
+    print(*{pool.call(written.runs_in_main) for _ in range(4)})
+    for function in (mine, tool(main_thread=True)(lambda: 1), written.Holder().method):
+        try:
+            pool.call(function)
+        except errors.BadArguments as error:
+            print("put it into a module" in str(error))
+"""
+
+WRITTEN = """
+import os, threading
+from clutch import tool
+
+@tool(main_thread=True)
+def runs_in_main():
+    return threading.get_native_id() == os.getpid()
+
+class Holder:
+    @tool(serial=True)
+    def method(self):
+        return 1
+"""
+
+
+def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -> None:
+    """Or are refused: a worker does not know a function that is new there with each call."""
+    (tmp_path / "written.py").write_text(WRITTEN)
+    command = [sys.executable, "-c", CONDITIONS]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.stdout == "True\n" * 4, done.stderr
+
+
 def test_a_missing_guard_is_one_clear_error(tmp_path: Path) -> None:
     done = run(tmp_path, NO_GUARD)
     assert done.returncode == 1

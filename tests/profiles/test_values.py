@@ -123,7 +123,7 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right and repr(left) == repr(right)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__} {value!r:.25}")
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__} {value!r:.19}")
 @pytest.mark.parametrize("name", ["echo", "echo_async"])
 def test_failure_41_values_come_back_as_they_went(pool: Pool, name: str, value: Any) -> None:
     assert same(pool.call(name, value), value)

@@ -308,7 +308,10 @@ def _talk_as_nobody(path: Path) -> int:
 # Dead ones.
 
 
-def test_what_dead_dispatchers_left_is_passed_over_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_dead_dispatchers_left_is_passed_over_and_removed(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("dead")  # the path of a socket is short
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     folder = control.folder()
     folder.mkdir(mode=0o700)

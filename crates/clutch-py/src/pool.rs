@@ -103,6 +103,22 @@ impl PoolCore {
     }
 }
 
+/// What a tool promises of its worker holds between its calls: one that is new there with each of them cannot keep it.
+fn by_value<'py>(function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
+    let is_set = |option: &str| {
+        let options = function.getattr("__clutch_tool__").and_then(|options| options.getattr(option));
+        options.is_ok_and(|set| set.is_truthy().unwrap_or(false))
+    };
+    if is_set("serial") || is_set("main_thread") {
+        let message = format!(
+            "{} is a tool with serial or main_thread, and workers cannot import it: put it into a module of its own",
+            function.repr()?
+        );
+        return Err(clutch_error(function.py(), "BadArguments", &message, &[]));
+    }
+    Ok(Reference::ByValue(function.clone()))
+}
+
 impl Open {
     fn reference<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
         if let Ok(name) = function.cast_exact::<PyString>() {
@@ -123,7 +139,7 @@ impl Open {
         Ok(number)
     }
 
-    /// Functions that pickle as a reference get a number; everything else goes with the arguments.
+    /// Functions that workers can import get a number; everything else goes with the arguments.
     fn new_reference<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
         if !function.is_callable() {
             let message = format!("{} is neither callable nor the name of a tool", function.repr()?);
@@ -134,11 +150,13 @@ impl Open {
             || function.is_exact_instance_of::<PyCFunction>()
             || function.is_instance_of::<PyType>();
         let bound = function.getattr("__self__").is_ok_and(|bound| !bound.is_instance_of::<pyo3::types::PyModule>());
-        if !stable || bound || self.by_value {
-            return Ok(Reference::ByValue(function.clone()));
+        let is_unnamed =
+            self.by_value && function.getattr("__module__").is_ok_and(|of| of.eq("__main__").unwrap_or(false));
+        if !stable || bound || is_unnamed {
+            return by_value(function);
         }
         let Ok(body) = py.import("pickle")?.call_method1("dumps", (function, 5)) else {
-            return Ok(Reference::ByValue(function.clone()));
+            return by_value(function);
         };
         let number = self.pool.function(Codec::Pickle, body.cast::<PyBytes>()?.as_bytes());
         let mut references = self.references.lock();
