@@ -29,6 +29,12 @@ OPERATING = Path(__file__).resolve().parents[2] / "docs/operating.md"
 needs_reload = pytest.mark.skipif(not hasattr(Pool, "reload"), reason="this version of the core does not reload")
 
 
+@pytest.fixture(autouse=True)
+def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each test: some leave the socket of a dispatcher that was killed."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+
+
 # Commands
 
 

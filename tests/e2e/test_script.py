@@ -115,6 +115,26 @@ class Holder:
 """
 
 
+VALUES = """
+import operator
+from clutch import Pool
+
+class Value:
+    def __init__(self, n):
+        self.n = n
+
+with Pool(workers=1) as pool:
+    get = operator.attrgetter("n")
+    print(pool.call(getattr, Value(1), "n"), pool.submit(get, Value(2)).result(), *pool.map(get, [Value(3), Value(4)]))
+    print(*pool.map(operator.neg, range(3)), pool.call(lambda: Value(5)).n)
+"""
+
+
+def test_values_of_a_program_without_a_file_travel(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", VALUES], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.stdout == "1 2 3 4\n0 -1 -2 5\n", done.stderr
+
+
 def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -> None:
     """Or are refused: a worker does not know a function that is new there with each call."""
     (tmp_path / "written.py").write_text(WRITTEN)

@@ -20,6 +20,9 @@ use crate::buffer::{BufferSink, RegionView, bytes_of};
 /// Tuples nested deeper than this are pickled.
 const DEPTH_MAX: usize = 8;
 
+/// What a pickle that refers to something of the program's script contains.
+const MAIN: &[u8] = b"__main__";
+
 mod tag {
     pub(super) const NONE: u8 = 0;
     pub(super) const TRUE: u8 = 1;
@@ -109,41 +112,41 @@ impl<'a> Encoder<'a> {
     }
 
     /// The arguments of a call.
-    pub fn arguments(mut self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Encoded> {
+    pub fn arguments(
+        mut self,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+        is_unnamed: bool,
+    ) -> PyResult<Encoded> {
         match self.plain_arguments(args, kwargs) {
             Ok(()) => self.finish_plain(),
             Err(NotPlain) => {
                 let py = args.py();
                 let kwargs = kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
                 let both = PyTuple::new(py, [args.as_any(), kwargs.as_any()])?;
-                self.pickled(both.as_any(), false)
+                self.pickled(both.as_any(), is_unnamed)
             }
         }
     }
 
-    /// Any value by pickle; with `code` functions in it travel by value.
-    pub fn pickled(mut self, value: &Bound<'_, PyAny>, code: bool) -> PyResult<Encoded> {
+    /// Any value: by plain pickle where that is enough, with its code by value otherwise. `is_unnamed`: the `__main__` of this
+    /// program is no file, and workers find nothing there.
+    pub fn pickled(mut self, value: &Bound<'_, PyAny>, is_unnamed: bool) -> PyResult<Encoded> {
         self.out.clear();
         self.leases.clear();
         let py = value.py();
         let pickle = pickle(py)?;
         let sink = Bound::new(py, BufferSink::default())?;
-        let mut by_value = code;
-        let body = if code {
-            pickle.cloud.bind(py).call1((value, &sink))?
-        } else {
-            let kwargs = PyDict::new(py);
-            kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
-            match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
-                Ok(body) => body,
-                Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
-                Err(_) => {
-                    by_value = true;
-                    sink.get().clear();
-                    let kwargs = PyDict::new(py);
-                    kwargs.set_item(pyo3::intern!(py, "classes_by_name"), true)?;
-                    pickle.cloud.bind(py).call((value, &sink), Some(&kwargs))?
-                }
+        let kwargs = PyDict::new(py);
+        kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
+        let (body, by_value) = match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
+            Ok(body) if !is_unnamed || !body.contains(PyBytes::new(py, MAIN))? => (body, false),
+            Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
+            _ => {
+                sink.get().clear();
+                let kwargs = PyDict::new(py);
+                kwargs.set_item(pyo3::intern!(py, "classes_by_name"), !is_unnamed)?;
+                (pickle.cloud.bind(py).call((value, &sink), Some(&kwargs))?, true)
             }
         };
         self.finish_pickle(body.cast::<PyBytes>()?.as_bytes(), &sink, by_value)

@@ -171,7 +171,7 @@ impl Open {
         match self.reference(asked.function)? {
             Reference::Number(number) => {
                 let encoded = Encoder::new(regions)
-                    .arguments(asked.args, asked.kwargs)
+                    .arguments(asked.args, asked.kwargs, self.by_value)
                     .map_err(|error| unsendable(asked, error))?;
                 Ok((number, encoded))
             }
@@ -185,7 +185,7 @@ impl Open {
         }
     }
 
-    /// By plain pickle where that is enough (partials, bound methods), by value otherwise.
+    /// By plain pickle where that is enough (partials, bound methods).
     fn encode_code(&self, regions: &Arc<RegionPool>, all: &Bound<'_, PyAny>) -> PyResult<Encoded> {
         Encoder::new(regions).pickled(all, self.by_value)
     }
