@@ -158,20 +158,23 @@ def test_background_work_goes_on_after_the_response(service: Service, rendezvous
 @pytest.mark.parametrize("when", ["first", "later"])
 def test_answers_do_not_wait_for_those_who_compute_after_them(shape: Shape, rendezvous: Rendezvous, when: str) -> None:
     """Three requests that have come together: while the third holds the loop, the answers of two are there; in later
-    steps that of the first one, as there an answer may wait for one other step."""
+    steps that of the first one, as there an answer may wait for one other step. In `greenlet` another thread brings them
+    to the loop, in one turn or in several."""
     slots = {"tasks": 4} if "tasks" in shape.options else {}
     with serving(shape, "asgi_app:app", "auto", **slots) as service:
         asked = {"port": rendezvous.port, "when": when}
         service.get("/computes", name="before", **asked)
         before = rendezvous.guest()
         clients = {name: service.get("/computes", name=name, **asked) for name in ("one", "two", "three")}
+        while (stats := service.pool.stats())["sent"] + stats["queued"] < 1 + len(clients):
+            pass
         before.let_go()
         answered = [rendezvous.guest()]
         answered[0].let_go()
         answered += [rendezvous.guest()]
         answered[1].let_go()
         last = rendezvous.guest()
-        for guest in answered if when == "first" else answered[:1]:
+        for guest in answered if when == "first" and shape.name != "greenlet" else answered[:1]:
             assert clients.pop(guest.word).recv(1 << 16).startswith(b"HTTP/1.1 200 ")
         last.let_go()
         for client in clients.values():
