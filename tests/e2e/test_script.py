@@ -131,7 +131,8 @@ with Pool(workers=1) as pool:
 
 
 def test_values_of_a_program_without_a_file_travel(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", VALUES], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    command = [sys.executable, "-c", VALUES]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.stdout == "1 2 3 4\n0 -1 -2 5\n", done.stderr
 
 

@@ -158,8 +158,8 @@ def test_background_work_goes_on_after_the_response(service: Service, rendezvous
 @pytest.mark.parametrize("when", ["first", "later"])
 def test_answers_do_not_wait_for_those_who_compute_after_them(shape: Shape, rendezvous: Rendezvous, when: str) -> None:
     """Three requests that have come together: while the third holds the loop, the answers of two are there; in later
-    steps that of the first one, as there an answer may wait for one other step. In `greenlet` another thread brings them
-    to the loop, in one turn or in several."""
+    steps that of the first one, as there an answer may wait for one other step. In `greenlet` another thread brings
+    them to the loop, in one turn or in several."""
     slots = {"tasks": 4} if "tasks" in shape.options else {}
     with serving(shape, "asgi_app:app", "auto", **slots) as service:
         asked = {"port": rendezvous.port, "when": when}
