@@ -10,7 +10,7 @@ RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '
 # How the tests and benches find the free-threaded environment, when there is one.
 WITH_FREE_THREADED = $(shell test -e .venv-ft/.built && echo CLUTCH_TEST_FT_PYTHON=$(CURDIR)/.venv-ft/bin/python)
 # Most tests wait for other processes.
-SIDE_BY_SIDE = --numprocesses 3 --dist worksteal
+SIDE_BY_SIDE = --numprocesses 2 --dist worksteal
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2) $(CURDIR)/$(BIN)/maturin develop --release
 
