@@ -144,6 +144,20 @@ fn failure_24_a_worker_stands_still_after_a_millisecond_or_what_its_slots_would_
 }
 
 #[test]
+fn failure_20_what_stands_still_is_taken_back_from_its_end() {
+    let mut world = filled(1, 1024, US, 10);
+    let sent: Vec<WorkId> = world.workers[&0].frames.iter().map(|frame| frame.0).collect();
+    let mut actions = Vec::new();
+    world.machine.settle(world.now + STALLED + NS, &mut actions);
+    let taken = actions.iter().filter_map(|action| match action {
+        Action::Take { id, .. } => Some(*id),
+        _ => None,
+    });
+    // A worker that goes on meanwhile begins none before those that it was sent earlier.
+    assert_eq!(taken.collect::<Vec<_>>(), sent[1..].iter().rev().copied().collect::<Vec<_>>());
+}
+
+#[test]
 fn after_it_stood_still_one_more_is_sent_ahead_for_each_answer() {
     let mut world = filled(1, 1024, US, 5000);
     world.pass(STALLED + NS);

@@ -75,12 +75,17 @@ impl<T> Machine<T> {
             if !stalled && wanted == 0 {
                 break;
             }
+            let may_be_taken = load.sent.iter().filter(|id| self.may_take(*id));
             // What its slots have stays there unless another's is idle: it would be sent there again.
             let share = if stalled { wanted.max(load.ahead()) } else { wanted.min(load.ahead().div_ceil(2)) };
-            let oldest: Vec<WorkId> = load.sent.iter().filter(|id| self.may_take(*id)).take(share).collect();
-            out.extend(oldest.iter().rev().map(|id| Action::Take { worker, id: *id }));
-            wanted = wanted.saturating_sub(oldest.len());
-            if stalled && !oldest.is_empty() {
+            // The newest first: whatever a worker begins meanwhile is older than what was taken.
+            let taken: Vec<WorkId> = match stalled {
+                true => may_be_taken.rev().take(share).collect(),
+                false => may_be_taken.take(share).collect::<Vec<_>>().into_iter().rev().collect(),
+            };
+            out.extend(taken.iter().map(|id| Action::Take { worker, id: *id }));
+            wanted = wanted.saturating_sub(taken.len());
+            if stalled && !taken.is_empty() {
                 stood_still.push(worker);
             }
         }
