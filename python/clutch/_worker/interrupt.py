@@ -32,7 +32,12 @@ BELOW = (*CARRIERS, threading.__file__, selectors.__file__, "/gevent/", '"<strin
 """Parts of frames, in faulthandler's form, between a thread's start and the user's code; the last is the zygote's."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
 STEPS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
-UNHEARD = {("__del__", None), ("_remove", _weakrefset.__file__), ("remove", weakref.__file__)}
+UNHEARD = {
+    ("__del__", None),
+    ("_remove", _weakrefset.__file__),
+    ("remove", weakref.__file__),
+    ("hear_unraisable", __file__),
+}
 """Functions, with their files, that the interpreter calls and whose exceptions it only prints: they are spared."""
 
 _interrupt: Callable[[types.FrameType | None], None] = lambda here: None  # noqa: E731 (a default, see `Signals.listen`)

@@ -228,9 +228,11 @@ class Stoppable:
         """Cancels it. True: it was told before and holds the loop up: then an exception does it, and no cancel."""
         was_told, self._is_told = self._is_told, True
         is_held_up = was_told and not self._is_cancelled and self._coroutine.cr_running
-        if not was_told or (self._is_by_exception and not is_held_up):
-            self._call_soon(self._cancel)
+        wants_cancel = not was_told or (self._is_by_exception and not is_held_up)
+        # Before the loop hears of it: it looks, and may be quicker.
         self._is_by_exception = is_held_up
+        if wants_cancel:
+            self._call_soon(self._cancel)
         return is_held_up
 
     def wake(self) -> None:
