@@ -98,6 +98,17 @@ with Pool(profile="thread", threads=2, workers=1) as pool:
             pool.call(function)
         except errors.BadArguments as error:
             print("put it into a module" in str(error))
+
+    class Answers:
+        def __getattr__(self, name):
+            if name.startswith("__") and name != "__clutch_tool__":
+                raise AttributeError(name)
+            return True
+
+        def __call__(self):
+            return True
+
+    print(pool.call(Answers()))
 """
 
 WRITTEN = """
@@ -141,7 +152,7 @@ def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -
     (tmp_path / "written.py").write_text(WRITTEN)
     command = [sys.executable, "-c", CONDITIONS]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.stdout == "True\n" * 4, done.stderr
+    assert done.stdout == "True\n" * 5, done.stderr
 
 
 def test_a_missing_guard_is_one_clear_error(tmp_path: Path) -> None:

@@ -105,9 +105,12 @@ impl PoolCore {
 
 /// What a tool promises of its worker holds between its calls: one that is new there with each of them cannot keep it.
 fn by_value<'py>(function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
+    // Of some objects, each name is an attribute.
+    let mark = function.getattr("__clutch_tool__").ok();
+    let options = mark.filter(|mark| mark.get_type().name().is_ok_and(|name| name == "ToolOptions"));
     let is_set = |option: &str| {
-        let options = function.getattr("__clutch_tool__").and_then(|options| options.getattr(option));
-        options.is_ok_and(|set| set.is_truthy().unwrap_or(false))
+        let option = options.as_ref().and_then(|options| options.getattr(option).ok());
+        option.is_some_and(|set| set.is_truthy().unwrap_or(false))
     };
     if is_set("serial") || is_set("main_thread") {
         let message = format!(
