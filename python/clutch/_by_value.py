@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import sys
@@ -11,31 +12,41 @@ import cloudpickle
 
 
 class Pickler(cloudpickle.Pickler):
-    """Code by value; a memoryview as one; a lock of multiprocessing by its name, where it has one."""
+    """Code by value, a cached function without what it remembers; a memoryview as one; a lock of multiprocessing by its
+    name, where it has one."""
 
     classes_by_name = False
     """Workers load this program's `__main__`: an instance of its classes is to be one there."""
+    has_code = False
+    """Of what was pickled so far, some is code, which other versions of Python do not understand."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if self.classes_by_name and is_class_of_main(obj):
+        if isinstance(obj, type) and obj.__module__ == "__main__" and self.is_by_name(obj):
             return NotImplemented
+        if isinstance(obj, functools._lru_cache_wrapper) and not self.is_by_name(obj):
+            return restore_cached, (obj.__wrapped__, obj.cache_parameters())
         if type(obj) is memoryview:
             return reduce_view(obj)
         if type(obj) is io.TextIOWrapper and obj not in (sys.stdout, sys.stderr):
             return obj.__reduce_ex__(self.proto)  # refuses; cloudpickle would send its text as a StringIO
         if has_name(obj):
             return reduce_lock(obj)
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if reduced is not NotImplemented and reduced[0].__module__ == cloudpickle.cloudpickle.__name__:
+            self.has_code = True
+        return reduced
+
+    def is_by_name(self, value: Any) -> bool:
+        """Whether workers find this class or function where plain pickle would."""
+        module = getattr(value, "__module__", None)
+        found: Any = sys.modules.get(module or "") if module != "__main__" or self.classes_by_name else None
+        for name in getattr(value, "__qualname__", "").split("."):
+            found = getattr(found, name, None)
+        return found is value
 
 
-def is_class_of_main(value: Any) -> bool:
-    """A class that plain pickle would find there."""
-    if not isinstance(value, type) or value.__module__ != "__main__":
-        return False
-    found: Any = sys.modules.get("__main__")
-    for name in value.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is value
+def restore_cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 def reduce_view(view: memoryview) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -60,9 +60,26 @@ class Limits:
         return most if self.calls is None else max(1, min(most, self.calls // BATCH_SHARE_OF_CALLS))
 
     def time_of(self, items: int, before: float) -> float | None:
-        """Seconds that so many items have, where each slot has `before` others to run first: the map's own look-ahead
-        never makes an item late."""
+        """Seconds that so many items have, where each slot has `before` others of the same map to run first."""
         return None if self.deadline is None else self.deadline * (items + before)
+
+
+class Rows:
+    """As `zip`, but what was pulled stays when the reading is broken off, and the next row begins with it."""
+
+    def __init__(self, iterables: Iterable[Iterable[Any]]) -> None:
+        self._iterators = [iter(iterable) for iterable in iterables]
+        self._row: list[Any] = []
+
+    def __iter__(self) -> Rows:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        self._row.extend(map(next, self._iterators[len(self._row) :]))
+        if not self._row or len(self._row) < len(self._iterators):
+            raise StopIteration
+        row, self._row = tuple(self._row), []
+        return row
 
 
 @dataclasses.dataclass(slots=True, eq=False)

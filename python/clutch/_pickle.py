@@ -21,13 +21,14 @@ def dumps(value: Any) -> bytes:
     try:
         return pickle.dumps(value, 5)
     except Exception:
-        return dumps_by_value(value, classes_by_name=True)
+        return dumps_by_value(value, None, classes_by_name=True)[0]
 
 
 def dumps_by_value(
-    value: Any, buffer_callback: Callable[[Any], Any] | None = None, *, classes_by_name: bool = False
-) -> bytes:
+    value: Any, buffer_callback: Callable[[Any], Any] | None, *, classes_by_name: bool
+) -> tuple[bytes, bool]:
     """Pickles with lambdas, closures and functions of `__main__` by value, and its classes, unless workers find them.
+    True: there was code among it.
 
     Raises what pickle raises.
     """
@@ -42,4 +43,4 @@ def dumps_by_value(
             if ONLY_INHERITED not in str(error):
                 raise
             raise TypeError(f"{error}; {INSTEAD}") from error
-        return file.getvalue()
+        return file.getvalue(), pickler.has_code

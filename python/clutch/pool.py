@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
 
 from clutch import _core, config
-from clutch._map import Batches, Limits, check_sizes, check_timeout
+from clutch._map import Batches, Limits, Rows, check_sizes, check_timeout
 from clutch._pickle import dumps
 from clutch.errors import BadArguments, ConfigError, PoolClosed
 from clutch.options import WORKERS_MAX
@@ -289,7 +289,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         check_timeout(timeout)
         self._check_open()
         spread = len(iterables) != 1
-        items = zip(*iterables, strict=False) if spread else iter(iterables[0])
+        items = Rows(iterables) if spread else iter(iterables[0])
         slots = max(1, self._slots())
         batches = Batches(
             self._submit_batch, fn, spread, items, slots, self._item_limits, timeout, chunksize, buffersize

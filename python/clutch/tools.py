@@ -5,6 +5,7 @@ They only mark; nothing is registered anywhere, and the function stays what it w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
@@ -39,6 +40,27 @@ def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = F
         return function
 
     return mark if function is None else mark(function)
+
+
+def options_of(function: Any) -> ToolOptions | None:
+    """What `tool` was told of this function; none: it is no tool. A partial of a tool, and an object whose call is one,
+    are what that is."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    for holder in (function, getattr(type(function), "__call__", None)):  # noqa: B004 (it is looked at)
+        mark = mark_of(holder, TOOL_MARK)
+        # Of some objects, each name is an attribute.
+        if isinstance(mark, ToolOptions):
+            return mark
+    return None
+
+
+def mark_of(value: Any, name: str) -> Any:
+    """What a decorator has put there. A proxy (Flask's `request`) stands for nothing yet, and raises."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
 
 
 def on_start(function: F) -> F:

@@ -74,6 +74,31 @@ def test_code_by_value_is_refused(pool: Pool) -> None:
     assert pool.call("echo", 1) == 1
 
 
+NO_FILE = """
+import os.path, sys
+from clutch import Pool
+
+class Value:
+    pass
+
+with Pool(workers=1, profile="thread", python=sys.argv[1]) as pool:
+    for plain in (["__main__"], {"__main__": None}, {type(None), "__main__"}):
+        print(pool.call(len, plain))
+    print(*pool.map(os.path.basename, ["a/__main__.py", "b"]))
+    for code in (Value, [Value()], [lambda: None]):
+        try:
+            pool.call(repr, code)
+        except Exception as error:
+            print("by value" in str(error))
+"""
+
+
+def test_values_of_a_program_without_a_file() -> None:
+    """A text that is the name of its module is no code."""
+    done = subprocess.run([sys.executable, "-c", NO_FILE, PYTHON], capture_output=True, text=True)
+    assert done.stdout == "1\n1\n2\n__main__.py b\nTrue\nTrue\nTrue\n", done.stderr
+
+
 def test_code_by_value_of_a_pool_that_is_not_up_yet() -> None:
     with Pool("harmful", profile="thread", python=PYTHON) as pool, pytest.raises(BadArguments, match="by value"):
         pool.call(lambda: 1)

@@ -84,6 +84,7 @@ def test_exceptions_of_a_program_without_a_file_come_back_as_they_are(tmp_path: 
 
 
 CONDITIONS = """
+import functools
 from clutch import Pool, errors, tool
 import written
 
@@ -93,11 +94,13 @@ def mine():
 
 with Pool(profile="thread", threads=2, workers=1) as pool:
     print(*{pool.call(written.runs_in_main) for _ in range(4)})
-    for function in (mine, tool(main_thread=True)(lambda: 1), written.Holder().method):
+    partial = functools.partial
+    travel_by_value = (mine, tool(main_thread=True)(lambda: 1), written.Holder().method, written.Holder())
+    for function in (*travel_by_value, partial(mine), partial(partial(written.runs_in_main), 1)):
         try:
             pool.call(function)
         except errors.BadArguments as error:
-            print("put it into a module" in str(error))
+            print("put it into a module, and pass the function itself" in str(error))
 
     class Answers:
         def __getattr__(self, name):
@@ -123,28 +126,39 @@ class Holder:
     @tool(serial=True)
     def method(self):
         return 1
+
+    @tool(main_thread=True)
+    def __call__(self):
+        return 1
 """
 
 
 VALUES = """
-import operator
+import functools, operator
 from clutch import Pool
 
 class Value:
     def __init__(self, n):
         self.n = n
 
+@functools.cache
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+cached_neg = functools.lru_cache(maxsize=2, typed=True)(operator.neg)
+
 with Pool(workers=1) as pool:
     get = operator.attrgetter("n")
     print(pool.call(getattr, Value(1), "n"), pool.submit(get, Value(2)).result(), *pool.map(get, [Value(3), Value(4)]))
     print(*pool.map(operator.neg, range(3)), pool.call(lambda: Value(5)).n)
+    print(pool.call(fib, 50), *pool.map(fib, [3, 4]), pool.call(cached_neg, 6))
 """
 
 
 def test_values_of_a_program_without_a_file_travel(tmp_path: Path) -> None:
     command = [sys.executable, "-c", VALUES]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.stdout == "1 2 3 4\n0 -1 -2 5\n", done.stderr
+    assert done.stdout == "1 2 3 4\n0 -1 -2 5\n12586269025 2 3 -6\n", done.stderr
 
 
 def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -> None:
@@ -152,7 +166,7 @@ def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -
     (tmp_path / "written.py").write_text(WRITTEN)
     command = [sys.executable, "-c", CONDITIONS]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.stdout == "True\n" * 5, done.stderr
+    assert done.stdout == "True\n" * 8, done.stderr
 
 
 def test_a_missing_guard_is_one_clear_error(tmp_path: Path) -> None:

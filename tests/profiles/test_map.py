@@ -323,6 +323,14 @@ def test_what_breaks_off_the_iterable_leaves_no_item_out(pool: Pool, options: di
     assert read_whatever_comes(results) == list(range(1_000))
 
 
+@pytest.mark.parametrize("options", [{"chunksize": 1}, {"chunksize": 20}, {"buffersize": 4}, {}], ids=str)
+def test_what_breaks_off_one_of_several_iterables_leaves_the_rows_whole(pool: Pool, options: dict[str, int]) -> None:
+    items = BrokenOff(300)
+    results = pool.map(target.add, range(0, -400, -1), items, **options)
+    items.breaks = True
+    assert read_whatever_comes(results) == [0] * 300
+
+
 def test_what_breaks_off_a_shutdown_leaves_no_item_out(make_pool: Callable[..., Pool]) -> None:
     pool, items = make_pool(), BrokenOff(100)
     results = pool.map(target.add, items, chunksize=3)

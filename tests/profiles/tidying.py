@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import faulthandler
 import os
@@ -206,15 +207,55 @@ def move_into_finalizer(port: int) -> None:
             pass
 
 
+def machinery(moving: Moving) -> Callable[..., Any]:
+    """A function of asyncio's that takes long."""
+    scope: dict[str, Any] = {"moving": moving}
+    code = "def machinery(*held, **named):\n    moving.has_moved.set()\n    while True:\n        pass"
+    exec(compile(code, f"{os.path.dirname(asyncio.__file__)}/machinery.py", "exec"), scope)
+    return scope["machinery"]
+
+
 @tool
 async def move_into_loop(port: int) -> None:
-    scope: dict[str, Any] = {}
-    code = "def machinery(moving):\n    moving.has_moved.set()\n    while True:\n        pass"
-    exec(compile(code, f"{os.path.dirname(asyncio.__file__)}/machinery.py", "exec"), scope)
     with Moving() as moving, staying(port):
-        asyncio.get_running_loop().call_soon(scope["machinery"], moving)
+        asyncio.get_running_loop().call_soon(machinery(moving))
         moving.stand()
         await asyncio.sleep(300)
+
+
+@tool
+def move_to_where_a_step_is_planned(port: int) -> None:
+    async def take_steps() -> None:
+        loop = asyncio.get_running_loop()
+
+        def call_soon(*args: Any, **options: Any) -> None:
+            del loop.call_soon  # type: ignore[method-assign]
+            machinery(moving)(*args, **options)
+
+        with Moving() as moving, staying(port):
+            loop.call_soon = call_soon  # type: ignore[method-assign]
+            moving.stand()
+            await asyncio.sleep(0)
+
+    asyncio.run(take_steps())
+
+
+@tool
+def move_to_where_a_step_is_taken(port: int) -> None:
+    class Line(collections.deque[Any]):
+        def popleft(self) -> Any:
+            loop._ready = collections.deque(self)  # type: ignore[attr-defined]
+            machinery(moving)(loop._ready.popleft())  # type: ignore[attr-defined]
+
+    async def take_steps() -> None:
+        with moving, staying(port):
+            loop._ready = Line(loop._ready)  # type: ignore[attr-defined]
+            moving.stand()
+            await asyncio.sleep(0)
+
+    with asyncio.Runner() as runner:
+        loop, moving = runner.get_loop(), Moving()
+        runner.run(take_steps())
 
 
 @tool

@@ -20,7 +20,7 @@ use crate::buffer::{BufferSink, RegionView, bytes_of};
 /// Tuples nested deeper than this are pickled.
 const DEPTH_MAX: usize = 8;
 
-/// What a pickle that refers to something of the program's script contains.
+/// What a pickle contains that refers to something of the program's script; others may, too.
 const MAIN: &[u8] = b"__main__";
 
 mod tag {
@@ -139,17 +139,17 @@ impl<'a> Encoder<'a> {
         let sink = Bound::new(py, BufferSink::default())?;
         let kwargs = PyDict::new(py);
         kwargs.set_item(pyo3::intern!(py, "buffer_callback"), &sink)?;
-        let (body, by_value) = match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
-            Ok(body) if !is_unnamed || !body.contains(PyBytes::new(py, MAIN))? => (body, false),
+        let (body, by_value): (Bound<'_, PyBytes>, bool) = match pickle.dumps.bind(py).call((value, 5), Some(&kwargs)) {
+            Ok(body) if !is_unnamed || !body.contains(PyBytes::new(py, MAIN))? => (body.cast_into()?, false),
             Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
             _ => {
                 sink.get().clear();
                 let kwargs = PyDict::new(py);
                 kwargs.set_item(pyo3::intern!(py, "classes_by_name"), !is_unnamed)?;
-                (pickle.cloud.bind(py).call((value, &sink), Some(&kwargs))?, true)
+                pickle.cloud.bind(py).call((value, &sink), Some(&kwargs))?.extract()?
             }
         };
-        self.finish_pickle(body.cast::<PyBytes>()?.as_bytes(), &sink, by_value)
+        self.finish_pickle(body.as_bytes(), &sink, by_value)
     }
 
     fn finish_pickle(mut self, body: &[u8], sink: &Bound<'_, BufferSink>, by_value: bool) -> PyResult<Encoded> {

@@ -13,6 +13,7 @@ use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
 
 use crate::codec::{self, Encoded, Encoder};
@@ -105,16 +106,13 @@ impl PoolCore {
 
 /// What a tool promises of its worker holds between its calls: one that is new there with each of them cannot keep it.
 fn by_value<'py>(function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
-    // Of some objects, each name is an attribute.
-    let mark = function.getattr("__clutch_tool__").ok();
-    let options = mark.filter(|mark| mark.get_type().name().is_ok_and(|name| name == "ToolOptions"));
-    let is_set = |option: &str| {
-        let option = options.as_ref().and_then(|options| options.getattr(option).ok());
-        option.is_some_and(|set| set.is_truthy().unwrap_or(false))
-    };
-    if is_set("serial") || is_set("main_thread") {
+    static OPTIONS_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let options = OPTIONS_OF.import(function.py(), "clutch.tools", "options_of")?.call1((function,))?;
+    let is_set = |option: &str| options.getattr(option)?.is_truthy();
+    if !options.is_none() && (is_set("serial")? || is_set("main_thread")?) {
         let message = format!(
-            "{} is a tool with serial or main_thread, and workers cannot import it: put it into a module of its own",
+            "{} is a tool with serial or main_thread, which holds only where workers find the function by its name: \
+             put it into a module, and pass the function itself",
             function.repr()?
         );
         return Err(clutch_error(function.py(), "BadArguments", &message, &[]));

@@ -19,7 +19,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.handlers.call import Tool
 from clutch.errors import ConfigError, NoSuchTool
-from clutch.tools import HOOK_MARK, TOOL_MARK
+from clutch.tools import HOOK_MARK, TOOL_MARK, mark_of
 
 # Its own at-fork handler makes these threads again in each child.
 FORK_SAFE_THREADS = ("openblas",)
@@ -252,14 +252,6 @@ def members(holder: Any) -> dict[str, Any]:
     kind = holder if isinstance(holder, type) else type(holder)
     names = [name for name in dir(kind) if callable(getattr(kind, name, None)) and not name.startswith("__")]
     return {name: getattr(holder, name) for name in names}
-
-
-def mark_of(value: Any, name: str) -> Any:
-    """What a decorator has put there. A proxy (Flask's `request`) stands for nothing yet, and raises."""
-    try:
-        return getattr(value, name, None)
-    except Exception:
-        return None
 
 
 def find_target(target: str) -> tuple[types.ModuleType, Any]:

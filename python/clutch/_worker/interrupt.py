@@ -7,6 +7,7 @@ work is to stop, another when the stacks are wanted.
 from __future__ import annotations
 
 import _weakrefset
+import asyncio
 import faulthandler
 import gc
 import inspect
@@ -137,7 +138,37 @@ class Landing(Interrupted):
     """
 
     def __new__(cls) -> Interrupted:  # type: ignore[misc]
-        return LoopInterrupted() if is_of_loop(sys._getframe(1)) else Interrupted()
+        here = sys._getframe(1)
+        if not is_of_loop(here):
+            return Interrupted()
+        give_steps_back(here)
+        return LoopInterrupted()
+
+
+def give_steps_back(frame: types.FrameType | None) -> None:
+    """What a loop took out of its line and has not begun goes back: a task without its next step never ends, and
+    whoever cancels it waits for ever, as `asyncio.run` does at its end."""
+    while frame is not None and frame.f_code.co_name != "_run_once":
+        frame = frame.f_back
+    loop: Any = None if frame is None else frame.f_locals.get("self")
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        return
+    in_line: set[Any] = {getattr(handle._callback, "__self__", None) for handle in vars(loop)["_ready"]}
+    tasks: set[Any] = asyncio.all_tasks(loop) - in_line
+    for task in tasks:
+        awaited = task._fut_waiter
+        if (awaited is None or awaited.done()) and not getattr(task.get_coro(), "cr_running", True):
+            step = next(filter(None, (step_of(held, awaited) for held in gc.get_referrers(task))), None)
+            if step is not None:
+                loop.call_soon(*step, context=task.get_context())
+
+
+def step_of(held: Any, awaited: Any) -> tuple[Any, ...] | None:
+    """What a loop calls so that a task goes on, with its arguments, where `held` is such."""
+    name = getattr(held, "__name__", type(held).__name__)
+    if awaited is not None and name in ("task_wakeup", "__wakeup"):
+        return held, awaited
+    return (held,) if name in ("TaskStepMethWrapper", "__step") else None
 
 
 SENT = Landing if sys.version_info >= (3, 12) else Interrupted

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from clutch.tools import TOOL_MARK, ToolOptions
+from clutch.tools import ToolOptions, options_of
 
 
 class Tool:
@@ -28,7 +28,7 @@ class Tool:
     @classmethod
     def of_function(cls, function: Callable[..., Any]) -> Tool:
         """A function that was passed directly; as a tool it keeps its options."""
-        return cls(getattr(function, "__qualname__", repr(function)), function, getattr(function, TOOL_MARK, None))
+        return cls(getattr(function, "__qualname__", repr(function)), function, options_of(function))
 
     @classmethod
     def broken(cls, error: BaseException, by_name: bool) -> Tool:

@@ -23,7 +23,7 @@ from clutch import _core
 from clutch._worker.failure import traceback_of
 from clutch._worker.handlers.call import Tool
 from clutch.errors import ConfigError, Interrupted
-from clutch.tools import TOOL_MARK
+from clutch.tools import options_of
 
 FORMS = "def handler(conn), async def handler(reader, writer), async def handler(conn), or an object that is called so"
 
@@ -34,7 +34,7 @@ def entry(app: Any, link: _core.WorkerLink) -> Tool:
     """What runs when a connection comes. Raises ConfigError for what cannot be a handler."""
     connections = Connections()
     link.on_drain(connections.end_input)
-    return Tool("", serving(app, connections), getattr(app, TOOL_MARK, None))
+    return Tool("", serving(app, connections), options_of(app))
 
 
 def serving(app: Any, connections: Connections) -> Serving:
