@@ -19,7 +19,7 @@ from soak import pools, table, tools
 from soak.chaos import ORDER_SECONDS, ORDERS, SIGNAL_SECONDS, SIGNALS, Chaos, left_over
 from soak.faces import Caller
 from soak.ledger import WITHOUT_DEADLINE_SECONDS_MAX, Ledger
-from soak.seen import Events, Holdings, memory_parts
+from soak.seen import Events, Holdings, Memory
 
 LOOK_SECONDS = 1.0
 PROGRESS_SECONDS = 15.0
@@ -52,7 +52,7 @@ class Soak:
         self._faults: list[str] = []
         self._chaos: list[Chaos] = []
         self._callers: list[Caller] = []
-        self._curve: list[tuple[int, int]] = []
+        self._curve: list[Memory] = []
 
     def run(self, seconds: float) -> bool:
         print(f"soak: seed {self._seed}, {seconds:.0f} s, pools {' '.join(self._names)}", flush=True)
@@ -93,7 +93,7 @@ class Soak:
         while (now := time.monotonic()) < end and not self._find_lost():
             if now >= next_figure:
                 next_figure += CURVE_SECONDS
-                self._curve.append(memory_parts())
+                self._curve.append(Memory.now())
             if now >= next_words:
                 next_words += PROGRESS_SECONDS
                 submitted, left = sum(self._ledger.submitted.values()), len(self._ledger.still_open())
@@ -170,8 +170,8 @@ class Soak:
     # ---- the judgement
 
     def _judge_curve(self) -> None:
-        """Of the dispatcher's own memory: the mean of its last figures against that of the first after the warm-up."""
-        figures = [own for own, _ in self._curve[WARM_UP_FIGURES:]]
+        """Of what the dispatcher uses: the mean of its last figures against that of the first after the warm-up."""
+        figures = [memory.in_use for memory in self._curve[WARM_UP_FIGURES:]]
         part = len(figures) // 3
         if part < WARM_UP_FIGURES:
             return
@@ -214,7 +214,7 @@ class Soak:
         ]:
             print(f"{what}: {first} before, {last} after")
         self._judge_curve()
-        print("its own and shared memory, MB, each minute:", *(f"{a // 10**6}+{b // 10**6}" for a, b in self._curve))
+        print("its own memory (in use) and what it shares, MB, each minute:", *self._curve)
         if self._faults:
             self._report_faults()
         print("soak:", f"FAILED with seed {self._seed}" if self._faults else f"all held, seed {self._seed}", flush=True)

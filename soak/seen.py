@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import threading
@@ -92,8 +93,36 @@ def _rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def memory_parts() -> tuple[int, int]:
-    """Of it in bytes: what is this process's own, and what it shares with workers."""
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    own, shared = (int(status[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
-    return own, shared
+class Heap(ctypes.Structure):
+    """glibc's `struct mallinfo2`, over all of its arenas."""
+
+    NAMES = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = tuple((name, ctypes.c_size_t) for name in NAMES)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of this process, in bytes."""
+
+    own: int
+    in_use: int
+    """Of its own, without what the allocator keeps free since an earlier peak; where it does not say, all."""
+    shared: int
+    """With workers."""
+
+    @classmethod
+    def now(cls) -> Memory:
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        own, shared = (int(status[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+        return cls(own, own - _free_bytes(), shared)
+
+    def __str__(self) -> str:
+        return f"{self.own // 10**6}({self.in_use // 10**6})+{self.shared // 10**6}"
+
+
+def _free_bytes() -> int:
+    tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if tell is None:
+        return 0
+    tell.restype = Heap
+    return tell().fordblks
