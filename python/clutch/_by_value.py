@@ -6,6 +6,8 @@ import functools
 import io
 import pickle
 import sys
+import types
+from importlib.util import MAGIC_NUMBER
 from typing import Any
 
 import cloudpickle
@@ -24,7 +26,11 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, type) and obj.__module__ == "__main__" and self.is_by_name(obj):
             return NotImplemented
         if isinstance(obj, functools._lru_cache_wrapper) and not self.is_by_name(obj):
-            return restore_cached, (obj.__wrapped__, obj.cache_parameters())
+            return restore_cached, (obj.__wrapped__, obj.cache_parameters()), attributes_of(obj)
+        if isinstance(obj, types.CodeType):
+            self.has_code = True
+            parts: Any = self.dispatch_table[types.CodeType](obj)
+            return restore_code, (MAGIC_NUMBER, sys.version.split()[0], parts[1])
         if type(obj) is memoryview:
             return reduce_view(obj)
         if type(obj) is io.TextIOWrapper and obj not in (sys.stdout, sys.stderr):
@@ -47,6 +53,22 @@ class Pickler(cloudpickle.Pickler):
 
 def restore_cached(function: Any, parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
+
+
+def attributes_of(function: Any) -> dict[str, Any] | None:
+    """What the user has put on a cached function."""
+    made = {"__wrapped__", "cache_parameters"}
+    return {name: value for name, value in vars(function).items() if name not in made} or None
+
+
+def restore_code(magic: bytes, version: str, parts: tuple[Any, ...]) -> types.CodeType:
+    """Code of another version of Python would end the process."""
+    if magic != MAGIC_NUMBER:
+        raise TypeError(
+            f"it holds code of Python {version}, and this is {sys.version.split()[0]}: code does not travel between"
+            " versions, put it into a module of both"
+        )
+    return types.CodeType(*parts)
 
 
 def reduce_view(view: memoryview) -> tuple[Any, ...]:

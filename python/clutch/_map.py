@@ -28,6 +28,8 @@ AHEAD_FOR_EACH_SLOT = 3
 # What is submitted at once, unmeasured: few parts, to be cheap, and enough for all slots to end together.
 PARTS_FOR_EACH_SLOT = 32
 NONE_LEFT: Iterator[Any] = iter(())
+UNBROKEN = {type(iter(of)) for of in (range(0), range(1 << 99), [], (), "", b"", {}, {}.values(), {}.items())}
+"""Iterators that run no Python while they are read: nothing breaks them off."""
 
 
 def check_sizes(chunksize: int | None, buffersize: int | None) -> None:
@@ -64,11 +66,17 @@ class Limits:
         return None if self.deadline is None else self.deadline * (items + before)
 
 
+def rows(iterables: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
+    """As `zip`."""
+    iterators = [iter(iterable) for iterable in iterables]
+    return zip(*iterators, strict=False) if all(type(one) in UNBROKEN for one in iterators) else Rows(iterators)
+
+
 class Rows:
     """As `zip`, but what was pulled stays when the reading is broken off, and the next row begins with it."""
 
-    def __init__(self, iterables: Iterable[Iterable[Any]]) -> None:
-        self._iterators = [iter(iterable) for iterable in iterables]
+    def __init__(self, iterators: list[Iterator[Any]]) -> None:
+        self._iterators = iterators
         self._row: list[Any] = []
 
     def __iter__(self) -> Rows:

@@ -16,12 +16,17 @@ INSTEAD = (
 )
 
 
-def dumps(value: Any) -> bytes:
-    """Plainly where that is enough, by value otherwise. Raises what the latter raises."""
+def dumps(value: Any, has_main: bool = True) -> bytes:
+    """Plainly where that is enough, by value otherwise. `has_main`: the reader finds this program's `__main__`.
+
+    Raises what the latter raises."""
     try:
-        return pickle.dumps(value, 5)
+        body = pickle.dumps(value, 5)
+        if has_main or b"__main__" not in body:
+            return body
     except Exception:
-        return dumps_by_value(value, None, classes_by_name=True)[0]
+        """It may go by value."""
+    return dumps_by_value(value, None, classes_by_name=has_main)[0]
 
 
 def dumps_by_value(

@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Self
 
 from clutch import _core, config
-from clutch._map import Batches, Limits, Rows, check_sizes, check_timeout
+from clutch._map import Batches, Limits, check_sizes, check_timeout, rows
 from clutch._pickle import dumps
 from clutch.errors import BadArguments, ConfigError, PoolClosed
 from clutch.options import WORKERS_MAX
@@ -248,10 +248,10 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         if spec.folder is None:
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
             launch["authkey"] = own_authkey()
-        launch["initializer"] = encode_initializer(initializer, initargs)
+        by_value = spec.folder is None and main is None
+        launch["initializer"] = encode_initializer(initializer, initargs, not by_value)
         self._initargs = initargs  # a lock among them has its name as long as it lives
         core["launch"] = launch
-        by_value = spec.folder is None and main is None
         tag = sys.implementation.cache_tag + getattr(sys, "abiflags", "")
         new_future = functools.partial(self.future_class.__new__, self.future_class)
         new_stream = functools.partial(self.stream_class.__new__, self.stream_class)
@@ -289,7 +289,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         check_timeout(timeout)
         self._check_open()
         spread = len(iterables) != 1
-        items = Rows(iterables) if spread else iter(iterables[0])
+        items = rows(iterables) if spread else iter(iterables[0])
         slots = max(1, self._slots())
         batches = Batches(
             self._submit_batch, fn, spread, items, slots, self._item_limits, timeout, chunksize, buffersize
@@ -551,12 +551,15 @@ def check_count(name: str, value: object) -> int:
     return value
 
 
-def encode_initializer(initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> str | None:
+def encode_initializer(
+    initializer: Callable[..., object] | None, initargs: tuple[Any, ...], has_main: bool
+) -> str | None:
+    """`has_main`: workers find this program's `__main__`."""
     if initializer is None:
         return None
     # Each by itself: a function that has a name keeps it, and the globals that it sets, whatever its arguments need.
     try:
-        both = [dumps(initializer), dumps(initargs)]
+        both = [dumps(initializer, has_main), dumps(initargs, has_main)]
     except Exception as error:
         raise BadArguments(f"the initializer and its arguments cannot be sent to workers: {error}") from error
     return base64.b64encode(pickle.dumps(both)).decode()

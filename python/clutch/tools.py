@@ -14,6 +14,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TOOL_MARK = "__clutch_tool__"
 HOOK_MARK = "__clutch_hook__"
+HOOKS = ("start", "stop")
+PARTIALS_MAX = 100
+"""Of one another. One that is made of itself has no end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,14 @@ def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = F
 def options_of(function: Any) -> ToolOptions | None:
     """What `tool` was told of this function; none: it is no tool. A partial of a tool, and an object whose call is one,
     are what that is."""
-    while isinstance(function, functools.partial):
+    for _ in range(PARTIALS_MAX):
+        if not issubclass(type(function), functools.partial):
+            break
         function = function.func
-    for holder in (function, getattr(type(function), "__call__", None)):  # noqa: B004 (it is looked at)
+    for holder in (function, mark_of(type(function), "__call__")):
         mark = mark_of(holder, TOOL_MARK)
         # Of some objects, each name is an attribute.
-        if isinstance(mark, ToolOptions):
+        if type(mark) is ToolOptions:
             return mark
     return None
 

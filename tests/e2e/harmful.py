@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from clutch import tool
 from rendezvous import meet, meet_without_yielding
@@ -216,3 +217,31 @@ def with_children() -> tuple[int, list[int]]:
 @tool
 def is_group_leader() -> bool:
     return os.getpgrp() == os.getpid()
+
+
+# Code on its way back.
+
+
+@tool
+def give_code() -> Any:
+    return lambda count: [number for number in range(count)]  # noqa: C416
+
+
+@tool
+def stream_code() -> Iterator[Any]:
+    yield give_code()
+
+
+@tool
+def echo_or_code(value: int) -> Any:
+    return give_code() if value == 2 else value
+
+
+@tool
+def raise_with_code() -> None:
+    class Odd(Exception):
+        def __init__(self, text: str) -> None:
+            self.parts = [part for part in text]  # noqa: C416
+            super().__init__(text)
+
+    raise Odd("odd")

@@ -99,6 +99,39 @@ def test_values_of_a_program_without_a_file() -> None:
     assert done.stdout == "1\n1\n2\n__main__.py b\nTrue\nTrue\nTrue\n", done.stderr
 
 
+FOREIGN = """
+import sys
+from clutch import Pool, RemoteError, WorkerLost
+
+def raised(call):
+    try:
+        return f"no error: {call()!r}"
+    except (RemoteError, WorkerLost) as error:
+        return "code does not travel between versions" in str(error) or error.type_name
+
+def make(**more):
+    return Pool("harmful", workers=1, profile="thread", python=sys.argv[1], **more)
+
+with make() as pool:
+    print(raised(lambda: pool.call("give_code")), raised(lambda: list(pool.stream("stream_code"))))
+    print(raised(lambda: list(pool.map("echo_or_code", range(3)))), raised(lambda: pool.call("raise_with_code")))
+    print(pool.call("echo", 1))
+with make(initializer=lambda: [number for number in range(3)]) as pool:
+    print(raised(lambda: pool.call("echo", 1)))
+"""
+
+
+def test_code_from_there_is_refused(tmp_path: Path) -> None:
+    """To run it, or only to look at an exception with it, would end this process."""
+    command = [sys.executable, "-c", FOREIGN, PYTHON]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(folder) for folder in Path(harmful.__file__).parents[:2]),
+    }
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "True True\nTrue harmful.raise_with_code.<locals>.Odd\n1\nTrue\n", done.stderr
+
+
 def test_code_by_value_of_a_pool_that_is_not_up_yet() -> None:
     with Pool("harmful", profile="thread", python=PYTHON) as pool, pytest.raises(BadArguments, match="by value"):
         pool.call(lambda: 1)

@@ -134,7 +134,7 @@ class Holder:
 
 
 VALUES = """
-import functools, operator
+import functools, operator, os
 from clutch import Pool
 
 class Value:
@@ -145,20 +145,30 @@ class Value:
 def fib(n):
     return n if n < 2 else fib(n - 1) + fib(n - 2)
 
+def start():
+    os.environ["BEGUN"] = str(Value(8).n)
+
+@functools.cache
+def limited(n):
+    return n + limited.limit
+
+limited.limit = 1
 cached_neg = functools.lru_cache(maxsize=2, typed=True)(operator.neg)
 
 with Pool(workers=1) as pool:
     get = operator.attrgetter("n")
     print(pool.call(getattr, Value(1), "n"), pool.submit(get, Value(2)).result(), *pool.map(get, [Value(3), Value(4)]))
     print(*pool.map(operator.neg, range(3)), pool.call(lambda: Value(5)).n)
-    print(pool.call(fib, 50), *pool.map(fib, [3, 4]), pool.call(cached_neg, 6))
+    print(pool.call(fib, 50), *pool.map(fib, [3, 4]), pool.call(cached_neg, 6), pool.call(limited, 7))
+with Pool(workers=1, initializer=start) as pool:
+    print(pool.call(os.getenv, "BEGUN"))
 """
 
 
 def test_values_of_a_program_without_a_file_travel(tmp_path: Path) -> None:
     command = [sys.executable, "-c", VALUES]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.stdout == "1 2 3 4\n0 -1 -2 5\n12586269025 2 3 -6\n", done.stderr
+    assert done.stdout == "1 2 3 4\n0 -1 -2 5\n12586269025 2 3 -6 8\n8\n", done.stderr
 
 
 def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -> None:

@@ -190,6 +190,7 @@ SINCE_3_12 = pytest.mark.skipif(sys.version_info < (3, 12), reason="older Python
         pytest.param("move_into_callback", marks=SINCE_3_12),
         pytest.param("move_to_where_a_step_is_planned", marks=SINCE_3_12),
         pytest.param("move_to_where_a_step_is_taken", marks=SINCE_3_12),
+        pytest.param("move_to_where_a_callback_is_planned", marks=SINCE_3_12),
         "move_into_wait",
     ],
 )

@@ -241,6 +241,32 @@ def move_to_where_a_step_is_planned(port: int) -> None:
 
 
 @tool
+def move_to_where_a_callback_is_planned(port: int) -> None:
+    async def clean_up_after_it() -> None:
+        loop = asyncio.get_running_loop()
+        first, second = loop.create_future(), loop.create_future()
+        first.add_done_callback(lambda _: second.set_result(None))
+
+        def call_soon(*args: Any) -> None:
+            del loop._call_soon  # type: ignore[attr-defined]
+            machinery(moving)(*args)
+
+        def end_first() -> None:
+            loop._call_soon = call_soon  # type: ignore[attr-defined]
+            first.set_result(None)
+
+        with Moving() as moving, staying(port):
+            moving.stand()
+            loop.call_soon(end_first)
+            try:
+                await asyncio.sleep(300)
+            finally:
+                await second
+
+    asyncio.run(clean_up_after_it())
+
+
+@tool
 def move_to_where_a_step_is_taken(port: int) -> None:
     class Line(collections.deque[Any]):
         def popleft(self) -> Any:

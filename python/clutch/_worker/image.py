@@ -19,7 +19,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.handlers.call import Tool
 from clutch.errors import ConfigError, NoSuchTool
-from clutch.tools import HOOK_MARK, TOOL_MARK, mark_of
+from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
 
 # Its own at-fork handler makes these threads again in each child.
 FORK_SAFE_THREADS = ("openblas",)
@@ -221,13 +221,14 @@ class Image:
         self.known = {name: Tool(name, function, options) for name, (function, options) in tools.items()}
         holders = [vars(self.module) if self.module else {}, members(instance)]
         marked = ((value, mark_of(value, HOOK_MARK)) for names in holders for value in names.values())
-        self.hooks = {value: when for value, when in marked if isinstance(when, str)}
+        self.hooks = {value: when for value, when in marked if type(when) is str and when in HOOKS}
 
     @staticmethod
     def tools(holder: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
         """Name to (function, options) of all that is marked as a tool."""
         marked = ((value, mark_of(value, TOOL_MARK)) for value in members(holder).values())
-        return {value.__name__: (value, options) for value, options in marked if options is not None}
+        # Of some objects, each name is an attribute.
+        return {value.__name__: (value, options) for value, options in marked if isinstance(options, ToolOptions)}
 
     def tool(self, name: str) -> Tool:
         """The tool of this name; without one, the app. Raises NoSuchTool with the nearest names."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _weakrefset
 import asyncio
+import contextlib
 import faulthandler
 import gc
 import inspect
@@ -141,31 +142,68 @@ class Landing(Interrupted):
         here = sys._getframe(1)
         if not is_of_loop(here):
             return Interrupted()
-        give_steps_back(here)
+        with contextlib.suppress(Exception):  # whatever is odd about the loop: the code is to be interrupted
+            give_back(here)
         return LoopInterrupted()
 
 
-def give_steps_back(frame: types.FrameType | None) -> None:
-    """What a loop took out of its line and has not begun goes back: a task without its next step never ends, and
-    whoever cancels it waits for ever, as `asyncio.run` does at its end."""
+def give_back(frame: types.FrameType | None) -> None:
+    """What a loop took out of its line and has not begun, or was about to put there, goes back: a task without its next
+    step never ends, and whoever cancels it waits for ever, as `asyncio.run` does at its end."""
+    lost = None
     while frame is not None and frame.f_code.co_name != "_run_once":
+        lost = callback_of(frame) or lost
         frame = frame.f_back
     loop: Any = None if frame is None else frame.f_locals.get("self")
-    if not isinstance(loop, asyncio.BaseEventLoop):
+    # Others may wrap what they put into the line: then it is not known there.
+    if getattr(getattr(loop, "call_soon", None), "__func__", None) is not asyncio.BaseEventLoop.call_soon:
         return
-    in_line: set[Any] = {getattr(handle._callback, "__self__", None) for handle in vars(loop)["_ready"]}
+    ready = ready_of(loop)
+    if lost is not None:
+        callback, args, context = lost
+        if not any(handle._callback is callback and handle._args is args for handle in ready):
+            loop.call_soon(callback, *args, context=context)
+    in_line: set[Any] = {getattr(handle._callback, "__self__", None) for handle in ready}
     tasks: set[Any] = asyncio.all_tasks(loop) - in_line
     for task in tasks:
-        awaited = task._fut_waiter
-        if (awaited is None or awaited.done()) and not getattr(task.get_coro(), "cr_running", True):
-            step = next(filter(None, (step_of(held, awaited) for held in gc.get_referrers(task))), None)
-            if step is not None:
-                loop.call_soon(*step, context=task.get_context())
+        give_step_back(task, loop)
+
+
+def callback_of(frame: types.FrameType) -> tuple[Any, Any, Any] | None:
+    """The callback, with its arguments and context, that this frame of asyncio's is about to plan or to begin. Not the
+    step of a task: that may be half made."""
+    planned = None
+    if frame.f_code is asyncio.BaseEventLoop.call_soon.__code__:
+        planned = frame.f_locals["callback"], frame.f_locals["args"], frame.f_locals["context"]
+    elif frame.f_code is asyncio.Handle._run.__code__ and frame.f_lineno == frame.f_code.co_firstlineno:
+        handle = frame.f_locals["self"]
+        planned = handle._callback, handle._args, handle._context
+    return None if planned is None or isinstance(getattr(planned[0], "__self__", None), asyncio.Future) else planned
+
+
+def ready_of(loop: Any) -> list[Any]:
+    """What is in its line now."""
+    while True:
+        try:
+            return list(loop._ready)
+        except RuntimeError:
+            """Another thread has put something there meanwhile."""
+
+
+def give_step_back(task: Any, loop: Any) -> None:
+    """To a task that can go on, and has no step in the line."""
+    awaited = task._fut_waiter
+    if (awaited is not None and not awaited.done()) or getattr(task.get_coro(), "cr_running", True):
+        return
+    step = next(filter(None, (step_of(held, awaited) for held in gc.get_referrers(task))), None)
+    if step is not None:
+        loop.call_soon(*step, context=task.get_context())
 
 
 def step_of(held: Any, awaited: Any) -> tuple[Any, ...] | None:
     """What a loop calls so that a task goes on, with its arguments, where `held` is such."""
-    name = getattr(held, "__name__", type(held).__name__)
+    kind = type(held)  # of what is not the interpreter's own, nothing is asked
+    name = held.__name__ if kind in (types.BuiltinMethodType, types.MethodType) else kind.__name__
     if awaited is not None and name in ("task_wakeup", "__wakeup"):
         return held, awaited
     return (held,) if name in ("TaskStepMethWrapper", "__step") else None
