@@ -39,6 +39,8 @@ class Caller:
         self.seed = seed
         self.by_name_only = by_name_only
         self.stopped = threading.Event()
+        self.rests = threading.Event()
+        """While it is set, nothing is submitted or kept."""
         self.bursts = threading.Semaphore(0)
         """Released by whoever wants the queue filled."""
         faces = {"futures": by_futures, "blocking": by_blocking, "asyncio": by_asyncio}
@@ -89,6 +91,9 @@ def by_futures(caller: Caller, rng: Random) -> None:
     """Submits and goes on; some answers come by callback, the others are fetched when they are there."""
     kept: list[Work] = []
     while not caller.stopped.wait(rng.expovariate(1 / PAUSE_SECONDS)):
+        if caller.rests.is_set():
+            kept = _fetch(caller, kept, True)
+            continue
         for _ in range(BURST if caller.bursts.acquire(blocking=False) else 1):
             _submit(caller, rng, kept)
         kept = _fetch(caller, kept, len(kept) > KEPT_MAX)
@@ -128,7 +133,8 @@ def by_blocking(caller: Caller, rng: Random) -> None:
     """One after another: calls, streams, maps."""
     ways = [(12, _call), (3, _stream), (1, _map)]
     while not caller.stopped.wait(rng.expovariate(1 / PAUSE_SECONDS)):
-        rng.choices([way for _, way in ways], [weight for weight, _ in ways])[0](caller, rng)
+        if not caller.rests.is_set():
+            rng.choices([way for _, way in ways], [weight for weight, _ in ways])[0](caller, rng)
 
 
 def _call(caller: Caller, rng: Random) -> None:
@@ -216,7 +222,8 @@ async def _one_task(caller: Caller, rng: Random) -> None:
     ways = [(10, _await), (2, _await_and_cancel), (2, _async_stream)]
     while not caller.stopped.is_set():
         await asyncio.sleep(rng.expovariate(1 / (TASKS * PAUSE_SECONDS)))
-        await rng.choices([way for _, way in ways], [weight for weight, _ in ways])[0](caller, rng)
+        if not caller.rests.is_set():
+            await rng.choices([way for _, way in ways], [weight for weight, _ in ways])[0](caller, rng)
 
 
 async def _await(caller: Caller, rng: Random) -> None:

@@ -93,13 +93,24 @@ class Soak:
         while (now := time.monotonic()) < end and not self._find_lost():
             if now >= next_figure:
                 next_figure += CURVE_SECONDS
-                self._curve.append(Memory.now())
+                self._take_figure()
             if now >= next_words:
                 next_words += PROGRESS_SECONDS
                 submitted, left = sum(self._ledger.submitted.values()), len(self._ledger.still_open())
                 words = f"{end - now:.0f} s to go, {submitted:,} submitted, {left} open"
                 print(f"soak: {words}", file=sys.stderr, flush=True)
             time.sleep(LOOK_SECONDS)
+
+    def _take_figure(self) -> None:
+        """At rest: what is queued, runs or waits to be read is work, not growth."""
+        for caller in self._callers:
+            caller.rests.set()
+        while self._ledger.still_open() and not self._find_lost():
+            time.sleep(0.05)
+        gc.collect()
+        self._curve.append(Memory.now())
+        for caller in self._callers:
+            caller.rests.clear()
 
     def _calm_down(self) -> None:
         for caller in self._callers:

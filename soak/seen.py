@@ -14,7 +14,8 @@ from clutch import _core
 
 ENDS = {"work_expired", "work_cancelled", "work_poisoned", "work_lost"}
 """Events that say that one piece of work has ended; there may be one of them for each."""
-ENDED_KEPT_MAX = 50_000
+ENDED_KEPT_MAX = 5_000
+"""There in the first minutes: what they take may not look like growth afterwards."""
 LAST_KEPT_MAX = 60
 
 
