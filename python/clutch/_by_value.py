@@ -7,6 +7,7 @@ import io
 import pickle
 import sys
 import types
+from collections.abc import Callable
 from importlib.util import MAGIC_NUMBER
 from typing import Any
 
@@ -40,6 +41,8 @@ class Pickler(cloudpickle.Pickler):
         reduced = super().reducer_override(obj)
         if reduced is not NotImplemented and reduced[0].__module__ == cloudpickle.cloudpickle.__name__:
             self.has_code = True
+            if isinstance(obj, types.FunctionType):
+                return *reduced[:5], restore_function
         return reduced
 
     def is_by_name(self, value: Any) -> bool:
@@ -49,6 +52,37 @@ class Pickler(cloudpickle.Pickler):
         for name in getattr(value, "__qualname__", "").split("."):
             found = getattr(found, name, None)
         return found is value
+
+
+kept: dict[str, Any] = {}
+"""Globals of a program without a file that its initializer has set or changed in this worker."""
+
+
+def initialize(initializer: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    """Calls it, and keeps what it makes of its globals: each function by value comes with a copy of the caller's."""
+    function = initializer.func if isinstance(initializer, functools.partial) else initializer
+    found = getattr(function, "__globals__", {})
+    is_copy = found.get("__name__") == "__main__" and found is not vars(sys.modules["__main__"])
+    before = {name: (value, content_of(value)) for name, value in found.items()} if is_copy else {}
+    initializer(*arguments)
+    for name, value in found.items() if is_copy else ():
+        first, content = before.get(name, (before, None))
+        if value is not first or content_of(value) != content:
+            kept[name] = value
+
+
+def content_of(value: Any) -> bytes | None:
+    """None: it has none that could be told; functions and modules above all."""
+    try:
+        return pickle.dumps(value)
+    except Exception:
+        return None
+
+
+def restore_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
+    cloudpickle.cloudpickle._function_setstate(function, state)
+    if function.__module__ == "__main__":
+        function.__globals__.update(kept)
 
 
 def restore_cached(function: Any, parameters: dict[str, Any]) -> Any:

@@ -206,6 +206,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
             calls = check_count("max_tasks_per_child", max_tasks_per_child)
             options["recycle"] = {**options.get("recycle", {}), "calls": calls}
         if max_workers is not None:
+            if workers is not None:
+                raise TypeError(f"workers={workers!r} and max_workers={max_workers!r} are the same option: give one")
             workers = check_count("max_workers", max_workers)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
@@ -234,7 +236,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         deadline_ms = spec.core["deadline_ms"]
         self._item_limits = Limits(deadline_ms and deadline_ms / 1000, spec.core["recycle_calls"])
         workers = spec.values["workers"]
-        self._slots_max = spec.slots if workers.min < workers.max else 0
+        self._slots_given, self._scales = spec.slots, workers.min < workers.max
         self._shut, self._is_copy = True, False
         self._maps: weakref.WeakSet[Batches] = weakref.WeakSet()
         core = dict(spec.core)
@@ -299,8 +301,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
 
     def _slots(self) -> int:
         """What a map fills. Of a pool that scales, as many as it may come to: else it would have no reason to grow."""
-        stats = self.stats()
-        return max(self._slots_max, stats["slots"] or stats["target"])
+        slots = self.stats()["slots"] or self._slots_given
+        return max(slots, self._slots_given) if self._scales else slots
 
     def stream(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Stream:
         """The values of a generator, as they are produced; the producer is at most a few values ahead."""

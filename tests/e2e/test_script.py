@@ -171,6 +171,45 @@ def test_values_of_a_program_without_a_file_travel(tmp_path: Path) -> None:
     assert done.stdout == "1 2 3 4\n0 -1 -2 5\n12586269025 2 3 -6 8\n8\n", done.stderr
 
 
+INITIALIZED = """
+import functools
+from clutch import Pool
+
+model, label, counts, begun = None, "first", {"inits": 0}, []
+
+def load(name):
+    global model
+    model = name
+
+def start(name):
+    load(name)
+    counts["inits"] += 1
+    begun.append(lambda: 1)
+
+class Reader:
+    def read(self):
+        return model
+
+def work(number):
+    return f"{model}-{label}-{counts['inits']}-{number}"
+
+for initializer in (start, functools.partial(start)):
+    with Pool(1, initializer=initializer, initargs=("m",)) as pool:
+        print(*pool.map(work, range(2)), pool.call(lambda: model), Reader().read(), pool.call(Reader().read))
+        label = "second"
+        print(pool.call(work, 2))
+print(model, counts)
+"""
+
+
+def test_functions_find_what_the_initializer_of_a_program_without_a_file_has_set(tmp_path: Path) -> None:
+    """Though each comes with a copy of the caller's globals. What it has not set is the caller's at each call."""
+    command = [sys.executable, "-c", INITIALIZED]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    first = "m-first-1-0 m-first-1-1 m None m\nm-second-1-2\n"
+    assert done.stdout == first + first.replace("first", "second") + "None {'inits': 0}\n", done.stderr
+
+
 def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -> None:
     """Or are refused: a worker does not know a function that is new there with each call."""
     (tmp_path / "written.py").write_text(WRITTEN)

@@ -21,6 +21,13 @@ from rendezvous import Rendezvous
 
 def test_programs_that_read_how_many_run_at_once(pool: Pool) -> None:
     assert pool._max_workers == pool.stats()["slots"]
+    with Pool(workers=2, profile="thread", threads=3) as beginning:
+        assert beginning._max_workers == 6
+
+
+def test_an_option_by_two_names_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"workers=3 and max_workers=2 are the same option: give one"):
+        Pool(2, workers=3)
 
 
 @pytest.mark.parametrize("broken_off", [KeyboardInterrupt, SystemExit])

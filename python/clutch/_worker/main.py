@@ -82,7 +82,11 @@ def start(image: Image, link: _core.WorkerLink) -> None:
     """The initializer first, as in concurrent.futures; then the class target and the hooks."""
     if image.options.get("initializer"):
         initializer, arguments = map(pickle.loads, pickle.loads(base64.b64decode(image.options["initializer"])))
-        initializer(*arguments)
+        by_value = sys.modules.get("clutch._by_value")
+        if by_value is None:
+            initializer(*arguments)
+        else:
+            by_value.initialize(initializer, arguments)
     image.start(link)
 
 
