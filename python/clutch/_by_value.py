@@ -7,6 +7,7 @@ import io
 import pickle
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from importlib.util import MAGIC_NUMBER
 from typing import Any
@@ -32,18 +33,23 @@ class Pickler(cloudpickle.Pickler):
             self.has_code = True
             parts: Any = self.dispatch_table[types.CodeType](obj)
             return restore_code, (MAGIC_NUMBER, sys.version.split()[0], parts[1])
-        if type(obj) is memoryview:
-            return reduce_view(obj)
+        if type(obj) in REDUCERS:
+            return REDUCERS[type(obj)](obj)
         if type(obj) is io.TextIOWrapper and obj not in (sys.stdout, sys.stderr):
             return obj.__reduce_ex__(self.proto)  # refuses; cloudpickle would send its text as a StringIO
         if has_name(obj):
             return reduce_lock(obj)
-        reduced = super().reducer_override(obj)
-        if reduced is not NotImplemented and reduced[0].__module__ == cloudpickle.cloudpickle.__name__:
-            self.has_code = True
-            if isinstance(obj, types.FunctionType):
-                return *reduced[:5], restore_function
-        return reduced
+        return self._reduce_code(obj)
+
+    def _reduce_code(self, obj: Any) -> Any:
+        reduced: Any = super().reducer_override(obj)
+        if reduced is NotImplemented or reduced[0].__module__ != cloudpickle.cloudpickle.__name__:
+            return reduced
+        self.has_code = True
+        if isinstance(obj, types.FunctionType):
+            return *reduced[:5], restore_function
+        has_state = isinstance(obj, type) and len(reduced) > 2
+        return reduce_class(obj, *reduced[:3]) if has_state else reduced
 
     def is_by_name(self, value: Any) -> bool:
         """Whether workers find this class or function where plain pickle would."""
@@ -52,6 +58,29 @@ class Pickler(cloudpickle.Pickler):
         for name in getattr(value, "__qualname__", "").split("."):
             found = getattr(found, name, None)
         return found is value
+
+
+own: weakref.WeakSet[type] = weakref.WeakSet()
+"""Classes that went from here by value, and were made here."""
+received: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def reduce_class(kind: type, make: Callable[..., type], arguments: tuple[Any, ...], state: tuple[Any, ...]) -> Any:
+    """With its slots from its beginning on: later they would be names without a place."""
+    if kind not in received:
+        own.add(kind)
+    content = {name: value for name, value in state[0].items() if type(value) is not types.MemberDescriptorType}
+    if make is cloudpickle.cloudpickle._make_skeleton_class and "__slots__" in vars(kind):
+        *first, given, tracker, extra = arguments
+        arguments = *first, {**given, "__slots__": vars(kind)["__slots__"]}, tracker, extra
+    return make, arguments, (content, *state[1:]), None, None, restore_class
+
+
+def restore_class(kind: type, state: tuple[Any, ...]) -> None:
+    """Where it was made it is as it is there by now, and no copy that comes back changes it."""
+    if kind not in own:
+        received.add(kind)
+        cloudpickle.cloudpickle._class_setstate(kind, state)
 
 
 kept: dict[str, Any] = {}
@@ -110,6 +139,14 @@ def reduce_view(view: memoryview) -> tuple[Any, ...]:
     # What `memoryview.cast` cannot make is a view of bytes over there.
     can_cast = view.nbytes and view.ndim and len(view.format) == 1
     return (restore_view, (content, view.format, view.shape)) if can_cast else (memoryview, (content,))
+
+
+def reduce_property(cached: functools.cached_property[Any]) -> tuple[Any, ...]:
+    """In Python 3.11 it has a lock."""
+    return functools.cached_property, (cached.func,), {"attrname": cached.attrname}
+
+
+REDUCERS: dict[type, Callable[[Any], Any]] = {memoryview: reduce_view, functools.cached_property: reduce_property}
 
 
 def restore_view(content: Any, item: Any, shape: tuple[int, ...]) -> memoryview:

@@ -48,7 +48,8 @@ class Future(_core.Completion, concurrent.futures.Future):
     def _become_standard(self) -> None:
         with _becoming:
             if "_condition" not in self.__dict__:
-                concurrent.futures.Future.__init__(self)
+                # All at once: a signal's handler may ask for one of them meanwhile.
+                self.__dict__.update(vars(concurrent.futures.Future()))
                 _standard.add(self)
                 self._watch()
 
@@ -98,7 +99,7 @@ class Future(_core.Completion, concurrent.futures.Future):
         return f"<clutch.Future {state}>"
 
 
-_becoming = threading.Lock()
+_becoming = threading.RLock()
 _standard: weakref.WeakSet[Future] = weakref.WeakSet()
 """Futures with a standard half."""
 _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Bridge] = weakref.WeakKeyDictionary()
@@ -486,7 +487,7 @@ _forgotten: set[Pool] = set()
 def _leave_to_the_parent() -> None:
     """In a forked child: the pools are the parent's, and ending their copies here does nothing."""
     global _becoming
-    _becoming = threading.Lock()
+    _becoming = threading.RLock()
     for pool in [*_pools, *_forgotten]:
         pool._shut = pool._is_copy = True
         for batches in list(pool._maps):
@@ -509,7 +510,8 @@ def _watch_forks() -> None:
 def _end_pools() -> None:
     """At the interpreter's end: what was submitted is done, as by the standard library. Not after Ctrl-C."""
     pools = [*_pools, *_forgotten]
-    was_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt
+    # At a prompt, what was interrupted was one of its lines.
+    was_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
     try:
         if was_interrupted:
             raise KeyboardInterrupt

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clutch import Pool
+from clutch import Future, Pool
 from rendezvous import Rendezvous
 
 pytestmark = pytest.mark.timeout(120)
@@ -76,6 +77,26 @@ def test_failure_61_a_handler_uses_the_pool_that_its_thread_waits_for(
         answers.append(pool.call("visit", rendezvous.port))
         other.join()
     assert answers == [1, "outer"]
+
+
+def test_failure_61_a_handler_has_a_callback_while_its_thread_adds_one(
+    on_alarm: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(weakref.WeakSet[Future]):
+        """Where futures are noted that have a callback."""
+
+        def add(self, item: Future) -> None:
+            super().add(item)
+            monkeypatch.undo()
+            signal.raise_signal(signal.SIGALRM)
+
+    answers: list[object] = []
+    with Pool("harmful", workers=1) as pool:
+        on_alarm(lambda: pool.submit("echo", 1).add_done_callback(lambda done: answers.append(done.result())))
+        monkeypatch.setattr("clutch.pool._standard", Interrupted())
+        pool.submit("echo", 2).add_done_callback(lambda done: answers.append(done.result()))
+    wait_until(lambda: len(answers) == 2)
+    assert sorted(map(str, answers)) == ["1", "2"]
 
 
 def test_failure_61_a_handler_that_takes_long_holds_up_no_other_thread(

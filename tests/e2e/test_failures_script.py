@@ -99,6 +99,18 @@ def test_a_prompt(tmp_path: Path) -> None:
     assert done.returncode == 0 and "Traceback" not in done.stderr
 
 
+def test_what_was_submitted_is_done_though_a_line_before_was_interrupted(tmp_path: Path) -> None:
+    lines = [
+        "import pathlib",
+        "from clutch import Pool",
+        "pool = Pool(workers=1)",
+        "raise KeyboardInterrupt",
+        "submitted = pool.submit(pathlib.Path.write_text, pathlib.Path('done'), 'yes')",
+    ]
+    done = run(tmp_path, "-i", "-q", input="\n".join([*lines, ""]))
+    assert (tmp_path / "done").read_text() == "yes", done.stderr
+
+
 def test_a_script_that_fails_in_workers_only(tmp_path: Path) -> None:
     text = f"{DEFINITIONS}\nif __name__ != '__main__':\n    raise ValueError('in workers only')\nuse()\n"
     done = run_script(tmp_path, text)

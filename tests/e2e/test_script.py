@@ -171,6 +171,63 @@ def test_values_of_a_program_without_a_file_travel(tmp_path: Path) -> None:
     assert done.stdout == "1 2 3 4\n0 -1 -2 5\n12586269025 2 3 -6 8\n8\n", done.stderr
 
 
+CLASSES = """
+import functools
+from clutch import Pool
+
+LIMIT = 1
+
+def use():
+    class Account:
+        total = 0
+        def __init__(self, value):
+            self.value = value
+        def is_over(self):
+            return self.value > LIMIT
+        @functools.cached_property
+        def double(self):
+            return 2 * self.value
+
+    class Slots:
+        __slots__ = ("value", "__hidden")
+        def __init__(self, value):
+            self.value = self.__hidden = value
+        def hidden(self):
+            return self.__hidden
+
+    class More(Slots):
+        __slots__ = {"more": "a word"}
+
+    def same(value):
+        return value
+
+    global LIMIT
+    with Pool(workers=1) as pool:
+        for number in range(2):
+            was, way = pool.submit(same, Account(5)), Account.is_over
+            Account.total, LIMIT = 7 + number, 10
+            back = was.result()
+            print(type(back) is Account, Account.is_over is way, Account.total, back.is_over(), end=" ")
+        print(pool.call(lambda account: account.double, Account(4)), pool.call(lambda: Account.total), end=" ")
+        more = More(3)
+        more.more = 4
+        came = pool.call(same, more)
+        print(pool.call(same, Slots(2)).hidden(), came.hidden(), came.more, hasattr(came, "__dict__"))
+
+if __name__ == "__main__":
+    use()
+"""
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_classes_by_value_are_the_same_when_they_come_back(tmp_path: Path, has_file: bool) -> None:
+    """And nothing that the program has set of them meanwhile is undone."""
+    (tmp_path / "script.py").write_text(CLASSES)
+    command = [sys.executable, *(["script.py"] if has_file else ["-c", CLASSES])]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.stdout == "True True 7 False True True 8 False 8 8 2 3 4 False\n", done.stderr
+
+
 INITIALIZED = """
 import functools
 from clutch import Pool

@@ -282,6 +282,11 @@ def raise_huge() -> None:
     raise ValueError("x" * 10_000_000)
 
 
+def raise_with_half_a_character() -> None:
+    """As Python has bytes of a file's name that are no UTF-8."""
+    raise ValueError("no file b\udcfcro")
+
+
 def raise_no_text() -> None:
     raise NoText
 

@@ -122,6 +122,12 @@ def test_failure_30_unpicklable(pool: Pool) -> None:
     assert "in raise_held" in caught.value.remote_traceback
 
 
+def test_failure_30_half_a_character(pool: Pool) -> None:
+    with pytest.raises(ValueError, match="no file b\udcfcro") as caught:
+        pool.call(target.raise_with_half_a_character)
+    assert r"ValueError: no file b\udcfcro" in str(caught.value.__cause__)
+
+
 def test_failure_30_unprintable(pool: Pool) -> None:
     with pytest.raises(target.NoText) as caught:
         pool.call(target.raise_no_text)

@@ -37,22 +37,27 @@ def describe(error: BaseException) -> Description:
 
 def type_name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return written(kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")
 
 
 def message_of(error: BaseException) -> str:
     try:
-        return str(error)[:MESSAGE_CHARACTERS_MAX]
-    except Exception as second:
+        return written(str(error)[:MESSAGE_CHARACTERS_MAX])
+    except BaseException as second:
         return f"<its str() raised {type(second).__name__}>"
 
 
 def traceback_of(error: BaseException) -> str:
     try:
         lines = traceback.format_exception(type(error), error, users_frames(error))
-        return "".join(lines)[-TRACEBACK_CHARACTERS_MAX:]
-    except Exception as second:
+        return written("".join(lines)[-TRACEBACK_CHARACTERS_MAX:])
+    except BaseException as second:
         return f"<its traceback cannot be printed: {type(second).__name__}>\n"
+
+
+def written(text: str) -> str:
+    """As UTF-8 can have it: names of files may come with halves of characters, which tracebacks show as here."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def users_frames(error: BaseException) -> types.TracebackType | None:
