@@ -93,3 +93,71 @@ def test_what_a_script_defines_keeps_its_name_beside_what_has_none(tmp_path: Pat
     (tmp_path / "main.py").write_text(LOCKED)
     done = subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[42, 42, 42]\nTrue\n", "")
+
+
+DAEMONS = """
+import sys, threading, time
+from clutch import Pool
+
+def begin():
+    print("begun")
+    time.sleep(600)
+
+def values():
+    yield 1
+    begin()
+
+def count():
+    yield from range(50)
+
+def forever(use):
+    while True:
+        try:
+            use()
+            ready.release()
+        except Exception:
+            pass
+
+if __name__ == "__main__":
+    pool = Pool(2)
+    ready = threading.Semaphore(0)
+    waiting = {
+        "call": lambda: pool.call(begin),
+        "result": lambda: pool.submit(begin).result(),
+        "stream": lambda: list(pool.stream(values)),
+        "map": lambda: list(pool.map(lambda _: begin(), [1, 2])),
+    }
+    busy = {
+        "calls": lambda: pool.call(abs, 1),
+        "results": lambda: pool.submit(abs, 1).result(),
+        "streams": lambda: list(pool.stream(count)),
+        "maps": lambda: list(pool.map(abs, range(50))),
+        "stats": pool.stats,
+    }
+    use = sys.argv[1]
+    for _ in range(8):
+        threading.Thread(target=forever, args=[{**waiting, **busy}[use]], daemon=True).start()
+    if use in busy:
+        for _ in range(8):
+            ready.acquire()
+        print("begun")
+    sys.stdin.readline()
+"""
+WAITING_USES = ["call", "result", "stream", "map"]
+BUSY_USES = ["calls", "results", "streams", "maps", "stats"]
+
+
+@pytest.mark.parametrize("use", [*WAITING_USES, *BUSY_USES])
+def test_ctrl_c_while_daemon_threads_use_a_pool_ends_the_program(tmp_path: Path, use: str) -> None:
+    with Script(tmp_path, DAEMONS, use) as script:
+        script.hear("begun")
+        script.process.send_signal(signal.SIGINT)
+        assert script.process.wait(30) == -signal.SIGINT, script.err.text
+
+
+@pytest.mark.parametrize("use", BUSY_USES)
+def test_a_program_ends_while_daemon_threads_use_a_pool(tmp_path: Path, use: str) -> None:
+    with Script(tmp_path, DAEMONS, use) as script:
+        script.hear("begun")
+        script.tell()
+        assert script.process.wait(30) == 0, script.err.text

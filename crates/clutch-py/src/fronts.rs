@@ -7,6 +7,7 @@ use clutch_core::front;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::finalizing::wait_when_finalizing;
 use crate::pool::PoolCore;
 
 /// Running fronts.
@@ -64,6 +65,7 @@ impl Fronts {
 
     /// The next warning for the log; waits for it. None: the fronts were stopped.
     fn next_warning(&self, py: Python<'_>) -> Option<String> {
+        wait_when_finalizing();
         py.detach(|| self.running.next_warning())
     }
 

@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::codec;
 use crate::errors::{failure_error, forked_error, told, unreadable};
+use crate::finalizing::wait_when_finalizing;
 use crate::timeout::{LOOK_FOR_SIGNALS, until, wait_in_slices};
 
 /// Chunks taken from a stream before its producer is given credit for as many.
@@ -50,6 +51,7 @@ impl Completion {
     }
 
     fn held(&self) -> PyResult<&Held> {
+        wait_when_finalizing();
         self.held.get().ok_or_else(|| PyRuntimeError::new_err("a clutch.Future is made by a pool only"))
     }
 }
@@ -273,6 +275,7 @@ impl Bridge {
 
     /// Wakes every waiter whose answer has come.
     fn drain(&self, py: Python<'_>) {
+        wait_when_finalizing();
         sys::clear_event(self.event.as_fd());
         let waiters = std::mem::take(&mut *self.waiters.lock());
         for waiter in waiters {
@@ -319,6 +322,7 @@ impl Completer {
 
     fn run(&self) {
         sys::block_signals();
+        wait_when_finalizing();
         while let Some(batch) = self.next() {
             let settled = Python::try_attach(|py| {
                 for future in batch {
@@ -397,6 +401,7 @@ impl StreamCore {
     }
 
     fn held(&self) -> PyResult<&(Arc<Pool>, Arc<Answer>)> {
+        wait_when_finalizing();
         self.held.get().ok_or_else(|| PyRuntimeError::new_err("a clutch.Stream is made by a pool only"))
     }
 
@@ -568,6 +573,7 @@ impl MapItems {
 
     /// As of a generator: there are no more items. Raises ValueError while another thread waits for one.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        wait_when_finalizing();
         let mut current = self.turn(py)?;
         *current = Current::default();
         self.give_up.call0(py).map(drop)
@@ -596,6 +602,7 @@ impl MapItems {
             if let Some(value) = current.take(py)? {
                 return Ok(Some(value));
             }
+            wait_when_finalizing();
             let next = self.advance.bind(py).call0()?;
             if next.is_none() {
                 return Ok(None);

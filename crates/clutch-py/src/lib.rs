@@ -1,7 +1,7 @@
 //! `clutch._core`: the bridge between Python and clutch-core. This file is the whole surface.
 //!
-//! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs, context.rs and
-//! interrupt.rs only.
+//! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs, context.rs,
+//! finalizing.rs and interrupt.rs only.
 
 mod buffer;
 mod call;
@@ -10,6 +10,7 @@ mod context;
 mod descriptor;
 mod drain;
 mod errors;
+mod finalizing;
 mod fronts;
 mod future;
 mod interrupt;

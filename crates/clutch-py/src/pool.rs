@@ -18,6 +18,7 @@ use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, Py
 
 use crate::codec::{self, Encoded, Encoder};
 use crate::errors::{clutch_error, forked_error, refusal_error, told};
+use crate::finalizing::wait_when_finalizing;
 use crate::future::{Completion, StreamCore};
 use crate::registry;
 use crate::timeout::{until, wait_in_slices};
@@ -95,6 +96,7 @@ struct Asked<'a, 'py> {
 
 impl PoolCore {
     fn open(&self, py: Python<'_>) -> PyResult<&Open> {
+        wait_when_finalizing();
         let open = self.open.get().ok_or_else(|| PyRuntimeError::new_err("a pool that was never opened"))?;
         if open.pool.is_forked() { Err(forked_error(py)) } else { Ok(open) }
     }

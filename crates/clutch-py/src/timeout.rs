@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::finalizing::wait_when_finalizing;
+
 /// How often a waiting thread looks for signals.
 pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
 
@@ -29,6 +31,7 @@ pub fn wait_in_slices<T: Send>(
     wait: impl Fn(Instant) -> Option<T> + Sync,
     goes_on: impl Fn() -> PyResult<()>,
 ) -> PyResult<Option<T>> {
+    wait_when_finalizing();
     let deadline = until(timeout)?;
     loop {
         let slice = Instant::now() + LOOK_FOR_SIGNALS;
