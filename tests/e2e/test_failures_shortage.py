@@ -1,4 +1,4 @@
-"""Failure 59: who is short of descriptors has one call fail, by name; no worker ends for it."""
+"""Failure 59: who is short of descriptors, or of memory, has one call fail, by name; no worker ends for it."""
 
 from __future__ import annotations
 
@@ -75,6 +75,51 @@ if __name__ == "__main__":
     print("held")
 """
 
+LIMITED = """
+import resource
+HEADROOM = 200 << 20
+LARGE = 120 << 20
+def limit():
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + HEADROOM,) * 2)
+"""
+
+NO_MEMORY_IN_THE_PROGRAM = """
+import limited
+from clutch import Pool, RemoteError
+if __name__ == "__main__":
+    with Pool("shortage", workers=1) as pool:
+        pool.wait_ready()
+        limited.limit()
+        for kind in ("bytes", "bytearray", "str", "tuple"):
+            try:
+                print(kind, pool.call("large", kind, limited.LARGE))
+            except RemoteError as error:
+                assert error.kind == "decode" and isinstance(error.__cause__, MemoryError), error
+                assert "memory" in str(error).lower(), error
+            assert pool.call("large", kind, 10)
+        assert pool.stats()["restarts"] == 0
+    print("held")
+"""
+
+NO_MEMORY_IN_THE_WORKER = """
+import sys
+import limited
+from clutch import BadArguments, Pool
+if __name__ == "__main__":
+    with Pool("shortage", workers=1, profile=sys.argv[1]) as pool:
+        pool.call(limited.limit)
+        text = "x" * limited.LARGE
+        for value in (text.encode(), bytearray(text, "ascii"), text, (text,)):
+            try:
+                print(type(value), pool.call("size", value))
+            except BadArguments as error:
+                assert "memory" in str(error).lower() and "descriptor" not in str(error), error
+            assert pool.call("size", b"small") == 5
+        assert pool.stats()["restarts"] == 0
+    print("held")
+"""
+
 SHORTAGE = """
 import os
 from clutch import tool
@@ -85,6 +130,11 @@ def make(value, count):
 @tool
 def size(value):
     return len(value)
+@tool
+def large(kind, size):
+    text = "x" * size
+    return {"bytes": text.encode, "bytearray": lambda: bytearray(text, "ascii"), "str": lambda: text,
+        "tuple": lambda: (text,)}[kind]()
 @tool
 def take_descriptors():
     try:
@@ -101,10 +151,11 @@ def give_back_descriptors():
 
 def run(folder: Path, script: str, *arguments: str) -> None:
     (folder / "shortage.py").write_text(SHORTAGE)
+    (folder / "limited.py").write_text(LIMITED)
     (folder / "main.py").write_text(script)
     command = [sys.executable, "main.py", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=150)
-    assert done.stdout == "held\n", done.stdout + done.stderr
+    assert (done.stdout, done.stderr) == ("held\n", ""), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("profile", ["process", "thread", "async"])
@@ -119,3 +170,12 @@ def test_failure_59_none_left_in_the_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
 def test_failure_59_none_left_in_the_worker(tmp_path: Path, profile: str) -> None:
     run(tmp_path, NONE_LEFT_IN_THE_WORKER, profile)
+
+
+def test_no_memory_for_a_result_in_the_program(tmp_path: Path) -> None:
+    run(tmp_path, NO_MEMORY_IN_THE_PROGRAM)
+
+
+@pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
+def test_no_memory_for_arguments_in_the_worker(tmp_path: Path, profile: str) -> None:
+    run(tmp_path, NO_MEMORY_IN_THE_WORKER, profile)

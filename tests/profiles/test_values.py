@@ -174,6 +174,14 @@ def test_text_of_every_size(pool: Pool, size: int) -> None:
         assert pool.call("echo", [value]) == [value]
 
 
+def test_tuples_that_share_their_items_are_not_written_out(pool: Pool) -> None:
+    table = ((0,) * 3000,) * 3000
+    back = pool.call("echo", table)
+    assert back == table and back[0] is back[-1]
+    (mapped,) = pool.map(target.echo, [table])
+    assert mapped == table and mapped[0] is mapped[-1]
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_memoryviews_of_every_size(pool: Pool, size: int) -> None:
     data = pattern(size)

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::forked::Moment;
 use crate::sys::{self, Heap, Mapping};
-use crate::wire::{RegionRef, WireError};
+use crate::wire::{RegionRef, Shortage, WireError};
 
 /// Data starts on the second page, so that arrays are aligned; the first holds the word.
 const DATA_OFFSET: usize = 4096;
@@ -182,8 +182,8 @@ impl Lease {
         Lease { memory, len, made: Moment::now() }
     }
 
-    fn own(bytes: &[u8]) -> Lease {
-        Lease::new(Memory::Own(Heap::copy_of(bytes)), bytes.len())
+    fn own(bytes: &[u8]) -> io::Result<Lease> {
+        Ok(Lease::new(Memory::Own(Heap::copy_of(bytes)?), bytes.len()))
     }
 
     pub fn len(&self) -> usize {
@@ -316,7 +316,7 @@ impl RegionPool {
                 lease.write(bytes);
                 Ok(lease)
             }
-            None => Ok(Lease::own(bytes)),
+            None => Lease::own(bytes),
         }
     }
 
@@ -433,13 +433,12 @@ impl Shelf {
 /// The reader's regions: what the other end announced.
 #[derive(Debug, Default)]
 pub struct RegionTable {
-    /// None: its descriptor did not arrive.
-    known: HashMap<u32, Option<Arc<Region>>>,
+    known: HashMap<u32, Result<Arc<Region>, Shortage>>,
     lent: Arc<AtomicUsize>,
 }
 
 impl RegionTable {
-    /// Takes note of a region. False: its descriptor did not arrive, and frames that name it cannot be read.
+    /// Takes note of a region. False: it was not received, and frames that name it cannot be read.
     pub fn announce(&mut self, id: u32, size: u64, descriptor: Option<OwnedFd>) -> Result<bool, WireError> {
         if size == 0 {
             self.known.remove(&id);
@@ -447,13 +446,13 @@ impl RegionTable {
         }
         let region = match descriptor {
             Some(descriptor) => match Region::open(id, descriptor, size) {
-                Ok(region) => Some(Arc::new(region)),
-                Err(error) if sys::is_shortage(&error) => None,
+                Ok(region) => Ok(Arc::new(region)),
+                Err(error) if sys::is_shortage(&error) => Err(Shortage::Memory),
                 Err(_) => return Err(WireError::Region(id)),
             },
-            None => None,
+            None => Err(Shortage::Descriptors),
         };
-        let received = region.is_some();
+        let received = region.is_ok();
         self.known.insert(id, region);
         Ok(received)
     }
@@ -470,7 +469,7 @@ impl RegionTable {
         let (region, lent) = {
             let table = table.lock();
             let region = table.known.get(&reference.id).ok_or(WireError::Region(reference.id))?.clone();
-            (region.ok_or(WireError::Unreceived(reference.id))?, table.lent.clone())
+            (region.map_err(|shortage| WireError::Unreceived(reference.id, shortage))?, table.lent.clone())
         };
         if reference.len > region.data_bytes() as u64 {
             return Err(WireError::Region(reference.id));
@@ -478,7 +477,9 @@ impl RegionTable {
         let len = reference.len as usize;
         let lease = Lease::new(Memory::Read { region, _counted: Counted::new(&lent) }, len);
         let enough = lent.load(Ordering::Relaxed) > READ_MAX;
-        Ok(Arc::new(if enough { Lease::own(lease.bytes()) } else { lease }))
+        // What does not fit into memory a second time stays where it is.
+        let copy = if enough { Lease::own(lease.bytes()).ok() } else { None };
+        Ok(Arc::new(copy.unwrap_or(lease)))
     }
 }
 
@@ -598,6 +599,7 @@ mod tests {
     fn failure_59_a_region_that_did_not_arrive_fails_what_names_it_alone() {
         let table = Mutex::new(RegionTable::default());
         assert_eq!(table.lock().announce(3, 1 << 20, None), Ok(false));
-        assert_eq!(RegionTable::lease(&table, RegionRef { id: 3, len: 1 }).err(), Some(WireError::Unreceived(3)));
+        let error = RegionTable::lease(&table, RegionRef { id: 3, len: 1 }).err();
+        assert_eq!(error, Some(WireError::Unreceived(3, Shortage::Descriptors)));
     }
 }

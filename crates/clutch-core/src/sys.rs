@@ -235,9 +235,12 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    pub fn copy_of(bytes: &[u8]) -> Heap {
-        let (len, memory) = (bytes.len(), Box::leak(Box::<[u8]>::from(bytes)));
-        Heap { start: NonNull::from(memory).cast(), len }
+    pub fn copy_of(bytes: &[u8]) -> io::Result<Heap> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len())?;
+        copy.extend_from_slice(bytes);
+        let (len, memory) = (copy.len(), Box::leak(copy.into_boxed_slice()));
+        Ok(Heap { start: NonNull::from(memory).cast(), len })
     }
 
     pub fn len(&self) -> usize {

@@ -46,10 +46,19 @@ pub enum WireError {
     Short { kind: Kind, missing: usize },
     #[error("region {0} was never announced, or is shorter than the frame says")]
     Region(u32),
-    #[error("no file descriptor was left to receive the shared memory of region {0}: raise the limit (ulimit -n)")]
-    Unreceived(u32),
+    #[error("the shared memory of region {0} was not received: {1}")]
+    Unreceived(u32, Shortage),
     #[error("text that is not UTF-8, or JSON that does not parse: {0}")]
     Text(String),
+}
+
+/// What a reader lacked for a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Shortage {
+    #[error("no file descriptor was left: raise the limit (ulimit -n)")]
+    Descriptors,
+    #[error("it does not fit into memory: raise the limit (ulimit -v), or send less at once")]
+    Memory,
 }
 
 /// What a frame says.

@@ -10,6 +10,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes};
 
 /// A writable view of a region's bytes. The region is given back when the last reference to the view is gone.
 #[pyclass(frozen, module = "clutch._core")]
@@ -37,6 +38,24 @@ impl RegionView {
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), address, length, 0, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
+}
+
+/// A new `bytes`. Raises MemoryError, where PyO3's own constructor panics.
+pub fn new_bytes<'py>(py: Python<'py>, content: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let (start, length) = (content.as_ptr().cast(), content.len() as ffi::Py_ssize_t);
+    // SAFETY: copies `length` bytes; returns a new reference, or null with an exception set.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(start, length))? };
+    Ok(made.cast_into()?)
+}
+
+/// A new `bytearray`. Raises MemoryError, where PyO3's own constructor panics. It grows from nothing: one that CPython cannot
+/// make at its full length complains on stderr when it is dropped.
+pub fn new_bytearray<'py>(py: Python<'py>, content: &[u8]) -> PyResult<Bound<'py, PyByteArray>> {
+    let made = PyByteArray::new(py, &[]);
+    made.resize(content.len())?;
+    // SAFETY: it is of this length, and nobody else has it yet.
+    unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), made.data(), content.len()) };
+    Ok(made)
 }
 
 /// Calls `read` with the bytes of a contiguous buffer.

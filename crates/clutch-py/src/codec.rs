@@ -10,15 +10,18 @@ use clutch_core::link::is_large;
 use clutch_core::region::{Lease, RegionPool};
 use clutch_core::wire::WireError;
 use clutch_core::work::{Codec, Payload};
-use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 
-use crate::buffer::{BufferSink, RegionView, bytes_of};
+use crate::buffer::{BufferSink, RegionView, bytes_of, new_bytearray, new_bytes};
 
 /// Tuples nested deeper than this are pickled.
 const DEPTH_MAX: usize = 8;
+
+/// Larger values are pickled, but for what goes into regions: a pickle writes each object once, however often it is there.
+const PLAIN_BYTES_MAX: usize = 1 << 20;
 
 /// What a pickle contains that refers to something of the program's script; others may, too.
 const MAIN: &[u8] = b"__main__";
@@ -204,6 +207,9 @@ impl<'a> Encoder<'a> {
     }
 
     fn plain(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> Result<(), NotPlain> {
+        if self.out.len() > PLAIN_BYTES_MAX {
+            return Err(NotPlain);
+        }
         if let Ok(text) = value.cast_exact::<PyString>() {
             let text = text.to_str().map_err(|_| NotPlain)?;
             return self.bytes(tag::STR, text.as_bytes());
@@ -227,7 +233,7 @@ impl<'a> Encoder<'a> {
             self.leases.push(Arc::new(self.regions.store(bytes).map_err(|_| NotPlain)?));
             return Ok(());
         }
-        if bytes.len() + self.out.len() > (1 << 20) {
+        if bytes.len() + self.out.len() > PLAIN_BYTES_MAX {
             return Err(NotPlain);
         }
         self.out.push(tag);
@@ -252,20 +258,28 @@ struct Decoder<'a> {
     leases: std::slice::Iter<'a, Arc<Lease>>,
 }
 
+/// Raises MemoryError where `to_vec` would end the process.
+fn copied(bytes: &[u8]) -> PyResult<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
 fn short() -> PyErr {
     PyValueError::new_err("a plain payload ends too early")
 }
 
 impl<'a> Decoder<'a> {
     /// Values that were too large for a frame are in the first region: `body` is to be a copy of it.
-    fn of(inline: &'a [u8], leases: &'a [Arc<Lease>], body: &'a mut Vec<u8>) -> Decoder<'a> {
-        match leases.split_first() {
+    fn of(inline: &'a [u8], leases: &'a [Arc<Lease>], body: &'a mut Vec<u8>) -> PyResult<Decoder<'a>> {
+        Ok(match leases.split_first() {
             Some((first, others)) if inline.is_empty() => {
-                body.extend_from_slice(first.bytes());
+                *body = copied(first.bytes())?;
                 Decoder { rest: body, leases: others.iter() }
             }
             _ => Decoder { rest: inline, leases: leases.iter() },
-        }
+        })
     }
 
     fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
@@ -296,9 +310,10 @@ impl<'a> Decoder<'a> {
     /// Text in shared memory is copied before it is looked at: whoever has written it could change it meanwhile.
     fn text<'py>(&mut self, py: Python<'py>, tag: u8) -> PyResult<Bound<'py, PyString>> {
         let content = self.content(tag)?;
-        let copied = if tag >= tag::IN_REGION { content.to_vec() } else { Vec::new() };
-        let content = if tag >= tag::IN_REGION { &copied } else { content };
-        Ok(PyString::new(py, std::str::from_utf8(content).map_err(|_| short())?))
+        if tag >= tag::IN_REGION {
+            return PyString::from_bytes(py, &copied(content)?);
+        }
+        PyString::from_bytes(py, content)
     }
 
     fn tuple<'py>(&mut self, py: Python<'py>, depth: usize) -> PyResult<Bound<'py, PyTuple>> {
@@ -322,9 +337,9 @@ impl<'a> Decoder<'a> {
             tag::INT => i64::from_le_bytes(self.array()?).into_pyobject(py)?.into_any(),
             tag::FLOAT => PyFloat::new(py, f64::from_le_bytes(self.array()?)).into_any(),
             tag::STR => self.text(py, tag)?.into_any(),
-            tag::BYTES => PyBytes::new(py, self.content(tag)?).into_any(),
-            tag::BYTEARRAY => PyByteArray::new(py, self.content(tag)?).into_any(),
-            tag::MEMORYVIEW => PyMemoryView::from(PyBytes::new(py, self.content(tag)?).as_any())?.into_any(),
+            tag::BYTES => new_bytes(py, self.content(tag)?)?.into_any(),
+            tag::BYTEARRAY => new_bytearray(py, self.content(tag)?)?.into_any(),
+            tag::MEMORYVIEW => PyMemoryView::from(new_bytes(py, self.content(tag)?)?.as_any())?.into_any(),
             tag::TUPLE => self.tuple(py, depth)?.into_any(),
             other => return Err(PyValueError::new_err(format!("unknown tag {other} in a plain payload"))),
         })
@@ -335,7 +350,7 @@ impl<'a> Decoder<'a> {
 pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
     match payload.codec {
         Codec::Empty => Ok(py.None().into_bound(py)),
-        Codec::Json | Codec::Bytes | Codec::Name => Ok(PyBytes::new(py, payload.body()).into_any()),
+        Codec::Json | Codec::Bytes | Codec::Name => Ok(new_bytes(py, payload.body())?.into_any()),
         codec => decode_parts(py, codec, &payload.inline, &payload.leases),
     }
 }
@@ -348,7 +363,7 @@ pub fn decode_parts<'py>(
     leases: &[Arc<Lease>],
 ) -> PyResult<Bound<'py, PyAny>> {
     match codec {
-        Codec::Plain => Decoder::of(inline, leases, &mut Vec::new()).value(py, 0),
+        Codec::Plain => Decoder::of(inline, leases, &mut Vec::new())?.value(py, 0),
         Codec::Pickle => unpickle_parts(py, inline, leases),
         codec => Err(PyTypeError::new_err(format!("a payload of {codec:?} is not one value"))),
     }
@@ -365,7 +380,7 @@ pub fn decode_arguments<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Arg
         return Ok((args, Some(kwargs)));
     }
     let mut body = Vec::new();
-    let mut decoder = Decoder::of(&payload.inline, &payload.leases, &mut body);
+    let mut decoder = Decoder::of(&payload.inline, &payload.leases, &mut body)?;
     let [tag] = decoder.array()?;
     if tag != tag::TUPLE {
         return Err(PyValueError::new_err("arguments that are no tuple"));
@@ -393,7 +408,7 @@ fn unpickle_parts<'py>(py: Python<'py>, inline: &[u8], leases: &[Arc<Lease>]) ->
         Some((body, buffers)) if inline.is_empty() => {
             (PyMemoryView::from(&RegionView::of(py, body.clone())?.into_any())?.into_any(), buffers)
         }
-        _ => (PyBytes::new(py, inline).into_any(), leases),
+        _ => (new_bytes(py, inline)?.into_any(), leases),
     };
     if buffers.is_empty() {
         return loads.call1((body,));

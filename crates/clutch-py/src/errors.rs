@@ -120,7 +120,8 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
 pub fn unreadable(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
     let error = unless_broken_off(py, error)?;
     let type_name = error.get_type(py).qualname().map_or_else(|_| String::new(), |name| name.to_string());
-    let message = format!("the result cannot be read here: {}", error.value(py));
+    let what = Some(error.value(py).to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| type_name.clone());
+    let message = format!("the result cannot be read here: {what}");
     let attributes = [attribute(py, "kind", "decode"), attribute(py, "type_name", type_name)];
     let wrapped = clutch_error(py, "RemoteError", &message, &attributes);
     wrapped.set_cause(py, Some(error));

@@ -59,19 +59,25 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     resolver = Resolver(image)
     limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
     link = _core.WorkerLink(descriptors, resolver, failure.describe, *limits)
-    code = 1
+    code, failed = 1, "could not start"
+
+    def ready() -> None:
+        nonlocal failed
+        failed = "broke off"
+        link.ready(json.dumps({**order, "pid": os.getpid()}))
+
     try:
         signals = interrupt.Signals(link)
         start(image, link)
         copies.leave_if_copy()
         profile = load_profile(image)
         signals.listen(profile.is_held_up, profile.was_lost)
-        profile.run(link, lambda: link.ready(json.dumps({**order, "pid": os.getpid()})))
+        profile.run(link, ready)
         image.run_hooks("stop")
         code = 0
     except BaseException as error:
         copies.leave_if_copy(error)
-        link.failed(json.dumps({"reason": start_failure(image, error)}))
+        link.failed(json.dumps({"reason": reason_of(image, failed, error)}))
         print(failure.traceback_of(error), file=sys.stderr, end="")
     finally:
         copies.flush()
@@ -90,9 +96,9 @@ def start(image: Image, link: _core.WorkerLink) -> None:
     image.start(link)
 
 
-def start_failure(image: Image, error: BaseException) -> str:
+def reason_of(image: Image, failed: str, error: BaseException) -> str:
     text = failure.traceback_of(error).rstrip("\n")
-    return f"a worker of pool {image.launch['pool']!r} could not start: {error!r}\n{text}"
+    return f"a worker of pool {image.launch['pool']!r} {failed}: {error!r}\n{text}"
 
 
 def load_profile(image: Image) -> Profile:

@@ -139,11 +139,11 @@ fn add_item(items: &mut Items, received: &Received<'_>) -> Result<(), WireError>
     Ok(())
 }
 
-/// What was lost on its way for want of a descriptor here is one answer's failure; any other error is the link's.
+/// What was lost on its way for want of a descriptor or memory here is one answer's failure; any other error is the link's.
 fn readable<T>(read: Result<T, WireError>) -> Result<Result<T, Failure>, WireError> {
     match read {
         Ok(value) => Ok(Ok(value)),
-        Err(error @ WireError::Unreceived(_)) => {
+        Err(error @ WireError::Unreceived(..)) => {
             let (type_name, traceback) = ("OSError".to_owned(), String::new());
             Ok(Err(Failure::Encode { type_name, message: error.to_string(), traceback }))
         }

@@ -588,7 +588,7 @@ enum Said {
 /// Whether a frame in a journal names memory that did not come with it, or comes behind one of the same work that does.
 fn is_unsaid(received: &Received<'_>, unsaid: &mut SmallVec<[u64; 2]>) -> bool {
     let id = received.frame.head.id;
-    if matches!(received.leases(), Err(WireError::Unreceived(_))) {
+    if matches!(received.leases(), Err(WireError::Unreceived(..))) {
         unsaid.push(id);
     }
     unsaid.contains(&id)
