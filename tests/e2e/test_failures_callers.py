@@ -119,3 +119,56 @@ def test_failure_61_a_handler_that_takes_long_holds_up_no_other_thread(
         assert pool.call("visit", rendezvous.port) == "outer"
         other.join()
     assert handled == [True], "the other thread's call ended while the handler ran"
+
+
+class Read:
+    """Made in a worker; what happens when it is read here, the test decides."""
+
+    happens: Callable[[], None]
+
+    def __init__(self) -> None:
+        self.kept = True
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        type(self).happens()
+
+
+def test_a_handler_asks_for_the_result_that_its_thread_is_decoding(
+    on_alarm: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    with Pool(workers=1) as pool:
+        future = pool.submit(Read)
+
+        def ask() -> None:
+            with pytest.raises(RuntimeError) as caught:
+                future.result()
+            told.append(str(caught.value))
+
+        on_alarm(ask)
+        monkeypatch.setattr(Read, "happens", lambda: signal.raise_signal(signal.SIGALRM), raising=False)
+        assert isinstance(future.result(LONG), Read)
+    assert len(told) == 1 and "this thread is decoding this result right now" in told[0]
+
+
+def test_signals_are_handled_while_another_thread_decodes_the_result(
+    on_alarm: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoding, waiting, handled = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def hold() -> None:
+        decoding.set()
+        waiting.wait(LONG)
+        # The first may be handled before the main thread waits for this one.
+        for _ in range(20):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            assert handled.acquire(timeout=LONG)
+
+    on_alarm(handled.release)
+    monkeypatch.setattr(Read, "happens", hold, raising=False)
+    with Pool(workers=1) as pool, ThreadPoolExecutor(1) as threads:
+        future = pool.submit(Read)
+        other = threads.submit(future.result, LONG)
+        assert decoding.wait(LONG)
+        waiting.set()
+        assert future.result(LONG) is other.result(LONG)

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,13 @@ use crate::timeout::{LOOK_FOR_SIGNALS, until, wait_in_slices};
 /// Chunks taken from a stream before its producer is given credit for as many.
 const CREDIT_STEP: u32 = 8;
 
+/// How often a thread looks for the value that another one decodes.
+const LOOK_FOR_VALUE: Duration = Duration::from_micros(50);
+
+/// What user code is told that runs while its own thread decodes the result it asks for.
+const READ_HERE: &str = "this thread is decoding this result right now: code that runs meanwhile (a signal's handler, a \
+                         __setstate__) cannot have it; let it set a flag, and ask for the result after that";
+
 enum Decoded {
     Value(Py<PyAny>),
     Error(Py<PyAny>),
@@ -36,6 +43,8 @@ struct Held {
     pool: Arc<Pool>,
     answer: Arc<Answer>,
     decoded: Mutex<Option<Decoded>>,
+    /// The thread that decodes it right now; 0: none.
+    decoder: AtomicU64,
 }
 
 /// Base of `clutch.Future`.
@@ -47,7 +56,7 @@ pub struct Completion {
 impl Completion {
     /// Gives a new future its answer.
     pub fn hold(&self, pool: Arc<Pool>, answer: Arc<Answer>) {
-        let _ = self.held.set(Held { pool, answer, decoded: Mutex::new(None) });
+        let _ = self.held.set(Held { pool, answer, decoded: Mutex::new(None), decoder: AtomicU64::new(0) });
     }
 
     fn held(&self) -> PyResult<&Held> {
@@ -75,13 +84,19 @@ fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
             if held.pool.is_forked() {
                 return Err(forked_error(py));
             }
-            py.detach(|| std::thread::sleep(Duration::from_micros(50)));
+            if held.decoder.load(Ordering::Relaxed) == sys::thread_ident() {
+                return Err(PyRuntimeError::new_err(READ_HERE));
+            }
+            py.detach(|| std::thread::sleep(LOOK_FOR_VALUE));
+            py.check_signals()?;
             continue;
         };
+        held.decoder.store(sys::thread_ident(), Ordering::Relaxed);
         let read = told(py, &outcome, |payload| match payload.codec {
             Codec::Batch => batch(py, payload),
             _ => codec::decode(py, payload),
         });
+        held.decoder.store(0, Ordering::Relaxed);
         let value = match read {
             Ok(Ok(value)) => Decoded::Value(value.unbind()),
             Ok(Err(error)) => Decoded::Error(error.into_value(py).into_any()),
