@@ -370,3 +370,12 @@ def test_closing_a_stream_runs_the_generators_finally(inline: InlinePool) -> Non
                 assert next(stream) == 0
             assert list(stream) == []
     assert closed == ["sync", "async"]
+
+
+def end_early(error: Exception) -> None:
+    raise error
+
+
+def test_what_an_iterator_would_end_with_is_an_error_of_a_map() -> None:
+    with InlinePool() as pool, pytest.raises(RuntimeError, match="generator raised StopIteration"):
+        list(pool.map(end_early, [StopIteration()]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -232,3 +232,29 @@ def test_errors_of_clutch_raised_by_a_tool_stay_what_they_are(pool: Pool) -> Non
     assert (caught.value.pool, caught.value.retry_after) == ("other", 2.5)
     with pytest.raises(DeadlineExceeded, match="theirs"):
         pool.call(target.raise_it_async, DeadlineExceeded("theirs", where="running"))
+
+
+@pytest.mark.parametrize("end", [StopIteration("x"), StopAsyncIteration("x")], ids=lambda end: type(end).__name__)
+def test_what_an_iterator_would_end_with_is_an_error_there(pool: Pool, end: Exception) -> None:
+    with pytest.raises(type(end)):
+        pool.call(target.raise_it, end)
+    with pytest.raises(type(end)):
+        pool.submit(target.raise_it, end).result()
+    mapped = pool.map(target.raise_it, [end, end])
+    raised = [raised_by(lambda: next(mapped)), raised_by(lambda: next(mapped))]
+    assert list(mapped) == []
+    raised.append(raised_by(lambda: list(pool.stream(target.raise_it, end))))
+    raised.append(raised_by(lambda: asyncio.run(all_of(pool.stream(target.raise_it, end)))))
+    for error in raised:
+        assert type(error) is RuntimeError and str(error) == f"generator raised {type(end).__name__}"
+        assert type(error.__cause__) is type(end) and error.__cause__.args == ("x",)
+
+
+def raised_by(use: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        use()
+    return caught.value
+
+
+async def all_of(values: AsyncIterable[Any]) -> list[Any]:
+    return [value async for value in values]

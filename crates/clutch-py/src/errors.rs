@@ -2,7 +2,7 @@
 
 use clutch_core::work::{Failure, Outcome, Payload, Refusal};
 use pyo3::BoundObject;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -126,6 +126,20 @@ pub fn unreadable(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
     let wrapped = clutch_error(py, "RemoteError", &message, &attributes);
     wrapped.set_cause(py, Some(error));
     Ok(wrapped)
+}
+
+/// As PEP 479 has it for generators: what the reader of an iterator would take for its end is the cause of a RuntimeError.
+pub fn no_end(py: Python<'_>, error: PyErr) -> PyErr {
+    let name = if error.is_instance_of::<PyStopIteration>(py) {
+        "StopIteration"
+    } else if error.is_instance_of::<PyStopAsyncIteration>(py) {
+        "StopAsyncIteration"
+    } else {
+        return error;
+    };
+    let raised = PyRuntimeError::new_err(format!("generator raised {name}"));
+    raised.set_cause(py, Some(error));
+    raised
 }
 
 fn remote(py: Python<'_>, kind: &str, type_name: &str, message: &str, traceback: &str) -> PyErr {

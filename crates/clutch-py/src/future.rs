@@ -20,7 +20,7 @@ use pyo3::types::PyList;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::codec;
-use crate::errors::{failure_error, forked_error, told, unreadable};
+use crate::errors::{failure_error, forked_error, no_end, told, unreadable};
 use crate::finalizing::wait_when_finalizing;
 use crate::timeout::{LOOK_FOR_SIGNALS, until, wait_in_slices};
 
@@ -456,7 +456,7 @@ impl StreamCore {
                 &[],
             )),
             Part::End(outcome) => {
-                told(py, &outcome, |_| Ok(py.None().into_bound(py)))??;
+                told(py, &outcome, |_| Ok(py.None().into_bound(py)))?.map_err(|error| no_end(py, error))?;
                 Ok(None)
             }
         }
@@ -570,7 +570,7 @@ impl Current {
         if self.failures.front().is_some_and(|(index, _)| *index == at)
             && let Some((_, error)) = self.failures.pop_front()
         {
-            return Err(PyErr::from_value(error.into_bound(py)));
+            return Err(no_end(py, PyErr::from_value(error.into_bound(py))));
         }
         let value = values.get_item(at)?;
         // A value is the caller's alone once it is given out.
