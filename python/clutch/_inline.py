@@ -180,9 +180,13 @@ class InlinePool(Pool):
         context = self._context.copy()
         return InlineStream(self, self._made(self._sent(function, args, kwargs), context), context)
 
-    def _submit_batch(self, options: object, function: Any, spread: bool, batch: Any) -> None:
+    def _submit_batch(self, options: object, function: Any, spread: bool, batch: Any) -> BadArguments | None:
         """One batch of a map, as a worker would answer it."""
-        sent = [self._sent(function, tuple(item) if spread else (item,), {}) for item in batch.items]
+        try:
+            sent = [self._sent(function, tuple(item) if spread else (item,), {}) for item in batch.items]
+        except BadArguments as error:
+            self._sent(function, (), {})  # raises where that is the function's fault
+            return error
         values: list[Any] = [None] * len(sent)
         failures: list[tuple[int, BaseException]] = []
         for at, one in enumerate(sent):
@@ -193,6 +197,7 @@ class InlinePool(Pool):
         future = InlineFuture()
         future.settle(lambda: (values, failures, MAP_NS))
         batch.future = future
+        return None
 
     # ---- from the arguments to the result
 

@@ -6,18 +6,23 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import operator
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from clutch import _core
+from clutch.errors import BadArguments
 
 # A batch should run about this long: long against its way to the worker, short against the whole.
 BATCH_NS = 4_000_000
 BATCH_ITEMS_MAX = 4096
+# A batch should not weigh more: so much takes long against its way to the worker, and larger ones were measured slower.
+BATCH_BYTES_MAX = 1 << 20
 # Of a pool with a deadline: each item may take that long, so that a batch whose first item hangs has to wait for all.
 BATCH_ITEMS_WITH_DEADLINE = 32
 # Of a pool whose workers may get so many calls: a batch is this part of them at most.
@@ -25,6 +30,8 @@ BATCH_SHARE_OF_CALLS = 8
 # One step may not grow the batch by more than this: the first items may not be like the rest.
 GROWTH_MAX = 16
 AHEAD_FOR_EACH_SLOT = 3
+# Beyond that there is only one batch for each slot and one more.
+AHEAD_BYTES_FOR_EACH_SLOT = 32 << 20
 # What is submitted at once, unmeasured: few parts, to be cheap, and enough for all slots to end together.
 PARTS_FOR_EACH_SLOT = 32
 NONE_LEFT: Iterator[Any] = iter(())
@@ -34,12 +41,23 @@ UNBROKEN = {type(iter(of)) for of in (range(0), range(1 << 99), [], (), "", b"",
 
 def check_sizes(chunksize: int | None, buffersize: int | None) -> None:
     """Raises as ProcessPoolExecutor does."""
-    if chunksize is not None and chunksize < 1:
-        raise ValueError("chunksize must be >= 1.")
+    if chunksize is not None:
+        check_chunksize(chunksize)
     if buffersize is not None and not isinstance(buffersize, int):
         raise TypeError("buffersize must be an integer or None")
     if buffersize is not None and buffersize < 1:
         raise ValueError("buffersize must be None or > 0")
+
+
+def check_chunksize(chunksize: int) -> None:
+    try:
+        size = operator.index(chunksize)
+    except TypeError:
+        raise TypeError(f"chunksize must be an integer or None, not {chunksize!r}") from None
+    if size < 1:
+        raise ValueError("chunksize must be >= 1.")
+    if size > sys.maxsize:
+        raise ValueError(f"chunksize must be <= {sys.maxsize}, not {chunksize!r}")
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -55,11 +73,17 @@ class Limits:
     """Seconds."""
     calls: int | None = None
     """Of one worker."""
+    payload_bytes: int | None = None
+    """Of the arguments of one call."""
 
     def batch_items(self) -> int:
         """The most that a batch has that is sized here."""
         most = BATCH_ITEMS_MAX if self.deadline is None else BATCH_ITEMS_WITH_DEADLINE
         return most if self.calls is None else max(1, min(most, self.calls // BATCH_SHARE_OF_CALLS))
+
+    def batch_bytes(self) -> int:
+        """The most that a batch should weigh: somewhat larger items than those before still fit."""
+        return BATCH_BYTES_MAX if self.payload_bytes is None else min(BATCH_BYTES_MAX, self.payload_bytes // 2)
 
     def time_of(self, items: int, before: float) -> float | None:
         """Seconds that so many items have, where each slot has `before` others of the same map to run first."""
@@ -90,6 +114,41 @@ class Rows:
         return row
 
 
+class Weights:
+    """What batches weighed, and so how many items the next one may have.
+
+    Some bytes come with each item, and some once with each batch: those of the function, and what its items share. More
+    items to a batch make the latter cheaper. How much is which shows where two batches differ in size.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.items_max = BATCH_ITEMS_MAX
+        self._bytes_max = bytes_max
+        self._mean = 0.0
+        self._last = (0, 0)
+        self._other: tuple[int, int] | None = None
+
+    def learn(self, items: int, size: int) -> None:
+        """A batch of so many items has `size` bytes."""
+        if self._last[0] not in (0, items):
+            self._other = self._last
+        self._last = (items, size)
+        # A heavy batch is remembered for some time: the next items may be like those again.
+        self._mean = max(size / items, self._mean / 2)
+        self.items_max = max(1, self._items_of(self._mean), min(2 * items, self._items_of(self._each(items, size))))
+
+    def _each(self, items: int, size: int) -> float:
+        """Bytes that one item more brings along: none, until the contrary is seen."""
+        if self._other is None:
+            return 0.0
+        each = (size - self._other[1]) / (items - self._other[0])
+        # Fewer items that weigh more: they are not like those before.
+        return self._mean if each < 0 else min(self._mean, each)
+
+    def _items_of(self, each: float) -> int:
+        return min(BATCH_ITEMS_MAX, int(self._bytes_max / max(1.0, each)))
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Batch:
     """Items of a map, from when they are pulled out of the iterable until their results have been given out."""
@@ -98,9 +157,17 @@ class Batch:
     """Of the map's items, where the oldest that it still has may have any number."""
     size: int
     items: list[Any] = dataclasses.field(default_factory=list)
-    """Until they are submitted."""
+    """As long as they may have to be sent: also again, one by one, where not every worker may be able to read them."""
     future: Any = None
     """Set by what submits it, so that it is not submitted twice."""
+    payload_bytes: int = 0
+    """Set before that."""
+    bytes_before: int = 0
+    """Of all that the map had submitted by then."""
+    rest: Batch | None = None
+    """Split off: comes behind it."""
+    unreadable: Exception | None = None
+    """Of an item that is sent again: why the batch that it was in could not be read."""
 
     @property
     def end(self) -> int:
@@ -110,6 +177,17 @@ class Batch:
         """Pulls what is missing. What it has it keeps when the reading is broken off."""
         self.items.extend(itertools.islice(items, self.size - len(self.items)))
 
+    def halve(self) -> None:
+        half = self.size // 2
+        items = self.items[:half]
+        rest = Batch(self.start + half, self.size - half, self.items[half:], rest=self.rest)
+        # No call is among these, and a signal's handler runs at one: it finds all of them done, or none.
+        self.size, self.items, self.rest = half, items, rest
+
+    def one_by_one(self, unreadable: Exception) -> Iterator[Batch]:
+        for at, item in enumerate(self.items, self.start):
+            yield Batch(at, 1, [item], unreadable=unreadable)
+
 
 class Batches:
     """One map under way: what was submitted, and how large the next batch is.
@@ -118,9 +196,14 @@ class Batches:
     and no item is left out: a batch is here, in order, from before its first item is pulled until its results have been
     given out.
 
+    Items that cannot go as one batch, since one of them cannot be sent or all weigh too much, go in halves; those of a
+    batch that a worker could not read, so that nothing of it ran, go again, one by one. So each has its own answer.
+
     As in the standard library, a map of which nobody has read a result is done to its end all the same when its results
     are dropped or the pool is shut down; one that was read in part and dropped is cancelled.
     """
+
+    _is_made = False
 
     def __init__(
         self,
@@ -151,7 +234,10 @@ class Batches:
         # The pool's shutdown submits the rest while another thread reads.
         self._lock = threading.RLock()
         self._limits = limits
+        self._weights = Weights(limits.batch_bytes())
+        self._bytes_submitted = 0
         self._ends_at = None if timeout is None else time.monotonic() + timeout
+        self._is_made = True
 
     def items(self) -> Iterator[Any]:
         self._submit_ahead()
@@ -172,7 +258,7 @@ class Batches:
                 self._items = itertools.chain(rest, self._items)
             wanted = -(-len(rest) // (self._slots * PARTS_FOR_EACH_SLOT))
             size = self._size if self._fixed else max(self._size, min(wanted, self._limits.batch_items()))
-            while self._submit_next(size):
+            while self._submit_next(self._limited(size)):
                 """All of them."""
 
     def close(self) -> None:
@@ -193,6 +279,8 @@ class Batches:
         self._runs_unread = False
 
     def __del__(self) -> None:
+        if not self._is_made:
+            return  # what broke off the call has been told
         self.submit_rest()
         if not self._runs_unread:
             self.close()
@@ -204,12 +292,13 @@ class Batches:
                 """As far as it may look ahead."""
 
     def _submit_next(self, size: int) -> bool:
-        """Submits so many items, or first what was broken off. False: there are none, or 0 were asked for."""
-        if not self._batches or self._batches[-1].future is not None:
+        """Submits so many items, or first what was broken off or split. False: there are none, or 0 were asked for."""
+        batch = self._unsent()
+        if batch is None:
             if size == 0:
                 return False
-            self._batches.append(Batch(self._batches[-1].end if self._batches else 0, size))
-        batch = self._batches[-1]
+            batch = Batch(self._batches[-1].end if self._batches else 0, size)
+            self._batches.append(batch)
         with self._keeping_errors():
             batch.fill(self._items)
         if len(batch.items) < batch.size:
@@ -219,6 +308,15 @@ class Batches:
             return False
         self._submit_batch(batch)
         return True
+
+    def _unsent(self) -> Batch | None:
+        if not self._batches:
+            return None
+        last = self._batches[-1]
+        if last.future is not None and last.rest is not None:
+            self._batches.append(last.rest)
+            last.rest = None
+        return self._batches[-1] if self._batches[-1].future is None else None
 
     @contextlib.contextmanager
     def _keeping_errors(self) -> Iterator[None]:
@@ -237,33 +335,69 @@ class Batches:
     def _next_size(self, read: int) -> int:
         """Items of the next batch; 0: enough is under way."""
         if self._items_max is None:
-            return self._size if len(self._batches) - read < self._ahead else 0
+            return self._limited(self._size) if self._looks_ahead(len(self._batches) - read) else 0
         # Some for each slot, and none that is only as large as the room that happens to be left.
-        size = min(self._size, max(1, self._items_max // (self._slots + 1)))
+        size = min(self._limited(self._size), max(1, self._items_max // (self._slots + 1)))
         under_way = self._batches[-1].end - self._batches[0].start if self._batches else 0
         return size if size <= self._items_max - under_way + read else 0
+
+    def _limited(self, size: int) -> int:
+        return size if self._fixed else min(size, self._weights.items_max)
+
+    def _looks_ahead(self, under_way: int) -> bool:
+        """Whether there may be a batch more."""
+        if under_way <= self._slots:
+            return under_way < self._ahead
+        bytes_under_way = self._bytes_submitted - self._batches[0].bytes_before
+        return under_way < self._ahead and bytes_under_way < self._slots * AHEAD_BYTES_FOR_EACH_SLOT
 
     def _submit_batch(self, batch: Batch) -> None:
         before = batch.start - self._batches[0].start
         # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
         options = _core.CallOptions(self._limits.time_of(batch.size, before / self._slots), 0, 0, True)
+        batch.bytes_before = self._bytes_submitted
         try:
-            self._submit(options, self._function, self._spread, batch)
+            refused = self._submit(options, self._function, self._spread, batch)
         except Exception:
-            if batch.future is None:
+            if batch.future is None and batch.unreadable is None:
                 self._batches.pop()
-            raise
-        batch.items = []
+            if batch.future is not None or batch.unreadable is None:
+                raise
+            refused = batch.unreadable
+        if refused is None:
+            self._was_submitted(batch)
+        elif batch.size > 1:
+            batch.halve()
+        else:
+            batch.future = ended_with(refused)
+
+    def _was_submitted(self, batch: Batch) -> None:
+        self._bytes_submitted += batch.payload_bytes
+        if not self._fixed:
+            self._weights.learn(batch.size, batch.payload_bytes)
+        if batch.size == 1:
+            batch.items = []
 
     def _advance(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
         """The next batch, in order; a batch that was lost fails each of its items. `MapItems` has it called by one
         thread at a time."""
         self._runs_unread = False
         self._submit_ahead()
-        if not self._batches:
-            self._raise_kept_error()
-            return None
-        batch = self._batches[0]
+        while self._batches:
+            if self._batches[0].future is None:
+                self._submit_again()
+            made = self._result(self._batches[0])
+            if made is None:
+                continue
+            self._submit_ahead(read=1)
+            # From here to the reader there is no call, and a signal's handler runs at one.
+            del self._batches[0]
+            return made
+        self._raise_kept_error()
+        return None
+
+    def _result(self, batch: Batch) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
+        """What the first batch gives. None: other batches have taken its place."""
         try:
             values, failures, run_ns = batch.future.result(self._left())
         except Exception as error:
@@ -272,13 +406,24 @@ class Batches:
                 if isinstance(error, TimeoutError):
                     self.close()
                 raise
-            values, failures = lost(error, batch.size)
-        else:
-            self._learn(batch.size, run_ns)
-        self._submit_ahead(read=1)
-        # From here to the reader there is no call, and a signal's handler runs at one.
-        del self._batches[0]
+            if isinstance(error, BadArguments) and len(batch.items) > 1:
+                self._send_again(batch, error)
+                return None
+            return lost(error, batch.size)
+        self._learn(batch.size, run_ns)
         return values, failures
+
+    def _send_again(self, batch: Batch, unreadable: Exception) -> None:
+        """In the place of the first batch come its items."""
+        with self._lock:
+            others = itertools.islice(self._batches, 1, None)
+            # In one step: what breaks it off, comes before or after it.
+            self._batches = deque(itertools.chain(batch.one_by_one(unreadable), others))
+
+    def _submit_again(self) -> None:
+        with self._lock:
+            for batch in itertools.takewhile(lambda batch: batch.future is None, list(self._batches)):
+                self._submit_batch(batch)
 
     def _left(self) -> float | None:
         return None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
@@ -294,6 +439,12 @@ def is_its(future: Any, error: BaseException) -> bool:
     if not future.done():
         return False
     return isinstance(error, CancelledError) if future.cancelled() else future.exception() is error
+
+
+def ended_with(error: Exception) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
 
 
 def lost(error: BaseException, count: int) -> tuple[list[Any], list[tuple[int, BaseException]]]:

@@ -235,7 +235,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
         deadline_ms = spec.core["deadline_ms"]
-        self._item_limits = Limits(deadline_ms and deadline_ms / 1000, spec.core["recycle_calls"])
+        calls, payload_bytes = spec.core["recycle_calls"], spec.core["payload_bytes_max"]
+        self._item_limits = Limits(deadline_ms and deadline_ms / 1000, calls, payload_bytes)
         workers = spec.values["workers"]
         self._slots_given, self._scales = spec.slots, workers.min < workers.max
         self._shut, self._is_copy = True, False

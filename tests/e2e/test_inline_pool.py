@@ -170,6 +170,15 @@ def test_errors_of_single_items(shop: Pool) -> None:
     assert list(results) == [3]
 
 
+@pytest.mark.parametrize("chunksize", [None, 2, 10])
+def test_a_map_goes_on_after_an_item_that_cannot_be_sent(shop: Pool, chunksize: int | None) -> None:
+    results = shop.map(repr, [1, threading.Lock(), 3], chunksize=chunksize)
+    assert next(results) == "1"
+    with pytest.raises(BadArguments, match=r"[lL]ock"):
+        next(results)
+    assert list(results) == ["3"]
+
+
 def test_a_stream_that_fails(shop: Pool) -> None:
     stream = shop.stream("count", 2, fail=True)
     assert [next(stream), next(stream)] == [0, 1]

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import collections
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
+from running import WAIT_SECONDS, environment
 
-from clutch import DeadlineExceeded, Pool
+from clutch import BadArguments, DeadlineExceeded, Pool
+from clutch._map import BATCH_BYTES_MAX, Weights
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -46,3 +53,99 @@ def test_an_item_that_hangs_fails_by_the_deadline() -> None:
         assert [next(results), next(results)] == [0, 0]
         with pytest.raises(DeadlineExceeded):
             next(results)
+
+
+@pytest.mark.parametrize("chunksize", [None, 7, 1000])
+def test_the_limit_of_a_payload_is_for_each_item(chunksize: int | None) -> None:
+    with Pool(2, payload_max="1MB") as pool:
+        items = [bytes([number]) * 300_000 for number in range(100)]
+        assert list(pool.map(bytes.upper, items, chunksize=chunksize)) == [item.upper() for item in items]
+
+
+def test_an_item_over_the_limit_of_a_payload_fails_alone() -> None:
+    with Pool(1, payload_max="1MB") as pool:
+        results = pool.map(len, [b"12", bytes(2_000_000), b"1"], chunksize=3)
+        assert next(results) == 2
+        with pytest.raises(BadArguments, match="payload_max allows"):
+            next(results)
+        assert list(results) == [1]
+
+
+def first_of(array: Any) -> float:
+    return float(array[0])
+
+
+def test_the_look_ahead_is_bounded_in_bytes() -> None:
+    """Of arrays, which take no time in a worker, too. 32 MB for each slot."""
+    pulled = 0
+
+    def arrays() -> Iterator[Any]:
+        nonlocal pulled
+        for number in range(100):
+            pulled += 1
+            yield np.full(1 << 20, float(number))
+
+    with Pool(1) as pool:
+        for read, first in enumerate(pool.map(first_of, arrays())):
+            assert first == read
+            assert pulled - read <= 2 + 32 // 8
+    assert pulled == 100
+
+
+MEGABYTE = 1 << 20
+
+
+def sizes(weights: Weights, own: int, shared: int) -> list[int]:
+    """Of the first batches of items that weigh so much by themselves, and so much together."""
+    made = [1]
+    for _ in range(20):
+        weights.learn(made[-1], made[-1] * own + shared)
+        made.append(weights.items_max)
+    return made
+
+
+@pytest.mark.parametrize("own", [100, 10_000, 300_000, MEGABYTE, 20 * MEGABYTE])
+def test_batches_of_heavy_items_are_small(own: int) -> None:
+    made = sizes(Weights(BATCH_BYTES_MAX), own, 0)
+    assert max(made[3:]) <= max(1, BATCH_BYTES_MAX // own)
+    assert made[-1] >= min(1000, max(1, BATCH_BYTES_MAX // own))
+
+
+def test_what_all_items_share_does_not_make_batches_small() -> None:
+    """As the data of a partial, which comes once with each batch."""
+    assert sizes(Weights(BATCH_BYTES_MAX), 100, 8 * MEGABYTE)[-1] >= 1000
+
+
+def test_batches_become_small_with_the_first_heavy_one() -> None:
+    weights = Weights(BATCH_BYTES_MAX)
+    assert sizes(weights, 10, 0)[-1] >= 1000
+    weights.learn(1000, 1000 * MEGABYTE)
+    assert weights.items_max <= 2
+    weights.learn(1, 10)
+    assert weights.items_max <= 4, "they may come again"
+
+
+BROKEN_OFF = """
+import signal, sys
+from clutch._map import Batches
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+class Limits:
+    def batch_bytes(self):
+        signal.raise_signal(signal.SIGUSR1)
+        return 1
+
+signal.signal(signal.SIGUSR1, stop)
+try:
+    Batches(None, None, False, iter(()), 1, Limits(), None, None, None)
+except KeyboardInterrupt:
+    print("told")
+"""
+
+
+def test_what_breaks_off_the_beginning_of_a_map_is_all_that_is_told() -> None:
+    command = [sys.executable, "-c", BROKEN_OFF]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert (done.stdout, done.stderr) == ("told\n", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -141,6 +142,63 @@ def test_an_iterable_that_reads_its_own_map(pool: Pool) -> None:
 def test_items_that_cannot_be_sent(pool: Pool) -> None:
     with pytest.raises(BadArguments, match=r"[lL]ock"):
         list(pool.map(target.echo, [1, target.make_lock()]))
+
+
+TOLD = 100
+
+
+def results_and_errors(results: Iterator[Any]) -> tuple[list[Any], dict[int, Exception]]:
+    """Of all items; the errors by their place."""
+    read: list[Any] = []
+    errors: dict[int, Exception] = {}
+    while len(read) + len(errors) < TOLD:
+        try:
+            read.append(next(results))
+        except Exception as error:
+            errors[len(read) + len(errors)] = error
+    assert list(results) == []
+    return read, errors
+
+
+BAD = {"unsendable": target.make_lock, "unreadable": target.Unreadable}
+
+
+@pytest.mark.parametrize("chunksize", [None, 1, 7, 64, 1000])
+@pytest.mark.parametrize("bad", BAD)
+def test_an_item_that_cannot_travel_fails_alone(pool: Pool, tmp_path: Path, bad: str, chunksize: int | None) -> None:
+    """Wherever it stands in its batch; and nothing runs twice."""
+    file = tmp_path / "ran"
+
+    def note(item: object) -> object:
+        with file.open("a") as lines:
+            lines.write(f"{item}\n")
+        return item
+
+    items: list[Any] = list(range(TOLD))
+    bad_ones = [0, 37, 38, 99]
+    for at in bad_ones:
+        items[at] = BAD[bad]()
+    good = [item for at, item in enumerate(items) if at not in bad_ones]
+    read, errors = results_and_errors(pool.map(note, items, chunksize=chunksize))
+    assert read == good
+    assert list(errors) == bad_ones
+    assert all(isinstance(error, BadArguments) for error in errors.values())
+    assert sorted(map(int, file.read_text().split())) == good
+
+
+def test_a_function_that_cannot_be_sent_is_told_at_once(pool: Pool) -> None:
+    with pytest.raises(BadArguments, match=r"[lL]ock"):
+        pool.map(functools.partial(target.echo, target.make_lock()), itertools.count())
+
+
+def test_an_item_that_cannot_be_read_fails_its_chunk_after_the_shutdown(make_pool: Callable[..., Pool]) -> None:
+    """Nothing can be sent again then."""
+    with make_pool() as pool:
+        unread = pool.map(target.echo, [1, target.Unreadable(), 3, *range(4, 7)], chunksize=3)
+    for _ in range(3):
+        with pytest.raises(BadArguments, match="not here"):
+            next(unread)
+    assert list(unread) == [4, 5, 6]
 
 
 def test_failure_71_a_kill_in_the_middle_of_a_chunk_fails_the_item_that_ran(
@@ -363,6 +421,22 @@ def test_what_breaks_off_the_pickling_is_told(pool: Pool) -> None:
     assert [*read, *results] == [*range(100), 7, 101]
 
 
+@pytest.mark.parametrize("bad", BAD)
+def test_what_breaks_off_the_search_for_a_bad_item_leaves_no_item_out(pool: Pool, bad: str) -> None:
+    items = [*range(20), BAD[bad](), SentLate(), 9, SentLate()]
+    results = pool.map(target.echo, items, chunksize=6, buffersize=2)
+    read: list[object] = []
+    while len(read) < len(items):
+        try:
+            read.extend(results)
+        except BadArguments:
+            read.append("bad")
+        except KeyboardInterrupt:
+            continue
+    assert read == [*range(20), "bad", 7, 9, 7]
+    assert list(results) == []
+
+
 def test_an_error_of_the_iterable_is_the_callers(pool: Pool) -> None:
     def broken(count: int) -> Iterator[int]:
         yield from range(count)
@@ -377,7 +451,7 @@ def test_an_error_of_the_iterable_is_the_callers(pool: Pool) -> None:
     assert list(results) == []
 
 
-@pytest.mark.parametrize("options", [{"chunksize": 0}, {"chunksize": -1}, {"buffersize": 0}])
+@pytest.mark.parametrize("options", [{"chunksize": 0}, {"chunksize": -1}, {"chunksize": 1 << 70}, {"buffersize": 0}])
 def test_wrong_sizes(pool: Pool, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         pool.map(target.add, [1], **options)
@@ -386,6 +460,11 @@ def test_wrong_sizes(pool: Pool, options: dict[str, int]) -> None:
 def test_a_buffersize_that_is_no_number(pool: Pool) -> None:
     with pytest.raises(TypeError, match="buffersize must be an integer or None"):
         pool.map(target.add, [1], buffersize=2.0)  # type: ignore[arg-type]
+
+
+def test_a_chunksize_that_is_no_integer(pool: Pool) -> None:
+    with pytest.raises(TypeError, match=r"chunksize must be an integer or None, not 2\.5"):
+        pool.map(target.add, [1], chunksize=2.5)  # type: ignore[arg-type]
 
 
 def test_two_maps_at_once(pool: Pool) -> None:

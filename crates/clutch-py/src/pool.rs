@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyString, PyTuple, PyType};
 
 use crate::codec::{self, Encoded, Encoder};
 use crate::errors::{clutch_error, forked_error, refusal_error, told};
@@ -22,6 +22,8 @@ use crate::finalizing::wait_when_finalizing;
 use crate::future::{Completion, StreamCore};
 use crate::registry;
 use crate::timeout::{until, wait_in_slices};
+
+mod batch;
 
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
@@ -193,6 +195,15 @@ impl Open {
         Encoder::new(regions).pickled(all, self.by_value)
     }
 
+    fn check_size(&self, py: Python<'_>, encoded: &Encoded) -> PyResult<()> {
+        let (bytes, allowed) = (encoded.payload.bytes_total(), self.pool.config.payload_bytes_max);
+        if bytes <= allowed {
+            return Ok(());
+        }
+        let message = format!("arguments of {bytes} bytes; payload_max allows {allowed}");
+        Err(clutch_error(py, "BadArguments", &message, &[]))
+    }
+
     fn work(
         &self,
         function: FunctionId,
@@ -200,14 +211,7 @@ impl Open {
         options: &CallOptions,
         answer: &Arc<Answer>,
     ) -> PyResult<Work> {
-        let bytes = encoded.payload.bytes_total();
-        if bytes > self.pool.config.payload_bytes_max {
-            return Err(Python::attach(|py| {
-                let allowed = self.pool.config.payload_bytes_max;
-                let message = format!("arguments of {bytes} bytes; payload_max allows {allowed}");
-                clutch_error(py, "BadArguments", &message, &[])
-            }));
-        }
+        Python::attach(|py| self.check_size(py, &encoded))?;
         let deadline = options.deadline.or(self.deadline);
         Ok(Work {
             kind: WorkKind::Call,
@@ -408,29 +412,15 @@ impl PoolCore {
 
     /// Submits `batch.items` of a map; with `spread` each item is a tuple of arguments. The result of `batch.future` is
     /// `(values, [(index, exception)], run time in ns)`. What breaks it off comes before that is set, and nothing was
-    /// submitted, or after it.
+    /// submitted, or after it. Returns an exception where the items cannot go as one batch; nothing was submitted then.
     fn _submit_batch<'py>(
         &self,
         options: &CallOptions,
         function: &Bound<'py, PyAny>,
         spread: bool,
         batch: &Bound<'py, PyAny>,
-    ) -> PyResult<()> {
-        let py = function.py();
-        let items = batch.getattr("items")?.cast_into::<PyList>()?;
-        let open = self.open(py)?;
-        let empty = PyTuple::empty(py);
-        let asked = Asked { function, args: &empty, kwargs: None };
-        let (number, parts) = match open.reference(function)? {
-            Reference::Number(number) => (number, (spread, &items).into_pyobject(py)?.into_any()),
-            Reference::ByValue(code) => (crate::call::BY_VALUE, (code, spread, &items).into_pyobject(py)?.into_any()),
-        };
-        let encoded = open.encode_code(&open.pool.regions, &parts).map_err(|error| unsendable(&asked, error))?;
-        let mut encoded = encoded;
-        encoded.payload.codec = Codec::Batch;
-        let future = open.submit_encoded(py, number, encoded, options, items.len() as u32)?;
-        batch.setattr("future", &future)?;
-        open.wait_for_room(&future, options)
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.open(function.py())?.submit_batch(function, spread, batch, options)
     }
 
     /// Counts and workers, as JSON.
