@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import pickle
 import sys
 import types
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import MAGIC_NUMBER
 from typing import Any
 
@@ -69,11 +71,18 @@ def reduce_class(kind: type, make: Callable[..., type], arguments: tuple[Any, ..
     """With its slots from its beginning on: later they would be names without a place."""
     if kind not in received:
         own.add(kind)
-    content = {name: value for name, value in state[0].items() if type(value) is not types.MemberDescriptorType}
-    if make is cloudpickle.cloudpickle._make_skeleton_class and "__slots__" in vars(kind):
+    members = [name for name, value in vars(kind).items() if is_slot(kind, name, value)]
+    content = {name: value for name, value in state[0].items() if name not in members}
+    if make is cloudpickle.cloudpickle._make_skeleton_class and members:
+        members += [name for name in ("__dict__", "__weakref__") if name in vars(kind)]
         *first, given, tracker, extra = arguments
-        arguments = *first, {**given, "__slots__": vars(kind)["__slots__"]}, tracker, extra
+        arguments = *first, {**given, "__slots__": tuple(members)}, tracker, extra
     return make, arguments, (content, *state[1:]), None, None, restore_class
+
+
+def is_slot(kind: type, name: str, value: Any) -> bool:
+    """Not where it is only another name of one."""
+    return type(value) is types.MemberDescriptorType and (value.__objclass__, value.__name__) == (kind, name)
 
 
 def restore_class(kind: type, state: tuple[Any, ...]) -> None:
@@ -89,28 +98,45 @@ kept: dict[str, Any] = {}
 
 def initialize(initializer: Callable[..., object], arguments: tuple[Any, ...]) -> None:
     """Calls it, and keeps what it makes of its globals: each function by value comes with a copy of the caller's."""
-    function = initializer.func if isinstance(initializer, functools.partial) else initializer
-    found = getattr(function, "__globals__", {})
+    found = globals_of(initializer)
     is_copy = found.get("__name__") == "__main__" and found is not vars(sys.modules["__main__"])
-    before = {name: (value, content_of(value)) for name, value in found.items()} if is_copy else {}
+    before = {name: (value, digest_of(value)) for name, value in found.items()} if is_copy else {}
     initializer(*arguments)
-    for name, value in found.items() if is_copy else ():
-        first, content = before.get(name, (before, None))
-        if value is not first or content_of(value) != content:
+    for name, value in list(found.items()) if is_copy else ():  # a thread of its own may go on to set some
+        first, digest = before.get(name, (before, None))
+        if value is not first or digest_of(value) != digest:
             kept[name] = value
 
 
-def content_of(value: Any) -> bytes | None:
-    """None: it has none that could be told; functions and modules above all."""
+def globals_of(called: Any) -> dict[str, Any]:
+    """Of a function; one that is wrapped by functools, or that an object is called by, too."""
+    if isinstance(called, functools.partial):
+        return globals_of(called.func)
+    if isinstance(called, functools._lru_cache_wrapper):
+        return globals_of(called.__wrapped__)
+    return getattr(called, "__globals__", None) or getattr(type(called).__call__, "__globals__", {})
+
+
+@dataclass
+class Sink:
+    """What a pickler writes into."""
+
+    write: Callable[[bytes], object]
+
+
+def digest_of(value: Any) -> bytes | None:
+    """Of its pickle. None: it has none; functions and modules above all."""
+    digest = hashlib.blake2b()
     try:
-        return pickle.dumps(value)
+        pickle.Pickler(Sink(digest.update), 5).dump(value)
     except Exception:
         return None
+    return digest.digest()
 
 
 def restore_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
     cloudpickle.cloudpickle._function_setstate(function, state)
-    if function.__module__ == "__main__":
+    if function.__globals__.get("__name__") == "__main__":  # functools.wraps changes what it says of its module
         function.__globals__.update(kept)
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from clutch import _core
-from clutch.errors import BadArguments
+from clutch.errors import BadArguments, ClutchError
 
 # A batch should run about this long: long against its way to the worker, short against the whole.
 BATCH_NS = 4_000_000
@@ -27,6 +27,8 @@ BATCH_BYTES_MAX = 1 << 20
 BATCH_ITEMS_WITH_DEADLINE = 32
 # Of a pool whose workers may get so many calls: a batch is this part of them at most.
 BATCH_SHARE_OF_CALLS = 8
+# So many are pulled at a time; then some are looked at, for those that follow small ones may be large.
+SLICE_ITEMS = 128
 # One step may not grow the batch by more than this: the first items may not be like the rest.
 GROWTH_MAX = 16
 AHEAD_FOR_EACH_SLOT = 3
@@ -173,9 +175,16 @@ class Batch:
     def end(self) -> int:
         return self.start + self.size
 
-    def fill(self, items: Iterator[Any]) -> None:
-        """Pulls what is missing. What it has it keeps when the reading is broken off."""
-        self.items.extend(itertools.islice(items, self.size - len(self.items)))
+    def fill(self, items: Iterator[Any], bytes_max: float) -> None:
+        """Pulls what is missing, less where some prove to be large. What it has it keeps where it is broken off."""
+        while (count := len(self.items)) < self.size:
+            wanted = min(self.size - count, SLICE_ITEMS)
+            self.items.extend(itertools.islice(items, wanted))
+            came = len(self.items) - count
+            if came < wanted:
+                return
+            if came * max(size_of(self.items[count + came // 2]), size_of(self.items[-1])) > bytes_max:
+                self.size = len(self.items)
 
     def halve(self) -> None:
         half = self.size // 2
@@ -300,7 +309,7 @@ class Batches:
             batch = Batch(self._batches[-1].end if self._batches else 0, size)
             self._batches.append(batch)
         with self._keeping_errors():
-            batch.fill(self._items)
+            batch.fill(self._items, math.inf if self._fixed else BATCH_BYTES_MAX)
         if len(batch.items) < batch.size:
             batch.size, self._items = len(batch.items), NONE_LEFT
         if not batch.items:
@@ -358,18 +367,19 @@ class Batches:
         batch.bytes_before = self._bytes_submitted
         try:
             refused = self._submit(options, self._function, self._spread, batch)
-        except Exception:
+        except Exception as error:
             if batch.future is None and batch.unreadable is None:
                 self._batches.pop()
-            if batch.future is not None or batch.unreadable is None:
+            if batch.future is not None or batch.unreadable is None or not isinstance(error, ClutchError):
                 raise
-            refused = batch.unreadable
+            refused = batch.unreadable  # it cannot be sent again: its pool is closed
         if refused is None:
             self._was_submitted(batch)
         elif batch.size > 1:
             batch.halve()
         else:
-            batch.future = ended_with(refused)
+            batch.future, batch.items = ended_with(refused), []
+        del refused  # it holds this frame
 
     def _was_submitted(self, batch: Batch) -> None:
         self._bytes_submitted += batch.payload_bytes
@@ -386,13 +396,18 @@ class Batches:
         while self._batches:
             if self._batches[0].future is None:
                 self._submit_again()
-            made = self._result(self._batches[0])
+            batch = self._batches[0]
+            made = self._result(batch)
             if made is None:
                 continue
             self._submit_ahead(read=1)
-            # From here to the reader there is no call, and a signal's handler runs at one.
+            # From here to the reader there is no call of Python, and a signal's handler runs at one.
             del self._batches[0]
-            return made
+            try:
+                return made
+            finally:  # an error of it holds this frame
+                batch.future, batch.items = None, []
+                del made, batch
         self._raise_kept_error()
         return None
 
@@ -439,6 +454,14 @@ def is_its(future: Any, error: BaseException) -> bool:
     if not future.done():
         return False
     return isinstance(error, CancelledError) if future.cancelled() else future.exception() is error
+
+
+def size_of(item: Any) -> int:
+    """In memory, roughly: without what it refers to, but for the arguments of a call."""
+    try:
+        return sum(map(sys.getsizeof, item)) if type(item) is tuple else sys.getsizeof(item)
+    except Exception:
+        return 0  # it does not tell
 
 
 def ended_with(error: Exception) -> Future[Any]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import collections
+import gc
 import os
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from running import WAIT_SECONDS, environment
 
 from clutch import BadArguments, DeadlineExceeded, Pool
-from clutch._map import BATCH_BYTES_MAX, Weights
+from clutch._map import BATCH_BYTES_MAX, SLICE_ITEMS, Weights
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -143,6 +145,47 @@ try:
 except KeyboardInterrupt:
     print("told")
 """
+
+
+def test_large_items_behind_small_ones_are_not_pulled_by_thousands() -> None:
+    """A batch has thousands of small ones by then."""
+    pulled = 0
+
+    def items() -> Iterator[int | bytes]:
+        nonlocal pulled
+        yield from range(200_000)
+        while True:
+            pulled += 1
+            yield bytes(MEGABYTE)
+
+    with Pool(1) as pool:
+        results = pool.map(type, items())
+        assert next(result for result in results if result is bytes)
+        assert pulled <= 4 * SLICE_ITEMS
+
+
+class Unsendable:
+    alive: ClassVar[weakref.WeakSet[Unsendable]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.alive.add(self)
+
+    def __reduce__(self) -> str:
+        raise ValueError("not this one")
+
+
+def test_items_that_cannot_be_sent_live_no_longer_than_their_errors() -> None:
+    gc.disable()
+    try:
+        with Pool(1) as pool:
+            results, most = pool.map(type, (Unsendable() for _ in range(300))), 0
+            for _ in range(300):
+                with pytest.raises(BadArguments):
+                    next(results)
+                most = max(most, len(Unsendable.alive))
+        assert most < 50
+    finally:
+        gc.enable()
 
 
 def test_what_breaks_off_the_beginning_of_a_map_is_all_that_is_told() -> None:

@@ -173,6 +173,7 @@ def test_values_of_a_program_without_a_file_travel(tmp_path: Path) -> None:
 
 CLASSES = """
 import functools
+import typing
 from clutch import Pool
 
 LIMIT = 1
@@ -198,6 +199,9 @@ def use():
     class More(Slots):
         __slots__ = {"more": "a word"}
 
+    class Named(typing.NamedTuple):
+        number: int
+
     def same(value):
         return value
 
@@ -212,7 +216,9 @@ def use():
         more = More(3)
         more.more = 4
         came = pool.call(same, more)
-        print(pool.call(same, Slots(2)).hidden(), came.hidden(), came.more, hasattr(came, "__dict__"))
+        print(pool.call(same, Slots(2)).hidden(), came.hidden(), came.more, hasattr(came, "__dict__"), end=" ")
+        Slots.alias = Slots.value
+        print(pool.call(same, Slots(6)).alias, pool.call(same, Named(7)).number)
 
 if __name__ == "__main__":
     use()
@@ -225,12 +231,24 @@ def test_classes_by_value_are_the_same_when_they_come_back(tmp_path: Path, has_f
     (tmp_path / "script.py").write_text(CLASSES)
     command = [sys.executable, *(["script.py"] if has_file else ["-c", CLASSES])]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert done.stdout == "True True 7 False True True 8 False 8 8 2 3 4 False\n", done.stderr
+    assert done.stdout == "True True 7 False True True 8 False 8 8 2 3 4 False 6 7\n", done.stderr
 
 
-INITIALIZED = """
+WRAPPING = """
 import functools
+
+model = "the module's"
+
+def wrapping(function):
+    @functools.wraps(function)
+    def call(*args):
+        return f"{model}: {function(*args)}"
+    return call
+"""
+INITIALIZED = """
+import functools, math, threading
 from clutch import Pool
+from wrapping import wrapping
 
 model, label, counts, begun = None, "first", {"inits": 0}, []
 
@@ -247,24 +265,40 @@ class Reader:
     def read(self):
         return model
 
+class Starter:
+    def __call__(self, name):
+        thread = threading.Thread(target=start, args=[name])
+        thread.start()
+        thread.join()
+
+@wrapping
+def wrapped():
+    return model
+
+@functools.wraps(math.sqrt)
+def disguised():
+    return model
+
 def work(number):
     return f"{model}-{label}-{counts['inits']}-{number}"
 
-for initializer in (start, functools.partial(start)):
+for initializer in (start, functools.partial(Starter()), functools.cache(start)):
     with Pool(1, initializer=initializer, initargs=("m",)) as pool:
         print(*pool.map(work, range(2)), pool.call(lambda: model), Reader().read(), pool.call(Reader().read))
         label = "second"
-        print(pool.call(work, 2))
+        print(pool.call(work, 2), pool.call(wrapped), pool.call(disguised))
+    label = "first"
 print(model, counts)
 """
 
 
 def test_functions_find_what_the_initializer_of_a_program_without_a_file_has_set(tmp_path: Path) -> None:
     """Though each comes with a copy of the caller's globals. What it has not set is the caller's at each call."""
+    (tmp_path / "wrapping.py").write_text(WRAPPING)
     command = [sys.executable, "-c", INITIALIZED]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    first = "m-first-1-0 m-first-1-1 m None m\nm-second-1-2\n"
-    assert done.stdout == first + first.replace("first", "second") + "None {'inits': 0}\n", done.stderr
+    each = "m-first-1-0 m-first-1-1 m None m\nm-second-1-2 the module's: m m\n"
+    assert done.stdout == 3 * each + "None {'inits': 0}\n", done.stderr
 
 
 def test_conditions_of_a_tool_hold_in_a_program_without_a_file(tmp_path: Path) -> None:

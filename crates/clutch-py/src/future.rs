@@ -96,16 +96,17 @@ fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
             Codec::Batch => batch(py, payload),
             _ => codec::decode(py, payload),
         });
-        held.decoder.store(0, Ordering::Relaxed);
         let value = match read {
             Ok(Ok(value)) => Decoded::Value(value.unbind()),
             Ok(Err(error)) => Decoded::Error(error.into_value(py).into_any()),
             Err(broken_off) => {
                 held.answer.put_back(outcome);
+                held.decoder.store(0, Ordering::Relaxed);
                 return Err(broken_off);
             }
         };
         *held.decoded.lock() = Some(value);
+        held.decoder.store(0, Ordering::Relaxed);
     }
 }
 
