@@ -51,7 +51,7 @@ pub fn told<'py>(
             Err(error) => Err(unreadable(py, error)?),
         },
         Outcome::Failure(failure) => Err(failure_error(py, failure)?),
-        Outcome::Refused(refusal) => Err(refusal_error(py, refusal)),
+        Outcome::Refused(refusal) => Err(unless_broken_off(py, refusal_error(py, refusal))?),
     })
 }
 
@@ -86,9 +86,9 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
 
 /// The exception that tells of a failure. Raises what broke off the reading of the one that the work raised.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
-    Ok(match failure {
+    let made = match failure {
         Failure::Raised { type_name, message, traceback, pickled } => {
-            raised(py, type_name, message, traceback, pickled)?
+            return raised(py, type_name, message, traceback, pickled);
         }
         Failure::Encode { type_name, message, traceback } => remote(py, "encode", type_name, message, traceback),
         Failure::BadArguments { message, detail } => {
@@ -113,7 +113,9 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
             clutch_error(py, "Poisoned", message, &[attribute(py, "deaths", *deaths)])
         }
         Failure::Config { message } => clutch_error(py, "ConfigError", message, &[]),
-    })
+    };
+    // It is a signal's handler's where it broke the making off.
+    unless_broken_off(py, made)
 }
 
 /// Tells of an answer that arrived and cannot be read here. Raises what is no error of the answer.
@@ -125,7 +127,7 @@ pub fn unreadable(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
     let attributes = [attribute(py, "kind", "decode"), attribute(py, "type_name", type_name)];
     let wrapped = clutch_error(py, "RemoteError", &message, &attributes);
     wrapped.set_cause(py, Some(error));
-    Ok(wrapped)
+    unless_broken_off(py, wrapped)
 }
 
 /// As PEP 479 has it for generators: what the reader of an iterator would take for its end is the cause of a RuntimeError.
