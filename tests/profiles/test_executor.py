@@ -7,15 +7,17 @@ import contextlib
 import copy
 import math
 import multiprocessing
+import os
 import pickle
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import target
 
 import clutch
-from clutch import Pool, _core
+from clutch import BadArguments, Pool, RemoteError, WorkerLost, _core
 from rendezvous import Rendezvous
 
 
@@ -28,6 +30,32 @@ def test_programs_that_read_how_many_run_at_once(pool: Pool) -> None:
 def test_an_option_by_two_names_is_refused() -> None:
     with pytest.raises(TypeError, match=r"workers=3 and max_workers=2 are the same option: give one"):
         Pool(2, workers=3)
+
+
+@pytest.mark.parametrize(
+    ("made", "call", "expected"),
+    [
+        ("errors.BadArguments", (target.echo, target.Unreadable()), BadArguments),
+        ("errors.RemoteError", (target.raise_held,), RemoteError),
+        ("errors.RemoteTraceback", (target.raise_it, ValueError("plain")), ValueError),
+        ("broken.WorkerLost", (os._exit, 3), WorkerLost),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_failure_61_an_error_whose_making_is_broken_off_is_made_again(
+    pool: Pool, made: str, call: tuple[Any, ...], expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the error of a call is made is not that error."""
+    future = pool.submit(*call)
+
+    def interrupt(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"clutch.{made}", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        future.result(30)
+    assert isinstance(future.exception(30), expected)
 
 
 @pytest.mark.parametrize("broken_off", [KeyboardInterrupt, SystemExit])

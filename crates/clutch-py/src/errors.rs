@@ -8,6 +8,11 @@ use pyo3::types::{PyBytes, PyDict};
 
 /// An error of Clutch's tree, by class name.
 pub fn clutch_error(py: Python<'_>, class: &str, message: &str, attributes: &[(&str, Py<PyAny>)]) -> PyErr {
+    new_error(py, class, message, attributes).unwrap_or_else(|error| error)
+}
+
+/// The same for whoever keeps it. Raises what broke the making off, a signal's handler's exception: that is not it.
+fn new_error(py: Python<'_>, class: &str, message: &str, attributes: &[(&str, Py<PyAny>)]) -> PyResult<PyErr> {
     let make = || -> PyResult<PyErr> {
         let kwargs = PyDict::new(py);
         for (name, value) in attributes {
@@ -17,7 +22,7 @@ pub fn clutch_error(py: Python<'_>, class: &str, message: &str, attributes: &[(&
         let class = py.import(module)?.getattr(class)?;
         Ok(PyErr::from_value(class.call((message,), Some(&kwargs))?))
     };
-    make().unwrap_or_else(|error| error)
+    make().or_else(|error| unless_broken_off(py, error))
 }
 
 fn object<'py, T: IntoPyObject<'py>>(py: Python<'py>, value: T) -> Py<PyAny> {
@@ -86,17 +91,19 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
 
 /// The exception that tells of a failure. Raises what broke off the reading of the one that the work raised.
 pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
-    let made = match failure {
+    match failure {
         Failure::Raised { type_name, message, traceback, pickled } => {
-            return raised(py, type_name, message, traceback, pickled);
+            raised(py, type_name, message, traceback, pickled)
         }
         Failure::Encode { type_name, message, traceback } => remote(py, "encode", type_name, message, traceback),
         Failure::BadArguments { message, detail } => {
-            let problems = py.import("json").and_then(|json| json.call_method1("loads", (detail,)));
-            let attributes: Vec<_> = problems.into_iter().map(|problems| ("problems", problems.unbind())).collect();
-            clutch_error(py, "BadArguments", message, &attributes)
+            let attributes = match py.import("json").and_then(|json| json.call_method1("loads", (detail,))) {
+                Ok(problems) => vec![("problems", problems.unbind())],
+                Err(error) => unless_broken_off(py, error).map(|_| Vec::new())?,
+            };
+            new_error(py, "BadArguments", message, &attributes)
         }
-        Failure::NoSuchTool { message } => clutch_error(py, "NoSuchTool", message, &[]),
+        Failure::NoSuchTool { message } => new_error(py, "NoSuchTool", message, &[]),
         Failure::WorkerLost { message, worker_pid, signal, exit_code, output, cause } => {
             let attributes = [
                 attribute(py, "pid", *worker_pid),
@@ -107,15 +114,13 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
             ];
             let last = output.trim_end();
             let full = if last.is_empty() { message.clone() } else { format!("{message}; its last output:\n{last}") };
-            clutch_error(py, "WorkerLost", &full, &attributes)
+            new_error(py, "WorkerLost", &full, &attributes)
         }
         Failure::Poisoned { message, deaths } => {
-            clutch_error(py, "Poisoned", message, &[attribute(py, "deaths", *deaths)])
+            new_error(py, "Poisoned", message, &[attribute(py, "deaths", *deaths)])
         }
-        Failure::Config { message } => clutch_error(py, "ConfigError", message, &[]),
-    };
-    // It is a signal's handler's where it broke the making off.
-    unless_broken_off(py, made)
+        Failure::Config { message } => new_error(py, "ConfigError", message, &[]),
+    }
 }
 
 /// Tells of an answer that arrived and cannot be read here. Raises what is no error of the answer.
@@ -125,9 +130,9 @@ pub fn unreadable(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
     let what = Some(error.value(py).to_string()).filter(|text| !text.is_empty()).unwrap_or_else(|| type_name.clone());
     let message = format!("the result cannot be read here: {what}");
     let attributes = [attribute(py, "kind", "decode"), attribute(py, "type_name", type_name)];
-    let wrapped = clutch_error(py, "RemoteError", &message, &attributes);
+    let wrapped = new_error(py, "RemoteError", &message, &attributes)?;
     wrapped.set_cause(py, Some(error));
-    unless_broken_off(py, wrapped)
+    Ok(wrapped)
 }
 
 /// As PEP 479 has it for generators: what the reader of an iterator would take for its end is the cause of a RuntimeError.
@@ -144,28 +149,28 @@ pub fn no_end(py: Python<'_>, error: PyErr) -> PyErr {
     raised
 }
 
-fn remote(py: Python<'_>, kind: &str, type_name: &str, message: &str, traceback: &str) -> PyErr {
+fn remote(py: Python<'_>, kind: &str, type_name: &str, message: &str, traceback: &str) -> PyResult<PyErr> {
     let attributes = [
         attribute(py, "kind", kind),
         attribute(py, "type_name", type_name),
         attribute(py, "remote_traceback", traceback),
     ];
-    let error = clutch_error(py, "RemoteError", message, &attributes);
+    let error = new_error(py, "RemoteError", message, &attributes)?;
     with_traceback(py, error, traceback)
 }
 
 /// The original exception where it can be had, with the remote traceback as its cause.
 fn raised(py: Python<'_>, type_name: &str, message: &str, traceback: &str, pickled: &[u8]) -> PyResult<PyErr> {
     if pickled.is_empty() {
-        return Ok(remote(py, "raised", type_name, message, traceback));
+        return remote(py, "raised", type_name, message, traceback);
     }
     match py.import("pickle").and_then(|pickle| pickle.call_method1("loads", (PyBytes::new(py, pickled),))) {
-        Ok(value) => Ok(with_traceback(py, PyErr::from_value(value), traceback)),
-        Err(error) => unless_broken_off(py, error).map(|_| remote(py, "raised", type_name, message, traceback)),
+        Ok(value) => with_traceback(py, PyErr::from_value(value), traceback),
+        Err(error) => unless_broken_off(py, error).and_then(|_| remote(py, "raised", type_name, message, traceback)),
     }
 }
 
-fn with_traceback(py: Python<'_>, error: PyErr, traceback: &str) -> PyErr {
-    error.set_cause(py, Some(clutch_error(py, "RemoteTraceback", traceback, &[])));
-    error
+fn with_traceback(py: Python<'_>, error: PyErr, traceback: &str) -> PyResult<PyErr> {
+    error.set_cause(py, Some(new_error(py, "RemoteTraceback", traceback, &[])?));
+    Ok(error)
 }
