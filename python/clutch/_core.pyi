@@ -31,6 +31,7 @@ __all__ = [
     "interrupt_at_exit",
     "keep_from_copies",
     "share_state",
+    "wait_printed",
 ]
 
 # ---- the dispatcher's side
@@ -101,6 +102,7 @@ class StreamCore:
 
 def finish_callbacks() -> None: ...
 def interrupt_at_exit() -> None: ...
+def wait_printed(timeout: float | None = None) -> bool: ...
 
 @final
 class Bridge:

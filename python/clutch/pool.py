@@ -225,6 +225,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         return pool
 
     _is_over = True
+    _is_cut = False
     _item_limits = Limits()
 
     def _start(
@@ -428,9 +429,14 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         if cancel_futures:
             self._cancel_waiting()
         if wait:
-            self._wait_closed()
-            self._is_over = True
-            _pools.discard(self)
+            self._wait_over()
+
+    def _wait_over(self) -> None:
+        """Waits for its last process, and until what its workers printed is taken."""
+        self._wait_closed()
+        _core.wait_printed(PRINTED_SECONDS if self._is_cut else None)
+        self._is_over = True
+        _pools.discard(self)
 
     def _refuse_more(self, with_maps: bool) -> None:
         """What maps have looked at so far, or all they have, is the last that is submitted."""
@@ -445,7 +451,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
 
         What runs fails with `WorkerLost`, what waits is cancelled.
         """
-        self._shut = True
+        self._shut = self._is_cut = True
         self._cancel_waiting()
         self._terminate()
 
@@ -454,6 +460,11 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         self._shut = True
         self._cancel_waiting()
         self._stop(0.0)
+
+    def _stop(self, grace: float) -> None:
+        """Takes no more work; what runs has so many seconds."""
+        self._is_cut = True
+        super()._stop(grace)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt) and not self._is_copy:
@@ -478,6 +489,9 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     def __repr__(self) -> str:
         return f"<clutch.Pool {self.name!r}>"
 
+
+PRINTED_SECONDS = 2.0
+"""How long the end of a pool that was cut short waits until what its workers printed is taken."""
 
 _NO_OPTIONS = _core.CallOptions()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
@@ -519,17 +533,15 @@ def _end_pools() -> None:
         for pool in pools:
             pool._refuse_more(with_maps=True)
         for pool in pools:
-            pool._wait_closed()
+            pool._wait_over()
     except KeyboardInterrupt:
         dropped = [pool.name for pool in pools if not pool._wait_closed(0)]
         for pool in pools:
             pool._stop(0.0)
         for pool in pools:
-            pool._wait_closed()
+            pool._wait_over()
     else:
         dropped = []
-    for pool in pools:
-        pool._is_over = True
     _core.finish_callbacks()
     if dropped and not was_interrupted:
         _core.interrupt_at_exit()  # so that whoever started the program learns of it

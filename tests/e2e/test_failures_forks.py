@@ -281,6 +281,51 @@ with Pool(1) as pool:
     assert sum(printed) == 10 + 3 * 200_000 + 20, printed
 
 
+def test_failure_57_the_child_prints_while_the_parent_is_in_the_middle_of_it(tmp_path: Path) -> None:
+    """The thread that passes on what workers print is at a full pipe when the fork comes."""
+    text = """
+    import fcntl, signal, termios
+    end, full = os.pipe()
+    own = os.dup(1)
+    os.dup2(full, 1)
+    def held(): return int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), "little")
+    def child():
+        os.dup2(own, 1)
+        with Pool(1) as pool: pool.call(talk, 100_000)
+        os._exit(0)
+    with Pool(1) as pool:
+        loud = pool.submit(talk, 1_000_000)
+        while held() < 64 << 10: pass
+        code = fork(child)
+        reader = threading.Thread(target=lambda: open(end, "rb").read())
+        reader.start()
+        loud.result()
+    os.dup2(own, 1)
+    os.close(full)
+    reader.join()
+    print(code)
+    """
+    *printed, code = run(tmp_path, text)
+    assert code == "0"
+    assert sum(len(line.partition("] ")[2]) for line in printed) == 100_000
+
+
+def test_failure_57_callbacks_have_one_thread_with_one_state(tmp_path: Path) -> None:
+    """Where each had one made for it, CPython 3.11 left the children of forks that came then without an end."""
+    text = """
+    mine, seen = threading.local(), []
+    def note(done):
+        seen.append(getattr(mine, "count", 0))
+        mine.count = done.result()
+    with Pool(1) as pool:
+        for number in range(1, 4):
+            pool.submit(echo, number).add_done_callback(note)
+            while len(seen) < number: pass
+    print(seen)
+    """
+    assert run(tmp_path, text) == ["[0, 1, 2]"]
+
+
 def test_failure_57_the_parent_does_not_work_for_the_child(tmp_path: Path) -> None:
     text = (
         OWN_POOL

@@ -89,6 +89,55 @@ if __name__ == "__main__":
     assert "calls are done" in text and text.rstrip().endswith("ended")
 
 
+def test_failure_08_a_slow_reader_is_given_all_at_the_end(tmp_path: Path) -> None:
+    """The program waits for it, as one that prints itself does."""
+    text = """
+from clutch import Pool
+def talk():
+    print("x" * 300_000)
+if __name__ == "__main__":
+    with Pool(1) as pool:
+        pool.call(talk)
+"""
+    (tmp_path / "script.py").write_text(text)
+    process = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE)
+    assert process.stdout
+    with process:
+        printed = process.stdout.read(100_000)
+        with Processes.below(process.pid) as below:
+            printed += process.stdout.read(100_000)
+            below.wait_ended()  # what is left is in the pipe, and with the program
+        printed += process.stdout.read()
+    assert process.returncode == 0
+    assert printed.count(b"x") == 300_000
+
+
+def test_failure_08_output_counts_as_printed_when_somebody_takes_it(tmp_path: Path) -> None:
+    text = """
+import fcntl, os, termios, threading
+from clutch import Pool, _core
+def talk():
+    print("x" * 100_000)
+def held():
+    return int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), "little")
+if __name__ == "__main__":
+    end, full = os.pipe()
+    own = os.dup(1)
+    os.dup2(full, 1)
+    with Pool(1) as pool:
+        pool.call(talk)
+        while held() < 64 << 10: pass
+        told = [_core.wait_printed(0.0)]
+        taken = os.read(end, 64 << 10)
+        told.append(_core.wait_printed(30.0))
+        taken += os.read(end, 64 << 10)
+    os.dup2(own, 1)
+    print(told, taken.count(b"x"))
+"""
+    done = run_script(tmp_path, text)
+    assert (done.stdout, done.stderr) == ("[False, True] 100000\n", "")
+
+
 def test_failure_08_piped_to_head(tmp_path: Path) -> None:
     text = """
 from clutch import Pool

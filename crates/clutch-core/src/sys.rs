@@ -123,6 +123,15 @@ pub fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> io::Resul
     Ok(rustix::event::poll(&mut polled, timeout.as_ref())? > 0)
 }
 
+/// Waits until `fd` takes bytes, or never will.
+pub fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut polled = [PollFd::new(&fd, PollFlags::OUT)];
+    match rustix::event::poll(&mut polled, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC, the same in all processes of this machine.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

@@ -311,8 +311,8 @@ fn wake(waiter: &Bound<'_, PyAny>) -> PyResult<()> {
     waiter.call_method1(pyo3::intern!(py, "set_result"), (py.None(),)).map(drop)
 }
 
-/// Ends futures that Python code waits for with callbacks or `concurrent.futures.wait`, on a thread of its own. That one is
-/// gone before the interpreter is: a thread that comes to take the GIL then breaks the process off.
+/// Ends futures that Python code waits for with callbacks or `concurrent.futures.wait`, on a thread of its own, which has
+/// done all before the interpreter ends.
 #[derive(Default)]
 struct Completer {
     state: Mutex<Completing>,
@@ -336,21 +336,20 @@ impl Completer {
         }
     }
 
+    /// Attached for good: CPython takes a lock to make a thread's state and to end it, and up to 3.11.7 the child of a fork
+    /// that comes then waits for it without end (python/cpython#112275).
     fn run(&self) {
         sys::block_signals();
         wait_when_finalizing();
-        while let Some(batch) = self.next() {
-            let settled = Python::try_attach(|py| {
+        let _ = Python::try_attach(|py| {
+            while let Some(batch) = py.detach(|| self.next()) {
                 for future in batch {
                     if let Err(error) = future.call_method0(py, "_settle") {
                         error.write_unraisable(py, Some(future.bind(py)));
                     }
                 }
-            });
-            if settled.is_none() {
-                return;
             }
-        }
+        });
     }
 
     /// None: the program ends.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use clutch_core::forked::{self, PerProcess};
+use clutch_core::supervisor::output::Printed;
 use clutch_core::telemetry::{Subscription, Telemetry};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -45,6 +46,15 @@ pub fn watch_forks(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub fn keep_from_copies(descriptors: Vec<i32>) {
     descriptors.into_iter().for_each(forked::track);
+}
+
+/// Waits until what workers have printed so far is on this process's own stdout and stderr; False: not in time.
+#[pyfunction]
+#[pyo3(signature = (timeout = None))]
+pub fn wait_printed(py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+    let Some(printed) = Printed::by_now() else { return Ok(true) };
+    let written = |at| printed.wait_written(at).then_some(());
+    wait_in_slices(py, timeout, written, || Ok(())).map(|written| written.is_some())
 }
 
 /// Events of all pools since it was made.

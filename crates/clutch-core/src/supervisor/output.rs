@@ -1,17 +1,19 @@
 //! What workers print: line by line to the dispatcher's own stdout and stderr, prefixed; the last bytes are kept.
 //!
-//! One thread for the whole process reads the pipes and writes. A slow reader of our stdout slows the workers' prints,
-//! nothing else; a closed one is ignored.
+//! One thread for the whole process reads the pipes and writes. A slow reader of our stdout slows the workers' prints, and
+//! the end of a program, which waits for them; a closed one is ignored.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use rustix::stdio;
 
-use crate::forked::{self, PerProcess};
+use crate::forked::{self, PerProcess, Tracked};
 use crate::sys::{self, Poller};
 
 /// A line longer than this is passed on in pieces.
@@ -116,20 +118,69 @@ struct Reader {
     poller: Poller,
     sources: Mutex<HashMap<u64, Arc<Source>>>,
     next: AtomicU64,
+    /// Somebody waits for what the pipes hold now.
+    bell: Tracked,
+    rounds: Mutex<Rounds>,
+    changed: Condvar,
 }
+
+/// Times that all pipes were looked at because somebody waits for what they hold.
+#[derive(Default)]
+struct Rounds {
+    asked: u64,
+    done: u64,
+    /// There will be no more.
+    over: bool,
+}
+
+static READER: PerProcess<Reader> = PerProcess::new();
 
 /// The one reader of this process.
 fn reader() -> io::Result<&'static Reader> {
-    static READER: PerProcess<Reader> = PerProcess::new();
     READER.served("clutch-output", Reader::new, Reader::run)
 }
 
+/// What workers have printed by the time this was made.
+pub struct Printed {
+    reader: &'static Reader,
+    round: u64,
+}
+
+impl Printed {
+    /// None: this process has no workers.
+    pub fn by_now() -> Option<Printed> {
+        let reader = READER.made()?;
+        let round = {
+            let mut rounds = reader.rounds.lock();
+            rounds.asked += 1;
+            rounds.asked
+        };
+        sys::signal_event(reader.bell.as_fd());
+        Some(Printed { reader, round })
+    }
+
+    /// Waits until it is written; false: not before the deadline.
+    pub fn wait_written(&self, deadline: Instant) -> bool {
+        let mut rounds = self.reader.rounds.lock();
+        while rounds.done < self.round && !rounds.over {
+            if self.reader.changed.wait_until(&mut rounds, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+const BELL: u64 = 0;
+
 impl Reader {
     fn new() -> io::Result<Reader> {
-        let poller = Poller::new()?;
+        let (poller, bell) = (Poller::new()?, Tracked::new(sys::event_fd()?));
+        poller.add(bell.as_fd(), BELL, false)?;
         // As long as the process; a copy that used it would have the pipes of this one in it, and this one its own.
         forked::track(poller.as_raw_fd());
-        Ok(Reader { poller, sources: Mutex::default(), next: AtomicU64::new(1) })
+        let (sources, next) = (Mutex::default(), AtomicU64::new(BELL + 1));
+        Ok(Reader { poller, sources, next, bell, rounds: Mutex::default(), changed: Condvar::new() })
     }
 
     fn run(&self) {
@@ -137,26 +188,53 @@ impl Reader {
         let mut tokens = Vec::new();
         while self.poller.wait(&mut tokens, None).is_ok() {
             for token in tokens.drain(..) {
-                let Some(source) = self.sources.lock().get(&token).cloned() else { continue };
-                let more = source.read();
-                let ready = std::mem::take(&mut source.state.lock().ready);
-                write_out(source.stream, &ready);
-                if !more {
-                    self.poller.remove(source.pipe.as_fd());
-                    self.sources.lock().remove(&token);
+                match token {
+                    BELL => self.look_at_all(),
+                    token => self.pass_on(token),
                 }
             }
         }
+        self.rounds.lock().over = true;
+        self.changed.notify_all();
+    }
+
+    fn pass_on(&self, token: u64) {
+        let Some(source) = self.sources.lock().get(&token).cloned() else { return };
+        let more = source.read();
+        let ready = std::mem::take(&mut source.state.lock().ready);
+        write_out(source.stream, &ready);
+        if !more {
+            self.poller.remove(source.pipe.as_fd());
+            self.sources.lock().remove(&token);
+        }
+    }
+
+    fn look_at_all(&self) {
+        sys::clear_event(self.bell.as_fd());
+        let asked = self.rounds.lock().asked;
+        let tokens: Vec<u64> = self.sources.lock().keys().copied().collect();
+        tokens.into_iter().for_each(|token| self.pass_on(token));
+        self.rounds.lock().done = asked;
+        self.changed.notify_all();
     }
 }
 
-/// Writes to our own stdout or stderr; whoever closed it does not want it.
-fn write_out(stream: Stream, bytes: &[u8]) {
-    let result = match stream {
-        Stream::Out => io::stdout().lock().write_all(bytes).and_then(|()| io::stdout().lock().flush()),
-        Stream::Err => io::stderr().lock().write_all(bytes),
+/// Writes to our own stdout or stderr; whoever closed it does not want it. Past the standard library, whose streams have
+/// locks that a fork may leave to the copy for good.
+fn write_out(stream: Stream, mut bytes: &[u8]) {
+    let ours = match stream {
+        Stream::Out => stdio::stdout(),
+        Stream::Err => stdio::stderr(),
     };
-    drop(result);
+    while !bytes.is_empty() {
+        match rustix::io::write(ours, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            // Somebody who has it, too, made it so.
+            Err(rustix::io::Errno::AGAIN) if sys::wait_writable(ours).is_ok() => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// The pipes of one worker as the dispatcher holds them.
