@@ -310,6 +310,29 @@ def test_failure_57_the_child_prints_while_the_parent_is_in_the_middle_of_it(tmp
     assert sum(len(line.partition("] ")[2]) for line in printed) == 100_000
 
 
+def test_failure_57_threads_of_the_parent_wait_for_results(tmp_path: Path) -> None:
+    """The child does not have them: what its own pool wakes is never one of theirs."""
+    text = """
+    os.mkfifo("pipe")
+    def wait_for_results(own):
+        for number in range(100): assert own.submit(echo, number).result() == number
+    def work_in_threads(own):
+        threads = [threading.Thread(target=wait_for_results, args=(own,)) for _ in range(16)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    def child():
+        with Pool(2) as own: work_in_threads(own)
+    with Pool(1) as pool:
+        futures = [pool.submit(read_after, "pipe")] + [pool.submit(echo, number) for number in range(16)]
+        threads = [threading.Thread(target=future.result) for future in futures]
+        for thread in threads: thread.start()
+        for _ in range(4): print(fork(child))
+        open("pipe", "w").close()
+        for thread in threads: thread.join()
+    """
+    assert run(tmp_path, text) == ["0"] * 4
+
+
 def test_failure_57_callbacks_have_one_thread_with_one_state(tmp_path: Path) -> None:
     """Where each had one made for it, CPython 3.11 left the children of forks that came then without an end."""
     text = """

@@ -22,6 +22,7 @@ pub mod outbox;
 pub mod pool;
 pub mod region;
 pub mod supervisor;
+pub mod sync;
 pub mod sys;
 pub mod telemetry;
 pub mod wire;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 use crate::handover::Handover;
 use crate::journal::{Journal, Position};
@@ -145,11 +145,10 @@ impl Outbox {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let mut flushed = flush();
         while flushed.is_ok() && !is_sent() {
-            let mut turn = self.turn.lock();
+            let turn = self.turn.lock();
             if !is_sent() {
-                self.written.wait_for(&mut turn, LOOK_AGAIN);
+                self.written.wait_for(turn, LOOK_AGAIN);
             }
-            drop(turn);
             flushed = flush();
         }
         self.waiters.fetch_sub(1, Ordering::SeqCst);

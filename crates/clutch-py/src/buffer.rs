@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clutch_core::link::is_large;
 use clutch_core::region::Lease;
-use parking_lot::Mutex;
+use clutch_core::sync::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clutch_core::link::word;
+use clutch_core::sync::Mutex;
 use clutch_core::wire::flag;
 use clutch_core::work::{Codec, Failure, Payload};
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

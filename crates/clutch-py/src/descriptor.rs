@@ -2,7 +2,7 @@
 
 use std::os::fd::{IntoRawFd, OwnedFd};
 
-use parking_lot::Mutex;
+use clutch_core::sync::Mutex;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 

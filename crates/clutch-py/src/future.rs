@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use clutch_core::forked::{Moment, PerProcess, Tracked};
 use clutch_core::items;
 use clutch_core::pool::{Answer, Part, Pool};
+use clutch_core::sync::{Condvar, Mutex, MutexGuard};
 use clutch_core::sys;
 use clutch_core::wire::{WireError, decode_failure};
 use clutch_core::work::{Codec, Outcome, Payload, Refusal, WorkId};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -357,20 +357,17 @@ impl Completer {
         let mut state = self.state.lock();
         state.busy = false;
         self.changed.notify_all();
-        while state.ended.is_empty() && !state.over {
-            self.changed.wait(&mut state);
-        }
+        state = self.changed.wait(state, |state| !state.ended.is_empty() || state.over);
         state.busy = !state.ended.is_empty();
         state.busy.then(|| std::mem::take(&mut state.ended))
     }
 
     /// Waits until all callbacks have run; then no more are taken. None: not in time.
     fn finish(&self, deadline: Instant) -> Option<()> {
-        let mut state = self.state.lock();
-        while state.busy || !state.ended.is_empty() {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return None;
-            }
+        let all_ended = |state: &Completing| !state.busy && state.ended.is_empty();
+        let (mut state, in_time) = self.changed.wait_until(self.state.lock(), deadline, all_ended);
+        if !in_time {
+            return None;
         }
         state.over = true;
         self.changed.notify_all();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use crate::pool::{Part, Pool};
 use crate::work::{Outcome, Payload, Reply, Work, WorkId};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 /// Of each kind at most one in this time; the others are counted.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -58,10 +58,8 @@ impl Warnings {
 
     /// The next one. None: there will be no more.
     pub(super) fn next(&self) -> Option<String> {
-        let mut inner = self.inner.lock();
-        while inner.waiting.is_empty() && !inner.is_closed {
-            self.changed.wait(&mut inner);
-        }
+        let is_there = |inner: &Inner| !inner.waiting.is_empty() || inner.is_closed;
+        let mut inner = self.changed.wait(self.inner.lock(), is_there);
         inner.waiting.pop_front()
     }
 

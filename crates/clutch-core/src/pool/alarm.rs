@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 use crate::forked::Tracked;
 use crate::link::{Filled, Inbox};
@@ -148,16 +148,11 @@ impl Questions {
 
     /// Waits for the answer until the deadline; none: the worker did not answer.
     pub(super) fn wait(&self, question: u64, deadline: Instant) -> Option<String> {
-        let mut open = self.open.lock();
-        let mut until = deadline;
-        while let Some(parts) = open.parts.get(&question) {
-            if parts.threads.is_some() {
-                until = until.min(Instant::now() + TASKS_WAIT);
-            }
-            if parts.is_whole() || self.answered.wait_until(&mut open, until).timed_out() {
-                break;
-            }
-        }
+        let of = |open: &Open, there: fn(&Parts) -> bool| open.parts.get(&question).is_none_or(there);
+        let (open, _) =
+            self.answered.wait_until(self.open.lock(), deadline, |open| of(open, |it| it.threads.is_some()));
+        let until = deadline.min(Instant::now() + TASKS_WAIT);
+        let (mut open, _) = self.answered.wait_until(open, until, |open| of(open, Parts::is_whole));
         open.parts.remove(&question).filter(|parts| parts.threads.is_some()).map(Parts::text)
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 use crate::work::{Outcome, Payload, Refusal, Reply, WorkId};
 
@@ -84,14 +84,9 @@ impl Answer {
 
     fn wait(&self, at_most: Duration, there: impl Fn(&Inner) -> bool) -> bool {
         let deadline = Instant::now() + at_most;
-        let mut inner = self.inner.lock();
+        let inner = self.inner.lock();
         self.waiting.store(true, Ordering::Relaxed);
-        while !there(&inner) {
-            if self.changed.wait_until(&mut inner, deadline).timed_out() {
-                return there(&inner);
-            }
-        }
-        true
+        self.changed.wait_until(inner, deadline, there).1
     }
 
     /// The end, when it is there. It stays: it can be read again.

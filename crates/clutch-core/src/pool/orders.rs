@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 /// Names one order within its pool.
 pub type Ticket = u64;
@@ -74,13 +74,9 @@ impl Orders {
     }
 
     pub(super) fn wait(&self, ticket: Ticket, deadline: Instant) -> Option<Carried> {
-        let mut book = self.book.lock();
-        loop {
-            let known = book.waiting.get(&ticket).cloned().flatten();
-            if known.is_some() || self.changed.wait_until(&mut book, deadline).timed_out() {
-                return known.or_else(|| book.waiting.get(&ticket).cloned().flatten());
-            }
-        }
+        let known = |book: &Book| book.waiting.get(&ticket).cloned().flatten();
+        let (book, _) = self.changed.wait_until(self.book.lock(), deadline, |book| known(book).is_some());
+        known(&book)
     }
 
     pub(super) fn forget(&self, ticket: Ticket) {

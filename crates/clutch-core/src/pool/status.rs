@@ -178,19 +178,10 @@ impl Pool {
 
     /// Waits until `done` holds of the status, or the deadline passes; returns whether it holds.
     pub fn wait_status(&self, deadline: Option<Instant>, done: impl Fn(&Status) -> bool) -> bool {
-        let mut status = self.status.lock();
-        while !done(&status) {
-            let timed_out = match deadline {
-                Some(at) => self.changed.wait_until(&mut status, at).timed_out(),
-                None => {
-                    self.changed.wait(&mut status);
-                    false
-                }
-            };
-            if timed_out {
-                return done(&status);
-            }
+        let status = self.status.lock();
+        match deadline {
+            Some(at) => self.changed.wait_until(status, at, done).1,
+            None => done(&self.changed.wait(status, &done)),
         }
-        true
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use rustix::stdio;
 
 use crate::forked::{self, PerProcess, Tracked};
@@ -161,13 +161,8 @@ impl Printed {
 
     /// Waits until it is written; false: not before the deadline.
     pub fn wait_written(&self, deadline: Instant) -> bool {
-        let mut rounds = self.reader.rounds.lock();
-        while rounds.done < self.round && !rounds.over {
-            if self.reader.changed.wait_until(&mut rounds, deadline).timed_out() {
-                return false;
-            }
-        }
-        true
+        let reader = self.reader;
+        reader.changed.wait_until(reader.rounds.lock(), deadline, |rounds| rounds.done >= self.round || rounds.over).1
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use serde::Serialize;
 
 /// Something that happened. `name()` is how tests, logs and metrics call it.
@@ -197,12 +197,8 @@ pub struct Subscription {
 impl Subscription {
     /// The next event, or none when the deadline passes first.
     pub fn next(&self, deadline: Instant) -> Option<Event> {
-        let mut events = self.mailbox.events.lock();
-        while events.is_empty() {
-            if self.mailbox.arrived.wait_until(&mut events, deadline).timed_out() && events.is_empty() {
-                return None;
-            }
-        }
+        let events = self.mailbox.events.lock();
+        let (mut events, _) = self.mailbox.arrived.wait_until(events, deadline, |events| !events.is_empty());
         events.pop_front()
     }
 }

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use clutch_core::app::websocket::{Deed, WebSocket};
+use clutch_core::sync::Mutex;
 use clutch_core::wire::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
 use clutch_core::wire::websocket::WINDOW;
 use clutch_core::work::{Codec, Failure, Payload};
-use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

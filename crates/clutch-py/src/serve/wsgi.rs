@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use clutch_core::app::unescaped;
+use clutch_core::sync::Mutex;
 use clutch_core::wire::http::{BODY_WINDOW, Headers, Place, RequestHead, credit_of, request_flag};
 use clutch_core::work::{Codec, Failure, Payload};
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;

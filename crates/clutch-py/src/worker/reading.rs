@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clutch_core::link::{Filled, Inbox};
+use clutch_core::sync::MutexGuard;
 use clutch_core::wire::{self, Head, Kind, flag};
 use clutch_core::work::Codec;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
 
 use super::streams::{self, flush_soon};
@@ -31,7 +31,7 @@ impl WorkerLink {
         link.loop_reads.store(true, Ordering::Relaxed);
         let mut told = Vec::new();
         {
-            let mut inbox = link.inbox.lock_py_attached(slf.py());
+            let mut inbox = link.lock_inbox(slf.py());
             match inbox.fill(link.writer.socket(), false) {
                 Ok(Filled::Bytes) => link.absorb(slf.py(), &mut inbox, &mut told)?,
                 Ok(Filled::Nothing) => {}
@@ -104,12 +104,23 @@ impl WorkerLink {
         }
     }
 
+    /// Whoever holds it may want the GIL: it is waited for without.
+    fn lock_inbox(&self, py: Python<'_>) -> MutexGuard<'_, Inbox> {
+        loop {
+            match self.inbox.try_lock() {
+                Some(inbox) => return inbox,
+                None => py.detach(|| drop(self.inbox.lock())),
+            }
+        }
+    }
+
     /// Reads once, as the one that `queue.reading` stands for. `idle`: what a handler of the user's raises hits no work.
     pub(super) fn read(&self, py: Python<'_>, idle: bool) -> PyResult<()> {
-        let mut inbox = self.inbox.lock_py_attached(py);
+        let mut inbox = self.lock_inbox(py);
+        let filling = &mut *inbox;
         let filled = py.detach(|| {
             self.writer.flush()?;
-            inbox.fill(self.writer.socket(), true)
+            filling.fill(self.writer.socket(), true)
         });
         let taken = self.take_filled(py, filled, &mut inbox, idle);
         drop(inbox);
@@ -138,11 +149,9 @@ impl WorkerLink {
     fn wait_for_reader(&self) {
         self.flush_beside_reader();
         let mut queue = self.queue.lock();
-        while queue.calls.is_empty() && !queue.draining && queue.reading {
-            queue.idle += 1;
-            self.changed.wait(&mut queue);
-            queue.idle -= 1;
-        }
+        queue.idle += 1;
+        queue = self.changed.wait(queue, |queue| !queue.calls.is_empty() || queue.draining || !queue.reading);
+        queue.idle -= 1;
     }
 
     /// A link whose other end is gone is seen by the reader. One whose descriptor was closed here is not: who waits in the

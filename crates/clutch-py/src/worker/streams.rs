@@ -196,9 +196,9 @@ impl WorkerLink {
             py.detach(|| {
                 // A link that broke is seen by the reader.
                 let _ = self.writer.flush();
-                let mut streams = self.streams.lock();
+                let streams = self.streams.lock();
                 if !streams.get(&id).is_none_or(&there) {
-                    self.credited.wait_for(&mut streams, LOOK_AGAIN);
+                    self.credited.wait_for(streams, LOOK_AGAIN);
                 }
             });
             return Ok(());

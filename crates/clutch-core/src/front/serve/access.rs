@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::sync::Mutex;
 use hyper::header::{HeaderName, REFERER, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::{Method, Version};
-use parking_lot::Mutex;
 use serde_json::json;
 
 use super::forwarded::Forwarded;

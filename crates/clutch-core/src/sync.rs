@@ -1,0 +1,102 @@
+//! Locks that a fork leaves to the original: a thread that waits for one waits at the lock itself. Those of parking_lot have
+//! one table in the process for all that wait, and a copy would find threads in it that it does not have.
+//!
+//! A panic poisons none of them.
+
+use std::sync::{self, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+/// [`std::sync::Mutex`], which cannot be poisoned.
+#[derive(Debug, Default)]
+pub struct Mutex<T: ?Sized>(sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(sync::Mutex::new(value))
+    }
+
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// [`std::sync::Condvar`] for those.
+#[derive(Debug, Default)]
+pub struct Condvar(sync::Condvar);
+
+impl Condvar {
+    pub const fn new() -> Condvar {
+        Condvar(sync::Condvar::new())
+    }
+
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    /// Waits until it holds of the value.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, holds: impl Fn(&T) -> bool) -> MutexGuard<'a, T> {
+        self.0.wait_while(guard, |value| !holds(value)).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it holds of the value, or the deadline passes; says whether it does.
+    pub fn wait_until<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline: Instant,
+        holds: impl Fn(&T) -> bool,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.0.wait_timeout_while(guard, left, |value| !holds(value));
+        let (guard, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        (guard, !waited.timed_out())
+    }
+
+    /// Waits until somebody notifies, or so long; or for nothing.
+    pub fn wait_for<T>(&self, guard: MutexGuard<'_, T>, time: Duration) {
+        drop(self.0.wait_timeout(guard, time));
+    }
+}
+
+/// [`std::sync::RwLock`], which cannot be poisoned.
+#[derive(Debug, Default)]
+pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock(sync::RwLock::new(value))
+    }
+
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
