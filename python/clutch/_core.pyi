@@ -21,6 +21,7 @@ __all__ = [
     "Fronts",
     "MapItems",
     "PoolCore",
+    "PrintedByNow",
     "StartResponse",
     "Starter",
     "StreamCore",
@@ -31,7 +32,6 @@ __all__ = [
     "interrupt_at_exit",
     "keep_from_copies",
     "share_state",
-    "wait_printed",
 ]
 
 # ---- the dispatcher's side
@@ -102,7 +102,11 @@ class StreamCore:
 
 def finish_callbacks() -> None: ...
 def interrupt_at_exit() -> None: ...
-def wait_printed(timeout: float | None = None) -> bool: ...
+
+@final
+class PrintedByNow:
+    def __new__(cls) -> Self: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
 
 @final
 class Bridge:

@@ -14,13 +14,14 @@ import functools
 import json
 import os
 import pickle
+import select
 import site
 import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Self
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from typing import Any, Self, TextIO
 
 from clutch import _core, config
 from clutch._map import Batches, Limits, check_sizes, check_timeout, rows
@@ -429,14 +430,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         if cancel_futures:
             self._cancel_waiting()
         if wait:
-            self._wait_over()
-
-    def _wait_over(self) -> None:
-        """Waits for its last process, and until what its workers printed is taken."""
-        self._wait_closed()
-        _core.wait_printed(PRINTED_SECONDS if self._is_cut else None)
-        self._is_over = True
-        _pools.discard(self)
+            _wait_over([self])
 
     def _refuse_more(self, with_maps: bool) -> None:
         """What maps have looked at so far, or all they have, is the last that is submitted."""
@@ -475,9 +469,17 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
+        if kind is not None and issubclass(kind, asyncio.CancelledError) and not self._is_copy:
             self.terminate_workers()  # asyncio's form of Ctrl-C
-        await asyncio.to_thread(self.shutdown)
+        leaving = asyncio.ensure_future(asyncio.to_thread(self.shutdown))
+        try:
+            await asyncio.shield(leaving)
+        except asyncio.CancelledError:
+            # The thread cannot be cancelled, but what it waits for.
+            if not self._is_copy:
+                self.terminate_workers()
+            await asyncio.wait([leaving])
+            raise
 
     def __del__(self) -> None:
         """What was submitted is still done; the interpreter's end waits for that, so the pool is kept until then."""
@@ -491,12 +493,35 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
 
 
 PRINTED_SECONDS = 2.0
-"""How long the end of a pool that was cut short waits until what its workers printed is taken."""
+"""How long the end of pools that were cut short waits until what their workers printed is taken."""
+LOOK_SECONDS = 0.1
+"""How often it looks whether they were."""
 
 _NO_OPTIONS = _core.CallOptions()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _forgotten: set[Pool] = set()
 """Pools that nobody refers to any more and that have work yet."""
+
+
+def _wait_over(pools: Collection[Pool]) -> bool:
+    """Waits for their last processes, then, once for all, for what those printed. False: not all of it was taken."""
+    for pool in pools:
+        pool._wait_closed()
+    is_printed = not pools or _wait_printed(pools)
+    for pool in pools:
+        pool._is_over = True
+    _pools.difference_update(pools)
+    return is_printed
+
+
+def _wait_printed(pools: Collection[Pool]) -> bool:
+    printed, left = _core.PrintedByNow(), PRINTED_SECONDS
+    while left > 0:
+        if printed.wait(LOOK_SECONDS):
+            return True
+        # Looked at each time: another thread may cut short what this one waits for.
+        left -= LOOK_SECONDS if all(pool._is_cut for pool in pools) else 0
+    return False
 
 
 def _leave_to_the_parent() -> None:
@@ -524,7 +549,7 @@ def _watch_forks() -> None:
 @atexit.register
 def _end_pools() -> None:
     """At the interpreter's end: what was submitted is done, as by the standard library. Not after Ctrl-C."""
-    pools = [*_pools, *_forgotten]
+    pools = {*_pools, *_forgotten}
     # At a prompt, what was interrupted was one of its lines.
     was_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
     try:
@@ -532,21 +557,33 @@ def _end_pools() -> None:
             raise KeyboardInterrupt
         for pool in pools:
             pool._refuse_more(with_maps=True)
-        for pool in pools:
-            pool._wait_over()
+        _wait_over(pools)
     except KeyboardInterrupt:
-        dropped = [pool.name for pool in pools if not pool._wait_closed(0)]
-        for pool in pools:
-            pool._stop(0.0)
-        for pool in pools:
-            pool._wait_over()
+        if not was_interrupted:
+            _core.interrupt_at_exit()  # so that whoever started the program learns of it
+        dropped = _drop_rest(pools)
     else:
         dropped = []
     _core.finish_callbacks()
-    if dropped and not was_interrupted:
-        _core.interrupt_at_exit()  # so that whoever started the program learns of it
-        names = ", ".join(dropped)
-        sys.stderr.write(f"clutch: interrupted while pools still worked: {names}; the rest was dropped\n")
+    if dropped and not was_interrupted and _is_read(sys.stderr):
+        sys.stderr.write("".join(f"clutch: interrupted while {what}; the rest was dropped\n" for what in dropped))
+
+
+def _drop_rest(pools: Collection[Pool]) -> list[str]:
+    """Ends them at once; says what was still going on."""
+    at_work = sorted(pool.name for pool in pools if not pool._wait_closed(0))
+    for pool in pools:
+        pool._stop(0.0)
+    dropped = [f"pools still worked: {', '.join(at_work)}"] if at_work else []
+    return dropped if _wait_over(pools) else [*dropped, "the output of workers waited for a reader"]
+
+
+def _is_read(stream: TextIO | None) -> bool:
+    """Whether a line can be written without a wait: it may be the pipe that nobody reads."""
+    try:
+        return stream is not None and bool(select.select([], [stream], [], 0)[1])
+    except (OSError, TypeError, ValueError):  # it has no descriptor
+        return True
 
 
 def is_patched() -> bool:

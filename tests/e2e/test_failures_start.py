@@ -127,9 +127,9 @@ if __name__ == "__main__":
     with Pool(1) as pool:
         pool.call(talk)
         while held() < 64 << 10: pass
-        told = [_core.wait_printed(0.0)]
+        told = [_core.PrintedByNow().wait(0.0)]
         taken = os.read(end, 64 << 10)
-        told.append(_core.wait_printed(30.0))
+        told.append(_core.PrintedByNow().wait(30.0))
         taken += os.read(end, 64 << 10)
     os.dup2(own, 1)
     print(told, taken.count(b"x"))

@@ -63,6 +63,71 @@ def test_ctrl_c_while_the_program_waits_at_its_end_is_told(tmp_path: Path) -> No
         script.err.wait("clutch: interrupted while pools still worked: busy; the rest was dropped")
 
 
+UNREAD = """
+import os
+from clutch import Pool
+
+def talk():
+    print("x" * 100_000)
+
+if __name__ == "__main__":
+    _unread, full = os.pipe()
+    told = os.dup(1)
+    os.dup2(full, 1)
+    pools = [Pool(1) for _ in range(8)]
+    for pool in pools:
+        pool.call(abs, 1)
+    pools.pop().call(talk)
+    os.write(told, b"printed\\n")
+"""
+
+
+def test_ctrl_c_while_only_output_is_awaited_is_told_after_one_wait_for_all_pools(tmp_path: Path) -> None:
+    with Script(tmp_path, UNREAD) as script:
+        script.hear("printed")
+        with script.below() as processes:
+            processes.wait_ended()
+        script.process.send_signal(signal.SIGINT)
+        assert script.process.wait(12) == -signal.SIGINT, "2 s for each pool would be 16"
+        script.err.wait("clutch: interrupted while the output of workers waited for a reader; the rest was dropped")
+
+
+LEAVING = """
+import asyncio, os, sys, time
+from clutch import Pool
+
+def talk():
+    print("x" * 100_000)
+
+async def main():
+    _unread, full = os.pipe()
+    told = os.dup(1)
+    os.dup2(full, 1)
+    async with Pool(1) as pool:
+        if sys.argv[1] == "output":
+            await pool.submit(talk)
+        else:
+            pool.submit(time.sleep, 600)
+        os.write(told, b"leaving\\n")
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("awaited", ["work", "output"])
+def test_one_ctrl_c_is_enough_while_async_with_is_left(tmp_path: Path, awaited: str) -> None:
+    with Script(tmp_path, LEAVING, awaited) as script:
+        script.hear("leaving")
+        with script.below() as processes:
+            if awaited == "output":
+                processes.wait_ended()
+            script.process.send_signal(signal.SIGINT)
+            assert script.process.wait(30) == -signal.SIGINT, script.err.text
+            processes.wait_ended()
+        assert "in __aexit__" in script.err.wait_end(), "it was being left"
+
+
 LOCKED = """
 import multiprocessing
 from clutch import Pool

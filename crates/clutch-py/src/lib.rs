@@ -36,7 +36,7 @@ mod _core {
     #[pymodule_export]
     use crate::pool::{CallOptions, PoolCore};
     #[pymodule_export]
-    use crate::registry::{Events, keep_from_copies, wait_printed};
+    use crate::registry::{Events, PrintedByNow, keep_from_copies};
 
     // The worker's side.
     #[pymodule_export]

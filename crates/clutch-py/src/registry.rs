@@ -48,13 +48,24 @@ pub fn keep_from_copies(descriptors: Vec<i32>) {
     descriptors.into_iter().for_each(forked::track);
 }
 
-/// Waits until what workers have printed so far is on this process's own stdout and stderr; False: not in time.
-#[pyfunction]
-#[pyo3(signature = (timeout = None))]
-pub fn wait_printed(py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-    let Some(printed) = Printed::by_now() else { return Ok(true) };
-    let written = |at| printed.wait_written(at).then_some(());
-    wait_in_slices(py, timeout, written, || Ok(())).map(|written| written.is_some())
+/// What workers have printed by the time this was made; None: this process has no workers.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct PrintedByNow(Option<Printed>);
+
+#[pymethods]
+impl PrintedByNow {
+    #[new]
+    fn new() -> PrintedByNow {
+        PrintedByNow(Printed::by_now())
+    }
+
+    /// Waits until it is on this process's own stdout and stderr; False: not in time.
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let Some(printed) = &self.0 else { return Ok(true) };
+        let written = |at| printed.wait_written(at).then_some(());
+        wait_in_slices(py, timeout, written, || Ok(())).map(|written| written.is_some())
+    }
 }
 
 /// Events of all pools since it was made.
