@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import pytest
 
 from clutch import Future, Pool
+from clutch.errors import RemoteError
 from rendezvous import Rendezvous
 
 pytestmark = pytest.mark.timeout(120)
@@ -149,6 +152,30 @@ def test_a_handler_asks_for_the_result_that_its_thread_is_decoding(
         monkeypatch.setattr(Read, "happens", lambda: signal.raise_signal(signal.SIGALRM), raising=False)
         assert isinstance(future.result(LONG), Read)
     assert len(told) == 1 and "this thread is decoding this result right now" in told[0]
+
+
+class Exits:
+    def __reduce__(self) -> Any:
+        return sys.exit, (3,)
+
+
+def test_a_result_whose_reading_ends_the_program_ends_none_of_its_callbacks() -> None:
+    told: list[Any] = []
+    called = threading.Event()
+    with Pool(workers=1) as pool:
+        future = pool.submit(Exits)
+        for note in (
+            lambda done: told.append(done.exception()),
+            lambda done: told.append(done),
+            lambda _: called.set(),
+        ):
+            future.add_done_callback(note)
+        assert called.wait(LONG)
+        assert wait([future], LONG).done == {future}
+        with pytest.raises(RemoteError, match="cannot be read here") as caught:
+            future.result(LONG)
+    assert told == [caught.value, future]
+    assert caught.value.kind == "decode"
 
 
 def test_signals_are_handled_while_another_thread_decodes_the_result(

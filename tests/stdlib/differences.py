@@ -102,7 +102,8 @@ DIFFERENCES = (
         ("ExecutorDeadlockTest.test_error_during_result_unpickle_in_result_handler",),
     ),
     Difference(
-        "It is unpickled in the thread that asks for it: what ends the program there (`sys.exit()`, Ctrl-C) ends it.",
+        "It is unpickled in the thread that asks for it: what ends the program there (`sys.exit()`, Ctrl-C) ends it. "
+        "For callbacks `sys.exit()` there is a `RemoteError`.",
         SystemExit,
         ("ExecutorDeadlockTest.test_exit_during_result_unpickle_in_result_handler",),
     ),

@@ -1,5 +1,7 @@
 //! Outcomes to Python exceptions: the one file where errors cross the boundary.
 
+use std::cell::Cell;
+
 use clutch_core::work::{Failure, Outcome, Payload, Refusal};
 use pyo3::BoundObject;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
@@ -60,9 +62,19 @@ pub fn told<'py>(
     })
 }
 
+thread_local! {
+    static IS_NEVER_BROKEN_OFF: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Said by a thread that handles no signals and whose end is nobody's wish: what is raised there while an answer is read
+/// comes from the answer, a SystemExit too.
+pub fn is_never_broken_off() {
+    IS_NEVER_BROKEN_OFF.set(true);
+}
+
 /// Raises the error where it is none of what was read: nothing that `except Exception` would catch.
 fn unless_broken_off(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
-    if error.is_instance_of::<PyException>(py) { Ok(error) } else { Err(error) }
+    if error.is_instance_of::<PyException>(py) || IS_NEVER_BROKEN_OFF.get() { Ok(error) } else { Err(error) }
 }
 
 pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {

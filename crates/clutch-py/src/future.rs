@@ -20,7 +20,7 @@ use pyo3::types::PyList;
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::codec;
-use crate::errors::{failure_error, forked_error, no_end, told, unreadable};
+use crate::errors::{self, failure_error, forked_error, no_end, told, unreadable};
 use crate::finalizing::wait_when_finalizing;
 use crate::timeout::{LOOK_FOR_SIGNALS, until, wait_in_slices};
 
@@ -340,6 +340,7 @@ impl Completer {
     /// that comes then waits for it without end (python/cpython#112275).
     fn run(&self) {
         sys::block_signals();
+        errors::is_never_broken_off();
         wait_when_finalizing();
         let _ = Python::try_attach(|py| {
             while let Some(batch) = py.detach(|| self.next()) {
