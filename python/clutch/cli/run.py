@@ -1,8 +1,8 @@
 """`clutch run`: all pools and fronts of a configuration, until a signal. `clutch serve` has the same life.
 
 The order of start and stop is here for this command: pools, fronts, ready; then fronts, pools. The main thread does
-nothing but wait for signals, so that a second one always gets through. The control socket is there from before the
-first pool until after the last.
+nothing but wait for signals, not even until its own log lines are written, so that a second one always gets through.
+The control socket is there from before the first pool until after the last.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 # Above all signal numbers.
 NEVER_READY = 200
 STOPPED = 201
+
+LOGGED_SECONDS = 2.0
+"""How long the end waits until the log is written."""
+HURRIED_SECONDS = 0.2
+"""The same after a second signal."""
 
 
 @click.command("run")
@@ -133,6 +138,7 @@ class Server:
         self.warner: threading.Thread | None = None
         self.awaited: set[str | None] = {spec.name for spec in config.pools if spec.values["required"]}
         self.had_terminal = has_terminal()
+        self.log = logs.Queued()
         self.stop_was_asked = False
         self.exit_code = 0
         self.is_stopping = False
@@ -140,6 +146,7 @@ class Server:
 
     def serve(self) -> int:
         """Until a signal, or a pool that can never be ready. Returns the exit code."""
+        self.log.start()
         try:
             self._start()
             self._wait_for_reason()
@@ -153,6 +160,8 @@ class Server:
             stopper.start()
             self._wait_for_stop()
             stopper.join()
+            if not self.log.finish(LOGGED_SECONDS):
+                os._exit(self.exit_code)  # the interpreter's end would wait for the reader of our stderr
         return self.exit_code
 
     def _wait_for_reason(self) -> None:
@@ -203,6 +212,7 @@ class Server:
             if self.orders.get(byte) in ENDS:
                 # The zygotes and workers see our end and go too.
                 self._remove_files()
+                self.log.finish(HURRIED_SECONDS)
                 os._exit(128 + byte)
         self.inbox.close()
 
