@@ -11,6 +11,7 @@ import atexit
 import base64
 import concurrent.futures
 import functools
+import importlib
 import json
 import os
 import pickle
@@ -233,6 +234,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
     ) -> None:
         refuse_in_main_import()
+        refuse_in_subinterpreter()
         _watch_forks()
         self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
@@ -652,6 +654,20 @@ def refuse_in_main_import() -> None:
     if image is not None and image.main_is_loading:
         raise RuntimeError(GUARD)
 
+
+@functools.cache
+def refuse_in_subinterpreter() -> None:
+    """A pool's threads are the process's, and wait for the main interpreter: the end of another one waits for them."""
+    try:
+        interpreters = importlib.import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    except ImportError:  # this Python has none
+        return
+    if interpreters.get_current() != interpreters.get_main():
+        raise RuntimeError(SUBINTERPRETER)
+
+
+SUBINTERPRETER = """A pool is made in a subinterpreter, and pools work in a process's main interpreter only.
+Make it there, or in a process of its own. With mod_wsgi: WSGIApplicationGroup %{GLOBAL}"""
 
 GUARD = """A pool is made while a worker loads this script: the script makes it when it is imported.
 Put what starts the program under a guard:

@@ -313,3 +313,40 @@ def test_a_missing_guard_is_one_clear_error(tmp_path: Path) -> None:
     done = run(tmp_path, NO_GUARD)
     assert done.returncode == 1
     assert 'if __name__ == "__main__":' in done.stderr
+
+
+SUBINTERPRETER = """
+import sys
+if sys.version_info >= (3, 13):
+    import _interpreters as interpreters
+    other = interpreters.create("legacy")
+else:
+    import _xxsubinterpreters as interpreters
+    other = interpreters.create(**({} if sys.version_info < (3, 12) else {"isolated": False}))
+from clutch import Pool
+
+CODE = '''
+from clutch import Pool
+try:
+    Pool(1)
+except RuntimeError as error:
+    print(error, flush=True)
+'''
+interpreters.run_string(other, CODE)
+with Pool(1) as pool:
+    print(pool.call(abs, -1))
+"""
+
+
+def test_a_pool_in_a_subinterpreter_is_one_clear_error(tmp_path: Path) -> None:
+    """Some are refused by Python itself, already the import."""
+    done = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+    )
+    first, *_, last = done.stdout.splitlines()
+    assert "main interpreter only" in first and last == "1", done.stderr
