@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 import target
 
-from clutch import Pool
+from clutch import Future, Pool, Stream, _core
 from clutch import pool as faces
+from rendezvous import Rendezvous
 
 
 class Kept:
@@ -75,3 +76,36 @@ def test_an_event_loop_that_ended_early_is_not_kept(pool: Pool) -> None:
     gc.collect()
     assert [loop() for loop in loops] == [None] * 5
     assert len(faces._bridges) <= 1
+
+
+class Waiter:
+    """What a bridge wakes."""
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, _: None) -> None:
+        raise AssertionError("nobody drains its bridge")
+
+
+@pytest.mark.parametrize("ask", [Pool.submit, Pool.stream])
+def test_who_brings_an_answer_has_no_object_of_python(
+    pool: Pool, rendezvous: Rendezvous, ask: Callable[..., Future | Stream]
+) -> None:
+    """PyO3 keeps what such a thread lets go of behind a lock of the process. A fork that came then left it taken to its
+    child, for good.
+    """
+
+    def subscribe(awaited: Future | Stream) -> list[weakref.ref[object]]:
+        bridge, waiter = _core.Bridge(), Waiter()
+        awaited._subscribe(bridge, waiter)
+        return [weakref.ref(bridge), weakref.ref(waiter)]
+
+    single = ask is Pool.submit
+    awaited = ask(pool, "visit", rendezvous.port) if single else ask(pool, "visits", rendezvous.port, 0)
+    visitor = rendezvous.guest()
+    kept = subscribe(awaited)
+    gc.collect()
+    assert [reference() for reference in kept] == [None, None]
+    visitor.let_go("there")
+    assert awaited.result(30) == "there" if isinstance(awaited, Future) else list(awaited) == []

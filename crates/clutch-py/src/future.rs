@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_core::forked::{Moment, PerProcess, Tracked};
+use clutch_core::forked::{Moment, PerProcess};
 use clutch_core::items;
 use clutch_core::pool::{Answer, Part, Pool};
 use clutch_core::sync::{Condvar, Mutex, MutexGuard};
@@ -17,8 +17,8 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueE
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use std::os::fd::{AsFd, AsRawFd};
 
+use crate::bridge::Bridge;
 use crate::codec;
 use crate::errors::{self, failure_error, forked_error, no_end, told, unreadable};
 use crate::finalizing::wait_when_finalizing;
@@ -240,8 +240,7 @@ impl Completion {
         if held.pool.is_forked() {
             return Err(forked_error(bridge.py()));
         }
-        let bridge = bridge.clone().unbind();
-        held.answer.on_end(Box::new(move || bridge.get().push(waiter)));
+        held.answer.on_end(bridge.get().waker_of(waiter));
         Ok(())
     }
 
@@ -256,59 +255,6 @@ impl Completion {
         slf.get().held()?.answer.on_end(Box::new(move || completer.push(future)));
         Ok(())
     }
-}
-
-/// Carries completions into one event loop: one wake-up for a batch.
-#[pyclass(frozen, weakref, module = "clutch._core")]
-pub struct Bridge {
-    event: Tracked,
-    waiters: Mutex<Vec<Py<PyAny>>>,
-}
-
-impl Bridge {
-    fn push(&self, waiter: Py<PyAny>) {
-        let mut waiters = self.waiters.lock();
-        let first = waiters.is_empty();
-        waiters.push(waiter);
-        drop(waiters);
-        if first {
-            sys::signal_event(self.event.as_fd());
-        }
-    }
-}
-
-#[pymethods]
-impl Bridge {
-    #[new]
-    fn new() -> PyResult<Bridge> {
-        Ok(Bridge { event: Tracked::new(sys::event_fd()?), waiters: Mutex::default() })
-    }
-
-    /// For `loop.add_reader`.
-    fn fileno(&self) -> i32 {
-        self.event.as_raw_fd()
-    }
-
-    /// Wakes every waiter whose answer has come.
-    fn drain(&self, py: Python<'_>) {
-        wait_when_finalizing();
-        sys::clear_event(self.event.as_fd());
-        let waiters = std::mem::take(&mut *self.waiters.lock());
-        for waiter in waiters {
-            // One that cannot be woken keeps nobody else waiting.
-            if let Err(error) = wake(waiter.bind(py)) {
-                error.write_unraisable(py, Some(waiter.bind(py)));
-            }
-        }
-    }
-}
-
-fn wake(waiter: &Bound<'_, PyAny>) -> PyResult<()> {
-    let py = waiter.py();
-    if waiter.call_method0(pyo3::intern!(py, "done"))?.is_truthy()? {
-        return Ok(());
-    }
-    waiter.call_method1(pyo3::intern!(py, "set_result"), (py.None(),)).map(drop)
 }
 
 /// Ends futures that Python code waits for with callbacks or `concurrent.futures.wait`, on a thread of its own, which has
@@ -330,10 +276,12 @@ struct Completing {
 impl Completer {
     fn push(&self, future: Py<PyAny>) {
         let mut state = self.state.lock();
-        if !state.over {
-            state.ended.push(future);
-            self.changed.notify_all();
+        if state.over {
+            // Left as it is, see [`crate::bridge`]: the process ends.
+            return std::mem::forget(future);
         }
+        state.ended.push(future);
+        self.changed.notify_all();
     }
 
     /// Attached for good: CPython takes a lock to make a thread's state and to end it, and up to 3.11.7 the child of a fork
@@ -503,8 +451,7 @@ impl StreamCore {
     /// Has `waiter.set_result(None)` called on the bridge's event loop when a value or the end is there.
     fn _subscribe(&self, bridge: &Bound<'_, Bridge>, waiter: Py<PyAny>) -> PyResult<()> {
         let (_, answer) = self.held_here(bridge.py())?;
-        let bridge = bridge.clone().unbind();
-        answer.on_part(Box::new(move || bridge.get().push(waiter)));
+        answer.on_part(bridge.get().waker_of(waiter));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs, context.rs,
 //! finalizing.rs and interrupt.rs only.
 
+mod bridge;
 mod buffer;
 mod call;
 mod codec;
@@ -30,9 +31,11 @@ use pyo3::prelude::*;
 mod _core {
     // The dispatcher's side.
     #[pymodule_export]
+    use crate::bridge::Bridge;
+    #[pymodule_export]
     use crate::fronts::Fronts;
     #[pymodule_export]
-    use crate::future::{Bridge, Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
+    use crate::future::{Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
     #[pymodule_export]
     use crate::pool::{CallOptions, PoolCore};
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! From a request's head to the `scope` of ASGI.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 
 use clutch_core::app::unescaped;
 use clutch_core::wire::http::{Place, RequestHead, request_flag};
@@ -9,14 +10,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 thread_local! {
-    /// What the app's lifespan on this thread's loop keeps for its requests.
-    static STATE: RefCell<Option<Py<PyDict>>> = const { RefCell::new(None) };
+    /// What the app's lifespan on this thread's loop keeps for its requests. Left as it is at the thread's end, which is
+    /// without Python: see [`crate::bridge`].
+    static STATE: RefCell<ManuallyDrop<Option<Py<PyDict>>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Gives each scope that this thread makes a copy of `state`; None: no more.
 #[pyfunction]
 pub fn share_state(state: Option<Py<PyDict>>) {
-    STATE.set(state);
+    drop(ManuallyDrop::into_inner(STATE.replace(ManuallyDrop::new(state))));
 }
 
 /// The scope of one request: a copy of what all have in common, and what is its own.

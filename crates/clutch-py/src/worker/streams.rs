@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -269,8 +270,9 @@ enum When {
 }
 
 thread_local! {
-    /// Of each loop by itself: another one may stand still, or may have ended before its turn came.
-    static FLUSHING: RefCell<Option<Flushing>> = const { RefCell::new(None) };
+    /// Of each loop by itself: another one may stand still, or may have ended before its turn came. What a
+    /// thread has at its end, which is without Python, stays as it is: see [`crate::bridge`].
+    static FLUSHING: RefCell<ManuallyDrop<Option<Flushing>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Writes what waits after this turn of the running loop and the next one: by then a coroutine that has sent all has mostly
@@ -328,9 +330,9 @@ fn asked_since(event_loop: &Bound<'_, PyAny>) -> Option<Instant> {
 }
 
 fn ask(flushing: Option<Flushing>) {
-    let before = FLUSHING.replace(flushing);
+    let before = FLUSHING.replace(ManuallyDrop::new(flushing));
     // It may be the last to know its loop.
-    drop(before);
+    drop(ManuallyDrop::into_inner(before));
 }
 
 fn call_flush_now(link: &Bound<'_, WorkerLink>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
