@@ -579,8 +579,12 @@ def _drop_rest(pools: Collection[Pool]) -> list[str]:
     at_work = sorted(pool.name for pool in pools if not pool._wait_closed(0))
     for pool in pools:
         pool._stop(0.0)
+    try:
+        is_printed = _wait_over(pools)
+    except KeyboardInterrupt:  # asked twice: now
+        is_printed = False
     dropped = [f"pools still worked: {', '.join(at_work)}"] if at_work else []
-    return dropped if _wait_over(pools) else [*dropped, "the output of workers waited for a reader"]
+    return dropped if is_printed else [*dropped, "the output of workers waited for a reader"]
 
 
 def _is_read(stream: TextIO | None) -> bool:

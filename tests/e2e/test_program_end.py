@@ -92,6 +92,21 @@ def test_ctrl_c_while_only_output_is_awaited_is_told_after_one_wait_for_all_pool
         script.err.wait("clutch: interrupted while the output of workers waited for a reader; the rest was dropped")
 
 
+def test_a_second_ctrl_c_does_not_wait_for_the_reader(tmp_path: Path) -> None:
+    patient = UNREAD.replace("import Pool", "import Pool, pool as ends\nends.PRINTED_SECONDS = 600")
+    with Script(tmp_path, patient) as script:
+        script.hear("printed")
+        with script.below() as processes:
+            processes.wait_ended()
+        with Processes([script.process.pid]) as itself:
+            for _ in range(2):
+                itself.send(signal.SIGINT)
+                itself.alive(1.0)  # two that are pending would be one
+        assert script.process.wait(30) == -signal.SIGINT
+        script.err.wait("clutch: interrupted while the output of workers waited for a reader; the rest was dropped")
+        assert "Traceback" not in script.err.wait_end()
+
+
 LEAVING = """
 import asyncio, os, sys, time
 from clutch import Pool
