@@ -54,9 +54,16 @@ class Future(_core.Completion, concurrent.futures.Future):
         with _becoming:
             if "_condition" not in self.__dict__:
                 # All at once: a signal's handler may ask for one of them meanwhile.
-                self.__dict__.update(vars(concurrent.futures.Future()))
+                half = vars(concurrent.futures.Future())
+                self.__dict__.update(half)
                 _standard.add(self)
-                self._watch()
+                try:
+                    self._watch()
+                except OSError:  # no thread can be started that would end it: nobody is to wait for that
+                    _standard.discard(self)
+                    for name in half:
+                        del self.__dict__[name]
+                    raise
 
     def _settle(self) -> None:
         """Ends the standard half; called on the completion thread once the answer is there."""

@@ -120,6 +120,53 @@ if __name__ == "__main__":
     print("held")
 """
 
+NO_THREAD = """
+import resource, threading
+from concurrent.futures import wait
+from clutch import ConfigError, Pool
+def limit(more):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + more if more else resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+
+NONE_FOR_THE_OUTPUT = """
+import os
+from no_thread import *
+def talk():
+    os.write(2, b"from a worker\\n")
+def outcome(more):
+    limit(more)
+    try:
+        with Pool("shortage", workers=1) as pool: return pool.call("size", b"")
+    except (ConfigError, OSError) as error:
+        return type(error)
+    finally:
+        limit(0)
+if __name__ == "__main__":
+    # First there is no thread for a pool, then one, and none for what its workers print.
+    sizes = iter(range(1 << 20, 64 << 20, 1 << 20))
+    assert ConfigError in set(iter(lambda: outcome(next(sizes)), 0))
+    with Pool("shortage", workers=1) as pool:
+        pool.call(talk)
+    print("held")
+"""
+
+NONE_FOR_CALLBACKS = """
+from no_thread import *
+if __name__ == "__main__":
+    with Pool("shortage", workers=1) as pool:
+        future = pool.submit("size", b"x")
+        future.result()
+        limit(1 << 20)
+        try: future.add_done_callback(print)
+        except OSError: limit(0)
+        assert wait([future], 30).done == {future}
+        called = threading.Event()
+        pool.submit("size", b"").add_done_callback(lambda done: called.set())
+        assert called.wait(30)
+    print("held")
+"""
+
 SHORTAGE = """
 import os
 from clutch import tool
@@ -149,13 +196,14 @@ def give_back_descriptors():
 """
 
 
-def run(folder: Path, script: str, *arguments: str) -> None:
+def run(folder: Path, script: str, *arguments: str, told: str = "") -> None:
     (folder / "shortage.py").write_text(SHORTAGE)
     (folder / "limited.py").write_text(LIMITED)
+    (folder / "no_thread.py").write_text(NO_THREAD)
     (folder / "main.py").write_text(script)
     command = [sys.executable, "main.py", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=150)
-    assert (done.stdout, done.stderr) == ("held\n", ""), done.stdout + done.stderr
+    assert (done.stdout, done.stderr) == ("held\n", told), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("profile", ["process", "thread", "async"])
@@ -179,3 +227,11 @@ def test_no_memory_for_a_result_in_the_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
 def test_no_memory_for_arguments_in_the_worker(tmp_path: Path, profile: str) -> None:
     run(tmp_path, NO_MEMORY_IN_THE_WORKER, profile)
+
+
+def test_no_thread_for_what_workers_print_at_first(tmp_path: Path) -> None:
+    run(tmp_path, NONE_FOR_THE_OUTPUT, told="[pool/0] from a worker\n")
+
+
+def test_no_thread_for_callbacks_at_first(tmp_path: Path) -> None:
+    run(tmp_path, NONE_FOR_CALLBACKS)

@@ -5,8 +5,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{OnceLock, mpsc};
 
 use crate::sys;
 
@@ -117,7 +117,6 @@ impl AsRawFd for Tracked {
 }
 
 impl Drop for Tracked {
-    /// Before it is closed: from then on the number is somebody else's.
     fn drop(&mut self) {
         untrack(self.as_raw_fd());
     }
@@ -158,16 +157,25 @@ impl<T: Sync> PerProcess<T> {
         Ok((value, first))
     }
 
-    /// The same for a value with a thread that serves it.
+    /// The same for a value with a thread that serves it. No value without: where none can be started, nobody is to wait for
+    /// one, and who asks next tries again.
     pub fn served(
         &'static self,
         name: &str,
         make: impl FnOnce() -> io::Result<T>,
         serve: fn(&'static T),
     ) -> io::Result<&'static T> {
-        let (value, first) = self.get(make)?;
+        if let Some(value) = self.made() {
+            return Ok(value);
+        }
+        let made = make()?;
+        let (give, given) = mpsc::sync_channel(1);
+        // Given nothing, it ends: another one was first.
+        let body = move || given.recv().into_iter().for_each(serve);
+        std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
+        let (value, first) = self.get(|| Ok(made))?;
         if first {
-            std::thread::Builder::new().name(name.to_owned()).spawn(move || serve(value))?;
+            let _ = give.send(value);
         }
         Ok(value)
     }
@@ -185,7 +193,8 @@ pub fn track(fd: RawFd) {
     }
 }
 
-fn untrack(fd: RawFd) {
+/// To be called before the descriptor is closed: from then on the number is somebody else's.
+pub fn untrack(fd: RawFd) {
     let used = USED.load(Ordering::Acquire);
     if let Some(slot) = TRACKED[..used].iter().find(|slot| slot.load(Ordering::Relaxed) == fd) {
         slot.store(NONE, Ordering::Release);

@@ -214,6 +214,13 @@ impl Reader {
     }
 }
 
+impl Drop for Reader {
+    /// Another one was first, or no thread could be started for it.
+    fn drop(&mut self) {
+        forked::untrack(self.poller.as_raw_fd());
+    }
+}
+
 /// Writes to our own stdout or stderr; whoever closed it does not want it. Past the standard library, whose streams have
 /// locks that a fork may leave to the copy for good.
 fn write_out(stream: Stream, mut bytes: &[u8]) {
