@@ -350,3 +350,32 @@ def test_a_pool_in_a_subinterpreter_is_one_clear_error(tmp_path: Path) -> None:
     )
     first, *_, last = done.stdout.splitlines()
     assert "main interpreter only" in first and last == "1", done.stderr
+
+
+@pytest.mark.parametrize(("closed", "shown"), [("1 2", ""), ("1", "err"), ("2", "out")])
+def test_a_stream_that_was_closed_at_the_start_is_no_file_of_the_programs(
+    tmp_path: Path, closed: str, shown: str
+) -> None:
+    text = """
+import os, sys
+from clutch import Pool, WorkerLost
+def talk():
+    os.write(1, b"out\\n"), os.write(2, b"err\\n")
+    os._exit(1)
+if __name__ == "__main__":
+    files = [open(f"file {number}", "w") for number in range(3)]
+    assert {file.fileno() for file in files} > {int(number) for number in sys.argv[1].split()}
+    with Pool(1) as pool:
+        try:
+            pool.call(talk)
+        except WorkerLost as lost:
+            output = lost.output
+    written = [os.stat(file.fileno()).st_size for file in files]
+    open("found", "w").write(f"{written} {output.split()}")
+"""
+    (tmp_path / "script.py").write_text(text)
+    closing = " ".join(f"{number}>&-" for number in closed.split())
+    command = ["bash", "-c", f'"$0" script.py "{closed}" {closing}', sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (tmp_path / "found").read_text() == "[0, 0, 0] ['out', 'err']", done
+    assert done.stdout + done.stderr == (f"[pool/0] {shown}\n" if shown else "")

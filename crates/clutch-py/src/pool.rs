@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clutch_core::config::{Overflow, PoolConfig};
 use clutch_core::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
 use clutch_core::region::{RegionPool, WRITTEN_MAX};
+use clutch_core::supervisor::output::Stream;
 use clutch_core::supervisor::{self, Identity, descriptors_of};
 use clutch_core::sync::Mutex;
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
@@ -287,6 +288,17 @@ impl Open {
     }
 }
 
+/// Python knows which of its standard streams were closed when it started.
+fn leave_out_missing(py: Python<'_>) -> PyResult<()> {
+    let sys = py.import("sys")?;
+    for (name, stream) in [("__stdout__", Stream::Out), ("__stderr__", Stream::Err)] {
+        if sys.getattr(name)?.is_none() {
+            stream.leave_out();
+        }
+    }
+    Ok(())
+}
+
 /// A closed pool is the submitter's mistake and raises at once, as by the standard library's executors.
 fn raise_if_closed(py: Python<'_>, answer: &Answer) -> PyResult<()> {
     match answer.refusal() {
@@ -334,6 +346,7 @@ impl PoolCore {
         let config: PoolConfig = serde_json::from_str(config).map_err(wrong)?;
         let (blocks, deadline) =
             (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
+        leave_out_missing(py)?;
         let workers = config.shape.workers as usize;
         let left = make_room(py, &config.name, workers, descriptors_of(workers))?;
         let pool = Pool::new(config, registry::telemetry()?)?;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::sync::{Condvar, Mutex};
@@ -23,6 +23,20 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 pub enum Stream {
     Out,
     Err,
+}
+
+/// Streams that this process was started without. The number of such a one is that of whatever file was opened since.
+static MISSING: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+
+impl Stream {
+    /// From now on nothing is written to it.
+    pub fn leave_out(self) {
+        MISSING[self as usize].store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_missing(self) -> bool {
+        MISSING[self as usize].load(Ordering::Relaxed)
+    }
 }
 
 /// The last output of one worker, both streams in the order of arrival.
@@ -224,6 +238,9 @@ impl Drop for Reader {
 /// Writes to our own stdout or stderr; whoever closed it does not want it. Past the standard library, whose streams have
 /// locks that a fork may leave to the copy for good.
 fn write_out(stream: Stream, mut bytes: &[u8]) {
+    if stream.is_missing() {
+        return;
+    }
     let ours = match stream {
         Stream::Out => stdio::stdout(),
         Stream::Err => stdio::stderr(),
