@@ -17,7 +17,7 @@ PACKAGE = ROOT / "python/clutch"
 # Each may import those of lower rank. Fronts, jobs and the supervisor know nothing of one another.
 RANKS = [
     {"app", "config", "descriptor", "error", "forked", "handover", "items", "journal", "outbox", "region", "shutdown"}
-    | {"sync", "sys", "telemetry", "wire", "work"},
+    | {"stdio", "sync", "sys", "telemetry", "wire", "work"},
     {"link"},
     {"pool"},
     {"supervisor", "jobs", "front", "load"},

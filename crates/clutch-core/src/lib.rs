@@ -21,6 +21,7 @@ pub mod load;
 pub mod outbox;
 pub mod pool;
 pub mod region;
+pub mod stdio;
 pub mod supervisor;
 pub mod sync;
 pub mod sys;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clutch_core::config::{Overflow, PoolConfig};
 use clutch_core::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
 use clutch_core::region::{RegionPool, WRITTEN_MAX};
-use clutch_core::supervisor::output::Stream;
+use clutch_core::stdio::Stream;
 use clutch_core::supervisor::{self, Identity, descriptors_of};
 use clutch_core::sync::Mutex;
 use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};

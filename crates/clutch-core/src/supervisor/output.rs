@@ -4,40 +4,20 @@
 //! the end of a program, which waits for them; a closed one is ignored.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::sync::{Condvar, Mutex};
-use rustix::stdio;
 
 use crate::forked::{self, PerProcess, Tracked};
+use crate::stdio::Stream;
 use crate::sys::{self, Poller};
 
 /// A line longer than this is passed on in pieces.
 const LINE_BYTES_MAX: usize = 16 << 10;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    Out,
-    Err,
-}
-
-/// Streams that this process was started without. The number of such a one is that of whatever file was opened since.
-static MISSING: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
-
-impl Stream {
-    /// From now on nothing is written to it.
-    pub fn leave_out(self) {
-        MISSING[self as usize].store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_missing(self) -> bool {
-        MISSING[self as usize].load(Ordering::Relaxed)
-    }
-}
 
 /// The last output of one worker, both streams in the order of arrival.
 #[derive(Debug)]
@@ -211,7 +191,9 @@ impl Reader {
         let Some(source) = self.sources.lock().get(&token).cloned() else { return };
         let more = source.read();
         let ready = std::mem::take(&mut source.state.lock().ready);
-        write_out(source.stream, &ready);
+        let mut ours = source.stream;
+        // Whoever closed it does not want it.
+        let _ = ours.write_all(&ready);
         if !more {
             self.poller.remove(source.pipe.as_fd());
             self.sources.lock().remove(&token);
@@ -232,27 +214,6 @@ impl Drop for Reader {
     /// Another one was first, or no thread could be started for it.
     fn drop(&mut self) {
         forked::untrack(self.poller.as_raw_fd());
-    }
-}
-
-/// Writes to our own stdout or stderr; whoever closed it does not want it. Past the standard library, whose streams have
-/// locks that a fork may leave to the copy for good.
-fn write_out(stream: Stream, mut bytes: &[u8]) {
-    if stream.is_missing() {
-        return;
-    }
-    let ours = match stream {
-        Stream::Out => stdio::stdout(),
-        Stream::Err => stdio::stderr(),
-    };
-    while !bytes.is_empty() {
-        match rustix::io::write(ours, bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(rustix::io::Errno::INTR) => {}
-            // Somebody who has it, too, made it so.
-            Err(rustix::io::Errno::AGAIN) if sys::wait_writable(ours).is_ok() => {}
-            Err(_) => return,
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use serde_json::json;
 use super::forwarded::Forwarded;
 use super::request::Peer;
 use crate::config::LogFormat;
-use crate::supervisor::output::Stream;
+use crate::stdio::Stream;
 use crate::sys;
 
 /// Records that wait to be written; more are dropped.
@@ -354,8 +354,7 @@ impl Drop for AccessLog {
 
 fn output(path: &str) -> io::Result<BufWriter<Box<dyn Write + Send>>> {
     let out: Box<dyn Write + Send> = match path {
-        "-" if Stream::Out.is_missing() => Box::new(io::sink()),
-        "-" => Box::new(io::stdout()),
+        "-" => Box::new(Stream::Out),
         path => Box::new(open(path)?),
     };
     Ok(BufWriter::with_capacity(64 << 10, out))
