@@ -241,6 +241,21 @@ def test_a_config_may_say_where(house: House, tmp_path: Path, monkeypatch: pytes
 # Who may.
 
 
+def test_a_path_that_is_longer_than_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path.joinpath(*["runtime-of-a-user-with-a-long-name"] * 4)
+    deep.mkdir(parents=True)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    config = tmp_path / "clutch.toml"
+    for _ in range(2):  # the second time what the first left is looked at, too
+        served = control_server.open_default(config, Commands(str(config), {}, lambda names: {}, lambda now: None))
+        try:
+            assert control.ask(served.path, "hello")["pid"] == os.getpid()
+            assert [found.pid for found in control.running()] == [os.getpid()]
+        finally:
+            served.close()
+    assert list((deep / "clutch").iterdir()) == []
+
+
 def test_the_file_and_its_folder_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     before = os.umask(0)

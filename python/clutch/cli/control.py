@@ -26,6 +26,9 @@ ANSWER_BYTES_MAX = 1 << 26
 HELLO_SECONDS_MAX = 5.0
 BACKLOG = 64
 
+PATH_BYTES_MAX = 107
+"""What a socket's address has room for: sun_path of unix(7), less its end."""
+
 CREDENTIALS = struct.Struct("iII")
 """Pid, uid and gid, as the kernel tells them."""
 
@@ -128,9 +131,23 @@ def ask(path: Path, command: str, timeout: float | None = None, **arguments: Any
 def connected(path: Path, timeout: float | None = None) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(timeout)
-        connection.connect(os.fspath(path))
+        with address_of(path) as address:
+            connection.connect(address)
         check_peer(connection)
         yield connection
+
+
+@contextlib.contextmanager
+def address_of(path: Path) -> Iterator[str]:
+    """What bind() and connect() take for a path of any length: a long one goes by a descriptor of its folder."""
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        yield os.fspath(path)
+        return
+    place = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{place}/{path.name}"
+    finally:
+        os.close(place)
 
 
 def running() -> list[Dispatcher]:

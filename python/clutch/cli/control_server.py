@@ -125,7 +125,8 @@ def remove_stale(path: Path) -> None:
     """Removes a socket that nobody listens at."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
-            probe.connect(os.fspath(path))
+            with control.address_of(path) as address:
+                probe.connect(address)
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
         except OSError:
@@ -137,7 +138,8 @@ def listen(path: Path) -> socket.socket:
     try:
         # The file has these rights from its first moment on.
         os.fchmod(listener.fileno(), 0o600)
-        listener.bind(os.fspath(path))
+        with control.address_of(path) as address:
+            listener.bind(address)
         listener.listen(control.BACKLOG)
     except OSError as error:
         listener.close()
