@@ -132,3 +132,16 @@ fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
     play.tell(Event::Worn { worker: workers[1] });
     assert_eq!((play.world.wanted.len(), play.world.short.len()), (1, 1), "with room as ever: the new one first");
 }
+
+/// Its last call ended before anybody told that it is worn.
+#[test]
+fn a_worker_with_nothing_left_goes_before_the_new_one_comes_too() {
+    let budget = 3 * MEMORY / 2;
+    let (mut play, workers) = full(PoolConfig { memory_max_bytes: Some(budget), ..config() });
+    play.weigh(&workers, budget / 3);
+    play.tell(Event::Drained { worker: workers[0] });
+    assert_eq!((draining(&play), &play.world.short[..]), (set(&workers[..1]), &workers[..1]));
+    assert!(play.world.wanted.is_empty(), "not while the old one is there");
+    play.end(workers[0], Fate::Exited(0));
+    assert_eq!(play.world.wanted.len(), 1);
+}

@@ -60,7 +60,8 @@ impl Supervisor {
         match worker.state {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
             State::Ready => {
-                let why = *worker.leaving.get_or_insert(Leave::Calls);
+                let why = worker.leaving.unwrap_or(Leave::Calls);
+                self.leave(key, why, now, out);
                 self.drain(key, why, now, out);
             }
             State::Draining if worker.stuck.is_some() => self.terminate(key, GRACE_OVER, now, out),
