@@ -3,10 +3,9 @@
 //!
 //! A panic poisons none of them.
 
-use std::sync::{self, PoisonError, TryLockError};
+pub use std::sync::MutexGuard;
+use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
-
-pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 /// [`std::sync::Mutex`], which cannot be poisoned.
 #[derive(Debug, Default)]
@@ -77,7 +76,7 @@ impl Condvar {
         (guard, !waited.timed_out())
     }
 
-    /// Waits until somebody notifies, or so long; or for nothing.
+    /// Waits until somebody notifies, at most so long. It may end without either.
     pub fn wait_for<T>(&self, guard: MutexGuard<'_, T>, time: Duration) {
         drop(self.0.wait_timeout(guard, time));
     }

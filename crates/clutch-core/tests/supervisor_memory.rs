@@ -113,11 +113,18 @@ fn whoever_is_left_after_a_step_down_is_replaced_by_policy_too() {
     assert_eq!(play.machine.ready(), 1);
 }
 
+const BUDGET: u64 = 3 * MEMORY / 2;
+
+/// Its workers take all of the budget.
+fn without_room() -> (Play, Vec<WorkerKey>) {
+    let (mut play, workers) = full(PoolConfig { memory_max_bytes: Some(BUDGET), ..config() });
+    play.weigh(&workers, BUDGET / 3);
+    (play, workers)
+}
+
 #[test]
 fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
-    let budget = 3 * MEMORY / 2;
-    let (mut play, workers) = full(PoolConfig { memory_max_bytes: Some(budget), ..config() });
-    play.weigh(&workers, budget / 3);
+    let (mut play, workers) = without_room();
     play.tell(Event::Worn { worker: workers[0] });
     assert_eq!(play.world.short, workers[..1]);
     assert_eq!(draining(&play), set(&workers[..1]));
@@ -126,9 +133,9 @@ fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
     play.end(workers[0], Fate::Exited(0));
     assert_eq!(play.world.wanted.len(), 1);
     play.let_start();
-    play.weigh(&workers[1..], budget / 10);
+    play.weigh(&workers[1..], BUDGET / 10);
     let newest = *play.workers(|_| true).last().expect("the new one");
-    play.weigh(&[newest], budget / 10);
+    play.weigh(&[newest], BUDGET / 10);
     play.tell(Event::Worn { worker: workers[1] });
     assert_eq!((play.world.wanted.len(), play.world.short.len()), (1, 1), "with room as ever: the new one first");
 }
@@ -136,9 +143,7 @@ fn with_a_full_budget_the_old_worker_goes_before_the_new_one_comes() {
 /// Its last call ended before anybody told that it is worn.
 #[test]
 fn a_worker_with_nothing_left_goes_before_the_new_one_comes_too() {
-    let budget = 3 * MEMORY / 2;
-    let (mut play, workers) = full(PoolConfig { memory_max_bytes: Some(budget), ..config() });
-    play.weigh(&workers, budget / 3);
+    let (mut play, workers) = without_room();
     play.tell(Event::Drained { worker: workers[0] });
     assert_eq!((draining(&play), &play.world.short[..]), (set(&workers[..1]), &workers[..1]));
     assert!(play.world.wanted.is_empty(), "not while the old one is there");
