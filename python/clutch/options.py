@@ -171,6 +171,9 @@ HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
            "head_timeout_ms"),
     Option("body_timeout", DURATION, "30s", "A client that has not sent its body by then is cut off.",
            "body_timeout_ms"),
+    Option("write_timeout", DURATION, "30s",
+           "A client that takes less than 1 KB of its response in so long is cut off.", "write_timeout_ms"),
+    Option("keep_alive", DURATION, "75s", "An idle connection is closed after this long.", "keep_alive_ms"),
     Option("connections_max", whole(1, 1_000_000), 4096, "Most connections at a time.", "connections_max"),
 ))
 
@@ -191,7 +194,8 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("threads", whole(1, 256), None,
            "Threads of the dispatcher that speak HTTP.", "threads", "one for each four usable CPUs"),
     Option("timeout", or_none(DURATION), "30s",
-           "Until the head of the response, then of the app's silence while the client is ready.", "timeout_ms"),
+           "The app's time until the head of its response, then of its silence while the client is ready; neither while it "
+           "waits for the client, nor of streams of events.", "timeout_ms"),
     Option("disconnect", choice("tell", "cancel"), "tell",
            "When the client has gone: the app is told and goes on, or it is stopped.", "disconnect"),
     Option("root_path", ROOT_PATH, "",
@@ -202,10 +206,10 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
            "A client that has not sent its whole head by then is cut off.", "head_timeout_ms"),
     Option("body_max", SIZE, None, "Largest request body.", "body_bytes_max", "none"),
     Option("body_timeout", DURATION, "30s",
-           "A client that sends nothing of its body for so long, while the app waits for it, is cut off.",
+           "A client that sends less than 1 KB of its body in so long, while the app waits for it, is cut off.",
            "body_timeout_ms"),
     Option("write_timeout", DURATION, "30s",
-           "A client that takes nothing of its response for so long is cut off.", "write_timeout_ms"),
+           "A client that takes less than 1 KB of its response in so long is cut off.", "write_timeout_ms"),
     # Longer than the 60 s after which most load balancers let go of a connection: who closes first must be the side
     # that sends the requests, or one is sent into a connection that is being closed.
     Option("keep_alive", DURATION, "75s", "An idle connection is closed after this long.", "keep_alive_ms"),
@@ -215,6 +219,9 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     # Idle ones cost a descriptor and some kilobytes each, and WebSockets stay: more than for calls.
     Option("connections_max", whole(1, 1_000_000), 10_000, "Most connections at a time.", "connections_max"),
     Option("message_max", SIZE, "16MB", "Largest message of a WebSocket.", "message_bytes_max"),
+    Option("ping_interval", or_none(DURATION), "20s",
+           "How often the client of a WebSocket is asked whether it is there.", "ping_interval_ms"),
+    Option("ping_timeout", DURATION, "20s", "A client that does not answer for so long is cut off.", "ping_timeout_ms"),
     Option("tls.certificate", PATH, None,
            "PEM file: the certificate, then those that vouch for it; relative to the config's folder.",
            "tls.certificate", "none: no TLS"),

@@ -37,6 +37,8 @@ LIMITS = {
     "streams_max": 128,
     "connections_max": 1000,
     "message_bytes_max": 1 << 20,
+    "ping_interval_ms": None,
+    "ping_timeout_ms": 20_000,
     "tls": None,
     "proxy_protocol": False,
     "forwarded_allow": [],

@@ -302,6 +302,8 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         "streams_max": 100,
         "connections_max": 10_000,
         "message_bytes_max": 16 << 20,
+        "ping_interval_ms": 20_000,
+        "ping_timeout_ms": 20_000,
         "tls": None,
         "proxy_protocol": False,
         "forwarded_allow": ["127.0.0.1", "::1"],

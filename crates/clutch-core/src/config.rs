@@ -149,6 +149,10 @@ pub struct HttpConfig {
     pub head_timeout_ms: u64,
     /// A client that has not sent its whole body after this long is cut off.
     pub body_timeout_ms: u64,
+    /// A client that takes too little of its response for so long is cut off.
+    pub write_timeout_ms: u64,
+    /// An idle connection is closed after this long.
+    pub keep_alive_ms: u64,
     /// Most connections at a time.
     pub connections_max: usize,
     /// `Authorization: Bearer …` that every request must bring; needed on addresses beyond loopback.
@@ -216,7 +220,7 @@ pub struct ServeConfig {
     pub body_bytes_max: Option<u64>,
     /// A client that sends nothing of its body for so long, while the app waits for it, is cut off.
     pub body_timeout_ms: u64,
-    /// A client that takes nothing of its response for so long is cut off.
+    /// A client that takes too little of its response for so long is cut off.
     pub write_timeout_ms: u64,
     /// An idle connection is closed after this long.
     pub keep_alive_ms: u64,
@@ -228,6 +232,10 @@ pub struct ServeConfig {
     pub connections_max: usize,
     /// Largest message of a WebSocket, in bytes.
     pub message_bytes_max: usize,
+    /// The client of a WebSocket is asked so often whether it is there. None: never.
+    pub ping_interval_ms: Option<u64>,
+    /// One that does not answer for so long is cut off.
+    pub ping_timeout_ms: u64,
     pub tls: Option<TlsConfig>,
     /// Each connection starts with a line (or head) of the PROXY protocol.
     pub proxy_protocol: bool,

@@ -336,7 +336,7 @@ fn the_pools_limit_of_payloads_holds_too() {
 
 #[test]
 fn slow_heads_and_bodies_are_cut_off() {
-    let limits = HttpConfig { head_timeout_ms: 200, body_timeout_ms: 200, ..http("127.0.0.1:0") };
+    let limits = HttpConfig { head_timeout_ms: 200, keep_alive_ms: 200, body_timeout_ms: 200, ..http("127.0.0.1:0") };
     let house = House::with(config("api"), limits);
     let mut slow = house.client();
     slow.send(b"POST /pools/api/tools/echo HTTP/1.1\r\nHost: ");

@@ -43,6 +43,8 @@ fn serve() -> ServeConfig {
         streams_max: 100,
         connections_max: 100,
         message_bytes_max: MESSAGE_BYTES_MAX,
+        ping_interval_ms: None,
+        ping_timeout_ms: 20_000,
         tls: None,
         proxy_protocol: false,
         forwarded_allow: Vec::new(),

@@ -12,26 +12,55 @@ use serde_json::{Value, json};
 use super::body::{Body, with_type};
 use super::door::Door;
 
-use super::listen::{Address, HeadLimits, Stay, Stream, serve_http1};
+use super::connection::{Connections, Limits, Protocol};
+use super::figures::{Figures, Snapshot};
+use super::listen::{Address, Stay, Stream};
 use super::metrics;
 use super::problem::Problem;
+use super::warnings::Warnings;
 use super::{Front, Pools};
 use crate::config::AdminConfig;
 use crate::pool::{Health, Pool, Stats};
 
-const HEAD: HeadLimits = HeadLimits { bytes: 16 << 10, time: Duration::from_secs(10) };
+/// Few ask, and they ask at once: one that does not leaves its place to others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+const HEADERS_MAX: usize = 100;
 
 /// The admin front.
 pub(super) struct AdminFront {
     pools: Pools,
     door: Door,
+    connections: Connections,
+    warnings: Arc<Warnings>,
+    /// Of all fronts.
+    figures: Vec<Arc<Figures>>,
     /// Set when the fronts begin to stop.
     stopping: Arc<AtomicBool>,
 }
 
 impl AdminFront {
-    pub(super) fn new(pools: Pools, config: &AdminConfig, address: &Address, stopping: Arc<AtomicBool>) -> AdminFront {
-        AdminFront { pools, door: Door::new(&config.bind, address, config.token.as_deref()), stopping }
+    /// `figures`: of the other fronts.
+    pub(super) fn new(
+        pools: Pools,
+        config: &AdminConfig,
+        address: &Address,
+        mut figures: Vec<Arc<Figures>>,
+        warnings: Arc<Warnings>,
+        stopping: Arc<AtomicBool>,
+    ) -> AdminFront {
+        let connections = Connections {
+            limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: None },
+            head_bytes_max: HEAD_BYTES_MAX,
+            headers_max: HEADERS_MAX,
+            streams_max: 0,
+            figures: Figures::new("admin"),
+        };
+        figures.push(connections.figures.clone());
+        let door = Door::new(&config.bind, address, config.token.as_deref());
+        AdminFront { pools, door, connections, warnings, figures, stopping }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -72,11 +101,15 @@ impl AdminFront {
     }
 
     fn metrics(&self) -> Response<Body> {
-        with_type(metrics::CONTENT_TYPE, Body::from(metrics::render(&self.stats()).into_bytes()))
+        with_type(metrics::CONTENT_TYPE, Body::from(metrics::render(&self.stats(), &self.readings()).into_bytes()))
     }
 
     fn pools(&self) -> Response<Body> {
         document(&json!({ "pools": self.stats() }))
+    }
+
+    fn readings(&self) -> Vec<Snapshot> {
+        self.figures.iter().map(|figures| figures.read()).collect()
     }
 
     fn stats(&self) -> Vec<Stats> {
@@ -86,7 +119,20 @@ impl AdminFront {
 
 impl Front for AdminFront {
     async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
-        serve_http1(stream, stay, HEAD, |request| self.answer(request)).await;
+        let front = self.clone();
+        let answer = move |request, _turn| {
+            let front = front.clone();
+            async move { front.answer(request).await }
+        };
+        self.connections.serve(stream.io, Protocol::Http1, stay, answer).await;
+    }
+
+    fn figures(&self) -> &Arc<Figures> {
+        &self.connections.figures
+    }
+
+    fn warnings(&self) -> &Warnings {
+        &self.warnings
     }
 }
 

@@ -1,6 +1,5 @@
 //! What a front sends back: one document, or the lines of a stream as they are produced.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,7 +10,8 @@ use hyper::Response;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 
-use super::pending::Waiting;
+use super::account::BrokenOff;
+use super::exchange::Exchange;
 use super::problem::Problem;
 use crate::pool::Part;
 use crate::wire::STREAM_WINDOW;
@@ -49,9 +49,9 @@ pub(super) fn with_type(media_type: &'static str, body: Body) -> Response<Body> 
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match self.get_mut() {
             Body::Document(document) => Poll::Ready(document.take().map(|bytes| Ok(Frame::data(bytes)))),
             Body::Lines(lines) => lines.poll(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
@@ -73,7 +73,7 @@ impl hyper::body::Body for Body {
 /// A stream as NDJSON. Its client reads at its own pace: the producer has credit for a window of chunks only, and gets
 /// more as they are taken from here. Dropped before the end, it closes the producer.
 pub(super) struct Lines {
-    waiting: Waiting,
+    exchange: Exchange,
     /// What came before the stream was known to be one.
     first: Option<Part>,
     /// Chunks taken since the last credit.
@@ -84,8 +84,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(first: Part, waiting: Waiting, local: bool) -> Lines {
-        Lines { waiting, first: Some(first), taken: 0, ended: false, local }
+    pub(super) fn new(first: Part, exchange: Exchange, local: bool) -> Lines {
+        Lines { exchange, first: Some(first), taken: 0, ended: false, local }
     }
 
     /// All lines that are ready; none after the last.
@@ -107,7 +107,7 @@ impl Lines {
     fn next_part(&mut self, context: &mut Context<'_>) -> Poll<Part> {
         match self.first.take() {
             Some(part) => Poll::Ready(part),
-            None => self.waiting.poll_part(context),
+            None => self.exchange.poll_part(context),
         }
     }
 
@@ -128,7 +128,7 @@ impl Lines {
         self.taken += 1;
         if self.taken == CREDIT_STEP {
             self.taken = 0;
-            self.waiting.give_credit(CREDIT_STEP);
+            self.exchange.give_credit(CREDIT_STEP);
         }
     }
 

@@ -4,7 +4,6 @@
 //! result, the lines of a stream, or a problem document. A client that goes away gives its call up. docs/http.md is the
 //! page for callers.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,10 +15,13 @@ use hyper::{Method, Request, Response};
 
 use super::body::{Body, Lines, discard, with_type};
 use super::catalog::{Catalog, Entry};
+use super::connection::{Connections, Limits, Protocol};
 use super::door::Door;
-use super::listen::{Address, HeadLimits, Stay, Stream, serve_http1};
-use super::pending::Waiting;
+use super::exchange::Exchange;
+use super::figures::Figures;
+use super::listen::{Address, Stay, Stream};
 use super::problem::Problem;
+use super::warnings::Warnings;
 use super::{Front, Pools};
 use crate::config::HttpConfig;
 use crate::pool::queue::PRIORITY_MAX;
@@ -33,23 +35,40 @@ const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
 /// Longest duration that `Clutch-Timeout` may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);
 
+/// Most header lines of a request.
+const HEADERS_MAX: usize = 100;
+
 const RESULT_START: &[u8] = b"{\"result\":";
 
 /// The call front.
 pub(super) struct HttpFront {
     catalog: Catalog,
     door: Door,
-    head: HeadLimits,
+    connections: Connections,
+    warnings: Arc<Warnings>,
     body_bytes_max: u64,
     body_time: Duration,
 }
 
 impl HttpFront {
-    pub(super) fn new(pools: &Pools, config: &HttpConfig, address: &Address) -> HttpFront {
+    pub(super) fn new(pools: &Pools, config: &HttpConfig, address: &Address, warnings: Arc<Warnings>) -> HttpFront {
+        let connections = Connections {
+            limits: Limits {
+                head: Duration::from_millis(config.head_timeout_ms),
+                write: Duration::from_millis(config.write_timeout_ms),
+                idle: Duration::from_millis(config.keep_alive_ms),
+                requests_max: None,
+            },
+            head_bytes_max: config.head_bytes_max,
+            headers_max: HEADERS_MAX,
+            streams_max: 0,
+            figures: Figures::new("http"),
+        };
         HttpFront {
             catalog: Catalog::new(pools),
             door: Door::new(&config.bind, address, config.token.as_deref()),
-            head: HeadLimits { bytes: config.head_bytes_max, time: Duration::from_millis(config.head_timeout_ms) },
+            connections,
+            warnings,
             body_bytes_max: config.body_bytes_max,
             body_time: Duration::from_millis(config.body_timeout_ms),
         }
@@ -69,6 +88,9 @@ impl HttpFront {
     }
 
     async fn call(&self, head: &Parts, body: &mut Incoming) -> Result<Response<Body>, Box<Problem>> {
+        if !self.connections.admits(&head.headers) {
+            return Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max));
+        }
         self.door.check(head)?;
         let (entry, tool) = self.target(head)?;
         if head.method != Method::POST {
@@ -79,7 +101,7 @@ impl HttpFront {
         let function = entry.function(&tool)?;
         let body = self.read(body, &entry.pool).await?;
         let payload = payload(body, &entry.pool)?;
-        let mut waiting = Waiting::submit(entry.pool.clone(), |reply| Work {
+        let mut exchange = Exchange::submit(&entry.pool, |reply| Work {
             kind: WorkKind::Call,
             function,
             payload,
@@ -93,8 +115,8 @@ impl HttpFront {
             one_value: false,
             reply,
         });
-        let first = poll_fn(|context| waiting.poll_part(context)).await;
-        self.respond(first, waiting)
+        let first = exchange.part().await;
+        self.respond(first, exchange)
     }
 
     fn target(&self, head: &Parts) -> Result<(&Entry, String), Box<Problem>> {
@@ -115,21 +137,34 @@ impl HttpFront {
         }
     }
 
-    fn respond(&self, first: Part, waiting: Waiting) -> Result<Response<Body>, Box<Problem>> {
+    fn respond(&self, first: Part, exchange: Exchange) -> Result<Response<Body>, Box<Problem>> {
         let local = self.door.is_local();
         match first {
             Part::End(Outcome::Value(payload)) if payload.codec == Codec::Json => Ok(result(&payload)),
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
             Part::End(Outcome::Failure(failure)) => Err(Problem::of_failure(&failure, local)),
             Part::End(Outcome::Refused(refusal)) => Err(Problem::of_refusal(&refusal, local)),
-            part => Ok(with_type("application/x-ndjson", Body::Lines(Box::new(Lines::new(part, waiting, local))))),
+            part => Ok(with_type("application/x-ndjson", Body::Lines(Box::new(Lines::new(part, exchange, local))))),
         }
     }
 }
 
 impl Front for HttpFront {
     async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
-        serve_http1(stream, stay, self.head, |request| self.answer(request)).await;
+        let front = self.clone();
+        let answer = move |request, _turn| {
+            let front = front.clone();
+            async move { front.answer(request).await }
+        };
+        self.connections.serve(stream.io, Protocol::Http1, stay, answer).await;
+    }
+
+    fn figures(&self) -> &Arc<Figures> {
+        &self.connections.figures
+    }
+
+    fn warnings(&self) -> &Warnings {
+        &self.warnings
     }
 }
 

@@ -1,28 +1,22 @@
 //! Where connections come in: sockets bound, accepted up to a limit, and served as HTTP/1 until they are told to end.
 
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::Front;
-use super::body::Body;
+use super::figures::Connected;
 use super::problem::Problem;
 use crate::sys;
 
@@ -35,8 +29,8 @@ const TURN_AWAY: Duration = Duration::from_secs(1);
 /// Most connections that are being turned away politely; more are just closed.
 const TURNED_AWAY_MAX: usize = 64;
 
-/// What the HTTP library needs at least for a head.
-pub(super) const BUFFER_BYTES_MIN: usize = 8192;
+/// Of a client that is turned away, so much is read.
+const UNREAD_BYTES_MAX: u64 = 8192;
 
 /// A connection, whatever its kind.
 pub(super) struct Stream {
@@ -267,7 +261,7 @@ impl Places {
 #[derive(Clone)]
 pub(super) struct Stay {
     leave: watch::Receiver<()>,
-    _place: Arc<OwnedSemaphorePermit>,
+    _place: Arc<(OwnedSemaphorePermit, Connected)>,
 }
 
 impl Stay {
@@ -296,12 +290,13 @@ pub(super) async fn serve<F: Front>(
         match accepted {
             Ok(stream) => match places.take() {
                 Some(place) => {
-                    let stay = Stay { leave: stays.clone(), _place: Arc::new(place) };
+                    let place = Arc::new((place, front.figures().connection()));
+                    let stay = Stay { leave: stays.clone(), _place: place };
                     tokio::spawn(front.clone().serve(stream, stay));
                 }
                 None => {
                     front.turned_away(stream.client);
-                    if let Ok(place) = turned_away.clone().try_acquire_owned() {
+                    if let Some(place) = turned_away.clone().try_acquire_owned().ok().filter(|_| front.is_plain()) {
                         tokio::spawn(async move {
                             turn_away(stream).await;
                             drop(place);
@@ -310,7 +305,10 @@ pub(super) async fn serve<F: Front>(
                 }
             },
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            Err(error) => {
+                front.warnings().tell("accept", || not_accepted(&error));
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
     drop(listener);
@@ -321,48 +319,29 @@ pub(super) async fn serve<F: Front>(
     leave.closed().await;
 }
 
+pub(super) fn not_accepted(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            "no connection can be accepted: this process has all the descriptors that it may have (ulimit -n)"
+                .to_owned()
+        }
+        Some(libc::ENFILE) => {
+            "no connection can be accepted: the system has all the files open that it may have (fs.file-max)".to_owned()
+        }
+        _ => format!("no connection can be accepted: {error}"),
+    }
+}
+
 /// Says why, then reads on for a while: closing on unread bytes would take the answer away from the client.
 async fn turn_away(mut stream: Stream) {
     let told = async {
         stream.io.write_all(&Problem::too_many_connections().last_words()).await?;
         stream.io.shutdown().await?;
-        let mut unread = (&mut stream.io).take(BUFFER_BYTES_MIN as u64);
+        let mut unread = (&mut stream.io).take(UNREAD_BYTES_MAX);
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
     };
     // Whether the client heard it changes nothing here.
     let _ = tokio::time::timeout(TURN_AWAY, told).await;
-}
-
-/// How much of a head is accepted, and how long it may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeadLimits {
-    pub(super) bytes: usize,
-    pub(super) time: Duration,
-}
-
-/// Serves HTTP/1 on one connection. An idle connection is closed when the next head does not come in time, too.
-pub(super) async fn serve_http1<A, R>(stream: Stream, mut stay: Stay, limits: HeadLimits, answer: A)
-where
-    A: Fn(Request<Incoming>) -> R,
-    R: Future<Output = Response<Body>>,
-{
-    let service = service_fn(|request| {
-        let answered = answer(request);
-        async move { Ok::<_, std::convert::Infallible>(answered.await) }
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.time)
-        .max_header_size(limits.bytes)
-        .max_buf_size(limits.bytes.max(BUFFER_BYTES_MIN))
-        .serve_connection(TokioIo::new(stream.io), service);
-    let mut connection = pin!(connection);
-    tokio::select! {
-        // Whatever ends a connection early is the client's doing, and it is told by hyper where HTTP has a word for it.
-        _ = connection.as_mut() => return,
-        () = stay.leave_asked() => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
 }
 
 #[cfg(test)]

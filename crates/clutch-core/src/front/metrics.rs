@@ -5,15 +5,29 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::figures::{BOUNDS_S, Snapshot};
 use crate::pool::{Health, Stats, WorkerView};
 
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What one value of a front is read from.
+type FrontReading = fn(&Snapshot) -> u64;
+
+const FRONT_COUNTERS: [(&str, &str, FrontReading); 4] = [
+    ("connections", "Connections that were taken", |front| front.connections),
+    ("received_bytes", "Bytes that came by them, heads and all; of WebSockets, the handshake", |front| front.received),
+    ("sent_bytes", "Bytes that went by them, heads and all; of WebSockets, the handshake", |front| front.sent),
+    ("access_log_dropped", "Lines of the access log for which there was no room", |front| front.dropped_lines),
+];
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -48,11 +62,20 @@ const WORKER_STATES: [&str; 3] = ["starting", "ready", "draining"];
 
 const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, Health::Draining, Health::Closed];
 
-/// All figures of all pools.
-pub fn render(pools: &[Stats]) -> String {
-    let mut registry = Registry::with_prefix("clutch_pool");
+/// All figures of all pools, and of the fronts that speak HTTP.
+pub(super) fn render(pools: &[Stats], fronts: &[Snapshot]) -> String {
+    let mut registry = Registry::with_prefix("clutch");
+    render_pools(registry.sub_registry_with_prefix("pool"), pools);
+    render_fronts(registry.sub_registry_with_prefix("http"), fronts);
+    let mut text = String::new();
+    // Writing to a string fails only where a metric's own encoding does; what is there is worth sending.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+fn render_pools(registry: &mut Registry, pools: &[Stats]) {
     for (name, help, reading) in GAUGES {
-        let family = gauges(&mut registry, name, help);
+        let family = gauges(registry, name, help);
         for stats in pools {
             set(&family, of(stats), reading(stats));
         }
@@ -64,14 +87,60 @@ pub fn render(pools: &[Stats]) -> String {
             family.get_or_create(&of(stats)).inc_by(reading(stats));
         }
     }
-    render_queued(&mut registry, pools);
-    render_workers(&mut registry, pools);
-    render_memory(&mut registry, pools);
-    render_states(&mut registry, pools);
-    let mut text = String::new();
-    // Writing to a string fails only where a metric's own encoding does; what is there is worth sending.
-    let _ = encode(&mut text, &registry);
-    text
+    render_queued(registry, pools);
+    render_workers(registry, pools);
+    render_memory(registry, pools);
+    render_states(registry, pools);
+}
+
+fn render_fronts(registry: &mut Registry, fronts: &[Snapshot]) {
+    for (name, help, reading) in FRONT_COUNTERS {
+        let family = Family::<Labels, Counter>::default();
+        registry.register(name, help, family.clone());
+        for front in fronts {
+            family.get_or_create(&vec![("front", front.front.to_owned())]).inc_by(reading(front));
+        }
+    }
+    let open = gauges(registry, "connections_open", "Connections that are open, WebSockets among them");
+    let requests = Family::<Labels, Counter>::default();
+    let help = "Requests, by class of status and by how they ended";
+    registry.register("requests", help, requests.clone());
+    let reasons = Family::<Labels, Counter>::default();
+    let help = "Requests and connections that were refused or cut short, by reason";
+    registry.register("refused", help, reasons.clone());
+    for front in fronts {
+        let labels = |more: &[(&'static str, &str)]| -> Labels {
+            let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
+            std::iter::once(("front", front.front.to_owned())).chain(more).collect()
+        };
+        set(&open, labels(&[]), front.open);
+        for (class, end, count) in &front.requests {
+            requests.get_or_create(&labels(&[("status", class), ("end", end.as_str())])).inc_by(*count);
+        }
+        for (reason, count) in &front.reasons {
+            reasons.get_or_create(&labels(&[("reason", reason)])).inc_by(*count);
+        }
+    }
+    let help = "From the head of a request until its client had taken the response";
+    registry.register_collector(Box::new(Durations(fronts.to_vec(), help)));
+}
+
+/// Histograms that were counted elsewhere.
+#[derive(Debug)]
+struct Durations(Vec<Snapshot>, &'static str);
+
+impl Collector for Durations {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut family = encoder.encode_descriptor("request_seconds", self.1, None, MetricType::Histogram)?;
+        for front in &self.0 {
+            let labels = [("front", front.front)];
+            let bounds = BOUNDS_S.iter().copied().chain([f64::MAX]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(front.durations.iter().copied()).collect();
+            let count = front.durations.iter().sum();
+            family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(front.duration_s, count, &buckets, None)?;
+        }
+        Ok(())
+    }
 }
 
 /// By the number of what is done it is the mean.

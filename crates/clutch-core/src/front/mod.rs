@@ -4,14 +4,17 @@
 //! them share one small runtime, which exists only when a network front is configured. Assumes that signals belong to
 //! another thread: the runtime's threads block them all.
 
+mod account;
 mod admin;
 mod body;
 mod catalog;
+mod connection;
 mod door;
+mod exchange;
+mod figures;
 mod http;
 mod listen;
 mod metrics;
-mod pending;
 mod problem;
 mod serve;
 mod tcp;
@@ -33,6 +36,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use self::admin::AdminFront;
+use self::figures::Figures;
 use self::http::HttpFront;
 use self::listen::{Access, Listener, Places, Stay, Stream};
 use self::serve::ServeFront;
@@ -59,6 +63,15 @@ const ADMIN_CONNECTIONS_MAX: usize = 256;
 trait Front: Send + Sync + 'static {
     /// Serves one connection to its end. `stay` tells when to take no further request from it.
     fn serve(self: Arc<Self>, stream: Stream, stay: Stay) -> impl Future<Output = ()> + Send;
+
+    fn figures(&self) -> &Arc<Figures>;
+
+    fn warnings(&self) -> &Warnings;
+
+    /// Whether a client understands words of HTTP from the first byte on.
+    fn is_plain(&self) -> bool {
+        true
+    }
 
     /// There was no place for a connection.
     fn turned_away(&self, _client: Option<SocketAddr>) {}
@@ -129,6 +142,7 @@ pub struct Fronts {
     /// Set when the stop begins; /readyz tells it.
     stopping: Arc<AtomicBool>,
     warnings: Arc<Warnings>,
+    figures: Vec<Arc<Figures>>,
     /// None: stopped, or nothing was to be served.
     running: Mutex<Option<Running>>,
 }
@@ -224,8 +238,9 @@ impl Fronts {
             .map_err(|error| not_bound("fronts.http", &config.bind, &error))?;
         self.http_address = Some(listener.address().to_string());
         let connections_max = config.connections_max;
-        let front = HttpFront::new(pools, &config, listener.address());
-        Ok(serve(listener, front, connections_max))
+        let front = Arc::new(HttpFront::new(pools, &config, listener.address(), self.warnings.clone()));
+        self.figures.push(front.figures().clone());
+        Ok(serve(listener, front, Places::new(connections_max)))
     }
 
     fn start_serve(&mut self, pools: &Pools, config: ServeConfig) -> io::Result<Serving> {
@@ -233,6 +248,7 @@ impl Fronts {
         let threads = (0..config.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
         let connections_max = config.connections_max;
         let front = Arc::new(ServeFront::new(pool.clone(), config, self.warnings.clone())?);
+        self.figures.push(front.figures().clone());
         let places = Places::new(connections_max);
         let mut served = Vec::new();
         for bind in front.binds() {
@@ -240,7 +256,7 @@ impl Fronts {
             self.serve_addresses.push(listeners[0].address().to_string());
             for (thread, listener) in threads.iter().zip(listeners.drain(..)) {
                 let _entered = thread.enter();
-                served.push(serve_shared(listener, front.clone(), places.clone()));
+                served.push(serve(listener, front.clone(), places.clone()));
             }
         }
         front.read_links(&threads[0]);
@@ -252,7 +268,7 @@ impl Fronts {
         let listeners = bind_all("fronts.tcp", &config.bind)?;
         self.tcp_addresses = listeners.iter().map(|listener| listener.address().to_string()).collect();
         let (stop, stopped) = oneshot::channel();
-        let done = tokio::spawn(TcpFront::new(pool, listeners, config).serve(stopped));
+        let done = tokio::spawn(TcpFront::new(pool, listeners, config, self.warnings.clone()).serve(stopped));
         Ok(Served { stop, done })
     }
 
@@ -260,8 +276,9 @@ impl Fronts {
         let listener = Listener::bind(&config.bind, Access::Owner)
             .map_err(|error| not_bound("fronts.admin", &config.bind, &error))?;
         self.admin_address = Some(listener.address().to_string());
-        let front = AdminFront::new(pools.clone(), &config, listener.address(), self.stopping.clone());
-        Ok(serve(listener, front, ADMIN_CONNECTIONS_MAX))
+        let (figures, warnings, stopping) = (self.figures.clone(), self.warnings.clone(), self.stopping.clone());
+        let front = AdminFront::new(pools.clone(), &config, listener.address(), figures, warnings, stopping);
+        Ok(serve(listener, Arc::new(front), Places::new(ADMIN_CONNECTIONS_MAX)))
     }
 }
 
@@ -290,11 +307,7 @@ fn bind_all(front: &str, binds: &[String]) -> io::Result<Vec<Listener>> {
         .collect()
 }
 
-fn serve<F: Front>(listener: Listener, front: F, connections_max: usize) -> Served {
-    serve_shared(listener, Arc::new(front), Places::new(connections_max))
-}
-
-fn serve_shared<F: Front>(listener: Listener, front: Arc<F>, places: Places) -> Served {
+fn serve<F: Front>(listener: Listener, front: Arc<F>, places: Places) -> Served {
     let (stop, stopped) = oneshot::channel();
     let done = tokio::spawn(listen::serve(listener, front, places, stopped));
     Served { stop, done }

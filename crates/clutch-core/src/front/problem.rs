@@ -10,6 +10,7 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::account::{End, Fate};
 use super::body::Body;
 use crate::work::{Failure, Refusal, Where};
 
@@ -24,6 +25,9 @@ const RETRY_AFTER_S: &str = "1";
 pub(super) struct Problem {
     #[serde(rename = "type")]
     kind: String,
+    /// The same without its prefix, for the figures.
+    #[serde(skip)]
+    reason: &'static str,
     title: &'static str,
     status: u16,
     detail: String,
@@ -34,9 +38,10 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, kind: &str, title: &'static str, detail: impl Display) -> Box<Problem> {
+    fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Display) -> Box<Problem> {
         Box::new(Problem {
             kind: format!("{TYPE_PREFIX}{kind}"),
+            reason: kind,
             title,
             status: status.as_u16(),
             detail: detail.to_string(),
@@ -106,6 +111,12 @@ impl Problem {
     pub(super) fn unsupported_media_type(detail: impl Display) -> Box<Problem> {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         Problem::new(status, "unsupported-media-type", "The body must be JSON", detail)
+    }
+
+    pub(super) fn head_too_large(bytes_max: usize, headers_max: usize) -> Box<Problem> {
+        let detail = format!("a head has {headers_max} lines and {bytes_max} bytes at most (head_max)");
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Problem::new(status, "head-too-large", "The head is too large", detail)
     }
 
     pub(super) fn body_too_large(bytes_max: u64) -> Box<Problem> {
@@ -210,6 +221,16 @@ impl Problem {
 
     // ---- out
 
+    /// How a request ends that is answered so. What a tool did with its call is a whole answer.
+    fn end(&self) -> End {
+        match self.reason {
+            "raised" | "encode" | "bad-arguments" => End::Whole,
+            "worker-lost" => End::WorkerLost,
+            "deadline-exceeded" => End::Timeout,
+            _ => End::Refused,
+        }
+    }
+
     pub(super) fn document(&self) -> Vec<u8> {
         // Strings and JSON values always serialise.
         serde_json::to_vec(self).unwrap_or_default()
@@ -222,6 +243,10 @@ impl Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some((name, value)) = &self.header {
             headers.insert(name, HeaderValue::from_static(value));
+        }
+        let (end, reason) = (self.end(), self.reason);
+        if end != End::Whole {
+            response.extensions_mut().insert(Fate { end, reason, warning: None });
         }
         response
     }

@@ -8,47 +8,38 @@ mod access;
 mod admit;
 mod arrive;
 mod body;
-mod exchange;
 mod forwarded;
-mod guard;
 mod links;
 mod proxy;
-mod pulse;
 mod request;
 mod response;
 mod websocket;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::body::{Body as _, Incoming};
-use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
-use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::sync::{Notify, oneshot};
 
-use self::access::{AccessLog, End, Record};
-use self::admit::{Admission, Refused};
-use self::arrive::{Arrival, Ended, Unheard};
-use self::body::{Answer, Body};
-use self::exchange::Exchange;
+use self::access::{AccessLog, Record, Recorded};
+use self::admit::Refused;
+use self::arrive::{Arrival, Unheard};
+use self::body::Body;
 use self::forwarded::Trust;
-use self::guard::{Guarded, Turn, Watch};
-use self::pulse::Limits;
 use self::request::{BodyLimits, Origin, Peer};
-use self::response::Fate;
 use self::websocket::{Handshake, Session};
 use super::Front;
+use super::account::{End, Fate};
 use super::body::discard;
-use super::listen::{BUFFER_BYTES_MIN, Io, Stay, Stream};
+use super::connection::{AtWork, Connections, Limits, Protocol, Turn};
+use super::exchange::Exchange;
+use super::figures::Figures;
+use super::listen::{Io, Stay, Stream};
 use super::thread::FrontThread;
 use super::tls::Tls;
 use super::warnings::Warnings;
@@ -57,24 +48,14 @@ use crate::pool::Pool;
 use crate::wire::http::request_flag;
 use crate::work::{Codec, FunctionId, Payload, Work, WorkKind};
 
-/// Header lines that the HTTP library takes without another allocation, unless it is told otherwise.
-const HEADERS_MAX_OF_HYPER: usize = 100;
-
-/// Streams of one HTTP/2 connection that were reset and are not forgotten yet; beyond them the connection ends.
-const RESET_STREAMS_MAX: usize = 64;
-
-/// What may wait to be written on one stream of HTTP/2.
-const SEND_BUFFER_BYTES: usize = 128 << 10;
-
 /// The front of one app.
 pub(super) struct ServeFront {
     pool: Arc<Pool>,
     function: FunctionId,
     config: ServeConfig,
     timeout: Option<Duration>,
-    admission: Admission,
     body_limits: BodyLimits,
-    client_limits: Limits,
+    connections: Connections,
     access_log: Option<Arc<AccessLog>>,
     tls: Option<Tls>,
     trust: Trust,
@@ -89,20 +70,22 @@ impl ServeFront {
         // The app has no name of its own: it is all that its pool runs.
         let function = pool.function(Codec::Name, b"");
         let timeout = config.timeout_ms.map(Duration::from_millis);
-        let admission = Admission {
-            head_bytes_max: config.head_bytes_max,
-            headers_max: config.headers_max,
-            body_bytes_max: config.body_bytes_max,
-        };
         let body_limits =
             BodyLimits { bytes_max: config.body_bytes_max, silence: Duration::from_millis(config.body_timeout_ms) };
-        let client_limits = Limits {
-            head: Duration::from_millis(config.head_timeout_ms),
-            write: Duration::from_millis(config.write_timeout_ms),
-            idle: Duration::from_millis(config.keep_alive_ms),
-            requests_max: config.connection_requests_max,
+        let figures = Figures::new("serve");
+        let connections = Connections {
+            limits: Limits {
+                head: Duration::from_millis(config.head_timeout_ms),
+                write: Duration::from_millis(config.write_timeout_ms),
+                idle: Duration::from_millis(config.keep_alive_ms),
+                requests_max: config.connection_requests_max,
+            },
+            head_bytes_max: config.head_bytes_max,
+            headers_max: config.headers_max,
+            streams_max: config.streams_max,
+            figures: figures.clone(),
         };
-        let open = |path: &String| AccessLog::open(path, config.access_log_format).map(Arc::new);
+        let open = |path: &String| AccessLog::open(path, config.access_log_format, figures.clone()).map(Arc::new);
         let access_log = config.access_log.as_ref().map(open).transpose()?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let trust = Trust::new(&config.forwarded_allow);
@@ -112,9 +95,8 @@ impl ServeFront {
             function,
             config,
             timeout,
-            admission,
             body_limits,
-            client_limits,
+            connections,
             access_log,
             tls,
             trust,
@@ -137,8 +119,8 @@ impl ServeFront {
         &self.config.bind
     }
 
-    /// What comes before HTTP on a connection.
-    async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<Box<dyn Io>> {
+    /// What comes before HTTP on a connection; and which HTTP it is to be.
+    async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<(Box<dyn Io>, Protocol)> {
         if self.config.proxy_protocol {
             let parties = proxy::read(&mut io).await.inspect_err(|error| {
                 self.warnings
@@ -148,10 +130,14 @@ impl ServeFront {
                 (arrival.client, arrival.server) = (Some(client), Some(server));
             }
         }
-        match &self.tls {
-            Some(tls) => Ok(Box::new(tls.accept(io).await?)),
-            None => Ok(io),
-        }
+        let Some(tls) = &self.tls else { return Ok((io, Protocol::Either)) };
+        let io = tls.accept(io).await?;
+        let protocol = match io.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Protocol::Http2,
+            Some(_) => Protocol::Http1,
+            None => Protocol::Either,
+        };
+        Ok((Box::new(io), protocol))
     }
 
     fn peer(&self, client: Option<SocketAddr>, server: Option<SocketAddr>) -> Arc<Peer> {
@@ -160,7 +146,11 @@ impl ServeFront {
 
     /// A line for what became no request.
     fn log(&self, peer: &Arc<Peer>, unheard: Option<Unheard>) {
-        if let (Some(log), Some(Unheard { since, status, end })) = (&self.access_log, unheard) {
+        let Some(Unheard { since, status, end }) = unheard else { return };
+        if end == End::Refused {
+            self.connections.figures.told(if status == Some(503) { "connections" } else { "malformed" });
+        }
+        if let Some(log) = &self.access_log {
             log.write(Record::of_nothing(peer, since, status, end));
         }
     }
@@ -176,17 +166,17 @@ impl ServeFront {
         &self,
         request: Request<Incoming>,
         peer: &Arc<Peer>,
-        watch: &Arc<Watch>,
+        turn: &Arc<Turn>,
         stay: &Stay,
-    ) -> Response<Answer> {
-        let mut turn = watch.request(request.version() == Version::HTTP_2);
+    ) -> Response<Body> {
         let (mut head, mut body) = request.into_parts();
         let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now());
         if let Some(log) = &self.access_log {
-            turn.record(Record::of(peer, &head, &forwarded), log.clone());
+            let record = Record::of(peer, &head, &forwarded);
+            turn.account().keep(Box::new(Recorded { record, log: log.clone() }));
         }
-        let mut response = match self.admission.check(&head, &body) {
-            Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, stay, &mut turn).await,
+        let response = match self.admit(&head, &body) {
+            Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, stay, turn).await,
             Err(refused) => {
                 if !body.is_end_stream() && !head.headers.contains_key(header::EXPECT) {
                     tokio::spawn(async move { discard(&mut body).await });
@@ -194,16 +184,17 @@ impl ServeFront {
                 refused.response()
             }
         };
-        let goes_on = response.status() == StatusCode::SWITCHING_PROTOCOLS || head.version == Version::HTTP_2;
-        if turn.is_last && !goes_on {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if let Some(Fate { reason, warning: Some(words), .. }) = response.extensions().get() {
+            self.warnings.tell(reason, || words.clone());
         }
-        let fate = response.extensions_mut().remove::<Fate>();
-        turn.answered(response.status().as_u16(), fate.as_ref().map(|fate| fate.end));
-        if let Some((kind, words)) = fate.and_then(|fate| fate.warning) {
-            self.warnings.tell(kind, || words);
+        response
+    }
+
+    fn admit(&self, head: &Parts, body: &Incoming) -> Result<(), Refused> {
+        if !self.connections.admits(&head.headers) {
+            return Err(Refused::with(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
-        response.map(|body| Answer::new(body, turn))
+        admit::check(head, body, self.config.body_bytes_max)
     }
 
     async fn ask(
@@ -212,14 +203,14 @@ impl ServeFront {
         body: Incoming,
         origin: Origin<'_>,
         stay: &Stay,
-        turn: &mut Turn,
+        turn: &Arc<Turn>,
     ) -> Response<Body> {
         match Handshake::of(head) {
             Ok(None) => self.ask_for_response(head, body, origin, turn).await,
             // What follows would be taken for its body by one server and for frames by another.
             Ok(Some(_)) if !body.is_end_stream() => Refused::with(StatusCode::BAD_REQUEST).response(),
             Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, stay, turn).await,
-            Err(answer) => response::refused(*answer),
+            Err(answer) => response::refused(*answer, "malformed"),
         }
     }
 
@@ -228,13 +219,14 @@ impl ServeFront {
         head: &Parts,
         body: Incoming,
         origin: Origin<'_>,
-        turn: &mut Turn,
+        turn: &Arc<Turn>,
     ) -> Response<Body> {
+        let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams() };
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, 0);
-        let body = request::take_ready(body, &mut payload).await;
-        let mut exchange = self.submit(payload, body.is_some(), origin.forwarded.waited);
-        turn.queued(&exchange);
+        let body = request::take_ready(head, body, &mut payload).await;
+        let mut exchange = self.submit(payload, body.is_some(), origin.forwarded.waited, at_work);
+        turn.account().queued(exchange.inbound());
         let first = match body {
             None => exchange.part().await,
             Some(rest) => {
@@ -257,12 +249,12 @@ impl ServeFront {
         head: &mut Parts,
         origin: Origin<'_>,
         stay: &Stay,
-        turn: &mut Turn,
+        turn: &Arc<Turn>,
     ) -> Response<Body> {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
-        let mut exchange = self.submit(payload, false, origin.forwarded.waited);
-        turn.queued(&exchange);
+        let mut exchange = self.submit(payload, false, origin.forwarded.waited, None);
+        turn.account().queued(exchange.inbound());
         let first = exchange.part().await;
         match (response::accepted(&first), head.extensions.remove::<OnUpgrade>()) {
             (Some(answer), Some(upgrade)) => {
@@ -277,8 +269,12 @@ impl ServeFront {
 
     /// It keeps the place of its connection, which HTTP knows nothing of any more.
     fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, stay: Stay) {
-        let limits =
-            websocket::Limits { message_bytes_max: self.config.message_bytes_max, write: self.client_limits.write };
+        let time = Duration::from_millis;
+        let limits = websocket::Limits {
+            message_bytes_max: self.config.message_bytes_max,
+            write: self.connections.limits.write,
+            ping: self.config.ping_interval_ms.map(|interval| (time(interval), time(self.config.ping_timeout_ms))),
+        };
         let flush = self.flush.clone();
         tokio::spawn(async move {
             if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
@@ -288,11 +284,20 @@ impl ServeFront {
         });
     }
 
+    /// Of HTTP/2 a connection has at most so much at work as it may have streams: a stream that is reset ends, and what it
+    /// began may go on. None: it has.
+    fn begin_work(&self, version: Version, turn: &Turn) -> Option<Option<AtWork>> {
+        match version {
+            Version::HTTP_2 => turn.connection().begin_work(self.config.streams_max).map(Some),
+            _ => Some(None),
+        }
+    }
+
     /// `waited`: before it came to us; it has that much less time.
-    fn submit(&self, payload: Vec<u8>, has_input: bool, waited: Duration) -> Exchange {
+    fn submit(&self, payload: Vec<u8>, has_input: bool, waited: Duration, at_work: Option<AtWork>) -> Exchange {
         let left = self.timeout.map(|timeout| timeout.saturating_sub(waited));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
-        let exchange = Exchange::submit(&self.pool, self.config.disconnect, |reply| Work {
+        let exchange = Exchange::submit_unflushed(&self.pool, self.config.disconnect, at_work, |reply| Work {
             kind: WorkKind::Request,
             function: self.function,
             payload: Payload::new(Codec::Http, payload),
@@ -309,49 +314,37 @@ impl ServeFront {
         self.flush.notify_one();
         exchange
     }
-
-    fn builder(&self) -> auto::Builder<TokioExecutor> {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        // The time of heads is kept by the guard: for HTTP/2 too, and apart from that of idle connections.
-        // Not with `pipeline_flush`: then the last answer is lost where more was sent than is answered.
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
-        builder.http1().max_buf_size(self.config.head_bytes_max.max(BUFFER_BYTES_MIN));
-        if self.config.headers_max != HEADERS_MAX_OF_HYPER {
-            builder.http1().max_headers(self.config.headers_max);
-        }
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(self.config.streams_max)
-            .max_header_list_size(u32::try_from(self.config.head_bytes_max).unwrap_or(u32::MAX))
-            .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
-            .max_local_error_reset_streams(RESET_STREAMS_MAX)
-            .max_send_buf_size(SEND_BUFFER_BYTES);
-        builder
-    }
 }
 
 impl Front for ServeFront {
     async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
         let (mut arrival, io) = Arrival::of(stream, self.tls.is_some() || self.config.proxy_protocol);
-        let arrived = tokio::time::timeout(self.client_limits.head, self.arrive(&mut arrival, io)).await;
+        let arrived = tokio::time::timeout(self.connections.limits.head, self.arrive(&mut arrival, io)).await;
         let peer = self.peer(arrival.client, arrival.server);
-        let io = match arrived {
-            Ok(Ok(io)) => io,
+        let (io, protocol) = match arrived {
+            Ok(Ok(arrived)) => arrived,
             failed => return self.log(&peer, arrival.failed(failed.ok().and_then(Result::err).as_ref())),
         };
-        let (builder, watch) = (self.builder(), Watch::new(self.client_limits));
-        let io = TokioIo::new(Guarded::new(io, watch.clone()));
-        let (front, client, of_requests, place) = (self.clone(), peer.clone(), watch.clone(), stay.clone());
-        let service = service_fn(move |request| {
-            let (front, peer, watch, stay) = (front.clone(), client.clone(), of_requests.clone(), place.clone());
-            async move { Ok::<_, Infallible>(front.answer(request, &peer, &watch, &stay).await) }
-        });
-        let ended = match watch.drive(pin!(builder.serve_connection_with_upgrades(io, service)), stay).await {
-            Some(result) => Ended::of(result),
-            None => Ended::Cut,
+        let (front, client, place) = (self.clone(), peer.clone(), stay.clone());
+        let answer = move |request, turn| {
+            let (front, peer, stay) = (front.clone(), client.clone(), place.clone());
+            async move { front.answer(request, &peer, &turn, &stay).await }
         };
-        self.log(&peer, watch.unheard(ended, arrival.at));
+        let closed = self.connections.serve(io, protocol, stay, answer).await;
+        self.log(&peer, arrive::unheard(&closed));
+    }
+
+    fn figures(&self) -> &Arc<Figures> {
+        &self.connections.figures
+    }
+
+    fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+
+    /// HTTP is spoken from the first byte on.
+    fn is_plain(&self) -> bool {
+        self.tls.is_none()
     }
 
     /// It was told to come later.

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::listen::{ACCEPT_PAUSE, Listener};
+use super::listen::{ACCEPT_PAUSE, Listener, not_accepted};
+use super::warnings::Warnings;
 use crate::config::TcpConfig;
 use crate::descriptor::Descriptor;
 use crate::pool::Pool;
@@ -32,13 +33,19 @@ pub(super) struct TcpFront {
     /// Which listener is asked first: each has its turn.
     first: usize,
     places: Arc<Semaphore>,
+    warnings: Arc<Warnings>,
 }
 
 impl TcpFront {
-    pub(super) fn new(pool: Arc<Pool>, listeners: Vec<Listener>, config: &TcpConfig) -> TcpFront {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        listeners: Vec<Listener>,
+        config: &TcpConfig,
+        warnings: Arc<Warnings>,
+    ) -> TcpFront {
         let handler = pool.function(Codec::Name, b"");
         let places = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
-        TcpFront { pool, handler, listeners, first: 0, places }
+        TcpFront { pool, handler, listeners, first: 0, places, warnings }
     }
 
     /// Accepts until told to stop; then the handlers are told, and what is open may end. Dropped, it cuts that off.
@@ -50,9 +57,13 @@ impl TcpFront {
                 _ = &mut stop => break,
                 accepted = self.accept() => accepted,
             };
-            let Ok((socket, place)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
+            let (socket, place) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.warnings.tell("accept", || not_accepted(&error));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
             };
             let connection = self.submit(socket, place);
             let mut phases = connection.phases.clone();

@@ -271,6 +271,15 @@ impl Pool {
         self.core.lock().machine.lift_deadline(id);
     }
 
+    /// Its time ends at another moment than was said before.
+    pub fn set_deadline(&self, id: WorkId, at: Instant) {
+        if self.is_forked() {
+            return;
+        }
+        self.core.lock().machine.set_deadline(id, at);
+        self.wake_for(Some(at));
+    }
+
     /// It turned out to have no end of its own: it is told when its worker is to end, and cut off at the grace.
     pub fn mark_endless(&self, id: WorkId) {
         if self.is_forked() {

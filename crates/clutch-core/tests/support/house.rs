@@ -15,6 +15,8 @@ pub fn http(bind: &str) -> HttpConfig {
         body_bytes_max: 4 << 20,
         head_bytes_max: 16 << 10,
         head_timeout_ms: 10_000,
+        write_timeout_ms: 30_000,
+        keep_alive_ms: 75_000,
         body_timeout_ms: 10_000,
         connections_max: 100,
         token: None,

@@ -15,12 +15,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::sync::Mutex;
 use hyper::header::{HeaderName, REFERER, USER_AGENT};
 use hyper::http::request::Parts;
-use hyper::{Method, Version};
+use hyper::{HeaderMap, Method, Version};
 use serde_json::json;
 
 use super::forwarded::Forwarded;
 use super::request::Peer;
 use crate::config::LogFormat;
+use crate::front::account::{End, Line};
+use crate::front::figures::Figures;
 use crate::stdio::Stream;
 use crate::sys;
 
@@ -32,34 +34,6 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 
 /// How long an end waits for what is still to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The response was handed over to its last byte.
-    Whole,
-    /// Its app did not finish it.
-    BrokenOff,
-    /// The client left, or was too slow, before the end of the response.
-    ClientGone,
-    WorkerLost,
-    Timeout,
-    /// Its app never saw it.
-    Refused,
-}
-
-impl End {
-    fn as_str(self) -> &'static str {
-        match self {
-            End::Whole => "whole",
-            End::BrokenOff => "broken-off",
-            End::ClientGone => "client-gone",
-            End::WorkerLost => "worker-lost",
-            End::Timeout => "timeout",
-            End::Refused => "refused",
-        }
-    }
-}
 
 /// What a request asked for: copies, since a slice of the head would keep all that was read with it.
 #[derive(Debug)]
@@ -101,16 +75,16 @@ pub(super) struct Record {
     client: Option<IpAddr>,
     waited: Duration,
     /// In the line of the pool. None: no worker got it.
-    pub(super) queued: Option<Duration>,
+    queued: Option<Duration>,
     /// None: no head could be read.
     asked: Option<Asked>,
     at: SystemTime,
     begun: Instant,
     head_after: Option<Duration>,
     ended_after: Duration,
-    pub(super) status: Option<u16>,
-    pub(super) bytes: u64,
-    pub(super) end: End,
+    status: Option<u16>,
+    bytes: u64,
+    end: End,
 }
 
 impl Record {
@@ -145,13 +119,9 @@ impl Record {
         record
     }
 
-    pub(super) fn head_came(&mut self, status: u16) {
+    fn head_came(&mut self, status: u16) {
         self.status = Some(status);
         self.head_after = Some(self.begun.elapsed());
-    }
-
-    pub(super) fn has_method(&self, method: &Method) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.method == *method)
     }
 
     fn weight(&self) -> usize {
@@ -301,17 +271,36 @@ impl Backlog {
     }
 }
 
+/// A record that its log is to get.
+pub(super) struct Recorded {
+    pub(super) record: Box<Record>,
+    pub(super) log: Arc<AccessLog>,
+}
+
+impl Line for Recorded {
+    fn head_came(&mut self, status: u16, _headers: &HeaderMap) {
+        self.record.head_came(status);
+    }
+
+    fn ended(mut self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>) {
+        let record = &mut self.record;
+        (record.end, record.bytes, record.queued) = (end, bytes, queued);
+        self.log.write(self.record);
+    }
+}
+
 /// The access log of a front. Dropped, it writes what it has.
 pub(super) struct AccessLog {
     lines: Option<SyncSender<Message>>,
     backlog: Arc<Backlog>,
+    figures: Arc<Figures>,
     /// Closed when the writer has ended.
     ended: Mutex<Receiver<()>>,
 }
 
 impl AccessLog {
     /// `-` is standard output.
-    pub(super) fn open(path: &str, format: LogFormat) -> io::Result<AccessLog> {
+    pub(super) fn open(path: &str, format: LogFormat, figures: Arc<Figures>) -> io::Result<AccessLog> {
         let (lines, records) = sync_channel(WAITING_MAX);
         let (end, ended) = sync_channel(0);
         let backlog = Arc::<Backlog>::default();
@@ -321,7 +310,7 @@ impl AccessLog {
             writer.run(&records);
             drop(end);
         })?;
-        Ok(AccessLog { lines: Some(lines), backlog, ended: Mutex::new(ended) })
+        Ok(AccessLog { lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
     }
 
     pub(super) fn write(&self, mut record: Box<Record>) {
@@ -334,6 +323,7 @@ impl AccessLog {
         if has_room {
             self.backlog.give_back(bytes);
         }
+        self.figures.dropped_line();
         self.backlog.dropped.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -3,6 +3,8 @@
 //! hyper has refused what is no HTTP: bare CRs, folded lines, spaces in names, lengths that contradict one another. Here are
 //! the limits, and what a proxy before us may have read otherwise than we do. A check is a pure function of a head.
 
+use std::net::Ipv6Addr;
+
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
@@ -10,9 +12,6 @@ use hyper::{Method, Response, StatusCode, Version};
 
 use super::body::Body;
 use super::response::{plain, refused};
-
-/// What a header line has beside its name and value: a colon, a space and the line's end.
-const LINE_BYTES: usize = 4;
 
 /// Why a request is not taken; its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,39 +40,32 @@ impl Refused {
     pub(super) fn response(self) -> Response<Body> {
         let mut response = plain(self.status);
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        refused(response)
+        refused(response, self.reason())
     }
-}
 
-/// What is accepted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Admission {
-    pub(super) head_bytes_max: usize,
-    pub(super) headers_max: usize,
-    pub(super) body_bytes_max: Option<u64>,
-}
-
-impl Admission {
-    pub(super) fn check(&self, head: &Parts, body: &Incoming) -> Result<(), Refused> {
-        self.check_head(head)?;
-        match self.body_bytes_max {
-            Some(most) if body.size_hint().lower() > most => Err(Refused::body_too_large()),
-            _ => Ok(()),
+    fn reason(self) -> &'static str {
+        match self.status {
+            StatusCode::PAYLOAD_TOO_LARGE => "body-too-large",
+            StatusCode::REQUEST_TIMEOUT => "body-too-slow",
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "head-too-large",
+            _ => "malformed",
         }
     }
+}
 
-    fn check_head(&self, head: &Parts) -> Result<(), Refused> {
-        if head.headers.len() > self.headers_max || bytes_of(&head.headers) > self.head_bytes_max {
-            return Err(Refused::with(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
-        }
-        check_target(head)?;
-        check_host(head)?;
-        check_coding(&head.headers)
+/// Whether an app sees it; `body_bytes_max`: none, no limit.
+pub(super) fn check(head: &Parts, body: &Incoming, body_bytes_max: Option<u64>) -> Result<(), Refused> {
+    check_head(head)?;
+    match body_bytes_max {
+        Some(most) if body.size_hint().lower() > most => Err(Refused::body_too_large()),
+        _ => Ok(()),
     }
 }
 
-fn bytes_of(headers: &HeaderMap) -> usize {
-    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_BYTES).sum()
+fn check_head(head: &Parts) -> Result<(), Refused> {
+    check_target(head)?;
+    check_host(head)?;
+    check_coding(&head.headers)
 }
 
 /// A path of an app: nothing to be connected through, and no byte that programs read in different ways.
@@ -98,18 +90,59 @@ fn is_escaped_well(path: &[u8]) -> bool {
     true
 }
 
-/// One Host, and the target's own authority says the same. Which hosts there are is the app's business.
+/// One Host, which can be one, and the target's own authority says the same. Which hosts there are is the app's business.
 fn check_host(head: &Parts) -> Result<(), Refused> {
     let mut hosts = head.headers.get_all(HOST).iter();
+    let authority = head.uri.authority().map(|authority| authority.as_str().as_bytes());
     let fits = match (hosts.next(), hosts.next()) {
-        (Some(host), None) => head
-            .uri
-            .authority()
-            .is_none_or(|authority| authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes())),
-        (None, _) => head.version != Version::HTTP_11,
+        (Some(host), None) => {
+            let scheme = head.uri.scheme_str().unwrap_or("http");
+            let is_same = |authority: &[u8]| {
+                without_port(authority, scheme).eq_ignore_ascii_case(without_port(host.as_bytes(), scheme))
+            };
+            is_host(host.as_bytes()) && authority.is_none_or(|authority| is_host(authority) && is_same(authority))
+        }
+        // HTTP/1.0 has none; of later versions each request says what it is for.
+        (None, _) => authority.map_or(head.version == Version::HTTP_10, is_host),
         (Some(_), Some(_)) => false,
     };
     if fits { Ok(()) } else { Err(Refused::with(StatusCode::BAD_REQUEST)) }
+}
+
+/// `uri-host [":" port]` of RFC 9110, 7.2: a name, an address, or nothing.
+fn is_host(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, rest)) if is_literal(address) => ("", rest),
+        Some(_) => return false,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    is_name(name.as_bytes()) && (port.is_empty() || is_port(port))
+}
+
+/// In brackets: an IPv6 address, with its zone or without.
+fn is_literal(address: &str) -> bool {
+    let (address, zone) = address.split_once("%25").unwrap_or((address, ""));
+    address.parse::<Ipv6Addr>().is_ok() && is_name(zone.as_bytes())
+}
+
+fn is_name(name: &[u8]) -> bool {
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);
+    name.iter().all(is_allowed) && is_escaped_well(name)
+}
+
+/// Behind a colon, which may stand alone.
+fn is_port(port: &str) -> bool {
+    let digits = port.strip_prefix(':');
+    digits.is_some_and(|digits| {
+        digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits.is_empty() || digits.parse::<u16>().is_ok())
+    })
+}
+
+/// Without the port that its scheme has anyway.
+fn without_port<'a>(host: &'a [u8], scheme: &str) -> &'a [u8] {
+    let port: &[u8] = if scheme == "https" { b":443" } else { b":80" };
+    host.strip_suffix(port).or_else(|| host.strip_suffix(b":")).unwrap_or(host)
 }
 
 /// `chunked` once is all that is understood.
@@ -129,8 +162,6 @@ mod tests {
 
     use super::*;
 
-    const ADMISSION: Admission = Admission { head_bytes_max: 300, headers_max: 4, body_bytes_max: None };
-
     /// The status that a head is refused with; 0: it is admitted.
     fn status(method: &str, target: &str, headers: &[(&str, &str)]) -> u16 {
         let mut request = Request::builder().method(method).uri(target);
@@ -138,7 +169,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).expect("a request").into_parts();
-        ADMISSION.check_head(&head).err().map_or(0, |refused| refused.status.as_u16())
+        check_head(&head).err().map_or(0, |refused| refused.status.as_u16())
     }
 
     #[test]
@@ -177,10 +208,36 @@ mod tests {
     }
 
     #[test]
-    fn heads_have_their_limits() {
-        let long = "x".repeat(300);
-        assert_eq!(status("GET", "/", &[("Host", "a"), ("X", &long[..280])]), 0);
-        assert_eq!(status("GET", "/", &[("Host", "a"), ("X", &long)]), 431);
-        assert_eq!(status("GET", "/", &[("Host", "a"), ("A", ""), ("B", ""), ("C", ""), ("D", "")]), 431);
+    fn hosts_are_names_or_addresses() {
+        for host in [
+            "",
+            "a",
+            "a.b-c_d",
+            "a:80",
+            "a:",
+            "[::1]",
+            "[::1]:80",
+            "[fe80::1%25eth0]",
+            "1.2.3.4:5",
+            "h%2d",
+            "h,i",
+            "h;i",
+            "*",
+        ] {
+            assert_eq!(status("GET", "/", &[("Host", host)]), 0, "{host}");
+        }
+        for host in [
+            "h i", "h/", "h@i", "u:p@h", "h\ti", "h:abc", "h:-1", "h:80:80", "[::1", "::1", "h?x", "h#x", "h\\x",
+            "<h>", "h:99999", "h%00", "h%", "[::1]x", "[x]", "é",
+        ] {
+            assert_eq!(status("GET", "/", &[("Host", host)]), 400, "{host}");
+        }
+        for (target, host) in [("http://a:80/", "a"), ("http://a/", "A:80"), ("https://a/", "a:443")] {
+            assert_eq!(status("GET", target, &[("Host", host)]), 0, "{target} {host}");
+        }
+        for (target, host) in [("http://a:81/", "a"), ("https://a/", "a:80"), ("http://u@a/", "u@a"), ("http://a/", "")]
+        {
+            assert_eq!(status("GET", target, &[("Host", host)]), 400, "{target} {host}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! What comes before HTTP on a connection: the head of the PROXY protocol, the handshake of TLS; and what the access log
 //! tells of a connection on which no request came of what was sent.
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +9,8 @@ use std::time::Instant;
 
 use tokio_util::io::InspectReader;
 
-use super::access::End;
+use crate::front::account::End;
+use crate::front::connection::{Closed, Ended};
 use crate::front::listen::{Io, Stream};
 
 /// A connection that has not come to HTTP yet.
@@ -48,60 +48,22 @@ pub(super) struct Unheard {
     pub(super) end: End,
 }
 
-/// What ended a connection of HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The client closed it, or either side had said that it would end.
-    Itself,
-    /// A limit of its client was reached.
-    Cut,
-    /// What came was no HTTP, and the client was told so.
-    Malformed(u16),
-    /// What came was no HTTP/2: the client was told by GOAWAY.
-    Violated,
-    /// The connection was lost; `in_message`: in the middle of one.
-    Lost { in_message: bool },
-}
-
-impl Ended {
-    /// As hyper tells it.
-    pub(super) fn of(result: Result<(), Box<dyn Error + Send + Sync>>) -> Ended {
-        let Err(error) = result else { return Ended::Itself };
-        let Some(error) = error.downcast_ref::<hyper::Error>() else { return Ended::Lost { in_message: false } };
-        if error.is_parse() {
-            return Ended::Malformed(status_of(error));
-        }
-        match error.source().and_then(|source| source.downcast_ref::<h2::Error>()) {
-            Some(error) if error.is_go_away() && error.is_library() => Ended::Violated,
-            _ => Ended::Lost { in_message: error.is_incomplete_message() },
-        }
-    }
-
-    /// `head_since`: bytes came while no request ran. They need not be those of a head: what is left of the body of the
-    /// request before, which nobody wanted, looks the same; so `is_first` counts, or that hyper knows better.
-    pub(super) fn unheard(self, came: Instant, head_since: Option<Instant>, is_first: bool) -> Option<Unheard> {
-        let gone = |is_head: bool| {
-            let since = head_since.filter(|_| is_head || is_first)?;
-            Some(Unheard { since, status: None, end: End::ClientGone })
-        };
-        let refused = |status| Some(Unheard { since: head_since.unwrap_or(came), status, end: End::Refused });
-        match self {
-            Ended::Malformed(status) => refused(Some(status)),
-            Ended::Violated => refused(None),
-            Ended::Cut => gone(true),
-            Ended::Lost { in_message } => gone(in_message),
-            Ended::Itself => gone(false),
-        }
-    }
-}
-
-/// What hyper answers by itself.
-fn status_of(error: &hyper::Error) -> u16 {
-    match error.is_parse_too_large() {
-        // It tells the two apart by words alone.
-        true if error.to_string() == "URI too long" => 414,
-        true => 431,
-        false => 400,
+/// What is told of a connection of HTTP that has ended, beside its requests.
+pub(super) fn unheard(closed: &Closed) -> Option<Unheard> {
+    let Closed { ended, came, head_since, is_first } = *closed;
+    // Bytes that came while no request ran need not be those of a head: what is left of the body of the request before,
+    // which nobody wanted, looks the same; so it counts that no request had come, or that hyper knows better.
+    let gone = |is_head: bool| {
+        let since = head_since.filter(|_| is_head || is_first)?;
+        Some(Unheard { since, status: None, end: End::ClientGone })
+    };
+    let refused = |status| Some(Unheard { since: head_since.unwrap_or(came), status, end: End::Refused });
+    match ended {
+        Ended::Malformed(status) => refused(Some(status)),
+        Ended::Violated => refused(None),
+        Ended::Cut => gone(true),
+        Ended::Lost { in_message } => gone(in_message),
+        Ended::Itself => gone(false),
     }
 }
 
@@ -122,7 +84,8 @@ mod tests {
     fn a_line_is_for_what_was_sent_and_became_no_request() {
         let came = Instant::now();
         let line = |ended: Ended, head_since, is_first| {
-            ended.unheard(came, head_since, is_first).map(|unheard| (unheard.status, unheard.end))
+            let closed = Closed { ended, came, head_since, is_first };
+            unheard(&closed).map(|unheard| (unheard.status, unheard.end))
         };
         let (gone, head) = (Some((None, End::ClientGone)), Some(came));
         for is_first in [true, false] {

@@ -1,6 +1,5 @@
 //! The body of a response: whole, or as its app produces it. A slow client slows the app.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,40 +10,17 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::access::End;
-use super::exchange::Exchange;
-use super::guard::Turn;
+use crate::front::account::{BrokenOff, End};
+use crate::front::exchange::Exchange;
 use crate::pool::Part;
 use crate::region::Lease;
 use crate::wire::http::credit_of;
 use crate::work::{Codec, Failure, Outcome, Payload};
 
-/// The response ends here, and not as its app meant it: the connection (or the HTTP/2 stream) is broken off.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BrokenOff(End);
-
-impl fmt::Display for BrokenOff {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the app did not finish its response")
-    }
-}
-
-impl std::error::Error for BrokenOff {}
-
 /// The body of a response.
 pub(super) enum Body {
     Whole(Option<Bytes>),
     Produced(Box<Produced>),
-}
-
-impl Body {
-    /// All of it was handed over.
-    fn is_whole(&self) -> bool {
-        match self {
-            Body::Whole(bytes) => bytes.is_none(),
-            Body::Produced(produced) => produced.ended && produced.broken.is_none(),
-        }
-    }
 }
 
 impl From<Bytes> for Body {
@@ -65,7 +41,10 @@ impl hyper::body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Whole(None))
+        match self {
+            Body::Whole(bytes) => bytes.is_none(),
+            Body::Produced(produced) => produced.ended,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -76,57 +55,13 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// The body of a response, and the turn that ends with it.
-pub(super) struct Answer {
-    body: Body,
-    turn: Turn,
-}
-
-impl Answer {
-    pub(super) fn new(body: Body, turn: Turn) -> Answer {
-        let mut turn = turn;
-        if body.is_whole() {
-            turn.whole();
-        }
-        Answer { body, turn }
-    }
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let this = self.get_mut();
-        // Asked again: what it was given has been taken.
-        this.turn.holds(false);
-        let polled = Pin::new(&mut this.body).poll_frame(context);
-        this.turn.holds(matches!(polled, Poll::Ready(Some(Ok(_)))));
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => this.turn.sent(frame.data_ref().map_or(0, Bytes::len)),
-            Poll::Ready(Some(Err(BrokenOff(end)))) => this.turn.end_as(*end),
-            _ => {}
-        }
-        if this.body.is_whole() {
-            this.turn.whole();
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 /// A body whose parts come one by one.
 pub(super) struct Produced {
     exchange: Exchange,
     /// What came with the head.
     first: Option<Bytes>,
+    /// Of the length that the head tells.
+    left: Option<u64>,
     /// Of the part that was taken last: given back when the client has room for the next.
     owed: u32,
     silence: Option<(Duration, Pin<Box<Sleep>>)>,
@@ -137,15 +72,22 @@ pub(super) struct Produced {
 }
 
 impl Produced {
-    pub(super) fn new(exchange: Exchange, first: Bytes, owed: u32, silence_max: Option<Duration>) -> Produced {
+    /// `length`: as the head tells it. `owed`: of the part that came with it.
+    pub(super) fn new(
+        exchange: Exchange,
+        first: Bytes,
+        length: Option<u64>,
+        owed: u32,
+        silence_max: Option<Duration>,
+    ) -> Produced {
         let silence = silence_max.map(|most| (most, Box::pin(tokio::time::sleep(most))));
         let first = Some(first).filter(|first| !first.is_empty());
-        Produced { exchange, first, owed, silence, waits: false, ended: false, broken: None }
+        Produced { exchange, first, left: length, owed, silence, waits: false, ended: false, broken: None }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
         if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(first)));
+            return Poll::Ready(Some(Ok(self.counted(first))));
         }
         if let Some(broken) = self.broken {
             return Poll::Ready(Some(Err(broken)));
@@ -164,12 +106,25 @@ impl Produced {
                         Some(Ok(bytes)) if bytes.is_empty() && !self.ended => continue,
                         Some(Ok(bytes)) if bytes.is_empty() => return Poll::Ready(None),
                         Some(Err(BrokenOff(end))) => return self.break_off(end, context),
-                        taken => return Poll::Ready(taken),
+                        Some(Ok(bytes)) => return Poll::Ready(Some(Ok(self.counted(bytes)))),
+                        None => return Poll::Ready(None),
                     }
                 }
                 Poll::Pending => return self.poll_silence(context),
             }
         }
+    }
+
+    /// With the last byte of the length that its head tells, a response is whole, whatever its app does then.
+    fn counted(&mut self, bytes: Bytes) -> Bytes {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(bytes.len() as u64);
+            if *left == 0 && !self.ended {
+                self.ended = true;
+                self.exchange.answered();
+            }
+        }
+        bytes
     }
 
     /// hyper writes what it has before it asks again, and nothing once it has heard of the break.

@@ -1,24 +1,33 @@
 //! From what a client sent to what a worker gets.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming};
+use hyper::header::{HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Version, header};
 use tokio::sync::oneshot;
 
 use super::admit::Refused;
-use super::exchange::Feeder;
 use super::forwarded::Forwarded;
 use crate::front::body::discard;
+use crate::front::exchange::Feeder;
 use crate::wire::INLINE_BYTES_MAX;
 use crate::wire::http::{self, Place, RequestLine, request_flag};
 use crate::work::Codec;
+
+/// Less of a body than this is joined with what has come behind it: each piece costs the worker a turn.
+const CRUMB_BYTES: usize = 4 << 10;
+
+/// Of a body that its app waits for, a client has to send so much, or all, in the time that it may be silent: a byte now
+/// and then is a way to hold a slot for as long as one likes.
+const CAME_BYTES_MIN: usize = 1024;
 
 /// Who is at the two ends of a connection.
 #[derive(Debug, Default)]
@@ -75,12 +84,17 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &Parts, origin: &Origin<'_>, fla
         server: place(&peer.server),
     };
     let mut headers = http::put_request(out, line);
-    if version == 20 && !head.headers.contains_key(header::HOST) {
-        if let Some(authority) = head.uri.authority() {
-            headers.put(b"host", authority.as_str().as_bytes());
-        }
+    if let Some(authority) = head.uri.authority().filter(|_| !head.headers.contains_key(header::HOST)) {
+        headers.put(b"host", authority.as_str().as_bytes());
+    }
+    let cookies = if version == 20 { joined_cookies(&head.headers) } else { None };
+    if let Some(cookies) = &cookies {
+        headers.put(b"cookie", cookies);
     }
     for (name, value) in &head.headers {
+        if cookies.is_some() && name == header::COOKIE {
+            continue;
+        }
         // `X_Forwarded_For` becomes what `X-Forwarded-For` becomes, in CGI's names: it could pose as it.
         if name.as_str().contains('_') {
             continue;
@@ -89,35 +103,37 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &Parts, origin: &Origin<'_>, fla
     }
 }
 
+/// Clients of HTTP/2 split their cookies; apps are to get one header (RFC 9113, 8.2.3). None: there is one at most.
+fn joined_cookies(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let crumbs: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    (crumbs.len() > 1).then(|| crumbs.join(&b"; "[..]))
+}
+
 /// The body that is there already, put behind the head when it is all of it; else the rest, which has to be fed.
-pub(super) async fn take_ready(mut body: Incoming, out: &mut Vec<u8>) -> Option<Rest> {
+pub(super) async fn take_ready(head: &Parts, mut body: Incoming, out: &mut Vec<u8>) -> Option<Rest> {
     if body.is_end_stream() {
         return None;
     }
     let small = body.size_hint().upper().is_some_and(|most| most <= INLINE_BYTES_MAX as u64);
-    if !small {
-        return Some(Rest { first: None, body });
+    // A client that asked whether it should send is told so when its app reads.
+    if !small || head.headers.contains_key(header::EXPECT) {
+        return Some(Rest::of(None, body));
     }
-    let ready = poll_fn(|context| match Pin::new(&mut body).poll_frame(context) {
-        Poll::Ready(frame) => Poll::Ready(Some(frame)),
-        Poll::Pending => Poll::Ready(None),
-    });
-    let first = match ready.await {
-        Some(Some(frame)) => frame.map(|frame| frame.into_data().ok()).transpose(),
-        _ => None,
-    };
-    match first {
+    match now(next_data(&mut body)).await.flatten() {
         Some(Ok(data)) if body.is_end_stream() => {
             out.extend_from_slice(&data);
             None
         }
-        first => Some(Rest { first, body }),
+        first => Some(Rest::of(first, body)),
     }
 }
 
 /// What of a body comes later.
 pub(super) struct Rest {
-    first: Option<Result<bytes::Bytes, hyper::Error>>,
+    /// Since the last time that enough had come: so many bytes have, and for so long the app has waited for them.
+    came: usize,
+    waited: Duration,
+    first: Option<Result<Bytes, hyper::Error>>,
     body: Incoming,
 }
 
@@ -125,7 +141,7 @@ pub(super) struct Rest {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyLimits {
     pub(super) bytes_max: Option<u64>,
-    /// How long a client may be silent while the app waits.
+    /// How long a client may be silent, or nearly so, while the app waits.
     pub(super) silence: Duration,
 }
 
@@ -146,13 +162,7 @@ pub(super) async fn feed(feeder: Feeder, mut rest: Rest, limits: BodyLimits, fau
 async fn feed_all(feeder: &Feeder, rest: &mut Rest, limits: BodyLimits) -> Result<(), Refused> {
     let mut bytes = 0;
     while feeder.wanted().await {
-        let next = match rest.first.take() {
-            Some(first) => Some(first),
-            None => tokio::time::timeout(limits.silence, next_data(&mut rest.body))
-                .await
-                .map_err(|_| Refused::body_too_slow())?,
-        };
-        let Some(data) = next.transpose().map_err(|_| Refused::body_broken())? else {
+        let Some(data) = rest.next(feeder, limits.silence).await? else {
             feeder.feed(Codec::Last, &[]);
             return Ok(());
         };
@@ -181,7 +191,58 @@ async fn put_pieces(feeder: &Feeder, data: &[u8], last: bool) -> bool {
     true
 }
 
-async fn next_data(body: &mut Incoming) -> Option<Result<bytes::Bytes, hyper::Error>> {
+impl Rest {
+    fn of(first: Option<Result<Bytes, hyper::Error>>, body: Incoming) -> Rest {
+        Rest { came: 0, waited: Duration::ZERO, first, body }
+    }
+
+    /// What has come; together, where it came in crumbs. None: that was all.
+    async fn next(&mut self, feeder: &Feeder, silence: Duration) -> Result<Option<Bytes>, Refused> {
+        let first = match self.first.take() {
+            Some(first) => Some(Some(first)),
+            None => now(next_data(&mut self.body)).await,
+        };
+        let first = match first {
+            Some(first) => first,
+            None => {
+                let _standing = feeder.wait_for_client();
+                let since = Instant::now();
+                let left = silence.saturating_sub(self.waited);
+                let next = tokio::time::timeout(left, next_data(&mut self.body)).await;
+                self.waited += since.elapsed();
+                next.map_err(|_| Refused::body_too_slow())?
+            }
+        };
+        let Some(mut data) = first.transpose().map_err(|_| Refused::body_broken())? else { return Ok(None) };
+        while data.len() < CRUMB_BYTES {
+            match now(next_data(&mut self.body)).await.flatten() {
+                Some(Ok(more)) => data = [data, more].concat().into(),
+                Some(Err(error)) => {
+                    self.first = Some(Err(error));
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.came += data.len();
+        if self.came >= CAME_BYTES_MIN {
+            (self.came, self.waited) = (0, Duration::ZERO);
+        }
+        Ok(Some(data))
+    }
+}
+
+/// What a future is ready with; none: it would have to be waited for.
+async fn now<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(ready) => Poll::Ready(Some(ready)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, hyper::Error>> {
     while let Some(frame) = body.frame().await {
         match frame.map(Frame::into_data) {
             Ok(Ok(data)) if data.is_empty() => {}

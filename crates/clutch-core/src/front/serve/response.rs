@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
-use super::access::End;
 use super::body::{Body, Produced, bytes_of};
-use super::exchange::Exchange;
+use crate::front::account::{End, Fate};
+use crate::front::exchange::Exchange;
 use crate::pool::Part;
 use crate::wire::http::{self, ResponseHead, credit_of, response_flag};
 use crate::work::{Codec, Failure, Outcome, Payload, Refusal, Where};
@@ -35,10 +35,14 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Durati
                         exchange.answered();
                         Body::from(body)
                     } else {
-                        if is_event_stream(&response) {
+                        // Events come when there are some.
+                        let is_endless = is_event_stream(&response);
+                        if is_endless {
                             exchange.mark_endless();
                         }
-                        Body::Produced(Box::new(Produced::new(exchange, body, owed, silence_max)))
+                        let silence_max = silence_max.filter(|_| !is_endless);
+                        let length = response.headers().get(CONTENT_LENGTH).and_then(length);
+                        Body::Produced(Box::new(Produced::new(exchange, body, length, owed, silence_max)))
                     };
                     response
                 }
@@ -93,6 +97,10 @@ fn is_of_connection(name: &[u8], value: &[u8]) -> bool {
     OF_CONNECTION.into_iter().any(is) || is(b"connection") && !value.eq_ignore_ascii_case(b"close")
 }
 
+fn length(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
 /// Events come for as long as somebody listens.
 fn is_event_stream(response: &Response<Body>) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|value| http::is_event_stream(value.as_bytes()))
@@ -112,35 +120,27 @@ fn later(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// What became of a request without a response of its app, for the logs.
-#[derive(Clone, Debug)]
-pub(super) struct Fate {
-    pub(super) end: End,
-    /// What is told of it at most once in a while, by its kind; nothing, where the worker's own output has told it.
-    pub(super) warning: Option<(&'static str, String)>,
-}
-
 /// No app sees its request.
-pub(super) fn refused(response: Response<Body>) -> Response<Body> {
-    with_fate(response, End::Refused, None)
+pub(super) fn refused(response: Response<Body>, reason: &'static str) -> Response<Body> {
+    with_fate(response, End::Refused, reason, None)
 }
 
-fn with_fate(mut response: Response<Body>, end: End, warning: Option<(&'static str, String)>) -> Response<Body> {
-    response.extensions_mut().insert(Fate { end, warning });
+fn with_fate(mut response: Response<Body>, end: End, reason: &'static str, warning: Option<String>) -> Response<Body> {
+    response.extensions_mut().insert(Fate { end, reason, warning });
     response
 }
 
 fn of_failure(failure: &Failure) -> Response<Body> {
-    let words = || failure.to_string();
+    let words = || Some(failure.to_string());
     match failure {
         Failure::Config { .. } | Failure::WorkerLost { worker_pid: 0, .. } => {
-            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(("failing", words())))
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "failing", words())
         }
         Failure::WorkerLost { .. } => {
-            with_fate(plain(StatusCode::BAD_GATEWAY), End::WorkerLost, Some(("worker lost", words())))
+            with_fate(plain(StatusCode::BAD_GATEWAY), End::WorkerLost, "worker-lost", words())
         }
         Failure::Poisoned { .. } => {
-            with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, Some(("poisoned", words())))
+            with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, "poisoned", words())
         }
         _ => plain(StatusCode::INTERNAL_SERVER_ERROR),
     }
@@ -151,15 +151,32 @@ fn of_refusal(refusal: &Refusal) -> Response<Body> {
         Refusal::Expired { at: Where::Running, stacks } => {
             let words = format!("fronts.serve.timeout: an app did not begin its response in time\n{stacks}");
             let words = words.trim_end().to_owned();
-            with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, Some(("timeout", words)))
+            with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", Some(words))
         }
         Refusal::Expired { .. } => {
             let words = "fronts.serve.timeout: a request waited too long for a worker".to_owned();
-            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(("expired", words)))
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "queue-timeout", Some(words))
         }
         refusal => {
-            let warning = ("refused", format!("a request was refused with 503: {refusal}"));
-            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, Some(warning))
+            let words = format!("a request was refused with 503: {refusal}");
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, reason_of(refusal), Some(words))
         }
     }
+}
+
+fn reason_of(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Overloaded { .. } => "overloaded",
+        Refusal::Draining { .. } | Refusal::Closed { .. } => "draining",
+        Refusal::Failing { .. } => "failing",
+        Refusal::Cancelled => "cancelled",
+        Refusal::Expired { .. } => "queue-timeout",
+    }
+}
+
+/// One connection has as much at work as it may have.
+pub(super) fn too_many_streams() -> Response<Body> {
+    let words = "fronts.serve.streams_max: a request was refused with 503: its connection has as many at work, those \
+                 that it has reset among them";
+    with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words.to_owned()))
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS,
     SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
@@ -30,9 +31,9 @@ use tungstenite::protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext}
 use tungstenite::{Error, Message, Utf8Bytes};
 
 use super::body::{Body, bytes_of};
-use super::exchange::Exchange;
-use super::guard::Guarded;
 use super::response;
+use crate::front::connection::Guarded;
+use crate::front::exchange::Exchange;
 use crate::front::listen::Io;
 use crate::pool::Part;
 use crate::wire::http::credit_of;
@@ -73,7 +74,8 @@ impl Handshake {
         if head.headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|version| version != VERSION) {
             return Err(Box::new(other_version()));
         }
-        let key = head.headers.get(SEC_WEBSOCKET_KEY).filter(|key| is_key(key.as_bytes()));
+        let mut keys = head.headers.get_all(SEC_WEBSOCKET_KEY).iter();
+        let key = keys.next().filter(|key| is_key(key.as_bytes()) && keys.next().is_none());
         let accept = key.and_then(|key| HeaderValue::try_from(derive_accept_key(key.as_bytes())).ok());
         let wrong = || Box::new(response::plain(StatusCode::BAD_REQUEST));
         accept.map(|accept| Some(Handshake { accept })).ok_or_else(wrong)
@@ -185,6 +187,41 @@ pub(super) struct Session {
     limits: Limits,
     /// Rings when the client has taken nothing for too long.
     stalled: Option<Pin<Box<Sleep>>>,
+    heartbeat: Option<Heartbeat>,
+}
+
+/// Asks now and then whether the client is still there: a proxy between us closes what is silent for long, and a client
+/// that has vanished says nothing.
+struct Heartbeat {
+    interval: Duration,
+    /// How long an answer may take.
+    patience: Duration,
+    /// Rings when a ping is due, or an answer overdue.
+    alarm: Pin<Box<Sleep>>,
+    is_asked: bool,
+}
+
+impl Heartbeat {
+    fn new(interval: Duration, patience: Duration) -> Heartbeat {
+        Heartbeat { interval, patience, alarm: Box::pin(tokio::time::sleep(interval)), is_asked: false }
+    }
+
+    /// Something was heard of the client.
+    fn heard(&mut self) {
+        if std::mem::take(&mut self.is_asked) {
+            self.ring_after(self.interval);
+        }
+    }
+
+    /// A ping is on its way.
+    fn asked(&mut self) {
+        self.is_asked = true;
+        self.ring_after(self.patience);
+    }
+
+    fn ring_after(&mut self, time: Duration) {
+        self.alarm.as_mut().reset(tokio::time::Instant::now() + time);
+    }
 }
 
 /// What a client may do.
@@ -193,6 +230,8 @@ pub(super) struct Limits {
     pub(super) message_bytes_max: usize,
     /// How long it may take nothing of what is for it.
     pub(super) write: Duration,
+    /// How often it is asked whether it is there, and how long it may take to say so. None: never.
+    pub(super) ping: Option<(Duration, Duration)>,
 }
 
 impl Session {
@@ -212,7 +251,8 @@ impl Session {
         let protocol = WebSocketContext::from_partially_read(parts.read_buf.to_vec(), Role::Server, Some(config));
         let line = Line { io: parts.io.into_inner().unguarded(), went: false };
         let (is_full, is_dirty, stalled) = (false, false, None);
-        Some(Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled })
+        let heartbeat = limits.ping.map(|(interval, patience)| Heartbeat::new(interval, patience));
+        Some(Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled, heartbeat })
     }
 
     pub(super) async fn run(mut self) {
@@ -237,11 +277,14 @@ impl Session {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
         loop {
-            if let Some(end) = self.send(context).or_else(|| self.receive(context)) {
+            if let Some(end) = self.send(context) {
                 return Poll::Ready(end);
             }
             let was_full = self.is_full;
             if let Err(end) = self.write_out(context) {
+                return Poll::Ready(end);
+            }
+            if let Some(end) = self.receive(context).or_else(|| self.beat(context)) {
                 return Poll::Ready(end);
             }
             if !was_full || self.is_full {
@@ -326,24 +369,55 @@ impl Session {
         }
     }
 
-    /// Messages of the client to the app, as long as it takes them.
+    /// Messages of the client to the app, as long as it takes them. A client that takes no answers to its pings is not read
+    /// either: they would wait here for as long as it likes.
     fn receive(&mut self, context: &mut Context<'_>) -> Option<End> {
-        while self.exchange.poll_wanted(context).is_ready() {
+        while !self.is_dirty && self.exchange.poll_wanted(context).is_ready() {
             let message = match self.protocol.read(&mut Turn { line: &mut self.line, context }) {
                 Ok(message) => message,
                 Err(error) if is_blocked(&error) => return None,
                 Err(error) => return Some(end_of_error(&error)),
             };
+            self.heartbeat.iter_mut().for_each(Heartbeat::heard);
             match message {
                 Message::Text(text) => self.feed(Codec::Text, text.as_bytes()),
                 Message::Binary(bytes) => self.feed(Codec::Bytes, &bytes),
                 Message::Close(frame) => return Some(told_by(frame)),
-                // The answer to a ping is on its way.
-                Message::Ping(_) => self.is_dirty = true,
+                // The answer goes first.
+                Message::Ping(_) => {
+                    self.is_dirty = true;
+                    if let Err(end) = self.write_out(context) {
+                        return Some(end);
+                    }
+                }
                 Message::Pong(_) | Message::Frame(_) => {}
             }
         }
         None
+    }
+
+    /// Asks whether the client is there. Its silence counts where it is listened to: not while it is not read.
+    fn beat(&mut self, context: &mut Context<'_>) -> Option<End> {
+        loop {
+            let heartbeat = self.heartbeat.as_mut()?;
+            if heartbeat.alarm.as_mut().poll(context).is_pending() {
+                return None;
+            }
+            let is_read = !self.is_dirty && self.exchange.poll_wanted(context).is_ready();
+            if !is_read {
+                heartbeat.is_asked = false;
+                heartbeat.ring_after(heartbeat.interval);
+                continue;
+            }
+            if heartbeat.is_asked {
+                return Some(End::Lost);
+            }
+            heartbeat.asked();
+            let pinged = self.put(context, Message::Ping(Bytes::new())).and_then(|()| self.write_out(context));
+            if let Err(end) = pinged {
+                return Some(end);
+            }
+        }
     }
 
     fn feed(&mut self, codec: Codec, bytes: &[u8]) {

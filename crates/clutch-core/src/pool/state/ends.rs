@@ -47,6 +47,14 @@ impl<T> Machine<T> {
         }
     }
 
+    /// Its time ends at another moment than was said before.
+    pub fn set_deadline(&mut self, id: WorkId, at: Instant) {
+        let Some(item) = self.item_mut(id).filter(|item| item.stopping.is_none()) else { return };
+        item.request.deadline = Some(at);
+        self.deadlines.push(Reverse((at, id)));
+        self.sweep_deadlines();
+    }
+
     /// Whether it was cut off because its worker is to end.
     pub fn is_drained(&self, id: WorkId) -> bool {
         self.item(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.cause == StopCause::Drained)
@@ -91,7 +99,9 @@ impl<T> Machine<T> {
     pub(super) fn sweep_deadlines(&mut self) {
         if self.deadlines.len() > 2 * self.items.len() + 64 {
             let items = &self.items;
-            self.deadlines.retain(|Reverse((_, id))| items.get(index(*id)).is_some_and(|item| item.id == *id));
+            self.deadlines.retain(|Reverse((at, id))| {
+                items.get(index(*id)).is_some_and(|item| item.id == *id && item.may_be_due_at(*at))
+            });
         }
     }
 }

@@ -103,6 +103,12 @@ impl<T> Item<T> {
         }
     }
 
+    /// Whether something is to happen to it then, now or when something else has.
+    fn may_be_due_at(&self, at: Instant) -> bool {
+        let known = [self.request.deadline, self.cut_at, self.stopping.map(|stopping| stopping.by)];
+        known.contains(&Some(at))
+    }
+
     fn is_cut(&self) -> bool {
         self.cut_at.is_some() && self.cut_at == self.due()
     }

@@ -1,17 +1,20 @@
 //! One request in a pool: what its worker says, for the tasks that wait for it.
 //!
 //! Two tasks may wait: the one that answers the client, and the one that feeds the body. The worker asks for the body by
-//! giving credit, so that nothing of it is read before the app wants it.
+//! giving credit, so that nothing of it is read before the app wants it. Time in which the worker waits for the client is
+//! not the app's.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
 
+use super::account::Queued;
+use super::connection::AtWork;
 use crate::config::Disconnect;
 use crate::pool::{Part, Pool};
 use crate::work::{Codec, Outcome, Payload, Reply, Work, WorkId};
@@ -23,9 +26,12 @@ struct Inner {
     outcome: Option<Outcome>,
     /// Pieces of the body that the worker will take; below zero when the last was larger than what was left.
     credit: i64,
+    /// Nothing more of the body is wanted.
     ended: bool,
     answering: Option<Waker>,
     feeding: Option<Waker>,
+    /// Let go of when the work has ended, whoever still waited for it.
+    at_work: Option<AtWork>,
 }
 
 /// Written by whoever learns of the answer.
@@ -36,9 +42,8 @@ pub(super) struct Inbound {
     queued_ns: AtomicU64,
 }
 
-impl Inbound {
-    /// How long it waited until it was sent to a worker; none: it was not, so far.
-    pub(super) fn queued(&self) -> Option<Duration> {
+impl Queued for Inbound {
+    fn queued(&self) -> Option<Duration> {
         self.queued_ns.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 }
@@ -63,7 +68,9 @@ impl Reply for Inbound {
         inner.outcome = Some(outcome);
         inner.ended = true;
         let wakers = [inner.answering.take(), inner.feeding.take()];
+        let at_work = inner.at_work.take();
         drop(inner);
+        drop(at_work);
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 
@@ -81,10 +88,18 @@ impl Reply for Inbound {
     }
 }
 
+/// When the app's time is over. It stands while the client is waited for.
+#[derive(Debug)]
+struct Clock {
+    /// None: its time is not measured, or no longer.
+    deadline: Option<Instant>,
+}
+
 /// A request that was handed in. Dropped before its end has been seen, its client is gone.
 pub(super) struct Exchange {
     pool: Arc<Pool>,
     inbound: Arc<Inbound>,
+    clock: Arc<Mutex<Clock>>,
     id: WorkId,
     disconnect: Disconnect,
     ended: bool,
@@ -92,23 +107,34 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Submits what `work` makes of the reply; it is on its way with the next flush.
-    pub(super) fn submit(
+    pub(super) fn submit_unflushed(
         pool: &Arc<Pool>,
         disconnect: Disconnect,
+        at_work: Option<AtWork>,
         work: impl FnOnce(Arc<dyn Reply>) -> Work,
     ) -> Exchange {
         let inbound = Arc::new(Inbound::default());
-        let id = pool.submit_unflushed(work(inbound.clone()));
-        Exchange { pool: pool.clone(), inbound, id, disconnect, ended: false }
+        inbound.inner.lock().at_work = at_work;
+        let work = work(inbound.clone());
+        let clock = Arc::new(Mutex::new(Clock { deadline: work.deadline }));
+        let id = pool.submit_unflushed(work);
+        Exchange { pool: pool.clone(), inbound, clock, id, disconnect, ended: false }
+    }
+
+    /// Submits a call. It is stopped when nobody waits for it any more.
+    pub(super) fn submit(pool: &Arc<Pool>, work: impl FnOnce(Arc<dyn Reply>) -> Work) -> Exchange {
+        let exchange = Exchange::submit_unflushed(pool, Disconnect::Cancel, None, work);
+        pool.flush_all();
+        exchange
     }
 
     /// Where it can be asked later how long this waited.
-    pub(super) fn inbound(&self) -> &Arc<Inbound> {
-        &self.inbound
+    pub(super) fn inbound(&self) -> Arc<Inbound> {
+        self.inbound.clone()
     }
 
     pub(super) fn feeder(&self) -> Feeder {
-        Feeder { pool: self.pool.clone(), inbound: self.inbound.clone(), id: self.id }
+        Feeder { pool: self.pool.clone(), inbound: self.inbound.clone(), clock: self.clock.clone(), id: self.id }
     }
 
     /// The next chunk, or the end.
@@ -154,13 +180,21 @@ impl Exchange {
         self.pool.credit(self.id, chunks);
     }
 
-    /// The response is whole: from here on the app has as long as it likes, and nobody waits for it.
+    /// The response is whole: from here on the app has as long as it likes, and nobody waits for it. What it has not read
+    /// of the body is not for it any more.
     pub(super) fn answered(&mut self) {
         self.ended = true;
+        let mut inner = self.inbound.inner.lock();
+        inner.ended = true;
+        let (feeding, at_work) = (inner.feeding.take(), inner.at_work.take());
+        drop(inner);
+        drop(at_work);
+        feeding.into_iter().for_each(Waker::wake);
     }
 
     /// The head is there: the time until it is no longer measured.
     pub(super) fn head_came(&self) {
+        self.clock.lock().deadline = None;
         self.pool.lift_deadline(self.id);
     }
 
@@ -193,6 +227,7 @@ impl Drop for Exchange {
 pub(super) struct Feeder {
     pool: Arc<Pool>,
     inbound: Arc<Inbound>,
+    clock: Arc<Mutex<Clock>>,
     id: WorkId,
 }
 
@@ -216,5 +251,31 @@ impl Feeder {
 
     pub(super) fn feed(&self, codec: Codec, bytes: &[u8]) {
         self.pool.feed(self.id, codec, bytes);
+    }
+
+    /// The app waits for its client: its clock stands until the result is dropped.
+    pub(super) fn wait_for_client(&self) -> Standing<'_> {
+        let clock = self.clock.lock();
+        if clock.deadline.is_some() {
+            self.pool.lift_deadline(self.id);
+        }
+        Standing { feeder: self, since: Instant::now() }
+    }
+}
+
+/// Time that is not the app's.
+pub(super) struct Standing<'a> {
+    feeder: &'a Feeder,
+    since: Instant,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        let Feeder { pool, clock, id, .. } = self.feeder;
+        let mut clock = clock.lock();
+        if let Some(deadline) = &mut clock.deadline {
+            *deadline += self.since.elapsed();
+            pool.set_deadline(*id, *deadline);
+        }
     }
 }

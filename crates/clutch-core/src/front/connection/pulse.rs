@@ -1,20 +1,54 @@
 //! What a connection is doing, and since when: a pure machine that says when its client has been too slow.
 //!
-//! Where no request runs, the connection is idle, or a head is on its way. Where bytes wait to be written, the client takes
-//! nothing. Each has its limit. The time is always given; nothing here reads a clock or waits.
+//! Where no request runs, the connection is idle, or a head is on its way. Where bytes wait for the client, it takes some
+//! of them now and then, or is too slow. Each has its limit. The time is always given; nothing here reads a clock or waits.
 
 use std::time::{Duration, Instant};
 
 use slab::Slab;
 
+/// Of what waits for it, a client has to take so much, or all, in the time for writing: a byte now and then is a way to
+/// hold a response for as long as one likes.
+const TAKEN_BYTES_MIN: usize = 1024;
+
 /// How long clients may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) head: Duration,
-    pub(super) write: Duration,
-    pub(super) idle: Duration,
+pub(in crate::front) struct Limits {
+    pub(in crate::front) head: Duration,
+    pub(in crate::front) write: Duration,
+    pub(in crate::front) idle: Duration,
     /// None: no limit.
-    pub(super) requests_max: Option<u64>,
+    pub(in crate::front) requests_max: Option<u64>,
+}
+
+/// Bytes that wait for the client.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// When it had taken enough last.
+    since: Instant,
+    /// Taken since then.
+    taken: usize,
+}
+
+impl Waiting {
+    fn since(now: Instant) -> Waiting {
+        Waiting { since: now, taken: 0 }
+    }
+
+    fn took(&mut self, bytes: usize, now: Instant) {
+        self.taken += bytes;
+        if self.taken >= TAKEN_BYTES_MIN {
+            *self = Waiting::since(now);
+        }
+    }
+}
+
+/// What of one response over HTTP/2 was handed over.
+#[derive(Debug, Default)]
+struct Stream {
+    /// Not taken yet.
+    bytes: usize,
+    waiting: Option<Waiting>,
 }
 
 impl Limits {
@@ -46,10 +80,10 @@ pub(super) struct Pulse {
     idle_since: Instant,
     /// When the first byte of the next head came.
     head_since: Option<Instant>,
-    /// Since when the socket takes nothing.
-    blocked_since: Option<Instant>,
-    /// Streams of HTTP/2 that were given data: since when they take no more.
-    streams: Slab<Option<Instant>>,
+    /// The socket was full, and not all has been written since.
+    blocked: Option<Waiting>,
+    /// Requests of HTTP/2, where each stream has a window of its own.
+    streams: Slab<Stream>,
 }
 
 impl Pulse {
@@ -61,7 +95,7 @@ impl Pulse {
             leaves: false,
             idle_since: now,
             head_since: None,
-            blocked_since: None,
+            blocked: None,
             streams: Slab::new(),
         }
     }
@@ -78,11 +112,17 @@ impl Pulse {
     }
 
     pub(super) fn blocked(&mut self, now: Instant) {
-        self.blocked_since.get_or_insert(now);
+        self.blocked.get_or_insert(Waiting::since(now));
     }
 
-    pub(super) fn bytes_went(&mut self) {
-        self.blocked_since = None;
+    /// The socket has taken so much.
+    pub(super) fn wrote(&mut self, bytes: usize, now: Instant) {
+        self.blocked.iter_mut().for_each(|waiting| waiting.took(bytes, now));
+    }
+
+    /// It has taken all that there was.
+    pub(super) fn flushed(&mut self) {
+        self.blocked = None;
     }
 
     /// A head is whole. The key is for what its stream takes.
@@ -91,7 +131,7 @@ impl Pulse {
         self.requests += 1;
         self.is_http2 = is_http2;
         self.head_since = None;
-        if is_http2 { self.streams.insert(None) } else { 0 }
+        if is_http2 { self.streams.insert(Stream::default()) } else { 0 }
     }
 
     /// Its response has ended, or will never be.
@@ -105,10 +145,20 @@ impl Pulse {
         }
     }
 
-    /// A stream was given data, or asks for more.
-    pub(super) fn stream_holds(&mut self, key: usize, since: Option<Instant>) {
-        if let Some(stream) = self.streams.get_mut(key) {
-            *stream = since;
+    /// A stream was handed data.
+    pub(super) fn gave(&mut self, key: usize, bytes: usize, now: Instant) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.bytes += bytes;
+        stream.waiting.get_or_insert(Waiting::since(now));
+    }
+
+    /// Of that, so much is on its way to the client.
+    pub(super) fn took(&mut self, key: usize, bytes: usize, now: Instant) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.bytes -= bytes;
+        stream.waiting.iter_mut().for_each(|waiting| waiting.took(bytes, now));
+        if stream.bytes == 0 {
+            stream.waiting = None;
         }
     }
 
@@ -134,8 +184,9 @@ impl Pulse {
 
     /// The limit that is reached next, if nothing happens.
     pub(super) fn next_limit(&self, limits: &Limits) -> Option<(Instant, Verdict)> {
-        let held = self.streams.iter().filter_map(|(_, since)| *since).chain(self.blocked_since).min();
-        let unwritten = held.and_then(|since| since.checked_add(limits.write)).map(|at| (at, Verdict::Cut));
+        let waiting = self.streams.iter().filter_map(|(_, stream)| stream.waiting).chain(self.blocked);
+        let since = waiting.map(|waiting| waiting.since).min();
+        let unwritten = since.and_then(|since| since.checked_add(limits.write)).map(|at| (at, Verdict::Cut));
         let unasked = match self.head_since {
             _ if self.running > 0 => None,
             Some(since) => since.checked_add(limits.head).map(|at| (at, Verdict::Cut)),
@@ -206,8 +257,23 @@ mod tests {
         pulse.blocked(after(start, 1));
         pulse.blocked(after(start, 20));
         assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
-        pulse.bytes_went();
+        pulse.flushed();
         assert_eq!(pulse.next_limit(&LIMITS), None);
+    }
+
+    #[test]
+    fn a_byte_now_and_then_is_not_enough() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start);
+        pulse.began(false);
+        pulse.blocked(after(start, 1));
+        for second in 2..20 {
+            pulse.wrote(1, after(start, second));
+            pulse.blocked(after(start, second));
+        }
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
+        pulse.wrote(TAKEN_BYTES_MIN, after(start, 20));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 50), Verdict::Cut)));
     }
 
     #[test]
@@ -215,13 +281,29 @@ mod tests {
         let start = Instant::now();
         let mut pulse = Pulse::new(start);
         let (first, second) = (pulse.began(true), pulse.began(true));
-        pulse.stream_holds(first, Some(after(start, 2)));
-        pulse.stream_holds(second, Some(after(start, 1)));
+        pulse.gave(first, 5000, after(start, 2));
+        pulse.gave(second, 5000, after(start, 1));
         assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
-        pulse.ended(second, after(start, 3));
+        pulse.took(second, 2000, after(start, 3));
         assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 32), Verdict::Cut)));
-        pulse.stream_holds(first, None);
+        pulse.took(first, 5000, after(start, 4));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 33), Verdict::Cut)));
+        pulse.ended(second, after(start, 5));
         assert_eq!(pulse.next_limit(&LIMITS), None);
+    }
+
+    #[test]
+    fn a_window_of_one_byte_does_not_hold_a_stream_open() {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start);
+        let key = pulse.began(true);
+        pulse.gave(key, 1 << 20, start);
+        for second in 1..30 {
+            pulse.took(key, 1, after(start, second));
+            let other = pulse.began(true);
+            pulse.ended(other, after(start, second));
+        }
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 30), Verdict::Cut)));
     }
 
     #[test]
@@ -238,20 +320,24 @@ mod tests {
     enum Step {
         Came,
         Blocked,
-        Went,
+        Wrote(usize),
+        Flushed,
         Began,
         Ended(usize),
-        Holds(usize, bool),
+        Gave(usize, usize),
+        Took(usize, usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         let step = prop_oneof![
             Just(Step::Came),
             Just(Step::Blocked),
-            Just(Step::Went),
+            (0_usize..2000).prop_map(Step::Wrote),
+            Just(Step::Flushed),
             Just(Step::Began),
             any::<usize>().prop_map(Step::Ended),
-            (any::<usize>(), any::<bool>()).prop_map(|(nr, holds)| Step::Holds(nr, holds)),
+            (any::<usize>(), 1_usize..2000).prop_map(|(nr, bytes)| Step::Gave(nr, bytes)),
+            (any::<usize>(), 1_usize..2000).prop_map(|(nr, bytes)| Step::Took(nr, bytes)),
         ];
         prop::collection::vec((0_u64..20, step), 0..60)
     }
@@ -262,20 +348,29 @@ mod tests {
         fn no_limit_is_sooner_than_the_next_look(steps in steps(), is_http2: bool) {
             let mut now = Instant::now();
             let mut pulse = Pulse::new(now);
-            let mut keys = Vec::new();
+            let mut keys: Vec<(usize, usize)> = Vec::new();
             for (seconds, step) in steps {
                 let before = pulse.next_limit(&LIMITS);
                 now = after(now, seconds);
                 match step {
                     Step::Came => pulse.bytes_came(now),
                     Step::Blocked => pulse.blocked(now),
-                    Step::Went => pulse.bytes_went(),
-                    Step::Began => keys.push(pulse.began(is_http2)),
-                    Step::Ended(nr) if !keys.is_empty() => pulse.ended(keys.swap_remove(nr % keys.len()), now),
-                    Step::Holds(nr, holds) if is_http2 && !keys.is_empty() => {
-                        pulse.stream_holds(keys[nr % keys.len()], Some(now).filter(|_| holds));
+                    Step::Wrote(bytes) => pulse.wrote(bytes, now),
+                    Step::Flushed => pulse.flushed(),
+                    Step::Began => keys.push((pulse.began(is_http2), 0)),
+                    Step::Ended(nr) if !keys.is_empty() => pulse.ended(keys.swap_remove(nr % keys.len()).0, now),
+                    Step::Gave(nr, bytes) if is_http2 && !keys.is_empty() => {
+                        let at = nr % keys.len();
+                        keys[at].1 += bytes;
+                        pulse.gave(keys[at].0, bytes, now);
                     }
-                    Step::Ended(_) | Step::Holds(..) => {}
+                    Step::Took(nr, bytes) if is_http2 && !keys.is_empty() => {
+                        let at = nr % keys.len();
+                        let bytes = bytes.min(keys[at].1);
+                        keys[at].1 -= bytes;
+                        pulse.took(keys[at].0, bytes, now);
+                    }
+                    Step::Ended(_) | Step::Gave(..) | Step::Took(..) => {}
                 }
                 if let Some((at, _)) = pulse.next_limit(&LIMITS) {
                     let known = before.is_some_and(|(before, _)| before <= at);

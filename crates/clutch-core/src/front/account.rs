@@ -1,0 +1,156 @@
+//! What becomes of one request, for the figures of its front and for whoever keeps a line about each.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Body;
+use hyper::{HeaderMap, Response};
+
+use super::figures::Figures;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The response was handed over to its last byte.
+    Whole,
+    /// Its app did not finish it.
+    BrokenOff,
+    /// The client left, or was too slow, before the end of the response.
+    ClientGone,
+    WorkerLost,
+    Timeout,
+    /// Its app never saw it.
+    Refused,
+}
+
+impl End {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            End::Whole => "whole",
+            End::BrokenOff => "broken-off",
+            End::ClientGone => "client-gone",
+            End::WorkerLost => "worker-lost",
+            End::Timeout => "timeout",
+            End::Refused => "refused",
+        }
+    }
+}
+
+/// Of a response that is not its app's: how the request ended, and why. It travels in the response's extensions.
+#[derive(Clone, Debug)]
+pub(super) struct Fate {
+    pub(super) end: End,
+    /// A word for the figures; there are few of them.
+    pub(super) reason: &'static str,
+    /// What is told of it in the log, once in a while; nothing, where the worker's own output has told it.
+    pub(super) warning: Option<String>,
+}
+
+/// The response ends here, and not as its app meant it: the connection (or the HTTP/2 stream) is broken off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BrokenOff(pub(super) End);
+
+impl fmt::Display for BrokenOff {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the app did not finish its response")
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+/// Keeps a line about one request.
+pub(super) trait Line: Send {
+    fn head_came(&mut self, status: u16, headers: &HeaderMap);
+
+    /// `queued`: in the pool's line; none: no worker got it.
+    fn ended(self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>);
+}
+
+/// Knows later how long its work had waited for a worker. None: no worker has it.
+pub(super) trait Queued: Send + Sync {
+    fn queued(&self) -> Option<Duration>;
+}
+
+/// One request, as far as it has come. Dropped, it is over.
+pub(super) struct Account {
+    figures: Arc<Figures>,
+    /// Its response has a head alone.
+    is_head: bool,
+    begun: Instant,
+    status: Option<u16>,
+    /// Of the response's body, handed over.
+    bytes: u64,
+    end: End,
+    /// How it ends when nothing comes between.
+    planned: End,
+    line: Option<Box<dyn Line>>,
+    queued: Option<Arc<dyn Queued>>,
+}
+
+impl Account {
+    pub(super) fn new(figures: Arc<Figures>, is_head: bool) -> Account {
+        Account {
+            figures,
+            is_head,
+            begun: Instant::now(),
+            status: None,
+            bytes: 0,
+            end: End::ClientGone,
+            planned: End::Whole,
+            line: None,
+            queued: None,
+        }
+    }
+
+    /// Has a line kept about it.
+    pub(super) fn keep(&mut self, line: Box<dyn Line>) {
+        self.line = Some(line);
+    }
+
+    /// It was handed to a pool.
+    pub(super) fn queued(&mut self, queued: Arc<dyn Queued>) {
+        if self.line.is_some() {
+            self.queued = Some(queued);
+        }
+    }
+
+    /// The head of the response is there.
+    pub(super) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>) {
+        let status = response.status().as_u16();
+        self.status = Some(status);
+        if let Some(line) = &mut self.line {
+            line.head_came(status, response.headers());
+        }
+        if let Some(fate) = fate {
+            self.planned = fate.end;
+            self.figures.told(fate.reason);
+        }
+        // The library asks for no body of theirs.
+        if self.is_head || matches!(status, 101 | 204 | 304) || response.body().is_end_stream() {
+            self.end = self.planned;
+        }
+    }
+
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// All of the body was handed over.
+    pub(super) fn whole(&mut self) {
+        self.end = self.planned;
+    }
+
+    pub(super) fn ends_as(&mut self, end: End) {
+        self.end = end;
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.figures.ended(self.status, self.end, self.begun.elapsed());
+        if let Some(line) = self.line.take() {
+            line.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.queued()));
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Where the lines of HTTP/1 end on a connection, read beside the HTTP library.
+//!
+//! The library takes a lone LF for the end of a line in a head, and does not in trailers. A proxy that reads it the other
+//! way finds other requests in the same bytes than we do (request smuggling), so a line ends by CRLF here, or the
+//! connection does. This machine follows the framing closely enough to know where lines are: heads, sizes of chunks,
+//! trailers. Bodies and HTTP/2 pass unseen.
+
+use std::io;
+
+use super::Protocol;
+
+/// What HTTP/2 with prior knowledge begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// No head is valid with it: the library answers 400 and closes the connection.
+const INVALID: u8 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// So many bytes of the preface have come.
+    Preface(usize),
+    Head,
+    /// So many bytes are left.
+    Body(u64),
+    ChunkSize,
+    /// Behind the digits of a chunk's size.
+    ChunkExtension,
+    ChunkSizeLf,
+    Chunk(u64),
+    ChunkCr,
+    ChunkLf,
+    TrailerStart,
+    Trailer,
+    /// Behind the CR of a trailer, or of the line that ends them.
+    TrailerCr {
+        is_last: bool,
+    },
+    /// Nothing that follows is a line of HTTP/1: HTTP/2, WebSockets, or a head that the library refuses.
+    Opaque,
+    /// Framing was violated behind a head.
+    Broken,
+}
+
+/// How the body of the head that is being read is framed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Announced {
+    length: u64,
+    is_chunked: bool,
+    is_websocket: bool,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Framing {
+    protocol: Protocol,
+    state: State,
+    announced: Announced,
+    /// Of the line that is being read, what came with earlier reads.
+    line: Vec<u8>,
+    /// The line is the first of its head.
+    is_first: bool,
+    chunk: u64,
+}
+
+impl Framing {
+    /// The library takes a preface for one, whatever was agreed upon; here it is one of `protocol`.
+    pub(super) fn new(protocol: Protocol) -> Framing {
+        let (state, announced) = (State::Preface(0), Announced::default());
+        Framing { protocol, state, announced, line: Vec::new(), is_first: true, chunk: 0 }
+    }
+
+    /// Bytes on their way to the library. A head with a line that does not end by CRLF is made invalid in place; such a
+    /// line behind a head is an error, and everything after it too.
+    pub(super) fn pass(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut at = 0;
+        while at < bytes.len() {
+            at += match self.state {
+                State::Opaque => return Ok(()),
+                State::Broken => return Err(violated()),
+                State::Preface(seen) => self.preface(bytes, seen),
+                State::Head => self.head(&mut bytes[at..]),
+                State::Body(left) => {
+                    let (taken, left) = taken(bytes.len() - at, left);
+                    self.state = if left == 0 { self.next_head() } else { State::Body(left) };
+                    taken
+                }
+                State::Chunk(left) => {
+                    let (taken, left) = taken(bytes.len() - at, left);
+                    self.state = if left == 0 { State::ChunkCr } else { State::Chunk(left) };
+                    taken
+                }
+                _ => {
+                    self.state = self.after(bytes[at]);
+                    1
+                }
+            };
+        }
+        if self.state == State::Broken { Err(violated()) } else { Ok(()) }
+    }
+
+    /// Of the very first bytes. What is no preface begins a head, whole: what was kept of it is its first line's.
+    fn preface(&mut self, bytes: &mut [u8], seen: usize) -> usize {
+        let wanted = &PREFACE[seen..];
+        let same = bytes.iter().zip(wanted).take_while(|(byte, wanted)| byte == wanted).count();
+        self.state = match self.protocol {
+            Protocol::Http1 if same == wanted.len() => {
+                bytes[same - 1] = INVALID;
+                State::Opaque
+            }
+            _ if same == wanted.len() => State::Opaque,
+            _ if same == bytes.len() => State::Preface(seen + same),
+            Protocol::Http2 => State::Broken,
+            _ => {
+                self.line.extend_from_slice(&PREFACE[..seen]);
+                State::Head
+            }
+        };
+        // Those of a head are looked at again, as such.
+        if matches!(self.state, State::Head | State::Broken) { 0 } else { same }
+    }
+
+    /// One line of a head, or the part of it that is there.
+    fn head(&mut self, bytes: &mut [u8]) -> usize {
+        let Some(end) = memchr::memchr(b'\n', bytes) else {
+            self.line.extend_from_slice(bytes);
+            return bytes.len();
+        };
+        let mut line = std::mem::take(&mut self.line);
+        let is_valid = match line.is_empty() {
+            true => self.read_line(&bytes[..end]),
+            false => {
+                line.extend_from_slice(&bytes[..end]);
+                self.read_line(&line)
+            }
+        };
+        if is_valid {
+            return end + 1;
+        }
+        bytes[end] = INVALID;
+        self.state = State::Opaque;
+        end
+    }
+
+    /// False: it is no line of a head, or a target with a fragment, which the library would leave out.
+    fn read_line(&mut self, line: &[u8]) -> bool {
+        let Some(line) = line.strip_suffix(b"\r") else { return false };
+        match (line.is_empty(), self.is_first) {
+            // The library passes over an empty line before a request.
+            (true, true) => {}
+            (true, false) => self.state = self.body(),
+            (false, true) if line.contains(&b'#') => return false,
+            (false, _) => {
+                self.announced.read(line);
+                self.is_first = false;
+            }
+        }
+        true
+    }
+
+    fn body(&mut self) -> State {
+        match self.announced {
+            Announced { is_websocket: true, .. } => State::Opaque,
+            Announced { is_chunked: true, .. } => self.next_chunk(),
+            Announced { length: 0, .. } => self.next_head(),
+            Announced { length, .. } => State::Body(length),
+        }
+    }
+
+    fn next_head(&mut self) -> State {
+        (self.announced, self.is_first) = (Announced::default(), true);
+        State::Head
+    }
+
+    fn next_chunk(&mut self) -> State {
+        self.chunk = 0;
+        State::ChunkSize
+    }
+
+    /// The next byte around the data of chunks, and of trailers.
+    fn after(&mut self, byte: u8) -> State {
+        match (self.state, byte) {
+            (State::ChunkSize | State::ChunkExtension, b'\r') => State::ChunkSizeLf,
+            (State::ChunkSize, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
+                // More digits than fit: the library refuses it.
+                self.chunk = self.chunk.saturating_mul(16).saturating_add(digit);
+                State::ChunkSize
+            }
+            (State::ChunkSize | State::ChunkExtension, b'\t' | b' '..=b'~' | 0x80..) => State::ChunkExtension,
+            (State::ChunkSizeLf, b'\n') if self.chunk == 0 => State::TrailerStart,
+            (State::ChunkSizeLf, b'\n') => State::Chunk(self.chunk),
+            (State::ChunkCr, b'\r') => State::ChunkLf,
+            (State::ChunkLf, b'\n') => self.next_chunk(),
+            (State::TrailerStart | State::Trailer, b'\r') => {
+                State::TrailerCr { is_last: self.state == State::TrailerStart }
+            }
+            (State::TrailerStart | State::Trailer, byte) if byte != b'\n' => State::Trailer,
+            (State::TrailerCr { is_last: true }, b'\n') => self.next_head(),
+            (State::TrailerCr { is_last: false }, b'\n') => State::TrailerStart,
+            _ => State::Broken,
+        }
+    }
+}
+
+impl Announced {
+    /// A header line that says how long the body is. What the library refuses need not be understood.
+    fn read(&mut self, line: &[u8]) {
+        if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T' | b'u' | b'U')) {
+            return;
+        }
+        let Some(colon) = memchr::memchr(b':', line) else { return };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            self.length = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok()).unwrap_or(0);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.is_chunked = true;
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            self.is_websocket |= names_websocket(value);
+        }
+    }
+}
+
+/// Whether what follows such a head may be frames. Anywhere in the value: rather once too often.
+pub(super) fn names_websocket(value: &[u8]) -> bool {
+    value.windows(b"websocket".len()).any(|word| word.eq_ignore_ascii_case(b"websocket"))
+}
+
+/// How many of the bytes that are there belong to it, and how many of it are left.
+fn taken(there: usize, left: u64) -> (usize, u64) {
+    let taken = usize::try_from(left).map_or(there, |left| left.min(there));
+    (taken, left - taken as u64)
+}
+
+fn violated() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "what follows the last head is no HTTP")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the library gets, in reads of so many bytes; none: an error.
+    fn passed(bytes: &[u8], step: usize) -> Option<Vec<u8>> {
+        passed_as(Protocol::Either, bytes, step)
+    }
+
+    fn passed_as(protocol: Protocol, bytes: &[u8], step: usize) -> Option<Vec<u8>> {
+        let (mut framing, mut bytes) = (Framing::new(protocol), bytes.to_vec());
+        let read = bytes.chunks_mut(step).try_for_each(|read| framing.pass(read));
+        read.ok().map(|()| bytes)
+    }
+
+    const HEAD: &str = "POST /a HTTP/1.1\r\nHost: h\r\n";
+
+    fn chunked(body: &str) -> String {
+        format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n{body}")
+    }
+
+    #[test]
+    fn what_is_framed_well_passes_unchanged() {
+        let sized = format!("{HEAD}content-length: 5\r\n\r\na\nb\ncGET / HTTP/1.1\r\n\r\n");
+        for bytes in [
+            format!("{HEAD}\r\n"),
+            format!("\r\n{HEAD}\r\n{HEAD}\r\n"),
+            sized,
+            chunked("5\r\na\nb\nc\r\n1;x=\"y\"\r\n\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"),
+            chunked("0\r\nA: b\r\nC: d\r\n\r\nGET / HTTP/1.1\r\n\r\n"),
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\n\r".to_owned(),
+            format!("{HEAD}Upgrade: WebSocket\r\n\r\n\n\n"),
+        ] {
+            for step in [1, 2, 3, 7, 1000] {
+                assert_eq!(passed(bytes.as_bytes(), step).as_deref(), Some(bytes.as_bytes()), "{bytes:?} by {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_with_another_end_of_line_is_made_invalid() {
+        let sized = format!("{HEAD}Content-Length: 2\r\n\r\nab");
+        for bytes in [
+            "GET / HTTP/1.1\nHost: h\r\n\r\n".to_owned(),
+            "GET / HTTP/1.1\r\nX: y\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
+            format!("{HEAD}\n"),
+            "\nGET / HTTP/1.1\r\n\r\n".to_owned(),
+            "GET /a#b HTTP/1.1\r\nHost: h\r\n\r\n".to_owned(),
+            format!("{sized}GET / HTTP/1.1\n\r\n"),
+            format!("{}GET / HTTP/1.1\n\r\n", chunked("0\r\n\r\n")),
+        ] {
+            for step in [1, 2, 3, 7, 1000] {
+                let got = passed(bytes.as_bytes(), step).expect("no error");
+                assert!(got.contains(&INVALID), "{bytes:?} by {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_end_of_line_behind_a_head_is_an_error() {
+        for body in [
+            "0\r\nA: b\n\r\nGET /smuggled HTTP/1.1\r\n\r\n",
+            "0\r\n\n",
+            "0\r\nA: b\n\n",
+            "0\n\r\n",
+            "5\nhello\r\n0\r\n\r\n",
+            "5\r\nhello\n0\r\n\r\n",
+            "5\r\nhelloX0\r\n\r\n",
+            "5;\0\r\nhello\r\n0\r\n\r\n",
+            "5;a=b\x0b\r\nhello\r\n0\r\n\r\n",
+            "0\r\nA: b\rc\r\n\r\n",
+        ] {
+            for step in [1, 2, 3, 7, 1000] {
+                assert_eq!(passed(chunked(body).as_bytes(), step), None, "{body:?} by {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_agreed_upon_is_spoken() {
+        for step in [1, 2, 3, 7, 1000] {
+            assert_eq!(passed_as(Protocol::Http2, PREFACE, step).as_deref(), Some(PREFACE));
+            assert_eq!(passed_as(Protocol::Http2, b"PRI * HTTP/2.0\r\n\r\nXY\r\n", step), None);
+            assert_eq!(passed_as(Protocol::Http2, b"GET / HTTP/1.1\r\n\r\n", step), None);
+            let spoilt = passed_as(Protocol::Http1, PREFACE, step).expect("no error");
+            assert!(spoilt.contains(&INVALID), "by {step}");
+            assert!(passed_as(Protocol::Http1, b"GET / HTTP/1.1\r\n\r\n", step).is_some());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn how_bytes_are_cut_changes_nothing(
+            parts in prop::collection::vec(prop::sample::select(vec![
+                HEAD, "\r\n", "\n", "\r", "Transfer-Encoding: chunked\r\n", "Content-Length: 3\r\n", "abc", "3\r\n", "0\r\n",
+            ]), 0..20),
+            step in 1_usize..9,
+        ) {
+            let bytes = parts.concat();
+            prop_assert_eq!(passed(bytes.as_bytes(), step), passed(bytes.as_bytes(), 10_000));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The bytes of a connection as they pass: framing is looked after, and how well the client takes what is for it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::framing::Framing;
+use super::{Protocol, Watch};
+use crate::front::listen::Io;
+
+/// A connection under the HTTP library.
+pub(in crate::front) struct Guarded {
+    io: Box<dyn Io>,
+    watch: Arc<Watch>,
+    framing: Framing,
+    /// The socket was full when it was written to last.
+    is_blocked: bool,
+}
+
+impl Guarded {
+    pub(super) fn new(io: Box<dyn Io>, protocol: Protocol, watch: Arc<Watch>) -> Guarded {
+        Guarded { io, watch, framing: Framing::new(protocol), is_blocked: false }
+    }
+
+    /// The bare connection, for what has limits of its own.
+    pub(in crate::front) fn unguarded(self) -> Box<dyn Io> {
+        self.io
+    }
+
+    fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &polled {
+            Poll::Pending => {
+                self.is_blocked = true;
+                self.watch.pulse.lock().blocked(Instant::now());
+            }
+            Poll::Ready(Ok(bytes)) => {
+                self.watch.figures.sent(*bytes);
+                if self.is_blocked {
+                    self.watch.pulse.lock().wrote(*bytes, Instant::now());
+                }
+            }
+            Poll::Ready(Err(_)) => {}
+        }
+        polled
+    }
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.io).poll_read(context, buffer);
+        let came = &mut buffer.filled_mut()[before..];
+        if came.is_empty() {
+            return polled;
+        }
+        this.watch.figures.received(came.len());
+        let mut pulse = this.watch.pulse.lock();
+        if pulse.awaits_head() {
+            pulse.bytes_came(Instant::now());
+        }
+        drop(pulse);
+        match this.framing.pass(came) {
+            Ok(()) => polled,
+            Err(violated) => Poll::Ready(Err(violated)),
+        }
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.io).poll_write(context, bytes);
+        this.written(polled)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.io).poll_write_vectored(context, slices);
+        this.written(polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    /// The library flushes what it has written in full.
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.io).poll_flush(context);
+        if polled.is_ready() && std::mem::take(&mut this.is_blocked) {
+            this.watch.pulse.lock().flushed();
+        }
+        polled
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+    }
+}
