@@ -16,6 +16,12 @@ PART = b"x" * 65536
 
 
 async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        return
     if scope["type"] != "http":
         raise NotImplementedError
     act = ACTS.get(scope["path"].strip("/"), told)
@@ -146,6 +152,25 @@ async def waits_for_disconnect(scope: dict[str, Any], receive: Receive, send: Se
     await meet_async(port_of(scope), "gone")
 
 
+async def large(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    await start(send)
+    await part(send, bytes(1 << 20))
+
+
+async def unread(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Answers without a look at the body, and goes on."""
+    await start(send, (b"content-length", b"4"))
+    await part(send)
+    await meet_async(port_of(scope), "answered")
+
+
+async def quiet_events(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    await start(send, (b"content-type", b"text/event-stream"))
+    await part(send, b"data: 1\n\n", more=True)
+    await meet_async(port_of(scope), "quiet")
+    await part(send, b"data: 2\n\n")
+
+
 async def deaf(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Goes on, whatever becomes of its client."""
     await meet_async(port_of(scope), "begun")
@@ -171,6 +196,9 @@ ACTS = {
     "endless": endless,
     "waits-for-disconnect": waits_for_disconnect,
     "deaf": deaf,
+    "large": large,
+    "unread": unread,
+    "quiet-events": quiet_events,
 }
 
 
@@ -184,6 +212,9 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         headers = [("Content-Length", "6")]
     if path == "/nothing":
         return []
+    if path == "/iterator":
+        start_response("200 OK", [("Content-Length", "4")])
+        return iter([b"part"])
     if path == "/silent":
         meet(int(environ["QUERY_STRING"].removeprefix("port=")))
     if path == "/read":

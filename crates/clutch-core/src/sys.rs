@@ -525,6 +525,13 @@ pub fn descriptor_limit_before() -> Option<u64> {
     Some(LIMIT_BEFORE.load(Ordering::Acquire)).filter(|limit| *limit > 0)
 }
 
+/// How many descriptors this process may have more, once its soft limit is raised to the hard one.
+pub fn descriptors_left() -> u64 {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let hard = rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    hard.saturating_sub(open)
+}
+
 /// Makes room for `more` descriptors beside those that are open, and for `wanted` ones beyond them as far as the hard limit
 /// allows. Returns how many are left beyond `more`. An error is the hard limit that is too low.
 pub fn make_room_for_descriptors(more: u64, wanted: u64) -> Result<u64, u64> {

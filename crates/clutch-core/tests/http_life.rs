@@ -5,6 +5,7 @@ mod support;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use clutch_core::config::HttpConfig;
 use clutch_core::front::{FrontConfigs, Fronts};
 use clutch_core::telemetry::Event;
 use clutch_core::wire::STREAM_WINDOW;
@@ -101,6 +102,25 @@ fn failure_39_a_producer_gets_credit_only_as_its_client_reads() {
     assert!(worker.expect_credit(&call) > 0, "credit as it reads");
     worker.end(&call);
     assert_eq!(reader.join().expect("the reader"), sent as usize - 1);
+}
+
+#[test]
+fn failure_67_a_client_that_reads_nothing_of_a_stream_is_cut_off() {
+    let house = House::with(config("api"), HttpConfig { write_timeout_ms: 300, ..http("127.0.0.1:0") });
+    let (mut worker, call, _client, _) = streaming(&house);
+    let value = format!("\"{}\"", "x".repeat(60_000));
+    let mut credit = STREAM_WINDOW - 1;
+    while credit > 0 {
+        worker.chunk(&call, &value);
+        credit -= 1;
+        while let Some(more) = worker.credit_within(&call, Duration::from_millis(if credit == 0 { 100 } else { 0 })) {
+            credit += more;
+        }
+    }
+    worker.expect_cancel(&call);
+    worker.end(&call);
+    worker.echo();
+    assert_eq!(house.post("", "{}").status, 200);
 }
 
 #[test]

@@ -59,6 +59,10 @@ const CUT: Duration = Duration::from_secs(1);
 /// Most connections of the admin front at a time.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 
+/// Descriptors that are kept for all but connections: a quarter of those that there may be, in these bounds.
+const RESERVE_MIN: u64 = 128;
+const RESERVE_MAX: u64 = 4096;
+
 /// A way in.
 trait Front: Send + Sync + 'static {
     /// Serves one connection to its end. `stay` tells when to take no further request from it.
@@ -132,6 +136,41 @@ pub struct FrontConfigs {
     pub admin: Option<AdminConfig>,
 }
 
+impl FrontConfigs {
+    fn are_none(&self) -> bool {
+        self.http.is_none() && self.serve.is_none() && self.tcp.is_none() && self.admin.is_none()
+    }
+
+    /// Each connection is a descriptor, and workers, large values and those that are turned away need some, too. Where the
+    /// hard limit is too low for all, there are fewer connections.
+    fn make_room(&mut self, warnings: &Warnings) {
+        let limits = [
+            ("fronts.http", self.http.as_mut().map(|config| &mut config.connections_max)),
+            ("fronts.serve", self.serve.as_mut().map(|config| &mut config.connections_max)),
+            ("fronts.tcp", self.tcp.as_mut().map(|config| &mut config.connections_max)),
+        ];
+        let limits: Vec<_> = limits.into_iter().filter_map(|(front, limit)| Some((front, limit?))).collect();
+        let wanted: u64 = limits.iter().map(|(_, limit)| **limit as u64).sum();
+        let left = sys::descriptors_left();
+        let reserve = (left / 4).clamp(RESERVE_MIN.min(left / 2), RESERVE_MAX);
+        let room = left.saturating_sub(reserve);
+        for (front, limit) in limits {
+            let share = (room as u128 * *limit as u128 / u128::from(wanted.max(room).max(1))) as usize;
+            if share < *limit {
+                let given = std::mem::replace(limit, share.max(1));
+                warnings.tell(front, || {
+                    format!(
+                        "{front}.connections_max is {given}, and this process may have {left} descriptors more: {limit} \
+                         connections at most; raise the hard limit (ulimit -Hn, LimitNOFILE=)"
+                    )
+                });
+            }
+        }
+        // As far as it goes: there is no more to be had.
+        let _ = sys::make_room_for_descriptors(wanted.min(room), reserve);
+    }
+}
+
 /// The network fronts of one dispatcher.
 #[derive(Default)]
 pub struct Fronts {
@@ -149,12 +188,13 @@ pub struct Fronts {
 
 impl Fronts {
     /// Binds and serves what is configured. Listening has begun when this returns; it fails when an address cannot be had.
-    pub fn start(pools: Pools, configs: FrontConfigs) -> io::Result<Fronts> {
-        let FrontConfigs { http, serve, tcp, admin } = configs;
+    pub fn start(pools: Pools, mut configs: FrontConfigs) -> io::Result<Fronts> {
         let mut fronts = Fronts::default();
-        if http.is_none() && serve.is_none() && tcp.is_none() && admin.is_none() {
+        if configs.are_none() {
             return Ok(fronts);
         }
+        configs.make_room(&fronts.warnings);
+        let FrontConfigs { http, serve, tcp, admin } = configs;
         let runtime = runtime()?;
         let entered = runtime.enter();
         let http = http.map(|config| fronts.start_http(&pools, config)).transpose()?;

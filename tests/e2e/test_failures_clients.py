@@ -1,0 +1,216 @@
+"""Clients that take or send next to nothing, or more than they may: bounded, cut off on time, and others are served."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import h2.events
+import pytest
+from running import COMMAND
+from serving import ANY_PORT, Serving
+from test_bad_http2 import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, Client, frame, head
+from test_bad_input import HOST, LIMITS, Served, body, rest, serve, status
+
+from rendezvous import Rendezvous
+
+KEY = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+HANDSHAKE = f"GET / HTTP/1.1\r\n{HOST}Connection: Upgrade\r\nUpgrade: websocket\r\n{KEY}\r\n".encode()
+PING = b"\x89\xfd" + bytes(4) + b"p" * 125
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("served"), "misbehaving:app", streams_max="20") as served:
+        yield served
+
+
+def ended(connection: socket.socket, said: bytes) -> None:
+    """Says it again and again, until the server has cut the connection off. What comes is not read."""
+    with contextlib.suppress(ConnectionError):
+        while True:
+            connection.sendall(said)
+
+
+def open_websocket(connection: socket.socket) -> None:
+    connection.sendall(HANDSHAKE)
+    assert status(connection.recv(1000)) == 101
+
+
+def test_failure_67_pings_whose_answers_nobody_reads(served: Served) -> None:
+    with served.client() as connection:
+        open_websocket(connection)
+        ended(connection, PING * 1000)
+    served.check()
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_failure_67_a_window_of_a_few_bytes(served: Served, window: int) -> None:
+    """Each stream is given as much room, and other requests on the connection keep it busy."""
+    with served.client() as connection:
+        connection.sendall(PREFACE + frame(SETTINGS, payload=b"\x00\x04" + window.to_bytes(4, "big")))
+        for stream in range(1, 31, 2):
+            connection.sendall(frame(HEADERS, END_HEADERS | END_STREAM, stream, head("/large")))
+        connection.settimeout(0.2)
+        with contextlib.suppress(ConnectionError):
+            for stream in range(31, 1_000_001, 2):
+                # A HEAD, whose response needs no window.
+                of_head = b"\x02\x04HEAD\x86\x41\x01a\x04\x01/"
+                connection.sendall(frame(HEADERS, END_HEADERS | END_STREAM, stream, of_head))
+                with contextlib.suppress(TimeoutError):
+                    if not connection.recv(1 << 16):
+                        break
+    served.check()
+
+
+def test_failure_67_figures_that_nobody_reads(tmp_path: Path) -> None:
+    """The front of operators has a limit of its own, and other clients of it are served meanwhile."""
+    config = tmp_path / "clutch.toml"
+    config.write_text('[pools.api]\ntarget = "served"\nworkers = 1\n[fronts.admin]\nbind = "127.0.0.1:0"\n')
+    with Serving(tmp_path, command=[*COMMAND, "run", str(config)]) as serving:
+        host, _, port = serving.err.wait(r"admin: http://(\S+)")[1].rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            ended(connection, f"GET /metrics HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode() * 100)
+
+
+def test_failure_69_streams_that_are_reset_count_while_they_are_at_work(served: Served, rendezvous: Rendezvous) -> None:
+    with contextlib.closing(socket.create_connection(served_place(served), timeout=60)) as connection:
+        asking = Client(connection)
+        guests = []
+        for number in range(20):
+            stream = 1 + 2 * number
+            asking.ask(stream, path=f"/silent?port={rendezvous.port}")
+            guests.append(rendezvous.guest())
+            asking.state.reset_stream(stream)
+            asking.send()
+        asking.ask(41, path="/")
+        assert asking.status(41) == 503
+        for guest in guests:
+            guest.let_go()
+        for stream in range(43, 10_000, 2):
+            asking.ask(stream, path="/")
+            if (answered := asking.status(stream)) == 200:
+                break
+            assert answered == 503
+    served.check()
+
+
+def served_place(served: Served) -> tuple[str, int]:
+    host, _, port = served.address.rpartition(":")
+    return host, int(port)
+
+
+def test_uploads_over_one_connection_do_not_stop_each_other(tmp_path: Path) -> None:
+    """More than there are slots, and together more than HTTP/2 begins with."""
+    with (
+        serve(tmp_path, "misbehaving:wsgi", body_max="10MB", streams_max="100") as served,
+        contextlib.closing(socket.create_connection(served_place(served), timeout=60)) as connection,
+    ):
+        asking = Client(connection)
+        left = dict.fromkeys(range(1, 29, 2), 300000)
+        for stream in left:
+            asking.ask(stream, path="/read", ends=False)
+        seen: dict[int, int] = {}
+        events = asking.events()
+        while len(seen) < 14:
+            for stream in list(left):
+                while left[stream] and (room := asking.state.local_flow_control_window(stream)):
+                    size = min(room, left[stream], asking.state.max_outbound_frame_size)
+                    left[stream] -= size
+                    asking.state.send_data(stream, bytes(size), end_stream=not left[stream])
+            asking.send()
+            event = next(events)
+            if isinstance(event, h2.events.ResponseReceived):
+                assert event.stream_id is not None
+                seen[event.stream_id] = int(dict(event.headers)[b":status"])
+        assert set(seen.values()) == {200}
+
+
+def test_a_response_that_leaves_a_body_unread_does_not_hold_its_connection(
+    served: Served, rendezvous: Rendezvous
+) -> None:
+    request = f"POST /unread?port={rendezvous.port} HTTP/1.1\r\n{HOST}Content-Length: 90000\r\n\r\n"
+    with served.client() as connection:
+        connection.sendall(request.encode() + bytes(70_000))
+        response = rest(connection)
+        assert status(response) == 200
+        guest = rendezvous.guest()
+        guest.let_go()
+
+
+def test_the_clock_of_an_app_stands_while_its_client_sends(served: Served) -> None:
+    """The body takes longer than `timeout` and comes fast enough."""
+    with served.client() as connection:
+        connection.settimeout(0.25)
+        size = 24_000
+        connection.sendall(f"POST / HTTP/1.1\r\n{HOST}Connection: close\r\nContent-Length: {size}\r\n\r\n".encode())
+        for _ in range(11):
+            connection.sendall(bytes(size // 12))
+            with contextlib.suppress(TimeoutError):
+                raise AssertionError(connection.recv(1 << 16))
+        connection.sendall(bytes(size // 12))
+        connection.settimeout(60)
+        response = rest(connection)
+    assert (status(response), body(response)["size"]) == (200, size)
+
+
+def test_streams_of_events_may_be_silent(served: Served, rendezvous: Rendezvous) -> None:
+    """For longer than `timeout`."""
+    with served.client() as connection:
+        connection.sendall(f"GET /quiet-events?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode())
+        connection.settimeout(3)
+        guest = rendezvous.guest()
+        received = b""
+        with contextlib.suppress(TimeoutError):
+            while piece := connection.recv(1 << 16):
+                received += piece
+        assert b"data: 1" in received and not received.endswith(b"0\r\n\r\n")
+        guest.let_go()
+        connection.settimeout(60)
+        while not received.endswith(b"0\r\n\r\n"):
+            piece = connection.recv(1 << 16)
+            assert piece
+            received += piece
+        assert b"data: 2" in received
+
+
+def test_a_response_is_whole_with_the_last_byte_of_its_length(tmp_path: Path) -> None:
+    """Though its app has still to say that there is no more; it is not stopped for that."""
+    with serve(tmp_path, "misbehaving:wsgi", disconnect="cancel") as served:
+        for _ in range(5):
+            assert served.get("/iterator").endswith(b"part")
+        assert [line["end"] for line in served.logged()] == ["whole"] * 5
+        assert "Interrupted" not in served.serving.err.text
+
+
+def test_cookies_of_http2_are_one_header(served: Served) -> None:
+    with served.client() as connection:
+        asking = Client(connection)
+        asking.ask(1, ("cookie", "a=1"), ("x", "y"), ("cookie", "sessionid=2"))
+        received, _ = asking.end(1)
+    headers = json.loads(received)["headers"]
+    assert [value for name, value in headers if name == "cookie"] == ["a=1; sessionid=2"]
+
+
+def test_failure_59_more_connections_than_descriptors(tmp_path: Path) -> None:
+    """There are fewer connections then, which is told; those that are there are served, with large responses too."""
+    settings = [f"fronts.serve.{name}={value}" for name, value in {**LIMITS, "connections_max": "1000"}.items()]
+    letters = [letter for setting in settings for letter in ("--set", setting)]
+    serve_app = [*COMMAND, "serve", "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters]
+    command = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *serve_app]
+    with Serving(tmp_path, command=command) as serving, contextlib.ExitStack() as stack:
+        serving.wait_ready("web")
+        assert serving.err.wait(r"connections_max is 1000, and this process may have \d+ descriptors more")
+        (worker,) = serving.workers()
+        host, _, port = serving.address.rpartition(":")
+        place = (host, int(port))
+        first = stack.enter_context(socket.create_connection(place, timeout=60))
+        for _ in range(250):
+            stack.enter_context(socket.create_connection(place, timeout=60))
+        assert serving.err.wait("a connection was refused with 503")
+        first.sendall(f"GET /large HTTP/1.1\r\n{HOST}Connection: close\r\n\r\n".encode())
+        assert len(rest(first)) > 1 << 20
+        assert worker in serving.workers()
