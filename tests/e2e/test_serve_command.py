@@ -223,6 +223,20 @@ def test_quit_and_int_cut_it_off(tmp_path: Path, rendezvous: Rendezvous, number:
             processes.wait_ended()
 
 
+@pytest.mark.parametrize(("app", "letters"), [("app", "-k async"), ("wsgi", "-k sync"), ("wsgi", "-k gthread")])
+def test_failure_68_a_stop_takes_the_grace_once(tmp_path: Path, rendezvous: Rendezvous, app: str, letters: str) -> None:
+    """Its request never ends, and hears of nothing."""
+    grace = 5
+    letters_of_app = [f"misbehaving:{app}", *letters.split(), "-w", "1", "-b", ANY_PORT]
+    with Serving(tmp_path, *letters_of_app, "--graceful-timeout", str(grace), "--timeout", "0") as serving:
+        serving.wait_ready("web")
+        with serving.asking(f"/silent?port={rendezvous.port}"):
+            rendezvous.guest()
+            serving.terminate()
+            serving.err.wait("SIGTERM: stopping")
+            assert serving.wait(timeout=1.8 * grace) == 0
+
+
 def test_usr2_is_said_to_be_unsupported(tmp_path: Path) -> None:
     with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT) as serving:
         serving.wait_ready("web")

@@ -33,6 +33,9 @@ class Scene:
         self.when_ready_of: dict[str, Callable[[], None]] = {}
         self.listen: Callable[[], None] = lambda: None
         self.when_reloaded: Callable[[], None] = lambda: None
+        self.when_fronts_stop: Callable[[], object] = lambda: None
+        self.stopping = threading.Event()
+        """A pool is."""
         self.workers = 3
         self.when_scaled: Callable[[], None] = lambda: None
 
@@ -76,7 +79,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             scene.when_scaled()
 
         def _stop(self, grace_s: float) -> None:
-            scene.events.append(f"{self.name} has {grace_s:g} s")
+            scene.events.append(f"{self.name} has {grace_s:.0f} s")
+            scene.stopping.set()
 
         def shutdown(self) -> None:
             scene.events.append(f"{self.name} is gone")
@@ -97,6 +101,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
 
         def stop(self, grace_s: float) -> None:
             scene.events.append(f"fronts stop {grace_s:g}")
+            scene.when_fronts_stop()
 
     core, pool = types.ModuleType("clutch._core"), types.ModuleType("clutch.pool")
     core.Fronts, pool.Pool = Fronts, Pool  # type: ignore[attr-defined]
@@ -124,6 +129,20 @@ def test_starts_and_stops_in_order(scene: Scene, loaded: config.Config) -> None:
     assert Server(loaded).serve() == 0
     starts = ["a starts", "fronts start: ['a'] True False", "a 3 ready"]
     assert scene.events == [*starts, "fronts stop 5", "a has 5 s", "a is gone"]
+
+
+def test_failure_68_fronts_and_pools_share_one_grace(scene: Scene, tmp_path: Path) -> None:
+    """A pool does not wait for requests of others beyond its own grace, and the time of the fronts is its own, too."""
+    file = tmp_path / "clutch.toml"
+    file.write_text(
+        '[pools.a]\ntarget = "x"\ngrace = "400ms"\n[pools.b]\ntarget = "x"\ngrace = "600s"\n[fronts.http]\n'
+    )
+    seen: list[bool] = []
+    scene.when_fronts_stop = lambda: seen.append(scene.stopping.wait(30))
+    scene.when_ready_of = {"a": terminate}
+    assert Server(config.load(file, environ={})).serve() == 0
+    assert seen == [True], "its requests run on, and the pool with the shorter grace ends nevertheless"
+    assert scene.events.index("fronts stop 600") < scene.events.index("a has 0 s") < scene.events.index("b has 600 s")
 
 
 def test_a_pool_that_can_never_be_ready_ends_the_run_with_2(scene: Scene, loaded: config.Config) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,6 +41,12 @@ LOGGED_SECONDS = 2.0
 """How long the end waits until the log is written."""
 HURRIED_SECONDS = 0.2
 """The same after a second signal."""
+
+LEAVING_SECONDS_MAX = 5.0
+"""What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
+LEAVING_FRACTION = 0.25
+LEAST_GRACE = 0.001
+"""Seconds. Without any, workers would be killed rather than told with TERM first."""
 
 
 @click.command("run")
@@ -305,12 +312,9 @@ class Server:
         try:
             if self.watcher is not None:
                 self.watcher.close()
-            if self.fronts is not None:
-                self.fronts.stop(max(map(self._grace, self.config.pools)))
+            self._stop_fronts_and_pools()
             if self.warner is not None:
                 self.warner.join()
-            with ThreadPoolExecutor(max(1, len(self.pools))) as together:
-                list(together.map(self._stop_pool, self.config.pools))
             for announcer in self.announcers:
                 announcer.join()  # a closed pool lets it go; no thread may be in the core when the interpreter ends
             self.reloader.close()
@@ -325,11 +329,31 @@ class Server:
         finally:
             self.inbox.say(STOPPED)
 
-    def _stop_pool(self, spec: PoolSpec) -> None:
-        """Running work has the grace, then its workers are killed; the wait is for the last process."""
-        if pool := self.pools.get(spec.name):
-            pool._stop(self._grace(spec))
-            pool.shutdown()
+    def _stop_fronts_and_pools(self) -> None:
+        """Side by side, so that all is over when the longest grace is."""
+        since, fronts_over = time.monotonic(), threading.Event()
+        with ThreadPoolExecutor(max(1, len(self.pools))) as together:
+            stops = [together.submit(self._stop_pool, spec, since, fronts_over) for spec in self.config.pools]
+            try:
+                if self.fronts is not None:
+                    self.fronts.stop(max(map(self._grace, self.config.pools)))
+            finally:
+                fronts_over.set()
+            for stop in stops:
+                stop.result()
+
+    def _stop_pool(self, spec: PoolSpec, since: float, fronts_over: threading.Event) -> None:
+        """Running work has what is left of the grace, then its workers are killed; the wait is for the last process.
+
+        The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's.
+        """
+        if (pool := self.pools.get(spec.name)) is None:
+            return
+        grace = self._grace(spec)
+        # Without a grace the fronts end at once.
+        fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)
+        pool._stop(max(grace - (time.monotonic() - since), LEAST_GRACE) if grace else 0.0)
+        pool.shutdown()
 
     def _grace(self, spec: PoolSpec) -> float:
         return spec.values["grace"] if self.has_grace else 0.0
