@@ -225,7 +225,8 @@ REFUSED = (
     Refused("reuse_port", ("--reuse-port",), "one process listens, workers take from one line; leave it out", False),
     Refused("worker_tmp_dir", ("--worker-tmp-dir",), "there are no heartbeat files; leave it out"),
     Refused("tmp_upload_dir", (), "no uploads are kept in files; leave it out"),
-    Refused("secure_scheme_headers", (), "X-Forwarded-Proto of trusted proxies is understood (--forwarded-allow-ips)"),
+    Refused("secure_scheme_headers", (), "X-Forwarded-Proto, -Ssl and -Protocol of trusted proxies "
+            "are understood (--forwarded-allow-ips)"),
     Refused("forwarder_headers", ("--forwarder-headers",), "only X-Forwarded-… is taken from trusted proxies"),
     Refused("access_log_format", ("--access-logformat",), "text or json: --set fronts.serve.access_log_format=json"),
     Refused("logger_class", ("--logger-class",), OUTPUT_JSON),

@@ -88,7 +88,7 @@ impl ServeFront {
         let open = |path: &String| AccessLog::open(path, config.access_log_format, figures.clone()).map(Arc::new);
         let access_log = config.access_log.as_ref().map(open).transpose()?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
-        let trust = Trust::new(&config.forwarded_allow);
+        let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
         let flush = Arc::default();
         Ok(ServeFront {
             pool,
@@ -295,7 +295,7 @@ impl ServeFront {
 
     /// `waited`: before it came to us; it has that much less time.
     fn submit(&self, payload: Vec<u8>, has_input: bool, waited: Duration, at_work: Option<AtWork>) -> Exchange {
-        let left = self.timeout.map(|timeout| timeout.saturating_sub(waited));
+        let left = self.timeout.map(|timeout| self.trust.left(timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
         let exchange = Exchange::submit_unflushed(&self.pool, self.config.disconnect, at_work, |reply| Work {
             kind: WorkKind::Request,

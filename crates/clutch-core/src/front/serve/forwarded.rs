@@ -1,9 +1,12 @@
 //! What proxies say of a request: whose it is, how it came to them, and when. Believed of those alone that are named.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderMap;
+
+use crate::front::warnings::Warnings;
 
 /// Longest time that a request is believed to have waited: more is a clock that is wrong.
 const WAITED_MAX: Duration = Duration::from_secs(3600);
@@ -36,10 +39,15 @@ impl Network {
 }
 
 /// Who is believed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Trust {
+    /// Whoever connects is one of our proxies. Who that proxy has heard of need not be.
     all: bool,
+    /// Addresses of our proxies.
     networks: Vec<Network>,
+    /// Who has connected is known by the PROXY protocol: that it came through a proxy says nothing of its headers.
+    by_proxy_protocol: bool,
+    has_told_of_clocks: AtomicBool,
 }
 
 /// What is believed of a request.
@@ -52,28 +60,40 @@ pub(super) struct Forwarded {
 }
 
 impl Trust {
-    /// Addresses, networks and `*`; the configuration has checked them.
-    pub(super) fn new(names: &[String]) -> Trust {
-        Trust {
-            all: names.iter().any(|name| name == "*"),
-            networks: names.iter().filter_map(|name| Network::read(name)).collect(),
-        }
+    /// Addresses, networks and `*`; the configuration has checked them. A network of all addresses is `*`, too.
+    pub(super) fn new(names: &[String], by_proxy_protocol: bool) -> Trust {
+        let networks = names.iter().filter_map(|name| Network::read(name));
+        let (everything, networks): (Vec<_>, Vec<_>) = networks.partition(|network| network.bits == 0);
+        let all = !everything.is_empty() || names.iter().any(|name| name == "*");
+        Trust { all, networks, by_proxy_protocol, has_told_of_clocks: AtomicBool::new(false) }
     }
 
+    /// It is a proxy that was named.
     fn holds(&self, address: IpAddr) -> bool {
-        self.all || self.networks.iter().any(|network| network.holds(address.to_canonical()))
+        self.networks.iter().any(|network| network.holds(address.to_canonical()))
     }
 
     /// `from`: who has connected; none: by a unix socket, which only this machine's own reach.
     pub(super) fn read(&self, from: Option<IpAddr>, headers: &HeaderMap, now: SystemTime) -> Forwarded {
-        if !from.is_none_or(|from| self.holds(from)) {
+        let is_named = from.is_none_or(|from| self.holds(from));
+        if !is_named && !self.all {
             return Forwarded::default();
         }
+        let has_proxy = is_named || !self.by_proxy_protocol;
         Forwarded {
-            client: self.client(headers),
-            is_secure: last(headers, "x-forwarded-proto").map(|scheme| matches!(scheme, "https" | "wss")),
+            client: has_proxy.then(|| self.client(headers)).flatten(),
+            is_secure: is_secure(headers),
             waited: last(headers, "x-request-start").and_then(|start| waited(start, now)).unwrap_or_default(),
         }
+    }
+
+    /// What is left of `timeout`. Half of it at least: else a clock that is wrong would refuse every request.
+    pub(super) fn left(&self, timeout: Duration, waited: Duration, warnings: &Warnings) -> Duration {
+        let most = timeout / 2;
+        if waited > most && !self.has_told_of_clocks.swap(true, Ordering::Relaxed) {
+            warnings.tell("X-Request-Start", || told_of_clocks(waited, most));
+        }
+        timeout - waited.min(most)
     }
 
     /// From the right, the first that is no proxy of ours: what is left of it anybody may have written.
@@ -91,6 +111,23 @@ impl Trust {
         }
         client
     }
+}
+
+fn told_of_clocks(waited: Duration, most: Duration) -> String {
+    format!(
+        "X-Request-Start: a request came {:.1} s after its first proxy had it, by the proxy's clock; counted are {:.1} s, \
+         half of fronts.serve.timeout. Either requests wait there, or one of the clocks is wrong (told once)",
+        waited.as_secs_f64(),
+        most.as_secs_f64(),
+    )
+}
+
+/// By the header that most proxies send, or by one of those that gunicorn takes as well.
+fn is_secure(headers: &HeaderMap) -> Option<bool> {
+    let is = |name, words: [&str; 2]| last(headers, name).map(|word| words.contains(&word));
+    is("x-forwarded-proto", ["https", "wss"])
+        .or_else(|| is("x-forwarded-ssl", ["on", "on"]))
+        .or_else(|| is("x-forwarded-protocol", ["https", "ssl"]))
 }
 
 fn last<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
@@ -120,11 +157,12 @@ fn waited(start: &str, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use hyper::header::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
 
     use super::*;
 
     fn trust(names: &[&str]) -> Trust {
-        Trust::new(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        Trust::new(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), false)
     }
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -145,7 +183,6 @@ mod tests {
         for address in ["11.0.0.1", "::2", "2001:db9::", "127.0.0.1", "0.0.0.2"] {
             assert!(!trust.holds(ip(address)), "{address}");
         }
-        assert!(self::trust(&["0.0.0.0/0"]).holds(ip("1.2.3.4")) && self::trust(&["*"]).holds(ip("::9")));
     }
 
     #[test]
@@ -161,8 +198,69 @@ mod tests {
         assert_eq!(client(&ours, "1.2.3.4:5"), Some(ip("1.2.3.4")));
         assert_eq!(client(&ours, "1.2.3.4, unknown, 10.0.0.2"), Some(ip("10.0.0.2")));
         assert_eq!(client(&ours, "nobody"), None);
-        assert_eq!(client(&["*"], "6.6.6.6, 1.2.3.4"), Some(ip("6.6.6.6")));
+        for all in [["*"], ["0.0.0.0/0"]] {
+            assert_eq!(client(&all, "6.6.6.6, 1.2.3.4"), Some(ip("1.2.3.4")), "the last, which our proxy has written");
+        }
+        assert_eq!(client(&["*", "10.0.0.0/8"], "6.6.6.6, 1.2.3.4, 10.0.0.2"), Some(ip("1.2.3.4")));
         assert_eq!(client(&["127.0.0.1"], "1.2.3.4"), None, "who is not named is not believed");
+    }
+
+    /// What a client may have written: addresses of others, of our proxies, and what is none.
+    const FORGED: [&str; 10] =
+        ["6.6.6.6", "10.0.0.7", "127.0.0.1", "::1", "1.2.3.4", "[::2]:9", "unknown", "", " ,", "9.9.9.9:80"];
+
+    fn forged() -> impl Strategy<Value = String> {
+        prop::collection::vec(prop::sample::select(&FORGED[..]), 0..6).prop_map(|hops| hops.join(","))
+    }
+
+    fn of_lines(lines: &[String]) -> HeaderMap {
+        let line = |text: &String| (HeaderName::from_static("x-forwarded-for"), HeaderValue::try_from(text));
+        lines.iter().map(line).map(|(name, value)| (name, value.expect("a value"))).collect()
+    }
+
+    proptest! {
+        /// Each proxy adds who has connected to it, as a line of its own or to the last one.
+        #[test]
+        fn failure_70_an_address_that_a_client_wrote_itself_is_never_believed(
+            mut lines in prop::collection::vec(forged(), 0..3),
+            names in prop::sample::select(vec![
+                vec!["127.0.0.1", "::1"], vec!["*"], vec!["0.0.0.0/0"], vec!["10.0.0.0/8"], vec!["*", "10.0.0.0/8"],
+            ]),
+            from in prop::sample::select(vec![None, Some("127.0.0.1"), Some("10.0.0.1"), Some("5.5.5.5")]),
+            proxies in 0..3usize,
+            adds_lines: bool,
+            by_proxy_protocol: bool,
+        ) {
+            let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+            let trust = Trust::new(&names, by_proxy_protocol);
+            // The proxy that speaks the PROXY protocol writes no header: who it speaks for is the one who has connected.
+            let is_client = by_proxy_protocol && from == Some("5.5.5.5");
+            let appended: Vec<_> = ["8.8.8.8", "10.0.0.2", "10.0.0.3"].into_iter().take(1 + proxies).collect();
+            for hop in appended.iter().filter(|_| !is_client) {
+                match lines.last_mut() {
+                    Some(line) if !adds_lines => *line = format!("{line}, {hop}"),
+                    _ => lines.push((*hop).to_owned()),
+                }
+            }
+            let client = trust.read(from.map(ip), &of_lines(&lines), UNIX_EPOCH).client;
+            let written_by_proxies = client.is_none_or(|client| appended.iter().any(|hop| ip(hop) == client));
+            prop_assert!(!is_client || client.is_none(), "{client:?}");
+            prop_assert!(written_by_proxies, "{client:?}");
+            // Where the proxies are named, it is who has come to the first of them.
+            if names.contains(&"10.0.0.0/8".to_owned()) && from.is_none_or(|from| from == "10.0.0.1") {
+                prop_assert_eq!(client, Some(ip("8.8.8.8")));
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_spends_half_of_the_time_and_is_told_once() {
+        let (trust, warnings, timeout) = (trust(&[]), Warnings::default(), Duration::from_secs(30));
+        let left = |seconds| trust.left(timeout, Duration::from_secs(seconds), &warnings).as_secs();
+        assert_eq!([0, 10, 15, 16, 3600].map(left), [30, 20, 15, 15, 15]);
+        warnings.close();
+        assert!(warnings.next().is_some_and(|words| words.contains("came 16.0 s after")));
+        assert_eq!(warnings.next(), None);
     }
 
     #[test]
@@ -176,6 +274,17 @@ mod tests {
         for (value, expected) in [("https", true), ("http, https", true), ("https, http", false), ("wss", true)] {
             let headers = headers(&[("x-forwarded-proto", value)]);
             assert_eq!(trust(&[]).read(None, &headers, UNIX_EPOCH).is_secure, Some(expected), "{value}");
+        }
+        for (name, value, expected) in [
+            ("x-forwarded-ssl", "on", true),
+            ("x-forwarded-ssl", "off", false),
+            ("x-forwarded-protocol", "ssl", true),
+            ("x-forwarded-protocol", "http", false),
+        ] {
+            let alone = headers(&[(name, value)]);
+            assert_eq!(trust(&[]).read(None, &alone, UNIX_EPOCH).is_secure, Some(expected), "{name}: {value}");
+            let contradicted = headers(&[(name, value), ("x-forwarded-proto", "http")]);
+            assert_eq!(trust(&[]).read(None, &contradicted, UNIX_EPOCH).is_secure, Some(false), "{name}: {value}");
         }
     }
 
