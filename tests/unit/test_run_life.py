@@ -311,15 +311,15 @@ def test_asked_to_stop(scene: Scene, loaded: config.Config, times: int) -> None:
     server = Server(loaded)
 
     def ask() -> None:
-        assert server.control is not None
+        assert server.life.control is not None
         for _ in range(times):
-            answer = control.ask(server.control.path, "stop")
+            answer = control.ask(server.life.control.path, "stop")
             assert answer["pid"] == os.getpid()
 
     scene.when_ready = ask
     assert server.serve() == 0
     assert scene.events[-1] == "a is gone"
-    assert server.control is not None and not server.control.path.exists()
+    assert server.life.control is not None and not server.life.control.path.exists()
 
 
 def test_without_a_place_for_the_control_socket_it_serves_all_the_same(

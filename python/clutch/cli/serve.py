@@ -11,9 +11,10 @@ import click
 from clutch.cli import logs, orders
 from clutch.cli.first import stay_first
 from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
+from clutch.cli.life import describe
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.reload import import_watchfiles
-from clutch.cli.run import Server, describe
+from clutch.cli.run import Server
 from clutch.cli.serve_config import Serve, configure
 from clutch.cli.systemd import take_listening
 from clutch.errors import ConfigError, Problem

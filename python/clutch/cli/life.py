@@ -1,0 +1,204 @@
+"""The life of pools and fronts: they start, serve, load new code and stop. Of a command, and of a program that serves.
+
+The order of start and stop is here: pools, fronts, ready; then fronts, pools, under one deadline. Owns their threads,
+and the control socket, which is there from before the first pool until after the last. No signals, no files of a
+command, and no end of the process: these are in run.py and in _app_server.py.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clutch.cli import control_server, logs
+from clutch.cli.commands import Commands
+from clutch.cli.reload import Reloader, Watcher, watched_folders
+from clutch.cli.systemd import Notifier
+from clutch.config import APPS
+from clutch.errors import ClutchError, ConfigError
+
+if TYPE_CHECKING:
+    from clutch.config import Config, PoolSpec
+
+LEAVING_SECONDS_MAX = 5.0
+"""What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
+LEAVING_FRACTION = 0.25
+LEAST_GRACE = 0.001
+"""Seconds. Without any, workers would be killed rather than told with TERM first."""
+
+
+class Life:
+    """All pools and fronts of a configuration."""
+
+    def __init__(
+        self, config: Config, notifier: Notifier, never_ready: Callable[[ConfigError], None], watch: bool = False
+    ) -> None:
+        """`never_ready`: told, in a thread of ours, of a pool that can never be ready. `watch`: for changes of files."""
+        self.config = config
+        self.notifier = notifier
+        self.watch = watch
+        self.pools: dict[str, Any] = {}
+        self.fronts: Any = None
+        self.reloader = Reloader(self.pools, self.notifier, self._reload_certificate)
+        self.control: control_server.Control | None = None
+        self.announcers: list[threading.Thread] = []
+        self._never_ready = never_ready
+        self._watcher: Watcher | None = None
+        self._warner: threading.Thread | None = None
+        self._awaited: set[str | None] = {spec.name for spec in config.pools if spec.values["required"]}
+        self._is_stopping = False
+
+    # ---- start
+
+    def start(self) -> None:
+        """Returns when the fronts listen. Raises OSError; what it has begun by then is stopped by `stop`."""
+        from clutch import _core
+        from clutch.pool import Pool
+
+        for spec in self.config.pools:
+            self.pools[spec.name] = Pool.from_spec(spec)
+            logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
+        cores = {name: pool._core for name, pool in self.pools.items()}
+        self.fronts = _core.Fronts(cores, **{name: json.dumps(core) for name, core in self.config.fronts.items()})
+        for front, address, shown in addresses(self.config, self.fronts):
+            logs.info(f"{front}: {shown}", front=front, address=address)
+        self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
+        self._warner.start()
+        self.announcers = [
+            threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
+            for spec in self.config.pools
+        ]
+        self._ready(None)
+        for announcer in self.announcers:
+            announcer.start()
+        if self.watch:
+            self._watcher = Watcher(watched_folders(self.config), self.reloader)
+
+    def open_control(self, socket: Path | None, asked_to_stop: Callable[[bool], None]) -> None:
+        """Before the start. Where it cannot be, the pools are served all the same; not where one was asked for."""
+        commands = Commands(str(self.config.file.resolve()), self.pools, self.reloader.reload, asked_to_stop)
+        try:
+            if socket is not None:
+                self.control = control_server.open_at(socket, commands)
+            else:
+                self.control = control_server.open_default(self.config.file, commands)
+        except OSError as error:
+            if socket is not None:
+                raise
+            logs.log.warning("no control socket, so `clutch ps` and the like do not reach this: %s", error)
+
+    def reopen_logs(self) -> None:
+        """Our own log follows its file by itself; the access log is the front's."""
+        self.fronts.reopen_logs()
+        logs.info("log files opened anew")
+
+    def _reload_certificate(self, names: list[str]) -> bool:
+        """Of the app that is served by one of these pools."""
+        serve = self.config.fronts.get("serve", {})
+        if self.fronts is None or serve.get("tls") is None or serve["pool"] not in names:
+            return False
+        self.fronts.reload_certificate()
+        return True
+
+    def _ready(self, name: str | None) -> None:
+        """One more pool is ready, or for a beginning none; the service manager hears of the last that is required."""
+        if name is not None and name not in self._awaited:
+            return
+        self._awaited.discard(name)
+        if self._awaited:
+            self.notifier.status(f"starting {', '.join(sorted(map(str, self._awaited)))}")
+        else:
+            self.notifier.ready("serving")
+
+    def _warn(self) -> None:
+        """What the fronts want to be read, until they have stopped."""
+        while (warning := self.fronts.next_warning()) is not None:
+            logs.log.warning("%s", warning)
+
+    def _announce(self, spec: PoolSpec) -> None:
+        """Says when a pool is ready. One that can never be ends the run: better now than at the first call."""
+        try:
+            self.pools[spec.name].wait_ready(spec.core["workers_min"])
+        except ClutchError as error:
+            self._not_ready(error)
+        else:
+            logs.info(f"pool {spec.name}: ready", pool=spec.name, ready=True)
+            self._ready(spec.name)
+
+    def _not_ready(self, error: ClutchError) -> None:
+        if not self._is_stopping:
+            logs.log.error("%s", str(error).rstrip())  # it names the pool
+            if isinstance(error, ConfigError):
+                self._never_ready(error)
+
+    # ---- stop
+
+    def stopping(self) -> None:
+        """It is decided: from now on nothing that fails to start is news."""
+        self._is_stopping = True
+        self.notifier.stopping()
+
+    def stop(self, has_grace: bool = True) -> None:
+        """Returns when nothing is left."""
+        if self._watcher is not None:
+            self._watcher.close()
+        self._stop_fronts_and_pools(has_grace)
+        if self._warner is not None:
+            self._warner.join()
+        for announcer in self.announcers:
+            announcer.join()  # a closed pool lets it go; no thread may be in the core when the interpreter ends
+        self.reloader.close()
+        if self.control is not None:
+            self.control.close()
+
+    def _stop_fronts_and_pools(self, has_grace: bool) -> None:
+        """Side by side, so that all is over when the longest grace is."""
+        since, fronts_over = time.monotonic(), threading.Event()
+        graces = {spec.name: spec.values["grace"] if has_grace else 0.0 for spec in self.config.pools}
+        with ThreadPoolExecutor(max(1, len(self.pools))) as together:
+            stops = [
+                together.submit(stop_pool, pool, graces[name], since, fronts_over) for name, pool in self.pools.items()
+            ]
+            try:
+                if self.fronts is not None:
+                    self.fronts.stop(max(graces.values()))
+            finally:
+                fronts_over.set()
+            for stop in stops:
+                stop.result()
+
+
+def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Event) -> None:
+    """Running work has what is left of the grace, then its workers are killed; the wait is for the last process.
+
+    The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's.
+    """
+    # Without a grace the fronts end at once.
+    fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)
+    pool._stop(max(grace - (time.monotonic() - since), LEAST_GRACE) if grace else 0.0)
+    pool.shutdown()
+
+
+def describe(spec: PoolSpec) -> str:
+    """`shop.tools, process 8 × 1 × 1, Python 3.11.7`."""
+    shape, launch, workers = spec.core["shape"], spec.core["launch"], spec.values["workers"]
+    count = workers.max if workers.min == workers.max else f"{workers.min} to {workers.max}"
+    profile = f"{shape['profile']} {count} × {shape['threads']} × {shape['tasks']}"
+    if launch["app"] and launch["app"]["kind"] == "auto" and not launch["profile_given"]:
+        other = "thread" if shape["threads"] > 1 else "process"
+        profile += f" (a WSGI app: {other} {count} × {shape['threads']} × 1)"
+    return f"{spec.values['target']}, {profile}, Python {spec.interpreter.label}"
+
+
+def addresses(config: Config, fronts: Any) -> Iterator[tuple[str, str, str]]:
+    """Of each front, where it listens, and the same as a person would type it."""
+    for front in config.fronts:
+        found = getattr(fronts, f"{front}_addresses" if front in APPS else f"{front}_address")()
+        scheme = "" if front == "tcp" else "https://" if config.fronts[front].get("tls") else "http://"
+        for address in found if front in APPS else [found]:
+            yield front, address, address if address.startswith("unix:") else f"{scheme}{address}"
