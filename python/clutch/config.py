@@ -17,6 +17,7 @@ from clutch import interpreter, limits
 from clutch.config_layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml
 from clutch.errors import ConfigError, Problem
 from clutch.interpreter import Interpreter, NotAnInterpreter
+from clutch.log_format import WrongFormat
 from clutch.options import FRONTS, POOL, TOKEN, TOP, Option, Section, core_json
 from clutch.values import PATH, POOL_NAME, TARGET, Kind, WorkerRange
 
@@ -281,12 +282,16 @@ def _finish_serve(place: str, values: dict[str, Any], folder: Path, report: Repo
     values["threads"] = values["threads"] or max(1, limits.usable_cpus() // CPUS_FOR_EACH_HTTP_THREAD)
     if values["access_log"] not in (None, "-"):
         values["access_log"] = str(folder / values["access_log"])
-    pair = ("tls.certificate", "tls.key")
-    for name, other in (pair, pair[::-1]):
+    if values["tls.client_auth"] is None:
+        values["tls.client_auth"] = "required" if values["tls.client_ca"] is not None else "none"
+    asks_clients = "tls.client_auth" if values["tls.client_auth"] != "none" else None
+    needs = (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate"), ("tls.client_ca", asks_clients))
+    for name, other in (*needs, ("tls.certificate", "tls.client_ca")):
+        if values[name] is None and other is not None and values[other] is not None:
+            report.add(f"{place}.{name}", f"is missing: {other} is given", allowed=PATH.allowed)
+    for name in ("tls.certificate", "tls.key", "tls.client_ca"):
         if values[name] is not None:
             values[name] = str(folder / values[name])
-        elif values[other] is not None:
-            report.add(f"{place}.{name}", f"is missing: {other} is given", allowed=PATH.allowed)
 
 
 def _front_core(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -386,6 +391,8 @@ def _parse(option: Option, value: Any, place: str, values: dict[str, Any], repor
     kind = option.kind
     try:
         values[option.name] = kind.parse(value)
+    except WrongFormat as wrong:
+        report.add(place, str(wrong), given=_show(value), allowed=wrong.allowed)
     except ValueError:
         name = nearest(value, kind.names) if isinstance(value, str) else None
         given = "(not shown)" if option is TOKEN else _show(value)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from clutch.log_format import LOG_FORMAT
 from clutch.values import (
     ADDRESS,
     BINDS,
@@ -226,6 +227,11 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
            "PEM file: the certificate, then those that vouch for it; relative to the config's folder.",
            "tls.certificate", "none: no TLS"),
     Option("tls.key", PATH, None, "PEM file: its private key.", "tls.key", "none"),
+    Option("tls.client_ca", PATH, None,
+           "PEM file: who vouches for certificates of clients.", "tls.client_ca", "none"),
+    Option("tls.client_auth", choice("none", "optional", "required"), None,
+           "Whether a client must show a certificate; one that is shown must be good.", "tls.client_auth",
+           "required with `tls.client_ca`, else none"),
     Option("proxy_protocol", FLAG, False,
            "Each connection starts with a line (or head) of the PROXY protocol.", "proxy_protocol"),
     Option("forwarded_allow", NETWORKS, ["127.0.0.1", "::1"],
@@ -234,7 +240,8 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("access_log", PATH, None,
            "A line for each request: into this file (relative to the config's folder), or `-` for stdout.",
            "access_log", "none"),
-    Option("access_log_format", choice("text", "json"), "text", "How that line is written.", "access_log_format"),
+    Option("access_log_format", LOG_FORMAT, "text",
+           "How that line is written; atoms are those of gunicorn's `access_log_format`.", "access_log_format"),
 ))
 
 TCP = Section("fronts.tcp", "A handler of TCP connections, which go to the workers themselves.", (

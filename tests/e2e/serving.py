@@ -32,6 +32,18 @@ def make_certificate(folder: Path) -> Path:
     return folder
 
 
+def make_client_certificate(folder: Path) -> Path:
+    """Writes `ca.pem`, and `client.pem` with `client.key`, for which it vouches."""
+    (folder / "extensions").write_text("extendedKeyUsage = clientAuth\nbasicConstraints = CA:FALSE\n")
+    for command in (
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
+        "openssl req -newkey rsa:2048 -nodes -keyout client.key -out client.csr -subj /CN=ann",
+        "openssl x509 -req -in client.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile extensions -out client.pem",
+    ):
+        subprocess.run(command.split(), cwd=folder, check=True, timeout=60, stderr=subprocess.DEVNULL)
+    return folder
+
+
 class Serving(Dispatcher):
     """One `clutch serve`."""
 

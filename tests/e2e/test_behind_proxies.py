@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from running import clutch, soon
-from serving import ANY_PORT, Serving, make_certificate
+from serving import ANY_PORT, Serving, make_certificate, make_client_certificate
 from test_bad_input import HOST, LAST, Served, body, rest, serve, status
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
@@ -231,6 +231,65 @@ def test_failure_42_handshakes_that_fail(tmp_path: Path, certificate: Path) -> N
                 soon(lambda before=before: len(serving.out.lines) > before)
             ends = [line.split()[-1] for line in serving.out.lines[before:]]
             assert ends == ([end] if end else []), nr
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_client_certificate(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another authority, and who it vouches for."""
+    return make_client_certificate(tmp_path_factory.mktemp("stranger"))
+
+
+def said_to(address: str, certificate: Path, shown: Path | None) -> bytes:
+    """What a client gets that shows this certificate, or none."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cafile=str(certificate / "certificate.pem"))
+    if shown is not None:
+        context.load_cert_chain(shown / "client.pem", shown / "client.key")
+    try:
+        with Served.connect(host, port) as plain, context.wrap_socket(plain, server_hostname="localhost") as secure:
+            secure.sendall(REQUEST)
+            return rest(secure)
+    except (ssl.SSLError, ConnectionError):  # TLS 1.3: told when the client reads
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("letters", "without", "of_stranger"),
+    [("--cert-reqs 2", False, False), ("--cert-reqs 1", True, False), ("--cert-reqs 0", True, True)],
+    ids=["required", "optional", "none"],
+)
+def test_certificates_of_clients(
+    tmp_path: Path, certificate: Path, authority: Path, stranger: Path, letters: str, without: bool, of_stranger: bool
+) -> None:
+    files = ["--certfile", f"{certificate}/certificate.pem", "--keyfile", f"{certificate}/key.pem"]
+    files += ["--ca-certs", f"{authority}/ca.pem", *letters.split()]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *files) as serving:
+        serving.wait_ready("web")
+        address = serving.err.wait(r"serve: https://(\S+)")[1]
+        for shown, is_let_in in ((authority, True), (None, without), (stranger, of_stranger)):
+            assert status(said_to(address, certificate, shown)) == (200 if is_let_in else 0), shown
+
+
+def test_who_vouches_for_clients_has_to_be_readable(tmp_path: Path, certificate: Path) -> None:
+    tls = {"certificate": "certificate.pem", "key": "key.pem"}
+    options = {name: str(certificate / file) for name, file in tls.items()} | {"client_ca": "none.pem"}
+    settings = [part for name, path in options.items() for part in ("--set", f"fronts.serve.tls.{name}={path}")]
+    done = clutch("serve", "web:app", "-b", ANY_PORT, *settings, cwd=tmp_path)
+    assert (done.returncode, "fronts.serve.tls.client_ca" in done.stderr) == (1, True), done.stderr
+
+
+def test_an_encrypted_key_is_answered_with_what_to_do(tmp_path: Path, certificate: Path) -> None:
+    command = ["openssl", "pkey", "-in", str(certificate / "key.pem"), "-aes256", "-passout", "pass:x", "-out", "k.pem"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    files = ["--certfile", f"{certificate}/certificate.pem", "--keyfile", "k.pem"]
+    done = clutch("serve", "web:app", "-b", ANY_PORT, *files, cwd=tmp_path)
+    assert done.returncode == 1
+    assert re.search(r"tls.key '.*k.pem': it is encrypted, .* openssl pkey -in '.*k.pem'", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,31 @@ def test_the_access_log_as_text_in_a_file_that_is_moved_away(tmp_path: Path) -> 
         assert serving.wait() == 0
 
 
+def test_lines_as_gunicorn_writes_them(tmp_path: Path) -> None:
+    atoms = '%(h)s "%(r)s" %(m)s %(U)s?%(q)s %(s)s %(b)s %(u)s %({x-id}i)s %({Content-Type}o)s %({x-none}i)s %(D)s %%'
+    letters = ["--access-logfile", "access", "--access-logformat", atoms]
+    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+        serving.wait_ready("web")
+        with Served(serving, logs=False).client() as client:
+            head = f'{HOST}Connection: close\r\nX-Id: a"\xe9\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n'
+            client.sendall(f"GET /a?b=c HTTP/1.1\r\n{head}".encode("latin-1"))
+            length = int(re.findall(rb"content-length: (\d+)", rest(client))[0])
+        serving.terminate()
+        assert serving.wait() == 0
+    line = rf'127\.0\.0\.1 "GET /a\?b=c HTTP/1\.1" GET /a\?b=c 200 {length} ann a\\"\\xe9 application/json - \d+ %\n'
+    assert re.fullmatch(line, (tmp_path / "access").read_text())
+
+
+def test_a_client_by_a_unix_socket_has_no_address_in_the_log(tmp_path: Path) -> None:
+    letters = ["--access-logfile", "access", "--access-logformat", "json"]
+    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, "-b", "unix:web.sock", *letters) as serving:
+        serving.wait_ready("web")
+        assert serving.get(at=str(tmp_path / "web.sock")).status == 200
+        serving.terminate()
+        assert serving.wait() == 0
+    assert json.loads((tmp_path / "access").read_text())["client"] is None
+
+
 def test_lines_for_programs(tmp_path: Path) -> None:
     with serve(tmp_path, "misbehaving:app") as served:
         served.say(f"HEAD /x?y=%20 HTTP/1.1\r\n{HOST}Connection: close\r\nReferer: caf\xe9\r\n\r\n")

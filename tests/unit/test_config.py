@@ -348,7 +348,12 @@ def test_paths_of_a_front_are_relative_to_the_folder_of_the_config(tmp_path: Pat
     )
     serve = load(write(tmp_path, text)).fronts["serve"]
     here = tmp_path.resolve()
-    assert serve["tls"] == {"certificate": f"{here}/c.pem", "key": "/k.pem"}
+    assert serve["tls"] == {
+        "certificate": f"{here}/c.pem",
+        "key": "/k.pem",
+        "client_ca": None,
+        "client_auth": "none",
+    }
     assert (serve["access_log"], serve["bind"]) == (f"{here}/log/a", [f"unix:{here}/s", "0.0.0.0:80"])
     assert load(write(tmp_path, WEB + 'access_log = "-"\n')).fronts["serve"]["access_log"] == "-"
 
@@ -365,6 +370,13 @@ def test_paths_of_a_front_are_relative_to_the_folder_of_the_config(tmp_path: Pat
         (WEB + 'bind = ["unix:a", "unix:a"]\n', "fronts.serve.bind", "fronts.serve listens"),
         (WEB + "bind = []\n", "fronts.serve.bind", "a wrong value"),
         (WEB + 'bind = "fd:x"\n', "fronts.serve.bind", "a wrong value"),
+        (WEB + 'access_log_format = "%(x)s"\n', "fronts.serve.access_log_format", "no such atom: %(x)s"),
+        (WEB + 'tls.client_ca = "c"\n', "fronts.serve.tls.certificate", "tls.client_ca is given"),
+        (
+            WEB + 'tls = { certificate = "c", key = "k", client_auth = "optional" }\n',
+            "fronts.serve.tls.client_ca",
+            "tls.client_auth is given",
+        ),
         (WEB + 'tls.certificate = "a"\n', "fronts.serve.tls.key", "tls.certificate is given"),
         (WEB + 'tls.key = "a"\n', "fronts.serve.tls.certificate", "tls.key is given"),
         (WEB + 'root_path = "shop/"\n', "fronts.serve.root_path", "a wrong value"),

@@ -34,6 +34,7 @@ FORBIDDEN_IN = {
     "limits": {"*"},
     "interpreter": {"*"},
     "values": {"*"},
+    "log_format": {"pool", "jobs", "serve", "cli", "config", "options", "_worker", "_core"},
     "options": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
     "config_layers": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
     "config": {"pool", "jobs", "serve", "cli", "_worker", "_core"},

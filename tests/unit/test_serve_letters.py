@@ -135,6 +135,10 @@ def test_letters_of_the_pool(letters: str) -> None:
     assert core["launch"]["preload"] is True
 
 
+def tls(certificate: str, key: str, **more: str) -> dict[str, str | None]:
+    return {"certificate": certificate, "key": key, "client_ca": None, "client_auth": "none", **more}
+
+
 FRONT_LETTERS = {
     "-t 5": {"timeout_ms": 5000},
     "--timeout 0": {"timeout_ms": None},
@@ -154,8 +158,17 @@ FRONT_LETTERS = {
     "--root-path /shop": {"root_path": "/shop"},
     "--websocket-max-message-size 1024": {"message_bytes_max": 1024},
     "--http2-max-concurrent-streams 7": {"streams_max": 7},
-    "--certfile /c.pem --keyfile /k.pem": {"tls": {"certificate": "/c.pem", "key": "/k.pem"}},
-    "--certfile /both.pem": {"tls": {"certificate": "/both.pem", "key": "/both.pem"}},
+    "--certfile /c.pem --keyfile /k.pem": {"tls": tls("/c.pem", "/k.pem")},
+    "--certfile /both.pem": {"tls": tls("/both.pem", "/both.pem")},
+    "--certfile /c --ca-certs /a --cert-reqs 2": {"tls": tls("/c", "/c", client_ca="/a", client_auth="required")},
+    "--certfile /c --ca-certs /a --cert-reqs optional": {
+        "tls": tls("/c", "/c", client_ca="/a", client_auth="optional")
+    },
+    "--certfile /c --cert-reqs 0": {"tls": tls("/c", "/c")},
+    "--access-logfile - --access-logformat json": {"access_log": "-", "access_log_format": "json"},
+    "--access-logformat %(h)s|%({X-Id}i)s": {
+        "access_log_format": {"line": [{"fact": "client"}, {"text": "|"}, {"request_header": "x-id"}]}
+    },
     "-b :80": {"bind": ["0.0.0.0:80"]},
     "-b 127.0.0.1:1 -b [::1]:2": {"bind": ["127.0.0.1:1", "[::1]:2"]},
     "--bind h:1,h:2": {"bind": ["h:1", "h:2"]},
@@ -444,6 +457,9 @@ def test_wrong_values_of_all_layers_are_reported_at_once() -> None:
         ("-b h:99999", "fronts.serve.bind", "[--bind]"),
         ("--proxy-protocol v3", "--proxy-protocol", "off, v1, v2, auto"),
         ("--keyfile k", "fronts.serve.tls.certificate", "tls.key is given"),
+        ("--certfile c --cert-reqs 1", "fronts.serve.tls.client_ca", "tls.client_auth is given"),
+        ("--cert-reqs 3", "--cert-reqs", "2 or required"),
+        ("--access-logformat %(x)s", "fronts.serve.access_log_format", "%({header}i)s"),
         ("--forwarded-allow-ips x", "fronts.serve.forwarded_allow", "10.0.0.0/8"),
         ("--root-path shop", "fronts.serve.root_path", "[--root-path]"),
         ("-k greenlet --threads 2", "pools.web.threads", "profile greenlet has one"),
@@ -489,6 +505,7 @@ def test_settings_about_requests_of_a_file_are_named() -> None:
         ("-k gevent --threads 5", "without effect with profile greenlet"),
         ("-k uvicorn.workers.UvicornWorker --threads 5", "without effect with profile async"),
         ("--limit-request-line 100", "limited as a whole, to 64 KB"),
+        ("--certfile c --ca-certs a", "--ca-certs: clients are asked for no certificate"),
     ],
 )
 def test_what_has_no_effect_is_said(letters: str, words: str) -> None:

@@ -185,14 +185,75 @@ pub struct TlsConfig {
     pub certificate: String,
     /// PEM file.
     pub key: String,
+    /// PEM file: who vouches for certificates of clients. None: clients are not asked for any.
+    #[serde(default)]
+    pub client_ca: Option<String>,
+    #[serde(default)]
+    pub client_auth: ClientAuth,
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuth {
+    #[default]
+    None,
+    /// One that is shown must be good.
+    Optional,
+    Required,
 }
 
 /// How a line of the access log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     Text,
     Json,
+    /// As it was written with gunicorn's `%` atoms, in pieces.
+    Line(Vec<LogPiece>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogPiece {
+    Text(String),
+    /// By its name in lower case.
+    RequestHeader(String),
+    ResponseHeader(String),
+    Fact(LogFact),
+}
+
+/// What the access log knows of a request, beside its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFact {
+    Client,
+    User,
+    Date,
+    IsoDate,
+    RequestLine,
+    Method,
+    Path,
+    Query,
+    Protocol,
+    Scheme,
+    Status,
+    Bytes,
+    /// None where there is no response.
+    ResponseBytes,
+    /// In whole ones, until the end.
+    Seconds,
+    Millis,
+    Micros,
+    /// With six digits after the point.
+    DecimalSeconds,
+    /// With three.
+    DecimalMillis,
+    Pid,
+    ProxySeconds,
+    QueueSeconds,
+    HeadSeconds,
+    End,
 }
 
 /// An ASGI or WSGI app, served over HTTP.

@@ -120,6 +120,7 @@ def _one_of(words: dict[Any, Any]) -> Callable[[Any], Any]:
 
 
 PROXY_PROTOCOLS = {"off": False, "v1": True, "v2": True, "auto": True, False: False, True: True}
+CERT_REQS = {"0": "none", "1": "optional", "2": "required"} | {word: word for word in ("none", "optional", "required")}
 LOG_LEVELS = {level: level for level in ("debug", "info", "warning", "error")} | {"critical": "error"}
 
 WORKERS = count(1, WORKERS_MAX)
@@ -133,6 +134,11 @@ LIST = Kind("list", "texts, separated by commas", _comma_separated)
 VARIABLES = Kind("variables", "NAME=VALUE", _variables)
 FLAG = Kind("flag", "True or False", _flag)
 PROXY = Kind("proxy", "off, v1, v2, auto", _one_of(PROXY_PROTOCOLS))
+CERTIFICATES = Kind(
+    "number",
+    "0 or none, 1 or optional, 2 or required",
+    lambda value: _one_of(CERT_REQS)(str(int(value)) if isinstance(value, int) else value),
+)
 LEVEL = Kind("level", "debug, info, warning, error, critical", _one_of(LOG_LEVELS), names=tuple(LOG_LEVELS))
 
 # fmt: off
@@ -168,10 +174,18 @@ LETTERS = (
            "pool.queue.limit"),
     Letter("accesslog", ("--access-logfile",), TEXT, "A line for each request: into this file, or - for stdout.",
            "front.access_log"),
+    Letter("access_log_format", ("--access-logformat",), TEXT,
+           "How that line is written: atoms such as %(h)s, or text, or json. [default: text]",
+           "front.access_log_format"),
     Letter("errorlog", ("--error-logfile", "--log-file"), TEXT, "Our own log: into this file, or - for stderr."),
     Letter("loglevel", ("--log-level",), LEVEL, "debug, info, warning, error. [default: info]"),
     Letter("certfile", ("--certfile",), TEXT, "PEM file of the certificate, for TLS.", "front.tls.certificate"),
     Letter("keyfile", ("--keyfile",), TEXT, "PEM file of its key.", "front.tls.key"),
+    Letter("ca_certs", ("--ca-certs",), TEXT, "PEM file: who vouches for certificates of clients.",
+           "front.tls.client_ca"),
+    Letter("cert_reqs", ("--cert-reqs",), CERTIFICATES,
+           "Certificates of clients: 0 or none, 1 or optional, 2 or required. [default: none]",
+           "front.tls.client_auth"),
     Letter("forwarded_allow_ips", ("--forwarded-allow-ips",), LIST,
            "Whose X-Forwarded-… headers are believed; *: all. [default: $FORWARDED_ALLOW_IPS, or 127.0.0.1,::1]",
            "front.forwarded_allow"),
@@ -204,7 +218,6 @@ OUTPUT_JSON = f"{OUTPUT} (--log-format json)"
 STRICT = "heads of requests are read strictly; leave it out"
 HTTP_2 = "HTTP/1.1 and HTTP/2 are both spoken, with TLS and without; leave it out"
 RUSTLS = "TLS 1.2 and 1.3 with safe ciphers are spoken; leave it out"
-CLIENT_CERTIFICATES = "let a proxy in front check certificates of clients"
 PROMETHEUS = "metrics are for Prometheus: --set fronts.admin.bind=127.0.0.1:9180"
 DIRTY = "describe a second pool in clutch.toml, and call it through `clutch run`"
 PASTE = "make the app in a module of your own, and name that"
@@ -228,7 +241,6 @@ REFUSED = (
     Refused("secure_scheme_headers", (), "X-Forwarded-Proto, -Ssl and -Protocol of trusted proxies "
             "are understood (--forwarded-allow-ips)"),
     Refused("forwarder_headers", ("--forwarder-headers",), "only X-Forwarded-… is taken from trusted proxies"),
-    Refused("access_log_format", ("--access-logformat",), "text or json: --set fronts.serve.access_log_format=json"),
     Refused("logger_class", ("--logger-class",), OUTPUT_JSON),
     Refused("logconfig", ("--log-config",), OUTPUT_JSON),
     Refused("logconfig_dict", (), OUTPUT_JSON),
@@ -253,8 +265,6 @@ REFUSED = (
     Refused("uwsgi_allow_ips", ("--uwsgi-allow-from",), "only HTTP is spoken: let the proxy speak it"),
     Refused("ssl_version", ("--ssl-version",), RUSTLS),
     Refused("ciphers", ("--ciphers",), RUSTLS),
-    Refused("cert_reqs", ("--cert-reqs",), CLIENT_CERTIFICATES, matters=True),
-    Refused("ca_certs", ("--ca-certs",), CLIENT_CERTIFICATES, matters=True),
     Refused("suppress_ragged_eofs", ("--suppress-ragged-eofs",), RUSTLS, False),
     Refused("do_handshake_on_connect", ("--do-handshake-on-connect",), RUSTLS, False),
     Refused("http_protocols", ("--http-protocols",), HTTP_2),

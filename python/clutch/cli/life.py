@@ -38,7 +38,7 @@ class Life:
     def __init__(
         self, config: Config, notifier: Notifier, never_ready: Callable[[ConfigError], None], watch: bool = False
     ) -> None:
-        """`never_ready`: told, in a thread of ours, of a pool that can never be ready. `watch`: for changes of files."""
+        """`never_ready`: told in a thread of ours of a pool that can never be ready. `watch`: for changes of files."""
         self.config = config
         self.notifier = notifier
         self.watch = watch

@@ -294,3 +294,7 @@ def _tls_key(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
     """A certificate without a key brings it in the same file."""
     if "certfile" in given and "keyfile" not in given:
         places.put("front.tls.key", given["certfile"].value, given["certfile"].source)
+    if "ca_certs" in given and "cert_reqs" not in given:
+        places.put("front.tls.client_auth", "none")
+        source = given["ca_certs"].source
+        places.warnings.append(f"{source}: clients are asked for no certificate, as in gunicorn, without --cert-reqs")

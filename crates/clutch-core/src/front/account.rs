@@ -59,8 +59,8 @@ impl fmt::Display for BrokenOff {
 
 impl std::error::Error for BrokenOff {}
 
-/// Keeps a line about one request.
-pub(super) trait Line: Send {
+/// Keeps something about one request, as a line of a log.
+pub(super) trait Note: Send {
     fn head_came(&mut self, status: u16, headers: &HeaderMap);
 
     /// `queued`: in the pool's line; none: no worker got it.
@@ -84,7 +84,7 @@ pub(super) struct Account {
     end: End,
     /// How it ends when nothing comes between.
     planned: End,
-    line: Option<Box<dyn Line>>,
+    note: Option<Box<dyn Note>>,
     queued: Option<Arc<dyn Queued>>,
 }
 
@@ -98,19 +98,19 @@ impl Account {
             bytes: 0,
             end: End::ClientGone,
             planned: End::Whole,
-            line: None,
+            note: None,
             queued: None,
         }
     }
 
-    /// Has a line kept about it.
-    pub(super) fn keep(&mut self, line: Box<dyn Line>) {
-        self.line = Some(line);
+    /// Has a note kept about it.
+    pub(super) fn keep(&mut self, note: Box<dyn Note>) {
+        self.note = Some(note);
     }
 
     /// It was handed to a pool.
     pub(super) fn queued(&mut self, queued: Arc<dyn Queued>) {
-        if self.line.is_some() {
+        if self.note.is_some() {
             self.queued = Some(queued);
         }
     }
@@ -119,8 +119,8 @@ impl Account {
     pub(super) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>) {
         let status = response.status().as_u16();
         self.status = Some(status);
-        if let Some(line) = &mut self.line {
-            line.head_came(status, response.headers());
+        if let Some(note) = &mut self.note {
+            note.head_came(status, response.headers());
         }
         if let Some(fate) = fate {
             self.planned = fate.end;
@@ -149,8 +149,8 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.figures.ended(self.status, self.end, self.begun.elapsed());
-        if let Some(line) = self.line.take() {
-            line.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.queued()));
+        if let Some(note) = self.note.take() {
+            note.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.queued()));
         }
     }
 }

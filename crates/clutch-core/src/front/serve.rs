@@ -85,7 +85,7 @@ impl ServeFront {
             streams_max: config.streams_max,
             figures: figures.clone(),
         };
-        let open = |path: &String| AccessLog::open(path, config.access_log_format, figures.clone()).map(Arc::new);
+        let open = |path: &String| AccessLog::open(path, &config.access_log_format, figures.clone()).map(Arc::new);
         let access_log = config.access_log.as_ref().map(open).transpose()?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
@@ -172,7 +172,7 @@ impl ServeFront {
         let (mut head, mut body) = request.into_parts();
         let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now());
         if let Some(log) = &self.access_log {
-            let record = Record::of(peer, &head, &forwarded);
+            let record = Record::of(peer, &head, &forwarded, log);
             turn.account().keep(Box::new(Recorded { record, log: log.clone() }));
         }
         let response = match self.admit(&head, &body) {

@@ -1,8 +1,9 @@
 //! One line for each request, when its response has ended.
 //!
 //! The front's threads only hand records over; a thread of its own writes them. Where it cannot keep up, lines are dropped,
-//! counted, and the count is written. Text is the combined format of web servers, then seconds (in the pool's line, until the head,
-//! until the end) and how it ended.
+//! counted, and the count is written. How a line is written is in access/format.rs.
+
+mod format;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -10,20 +11,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
-use crate::sync::Mutex;
-use hyper::header::{HeaderName, REFERER, USER_AGENT};
+use hyper::header::{HeaderMap, HeaderName};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method, Version};
-use serde_json::json;
+use hyper::{Method, Version};
 
+use self::format::Line;
 use super::forwarded::Forwarded;
 use super::request::Peer;
 use crate::config::LogFormat;
-use crate::front::account::{End, Line};
+use crate::front::account::{End, Note};
 use crate::front::figures::Figures;
 use crate::stdio::Stream;
+use crate::sync::Mutex;
 use crate::sys;
 
 /// Records that wait to be written; more are dropped.
@@ -35,30 +36,37 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 /// How long an end waits for what is still to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// What a request asked for: copies, since a slice of the head would keep all that was read with it.
+/// What a client or an app has said in one header: a copy, since a slice would keep all that was read with it.
+type Said = Option<Box<[u8]>>;
+
+fn said(headers: &HeaderMap, names: &[HeaderName]) -> Box<[Said]> {
+    names.iter().map(|name| headers.get(name).map(|value| value.as_bytes().into())).collect()
+}
+
+/// What a request asked for.
 #[derive(Debug)]
 struct Asked {
     method: Method,
     target: Box<str>,
     version: Version,
-    referer: Option<Box<[u8]>>,
-    agent: Option<Box<[u8]>>,
+    /// Of those headers that the line names.
+    headers: Box<[Said]>,
+    user: Said,
 }
 
 impl Asked {
-    fn of(head: &Parts) -> Asked {
-        let kept = |name: HeaderName| head.headers.get(name).map(|value| value.as_bytes().into());
+    fn of(head: &Parts, line: &Line) -> Asked {
         let target = match head.uri.path_and_query() {
             Some(target) => target.as_str().into(),
             None => head.uri.to_string().into(),
         };
         let (method, version) = (head.method.clone(), head.version);
-        Asked { method, target, version, referer: kept(REFERER), agent: kept(USER_AGENT) }
+        Asked { method, target, version, headers: said(&head.headers, &line.headers), user: line.user(&head.headers) }
     }
 
     /// Bytes that the client has said.
     fn weight(&self) -> usize {
-        let said = [&self.referer, &self.agent].into_iter().flatten().map(|value| value.len()).sum::<usize>();
+        let said = self.headers.iter().chain([&self.user]).flatten().map(|value| value.len()).sum::<usize>();
         self.method.as_str().len() + self.target.len() + said
     }
 
@@ -73,6 +81,7 @@ pub(super) struct Record {
     peer: Arc<Peer>,
     /// As proxies say.
     client: Option<IpAddr>,
+    is_secure: bool,
     waited: Duration,
     /// In the line of the pool. None: no worker got it.
     queued: Option<Duration>,
@@ -83,6 +92,8 @@ pub(super) struct Record {
     head_after: Option<Duration>,
     ended_after: Duration,
     status: Option<u16>,
+    /// Of the response, those that the line names.
+    response_headers: Box<[Said]>,
     bytes: u64,
     end: End,
 }
@@ -92,6 +103,7 @@ impl Record {
         Box::new(Record {
             peer: peer.clone(),
             client: None,
+            is_secure: peer.is_secure,
             waited: Duration::ZERO,
             queued: None,
             asked,
@@ -100,14 +112,17 @@ impl Record {
             head_after: None,
             ended_after: Duration::ZERO,
             status: None,
+            response_headers: Box::default(),
             bytes: 0,
             end: End::ClientGone,
         })
     }
 
-    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, forwarded: &Forwarded) -> Box<Record> {
-        let mut record = Record::begin(peer, Some(Asked::of(head)));
+    /// `log`: keeps what its lines name.
+    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, forwarded: &Forwarded, log: &AccessLog) -> Box<Record> {
+        let mut record = Record::begin(peer, Some(Asked::of(head, &log.line)));
         (record.client, record.waited) = (forwarded.client, forwarded.waited);
+        record.is_secure = forwarded.is_secure.unwrap_or(record.is_secure);
         record
     }
 
@@ -125,118 +140,14 @@ impl Record {
     }
 
     fn weight(&self) -> usize {
-        self.asked.as_ref().map_or(0, Asked::weight)
+        let of_response = self.response_headers.iter().flatten().map(|value| value.len()).sum::<usize>();
+        self.asked.as_ref().map_or(0, Asked::weight) + of_response
     }
 
-    fn client(&self) -> String {
-        self.client.map_or_else(|| self.peer.client_address().to_owned(), |client| client.to_string())
-    }
-
-    // ---- as a line
-
-    fn text(&self) -> String {
-        let value = |value: fn(&Asked) -> &Option<Box<[u8]>>| {
-            let found = self.asked.as_ref().and_then(|asked| value(asked).as_ref());
-            found.map_or_else(|| "-".to_owned(), |found| escaped(found))
-        };
-        let request = self.asked.as_ref().map_or_else(
-            || "-".to_owned(),
-            |asked| format!("{} {} {:?}", asked.method, escaped(asked.target.as_bytes()), asked.version),
-        );
-        let client = Some(self.client()).filter(|client| !client.is_empty()).unwrap_or_else(|| "-".to_owned());
-        let status = self.status.map_or_else(|| "-".to_owned(), |status| status.to_string());
-        let seconds =
-            |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), |time| format!("{:.6}", time.as_secs_f64()));
-        let (head, queued) = (seconds(self.head_after), seconds(self.queued));
-        format!(
-            "{client} - - [{}] \"{request}\" {status} {} \"{}\" \"{}\" {queued} {head} {:.6} {}",
-            Date::of(self.at).of_web_servers(),
-            self.bytes,
-            value(|asked| &asked.referer),
-            value(|asked| &asked.agent),
-            self.ended_after.as_secs_f64(),
-            self.end.as_str(),
-        )
-    }
-
-    fn json(&self) -> String {
-        let text = |value: &Option<Box<[u8]>>| value.as_ref().map(|value| String::from_utf8_lossy(value).into_owned());
-        let asked = self.asked.as_ref();
-        let target = asked.map(Asked::path_and_query);
-        json!({
-            "time": Date::of(self.at).iso(),
-            "client": self.client(),
-            "method": asked.map(|asked| asked.method.as_str()),
-            "path": target.map(|(path, _)| path),
-            "query": target.and_then(|(_, query)| query),
-            "version": asked.map(|asked| format!("{:?}", asked.version)),
-            "status": self.status,
-            "bytes": self.bytes,
-            "referer": asked.and_then(|asked| text(&asked.referer)),
-            "agent": asked.and_then(|asked| text(&asked.agent)),
-            "proxy_s": self.waited.as_secs_f64(),
-            "queue_s": self.queued.map(|queued| queued.as_secs_f64()),
-            "head_s": self.head_after.map(|after| after.as_secs_f64()),
-            "total_s": self.ended_after.as_secs_f64(),
-            "end": self.end.as_str(),
-        })
-        .to_string()
-    }
-}
-
-/// Nothing that a client sends ends a line or a quotation.
-fn escaped(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'"' | b'\\' => text.extend(['\\', char::from(*byte)]),
-            b' '..=b'~' => text.push(char::from(*byte)),
-            _ => text += &format!("\\x{byte:02x}"),
-        }
-    }
-    text
-}
-
-/// A moment of UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Date {
-    year: u64,
-    month: usize,
-    day: u64,
-    seconds: u64,
-    millis: u32,
-}
-
-impl Date {
-    fn of(at: SystemTime) -> Date {
-        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Years from March on, so that the odd day is a year's last; eras of 400 years repeat.
-        let days = since.as_secs() / 86_400 + 719_468;
-        let (era, of_era) = (days / 146_097, days % 146_097);
-        let years = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * years + years / 4 - years / 100);
-        let from_march = (5 * of_year + 2) / 153;
-        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-        Date {
-            year: era * 400 + years + u64::from(month <= 2),
-            month: month as usize,
-            day: of_year - (153 * from_march + 2) / 5 + 1,
-            seconds: since.as_secs() % 86_400,
-            millis: since.subsec_millis(),
-        }
-    }
-
-    fn clock(&self) -> String {
-        format!("{:02}:{:02}:{:02}", self.seconds / 3600, self.seconds / 60 % 60, self.seconds % 60)
-    }
-
-    fn of_web_servers(&self) -> String {
-        const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        format!("{:02}/{}/{}:{} +0000", self.day, MONTHS[self.month - 1], self.year, self.clock())
-    }
-
-    fn iso(&self) -> String {
-        format!("{}-{:02}-{:02}T{}.{:03}Z", self.year, self.month, self.day, self.clock(), self.millis)
+    /// None: by a unix socket, and no proxy has said more.
+    fn client(&self) -> Option<String> {
+        let peer = Some(self.peer.client_address()).filter(|address| !address.is_empty());
+        self.client.map(|client| client.to_string()).or_else(|| peer.map(str::to_owned))
     }
 }
 
@@ -277,9 +188,10 @@ pub(super) struct Recorded {
     pub(super) log: Arc<AccessLog>,
 }
 
-impl Line for Recorded {
-    fn head_came(&mut self, status: u16, _headers: &HeaderMap) {
+impl Note for Recorded {
+    fn head_came(&mut self, status: u16, headers: &HeaderMap) {
         self.record.head_came(status);
+        self.record.response_headers = said(headers, &self.log.line.response_headers);
     }
 
     fn ended(mut self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>) {
@@ -291,6 +203,7 @@ impl Line for Recorded {
 
 /// The access log of a front. Dropped, it writes what it has.
 pub(super) struct AccessLog {
+    line: Arc<Line>,
     lines: Option<SyncSender<Message>>,
     backlog: Arc<Backlog>,
     figures: Arc<Figures>,
@@ -300,17 +213,19 @@ pub(super) struct AccessLog {
 
 impl AccessLog {
     /// `-` is standard output.
-    pub(super) fn open(path: &str, format: LogFormat, figures: Arc<Figures>) -> io::Result<AccessLog> {
+    pub(super) fn open(path: &str, format: &LogFormat, figures: Arc<Figures>) -> io::Result<AccessLog> {
+        let line = Arc::new(Line::new(format));
         let (lines, records) = sync_channel(WAITING_MAX);
         let (end, ended) = sync_channel(0);
         let backlog = Arc::<Backlog>::default();
-        let mut writer = Writer { path: path.to_owned(), format, out: output(path)?, backlog: backlog.clone() };
+        let mut writer =
+            Writer { path: path.to_owned(), line: line.clone(), out: output(path)?, backlog: backlog.clone() };
         std::thread::Builder::new().name("clutch-access".to_owned()).spawn(move || {
             sys::block_signals();
             writer.run(&records);
             drop(end);
         })?;
-        Ok(AccessLog { lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
+        Ok(AccessLog { line, lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
     }
 
     pub(super) fn write(&self, mut record: Box<Record>) {
@@ -357,7 +272,7 @@ fn open(path: &str) -> io::Result<File> {
 
 struct Writer {
     path: String,
-    format: LogFormat,
+    line: Arc<Line>,
     out: BufWriter<Box<dyn Write + Send>>,
     backlog: Arc<Backlog>,
 }
@@ -368,7 +283,7 @@ impl Writer {
             for message in std::iter::once(first).chain(records.try_iter()) {
                 match message {
                     Message::Line(record) => {
-                        self.line(&record);
+                        let _ = writeln!(self.out, "{}", self.line.of(&record));
                         self.backlog.give_back(record.weight());
                     }
                     Message::Reopen => self.reopen(),
@@ -380,25 +295,11 @@ impl Writer {
         }
     }
 
-    fn line(&mut self, record: &Record) {
-        let line = match self.format {
-            LogFormat::Text => record.text(),
-            LogFormat::Json => record.json(),
-        };
-        let _ = writeln!(self.out, "{line}");
-    }
-
     fn tell_dropped(&mut self) {
         let count = self.backlog.dropped.swap(0, Ordering::Relaxed);
-        if count == 0 {
-            return;
+        if count > 0 {
+            let _ = writeln!(self.out, "{}", self.line.of_dropped(count));
         }
-        let _ = match self.format {
-            LogFormat::Text => {
-                writeln!(self.out, "# {count} lines were dropped: they came faster than they are written")
-            }
-            LogFormat::Json => writeln!(self.out, "{}", json!({ "dropped": count })),
-        };
     }
 
     /// Where it cannot be had, the old one goes on.
@@ -415,23 +316,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_399, "2000-02-28T23:59:59.000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000Z"),
-            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
-            (1_735_689_600, "2025-01-01T00:00:00.000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(Date::of(UNIX_EPOCH + Duration::from_secs(seconds)).iso(), expected);
-        }
-        let date = Date::of(UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
-        assert_eq!(date.of_web_servers(), "14/Nov/2023:22:13:20 +0000");
-        assert_eq!(date.iso(), "2023-11-14T22:13:20.123Z");
-    }
-
-    #[test]
     fn what_waits_to_be_written_is_bounded_in_bytes() {
         let backlog = Backlog::default();
         assert!(backlog.take(WAITING_BYTES_MAX - 10));
@@ -439,10 +323,5 @@ mod tests {
         assert!(backlog.take(10));
         backlog.give_back(10);
         assert!(backlog.take(1));
-    }
-
-    #[test]
-    fn a_client_cannot_write_lines_of_its_own() {
-        assert_eq!(escaped(b"a\" \\ \n\x7f\xe9"), "a\\\" \\\\ \\x0a\\x7f\\xe9");
     }
 }

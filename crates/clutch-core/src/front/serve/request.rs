@@ -37,7 +37,7 @@ pub(super) struct Peer {
     /// None: it came by a unix socket.
     pub(super) from: Option<IpAddr>,
     /// By TLS.
-    is_secure: bool,
+    pub(super) is_secure: bool,
 }
 
 impl Peer {
