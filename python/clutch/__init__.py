@@ -34,12 +34,14 @@ from clutch.errors import (
 from clutch.tools import on_start, on_stop, tool
 
 if TYPE_CHECKING:
+    from clutch._app_server import AppServer, serve, serving
     from clutch.broken import WorkerLost
     from clutch.pool import Future, Pool, Stream
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AppServer",
     "BadArguments",
     "ClutchError",
     "ConfigError",
@@ -59,6 +61,8 @@ __all__ = [
     "WorkerLost",
     "on_start",
     "on_stop",
+    "serve",
+    "serving",
     "tool",
 ]
 
@@ -69,6 +73,10 @@ def __getattr__(name: str) -> object:
         from clutch import pool
 
         return getattr(pool, name)
+    if name in {"AppServer", "serve", "serving"}:
+        from clutch import _app_server
+
+        return getattr(_app_server, name)
     if name == "WorkerLost":
         from clutch.broken import WorkerLost
 

@@ -131,10 +131,12 @@ class Life:
             self._ready(spec.name)
 
     def _not_ready(self, error: ClutchError) -> None:
-        if not self._is_stopping:
+        if self._is_stopping:
+            return
+        if isinstance(error, ConfigError):
+            self._never_ready(error)
+        else:
             logs.log.error("%s", str(error).rstrip())  # it names the pool
-            if isinstance(error, ConfigError):
-                self._never_ready(error)
 
     # ---- stop
 

@@ -123,7 +123,8 @@ class Server:
                 os._exit(self.exit_code)  # the interpreter's end would wait for the reader of our stderr
         return self.exit_code
 
-    def _never_ready(self, _: ConfigError) -> None:
+    def _never_ready(self, error: ConfigError) -> None:
+        logs.log.error("%s", str(error).rstrip())  # it names the pool
         self.exit_code = 2
         self.inbox.say(NEVER_READY)
 

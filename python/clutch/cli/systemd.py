@@ -18,8 +18,9 @@ HANDED_OVER_MAX = 256
 class Notifier:
     """Speaks to the datagram socket that `NOTIFY_SOCKET` names; the variable is taken, so that no worker speaks too."""
 
-    def __init__(self) -> None:
-        self._address = os.environ.pop("NOTIFY_SOCKET", None)
+    def __init__(self, takes_variable: bool = True) -> None:
+        """False: it speaks to nobody, since the process is not a dispatcher's alone."""
+        self._address = os.environ.pop("NOTIFY_SOCKET", None) if takes_variable else None
 
     def ready(self, status: str) -> None:
         self.say(f"READY=1\nSTATUS={status}")

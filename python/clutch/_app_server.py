@@ -1,0 +1,316 @@
+"""`clutch.serve` and `clutch.serving`: an app that a program serves, for `python main.py`, a notebook or a test.
+
+The life of its pool and front is that of `clutch serve` (cli/life.py). Promises to leave the program whole: handlers
+of signals and of the log are as they were before, and nothing here ends the process. A program that ends stops what it
+serves, before its threads are waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from clutch._app_name import name_of_app
+from clutch._caller import caller_path, refuse_in_subinterpreter
+from clutch.cli import logs
+from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
+from clutch.cli.life import Life, addresses
+from clutch.cli.reload import import_watchfiles
+from clutch.cli.systemd import Notifier
+from clutch.config import compose
+from clutch.config_layers import variable_name
+from clutch.options import POOL, SERVE
+
+if TYPE_CHECKING:
+    from clutch.config import Config
+    from clutch.errors import ConfigError
+
+OF_WORKERS = frozenset({"clutch._worker.zygote", "clutch._worker.spawn"})
+"""One of these is what every worker begins with."""
+
+ENDS = (signal.SIGINT, signal.SIGTERM)
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+
+GUARD = """An app is served while a worker imports this module: the module serves it when it is imported.
+Put what starts it under a guard:
+
+    if __name__ == "__main__":
+        clutch.serve("main:app")
+"""
+NOT_MAIN = """clutch.serve waits for signals, and these come to the main thread only. In another thread:
+
+    with clutch.serving("package.module:app") as server:
+        ...
+"""
+
+
+def serve(
+    app: Any,
+    *,
+    bind: str | list[str] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    workers: int | dict[str, int] | None = None,
+    threads: int | None = None,
+    profile: str | None = None,
+    reload: bool = False,
+    log_level: str | None = None,
+    settings: Iterable[str] = (),
+    **options: Any,
+) -> None:
+    """Serves an ASGI or WSGI app until Ctrl-C or SIGTERM, and returns when running requests have ended.
+
+    As `clutch serve`, in the main thread of a program:
+
+        if __name__ == "__main__":
+            clutch.serve("main:app", port=8000, workers=4)
+
+    `app` is `"package.module:app"`, or an object that its module has by a name. `options` are those of `[fronts.serve]`
+    and of its pool (docs/config.md): `timeout=10`, `factory=True`, `access_log="-"`, `recycle={"memory": "512MB"}`,
+    `tls={"certificate": "web.pem", "key": "web.key"}`. `settings` are texts as of `--set`. A second signal ends running
+    requests at once.
+
+    `log_level` is that of Clutch's own log, which goes to stderr, or to where the program's `logging` sends it. Raises
+    `ConfigError` for wrong options and for an app that does not start, `OSError` for an address that is taken.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError(NOT_MAIN)
+    given = _given(locals(), options)
+    server = AppServer(_configuration(app, given, settings), reload, log_level)
+    inbox = Inbox(ENDS)
+    try:
+        server._run(inbox)
+    finally:
+        inbox.restore()
+        inbox.close()
+
+
+def serving(
+    app: Any,
+    *,
+    bind: str | list[str] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    workers: int | dict[str, int] | None = None,
+    threads: int | None = None,
+    profile: str | None = None,
+    reload: bool = False,
+    log_level: str | None = None,
+    settings: Iterable[str] = (),
+    **options: Any,
+) -> AppServer:
+    """Serves an app beside the program, from any thread: for tests and notebooks. Parameters are those of `serve`.
+
+    Returns when the app answers. Port 0 takes a free one:
+
+        with clutch.serving("web:app", port=0, workers=1) as server:
+            urllib.request.urlopen(server.url)
+    """
+    given = _given(locals(), options)
+    server = AppServer(_configuration(app, given, settings), reload, log_level)
+    server._start()
+    return server
+
+
+def _given(parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """What was given, by the name of its option."""
+    given = {name: parameters[name] for name in ("bind", "workers", "threads", "profile")} | options
+    host, port = parameters["host"], parameters["port"]
+    if host is not None or port is not None:
+        if given["bind"] is not None:
+            raise TypeError(f"bind={given['bind']!r} and host={host!r}, port={port!r} are the same option: give one")
+        host = DEFAULT_HOST if host is None else host
+        given["bind"] = f"{f'[{host}]' if ':' in host else host}:{DEFAULT_PORT if port is None else port}"
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str]) -> Config:
+    """As of a config file with one front and its pool. What is given wins over variables."""
+    if not OF_WORKERS.isdisjoint(sys.modules):
+        raise RuntimeError(GUARD)
+    refuse_in_subinterpreter()
+    of_pool = {option.name.partition(".")[0] for option in POOL.options}
+    pool = given.get("pool", SERVE.default("pool"))
+    front, own = {"app": name_of_app(app)}, {}
+    places = {f"{SERVE.place}.app": "app"}
+    for name, value in given.items():
+        # `threads` are the app's: those of the front are a setting.
+        table, place = (own, f"pools.{pool}") if name in of_pool else (front, SERVE.place)
+        table[name] = value
+        places[f"{place}.{name}"] = name
+    raw = {"fronts": {"serve": front}, "pools": {pool: own}}
+    overridden = {variable_name(place) for place in places}
+    environ = {name: text for name, text in os.environ.items() if name not in overridden}
+    sources = {place: f"{name}= of clutch.serve" for place, name in places.items()}
+    config = compose(raw, Path.cwd() / "clutch.serve", settings=settings, environ=environ, sources=sources)
+    for spec in config.pools:
+        spec.core["launch"]["sys_path"] = caller_path(spec.core["python"])
+    return config
+
+
+class AppServer:
+    """An app that this program serves: where, and its end. Made by `clutch.serving`; leaving it stops it."""
+
+    def __init__(self, config: Config, reload: bool = False, log_level: str | None = None) -> None:
+        if reload:
+            import_watchfiles()
+        self._config = config
+        self._log_level = log_level
+        self._kept = contextlib.ExitStack()
+        self._failure: ConfigError | None = None
+        self._say: Callable[[int], None] = lambda _: None
+        self._life = Life(config, Notifier(takes_variable=False), self._never_ready, reload)
+        self._lock = threading.Lock()
+        self._stopper: threading.Thread | None = None
+        self._stop_failure: BaseException | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens: `127.0.0.1:8000`, `unix:/run/web.sock`; none after its end."""
+        return [address for _, address, _ in self._addresses()]
+
+    @property
+    def url(self) -> str:
+        """Of its first address: `http://127.0.0.1:8000`."""
+        return next(shown for _, _, shown in self._addresses())
+
+    def reload(self) -> None:
+        """Loads the code anew; raises `ConfigError` where it does not start, and the old one goes on."""
+        for pool in self._life.pools.values():
+            pool.reload()
+
+    def stop(self) -> None:
+        """Lets running requests have the `grace`, then ends them, and waits for that. Harmless when repeated."""
+        with self._lock:
+            if self._stopper is None:
+                self._life.stopping()
+                self._stopper = threading.Thread(target=self._stop, name="clutch-stop", daemon=True)
+                self._stopper.start()
+        self._stopper.join()
+        self._kept.close()
+        _running.discard(self)
+        if self._stop_failure is not None:
+            raise self._stop_failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._stopper is not None else ", ".join(self.addresses)
+        return f"<clutch.AppServer {state}>"
+
+    # ---- its life
+
+    def _start(self) -> None:
+        """Returns when the app answers."""
+        try:
+            self._begin()
+            for announcer in self._life.announcers:
+                announcer.join()
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            self.stop()
+            raise
+
+    def _run(self, inbox: Inbox) -> None:
+        """Until a signal comes, or the app cannot be served."""
+        self._say = inbox.say
+        try:
+            self._begin()
+            while (byte := inbox.next()) not in (*ENDS, NEVER_READY):
+                pass
+            if byte != NEVER_READY:
+                logs.info(f"{signal.Signals(byte).name}: stopping; a signal now ends running requests at once")
+        finally:
+            ender = threading.Thread(target=self._end, name="clutch-end", daemon=True)
+            ender.start()
+            while (byte := inbox.next()) != STOPPED:
+                if byte in ENDS:
+                    self._hurry()
+            ender.join()
+            self._kept.close()
+        if error := self._failure or self._stop_failure:
+            raise error
+
+    def _begin(self) -> None:
+        self._kept.enter_context(own_log(self._log_level))
+        _stop_all_at_the_end()
+        _running.add(self)
+        for warning in self._config.warnings:
+            logs.log.warning("%s", warning)
+        self._life.start()
+
+    def _end(self) -> None:
+        try:
+            with contextlib.suppress(BaseException):  # told by the main thread
+                self.stop()
+        finally:
+            self._say(STOPPED)
+
+    def _stop(self) -> None:
+        try:
+            self._life.stop()
+            logs.info("stopped")
+        except BaseException as error:
+            self._stop_failure = error
+
+    def _hurry(self) -> None:
+        for pool in self._life.pools.values():
+            pool.kill_workers()
+
+    def _never_ready(self, error: ConfigError) -> None:
+        self._failure = error
+        self._say(NEVER_READY)
+
+    def _addresses(self) -> Iterator[tuple[str, str, str]]:
+        return addresses(self._config, self._life.fronts) if self._life.fronts is not None else iter(())
+
+
+@contextlib.contextmanager
+def own_log(level: str | None) -> Iterator[None]:
+    """Our log on stderr, unless the program has said where it goes; afterwards all is as before."""
+    log = logs.log
+    before = log.handlers[:], log.propagate, log.level
+    if not log.hasHandlers():
+        logs.set_up("text", level or "info")
+    elif level is not None:
+        log.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        for handler in set(log.handlers) - set(before[0]):
+            handler.close()
+        log.handlers[:], log.propagate = before[:2]
+        log.setLevel(before[2])
+
+
+_running: weakref.WeakSet[AppServer] = weakref.WeakSet()
+
+
+@functools.cache
+def _stop_all_at_the_end() -> None:
+    """Before the threads of the program are waited for: later none can be started, and to stop takes some."""
+    threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+
+
+def _stop_all() -> None:
+    for server in list(_running):
+        try:
+            server.stop()
+        except Exception:
+            logging.getLogger("clutch").exception("the stop failed")
