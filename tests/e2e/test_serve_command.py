@@ -147,6 +147,26 @@ def test_what_cannot_be_served_ends_with_a_reason(
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 
 
+def test_our_log_goes_where_a_configuration_of_logging_says(tmp_path: Path) -> None:
+    """As a gunicorn.conf.py has it; the configuration is executed in the dispatcher."""
+    (tmp_path / "gunicorn.conf.py").write_text(
+        "logconfig_dict = {'version': 1, 'handlers': {'own': {'class': 'logging.FileHandler',\n"
+        "    'filename': 'our.log'}},\n"
+        "    'loggers': {'gunicorn.error': {'level': 'INFO', 'handlers': ['own']},\n"
+        "                'gunicorn.access': {'handlers': ['own']}}}\n"
+    )
+    log = tmp_path / "our.log"
+    with Serving(tmp_path, "web:app", "-w", "1", "-b", "unix:web.sock", "--error-logfile", "other.log") as serving:
+        soon(lambda: log.exists() and "pool web: ready" in log.read_text())
+        serving.terminate()
+        assert serving.wait() == 0
+        assert serving.err.text == ""
+    text = log.read_text()
+    assert "logconfig_dict, gunicorn.conf.py: gunicorn.access: the access log is written by the dispatcher" in text
+    assert "--error-logfile: without effect beside logconfig_dict" in text
+    assert text.endswith("stopped\n") and not (tmp_path / "other.log").exists()
+
+
 def test_an_address_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

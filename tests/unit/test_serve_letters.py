@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from clutch import limits
-from clutch.cli import program
+from clutch.cli import logs, program
 from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
 from clutch.cli.letters import HOOKS, LETTERS, OF_OTHERS, REFUSED, Refused
 from clutch.cli.serve_config import OWN_PROFILES, PROFILES, Serve, bind_of, configure
@@ -27,11 +27,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder, no gunicorn.conf.py, a known number of CPUs."""
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty folder, no gunicorn.conf.py, a known number of CPUs; a log as it was before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(limits, "usable_cpus", lambda: CPUS)
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    before = logs.log.handlers[:], logs.log.propagate, logs.log.level
+    yield
+    logs.log.handlers[:], logs.log.propagate = before[:2]
+    logs.log.setLevel(before[2])
 
 
 def layers_of(letters: str | list[str] = "", **environ: str) -> Layers:

@@ -104,6 +104,12 @@ def _variables(value: Any) -> dict[str, str]:
     return {name: text for name, _, text in pairs}
 
 
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError
@@ -132,6 +138,7 @@ TEXT = Kind("text", "text that is not empty", _text)
 CLASS = Kind("class", "text that is not empty", _class_name)
 LIST = Kind("list", "texts, separated by commas", _comma_separated)
 VARIABLES = Kind("variables", "NAME=VALUE", _variables)
+TABLE = Kind("table", "a dict for logging.config.dictConfig", _table)
 FLAG = Kind("flag", "True or False", _flag)
 PROXY = Kind("proxy", "off, v1, v2, auto", _one_of(PROXY_PROTOCOLS))
 CERTIFICATES = Kind(
@@ -179,6 +186,10 @@ LETTERS = (
            "front.access_log_format"),
     Letter("errorlog", ("--error-logfile", "--log-file"), TEXT, "Our own log: into this file, or - for stderr."),
     Letter("loglevel", ("--log-level",), LEVEL, "debug, info, warning, error. [default: info]"),
+    Letter("logconfig", ("--log-config",), TEXT,
+           "Configuration of logging for our own log: .ini, .json or .yaml."),
+    Letter("logconfig_json", ("--log-config-json",), TEXT, "The same, as JSON."),
+    Letter("logconfig_dict", (), TABLE, "The same, as a dict in a gunicorn.conf.py."),
     Letter("certfile", ("--certfile",), TEXT, "PEM file of the certificate, for TLS.", "front.tls.certificate"),
     Letter("keyfile", ("--keyfile",), TEXT, "PEM file of its key.", "front.tls.key"),
     Letter("ca_certs", ("--ca-certs",), TEXT, "PEM file: who vouches for certificates of clients.",
@@ -242,9 +253,6 @@ REFUSED = (
             "are understood (--forwarded-allow-ips)"),
     Refused("forwarder_headers", ("--forwarder-headers",), "only X-Forwarded-… is taken from trusted proxies"),
     Refused("logger_class", ("--logger-class",), OUTPUT_JSON),
-    Refused("logconfig", ("--log-config",), OUTPUT_JSON),
-    Refused("logconfig_dict", (), OUTPUT_JSON),
-    Refused("logconfig_json", ("--log-config-json",), OUTPUT_JSON),
     Refused("syslog", ("--log-syslog",), OUTPUT, False),
     Refused("syslog_addr", ("--log-syslog-to",), OUTPUT),
     Refused("syslog_prefix", ("--log-syslog-prefix",), OUTPUT),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clutch.cli import logs, orders
+from clutch.cli import log_config, logs, orders
 from clutch.cli.first import stay_first
 from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
 from clutch.cli.life import describe
@@ -21,6 +21,8 @@ from clutch.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from clutch.config import Config
+
+LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 
 
 @click.command("serve", epilog="What each letter does here and in gunicorn: docs/serve.md.")
@@ -56,9 +58,9 @@ def command(
     layers = read(typed_letters(context), os.environ)
     check_usage(serve, layers)
     go_to(layers)
-    set_up_logs(log_format, layers)
+    about_logs = set_up_logs(log_format, layers)
     config, warnings = configure(serve, layers, os.environ)
-    for warning in warnings:
+    for warning in (*about_logs, *warnings):
         logs.log.warning(warning)
     if layers.value("check_config"):
         click.echo(f"no problems; {shown(config)}")
@@ -90,7 +92,16 @@ def go_to(layers: Layers) -> None:
         raise ConfigError(problems=[Problem("--chdir", what, repr(folder))]) from error
 
 
-def set_up_logs(form: str, layers: Layers) -> None:
+def set_up_logs(form: str, layers: Layers) -> list[str]:
+    """Returns warnings."""
+    # The last of them wins, as in gunicorn.
+    configured = next((name for name in LOG_CONFIGS if layers.value(name)), None)
+    if configured is not None:
+        given = layers.given[configured]
+        warnings = log_config.apply(given.value, given.source, layers.value("loglevel"))
+        if "errorlog" in layers.given:
+            warnings.append(f"{layers.given['errorlog'].source}: without effect beside {given.source}")
+        return warnings
     file = layers.value("errorlog", "-")
     try:
         logs.set_up(form, layers.value("loglevel", "info"), None if file == "-" else file)
@@ -98,6 +109,7 @@ def set_up_logs(form: str, layers: Layers) -> None:
         raise ConfigError(
             problems=[Problem("--error-logfile", f"cannot be written: {error.strerror}", repr(file))]
         ) from error
+    return []
 
 
 def shown(config: Config) -> str:
