@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from clutch import limits
 from clutch.cli import logs, program
 from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
-from clutch.cli.letters import HOOKS, LETTERS, OF_OTHERS, REFUSED, Refused
+from clutch.cli.letters import HOOKS, LETTERS, REFUSED, Refused
+from clutch.cli.letters_of_others import ADDRESS_FLAGS, ALIASES, OF_OTHERS, WITHOUT_EFFECT, WithoutEffect
 from clutch.cli.serve_config import OWN_PROFILES, PROFILES, Serve, bind_of, configure
 from clutch.cli.systemd import take_listening
 from clutch.config import Config
@@ -593,6 +594,74 @@ def test_help_names_every_letter() -> None:
         assert all(flag in text for flag in letter.flags), letter
 
 
+# Flags and variables of other servers
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("--host 0.0.0.0 --port 80", "-b 0.0.0.0:80"),
+        ("--port 80", "-b 127.0.0.1:80"),
+        ("--host ::1", "-b [::1]:8000"),
+        ("--uds /run/a.sock", "-b unix:/run/a.sock"),
+        ("--fd 3", "-b fd://3"),
+        ("--access-log --access-log-fmt %(addr)s", "--access-logfile - --access-logformat %(addr)s"),
+        ("--app-dir lib --timeout-keep-alive 5", "--pythonpath lib --keep-alive 5"),
+        ("--limit-max-requests 9 --limit-max-requests-jitter 1", "--max-requests 9 --max-requests-jitter 1"),
+        ("--timeout-graceful-shutdown 3", "--graceful-timeout 3"),
+        ("--workers-kill-timeout 3", "--graceful-timeout 3"),
+        ("--ssl-certfile c --ssl-keyfile k", "--certfile c --keyfile k"),
+        ("--ssl-certificate c --ssl-ca a --ssl-client-verify", "--certfile c --ca-certs a --cert-reqs required"),
+        ("--ssl-certfile c --ssl-ca-certs a --ssl-cert-reqs 1", "--certfile c --ca-certs a --cert-reqs 1"),
+        ("--ws-max-size 9 --url-path-prefix /a", "--websocket-max-message-size 9 --root-path /a"),
+        ("--pid-file p --working-dir /", "-p p --chdir /"),
+    ],
+)
+def test_flags_that_mean_the_same_are_taken(theirs: str, ours: str) -> None:
+    assert made(theirs).fronts == made(ours).fronts
+    found, expected = (layers_of(letters).given for letters in (theirs, ours))
+    assert {name: given.value for name, given in found.items()} == {name: one.value for name, one in expected.items()}
+
+
+def test_a_flag_and_its_letter_are_not_both_given() -> None:
+    for letters, words in (
+        ("-b :1 --port 2", "--port is the same as --bind: give one of them"),
+        ("--keep-alive 1 --timeout-keep-alive 2", "--timeout-keep-alive is the same as --keep-alive"),
+    ):
+        done = clutch("a:b", "--check-config", *letters.split())
+        assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("one", WITHOUT_EFFECT, ids=lambda one: one.flag)
+def test_flags_without_effect_are_taken_with_a_word(one: WithoutEffect) -> None:
+    arguments = [one.flag, "1"] if one.takes_value else [one.flag]
+    done = clutch("shop:app", "--check-config", "--log-level", "debug", *arguments)
+    assert (done.exit_code, f"DEBUG   {one.flag} has no effect: {one.why}" in done.stderr) == (0, True), done.stderr
+    assert "no effect" not in clutch("shop:app", "--check-config", *arguments).stderr
+
+
+def test_variables_of_other_servers_are_named() -> None:
+    environ = {
+        "UVICORN_PORT": "1",
+        "UVICORN_WORKERS": "2",
+        "UVICORN_RELOAD_DIR": "x",
+        "GRANIAN_SSL_CERTIFICATE": "c",
+        "GRANIAN_LOOP": "rloop",
+        "GRANIAN_NEW": "x",
+        "SCRIPT_NAME": "/shop",
+        "UVICORNISH": "x",
+    }
+    assert made_with_warnings(environ=environ)[1] == [
+        "GRANIAN_LOOP is not read: uvloop is taken where it is installed; leave it out",
+        "GRANIAN_NEW is not read: leave it out",
+        "GRANIAN_SSL_CERTIFICATE is not read: use --certfile",
+        "UVICORN_PORT is not read: use -b HOST:PORT, -b unix:PATH or -b fd://N",
+        "UVICORN_RELOAD_DIR is not read: --reload watches Python files; leave it out",
+        "UVICORN_WORKERS is not read: use --workers",
+        "SCRIPT_NAME is not read: use --root-path /shop, and let the proxy take it off the path",
+    ]
+
+
 def test_the_page_has_every_letter_and_every_hook() -> None:
     page = (ROOT / "docs/serve.md").read_text()
     for letter in LETTERS:
@@ -603,6 +672,7 @@ def test_the_page_has_every_letter_and_every_hook() -> None:
 
 def test_no_letter_is_there_twice() -> None:
     flags = [flag for one in (*LETTERS, *REFUSED, *OF_OTHERS) for flag in one.flags]
+    flags += [*ADDRESS_FLAGS, *(one.flag for one in (*ALIASES, *WITHOUT_EFFECT))]
     names = [one.name for one in (*LETTERS, *REFUSED, *OF_OTHERS)] + list(HOOKS)
     assert (len(flags), len(names)) == (len(set(flags)), len(set(names)))
     assert set(OWN_PROFILES) == {"process", "thread", "async", "greenlet"}

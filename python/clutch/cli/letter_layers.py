@@ -25,11 +25,18 @@ from clutch.cli.letters import (
     HOOKS,
     LETTER_OF,
     LETTERS,
-    OF_OTHERS,
     REFUSED,
     REFUSED_OF,
     Letter,
     Refused,
+)
+from clutch.cli.letters_of_others import (
+    ADDRESS_FLAGS,
+    ALIASES,
+    OF_OTHERS,
+    WITHOUT_EFFECT,
+    address_of,
+    warnings_of_variables,
 )
 from clutch.config_layers import nearest
 from clutch.errors import ConfigError, Problem
@@ -93,6 +100,7 @@ def read(command_line: Mapping[str, Any], environ: Mapping[str, str]) -> Layers:
     variables = reading.layer(_of_variables(environ), "", lambda letter: VARIABLES[letter.name])
     arguments = reading.layer(_command_args(environ), COMMAND_ARGS, _flag)
     typed = reading.layer(command_line, "", _flag)
+    reading.warnings += warnings_of_variables(environ)
     conf = _conf_layer({**arguments, **typed}.get("config"), reading)
     if reading.problems:
         raise ConfigError(problems=reading.problems)
@@ -117,17 +125,50 @@ def letter_flags(command: Command) -> Command:
     for option in reversed([*map(_option, LETTERS), *map(_refusal, (*REFUSED, *OF_OTHERS))]):
         if option is not None:
             command = option(command)
+    for flag, takes_value in _hidden():
+        more: dict[str, Any] = {} if takes_value else {"is_flag": True, "flag_value": True}
+        command = click.option(flag, _parameter(flag), hidden=True, default=None, **more)(command)
     return command
+
+
+def _hidden() -> Iterator[tuple[str, bool]]:
+    """Flags of other servers that are taken, and whether they have a value."""
+    yield from ((flag, True) for flag in ADDRESS_FLAGS)
+    yield from ((alias.flag, alias.bare is None) for alias in ALIASES)
+    yield from ((one.flag, one.takes_value) for one in WITHOUT_EFFECT)
+
+
+def _parameter(flag: str) -> str:
+    return "other_" + flag.removeprefix("--").replace("-", "_")
+
+
+def without_effect(context: click.Context) -> list[str]:
+    """What was typed that changes nothing here."""
+    typed = (one for one in WITHOUT_EFFECT if context.params[_parameter(one.flag)] is not None)
+    return [f"{one.flag} has no effect: {one.why}" for one in typed]
 
 
 def typed_letters(context: click.Context) -> dict[str, Any]:
     """Those that were given, by the setting's name."""
-    typed = click.core.ParameterSource.COMMANDLINE
-    return {
+    on_command_line = click.core.ParameterSource.COMMANDLINE
+    typed = {
         letter.name: context.params[letter.name]
         for letter in LETTERS
-        if letter.flags and context.get_parameter_source(letter.name) is typed
+        if letter.flags and context.get_parameter_source(letter.name) is on_command_line
     }
+    address = {flag: text for flag in ADDRESS_FLAGS if (text := context.params[_parameter(flag)]) is not None}
+    if address:
+        _put_once(typed, "bind", (address_of(address),), ", ".join(address), context)
+    for alias in ALIASES:
+        if (value := context.params[_parameter(alias.flag)]) is not None:
+            _put_once(typed, alias.letter, alias.bare or value, alias.flag, context)
+    return typed
+
+
+def _put_once(typed: dict[str, Any], name: str, value: Any, flag: str, context: click.Context) -> None:
+    if name in typed:
+        raise click.UsageError(f"{flag} is the same as {_flag(LETTER_OF[name])}: give one of them", context)
+    typed[name] = value
 
 
 def _option(letter: Letter) -> Callable[..., Any] | None:

@@ -301,53 +301,6 @@ REFUSED = (
     Refused("control_socket_disable", ("--no-control-socket",), "the control socket is this user's alone", False),
 )
 
-UVLOOP = "uvloop is taken where it is installed; leave it out"
-DISPATCHER = "the dispatcher speaks HTTP; it has --set fronts.serve.threads=N; leave it out"
-
-
-def _of_uvicorn(flag: str, instead: str, takes_value: bool = True) -> Refused:
-    return Refused(flag.removeprefix("--").replace("-", "_"), (flag,), instead, takes_value, whose="uvicorn")
-
-
-def _of_granian(flag: str, instead: str, takes_value: bool = True) -> Refused:
-    return Refused(flag.removeprefix("--").replace("-", "_"), (flag,), instead, takes_value, whose="granian")
-
-
-# Typed from habit. They are letters alone: a gunicorn.conf.py has none of them.
-OF_OTHERS = (
-    _of_uvicorn("--host", "use -b HOST:PORT"),
-    _of_uvicorn("--port", "use -b :PORT, or -b HOST:PORT"),
-    _of_uvicorn("--uds", "use -b unix:PATH"),
-    _of_uvicorn("--fd", "use -b fd://N"),
-    _of_uvicorn("--loop", UVLOOP),
-    _of_uvicorn("--http", HTTP_2),
-    _of_uvicorn("--ws", "WebSockets are spoken; leave it out"),
-    _of_uvicorn("--ws-max-size", "use --websocket-max-message-size BYTES"),
-    _of_uvicorn("--interface", "ASGI or WSGI is found out by itself; leave it out"),
-    _of_uvicorn("--lifespan", "lifespan is spoken with every app that does; leave it out"),
-    _of_uvicorn("--app-dir", "use --pythonpath FOLDER"),
-    _of_uvicorn("--env-file", "use -e NAME=VALUE, or let what starts it set variables"),
-    _of_uvicorn("--access-log", "use --access-logfile -", False),
-    _of_uvicorn("--no-access-log", "there is none without --access-logfile; leave it out", False),
-    _of_uvicorn("--proxy-headers", "headers of trusted proxies are read (--forwarded-allow-ips)", False),
-    _of_uvicorn("--reload-dir", "--reload watches Python files; leave it out"),
-    _of_uvicorn("--limit-concurrency", "use --worker-connections N at a time in a worker, --backlog N that wait"),
-    _of_uvicorn("--limit-max-requests", "use --max-requests N"),
-    _of_uvicorn("--timeout-keep-alive", "use --keep-alive SECONDS"),
-    _of_uvicorn("--timeout-graceful-shutdown", "use --graceful-timeout SECONDS"),
-    _of_uvicorn("--ssl-certfile", "use --certfile FILE"),
-    _of_uvicorn("--ssl-keyfile", "use --keyfile FILE"),
-    _of_granian("--ssl-certificate", "use --certfile FILE"),
-    _of_granian("--working-dir", "use --chdir FOLDER"),
-    _of_granian("--url-path-prefix", "use --root-path PATH"),
-    _of_granian("--blocking-threads", "use --threads N"),
-    _of_granian("--runtime-mode", DISPATCHER),
-    _of_granian("--runtime-threads", DISPATCHER),
-    _of_granian("--respawn-failed-workers", "workers that die are always replaced; leave it out", False),
-    _of_granian("--workers-lifetime", "use --set pools.web.recycle.age=1h"),
-    _of_granian("--workers-max-rss", "use --set pools.web.recycle.memory=512MB"),
-)
-
 IN_THE_WORKER = "@clutch.on_start in the app's module"
 AT_ITS_END = "@clutch.on_stop in the app's module"
 EVENTS = "the log, and metrics"
@@ -365,7 +318,7 @@ HOOKS = {
     "pre_exec": "HUP, which loads the code anew in place",
     "pre_request": MIDDLEWARE,
     "post_request": MIDDLEWARE,
-    "child_exit": EVENTS,
+    "child_exit": "@clutch.on_start in the app's module, which runs in the worker that takes its place",
     "worker_exit": AT_ITS_END,
     "nworkers_changed": EVENTS,
     "on_exit": "what starts `clutch serve`",

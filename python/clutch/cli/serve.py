@@ -10,7 +10,7 @@ import click
 
 from clutch.cli import log_config, logs, orders
 from clutch.cli.first import stay_first
-from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
+from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters, without_effect
 from clutch.cli.life import describe
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.reload import import_watchfiles
@@ -60,6 +60,8 @@ def command(
     go_to(layers)
     about_logs = set_up_logs(log_format, layers)
     config, warnings = configure(serve, layers, os.environ)
+    for line in without_effect(context):
+        logs.log.debug(line)
     for warning in (*about_logs, *warnings):
         logs.log.warning(warning)
     if layers.value("check_config"):

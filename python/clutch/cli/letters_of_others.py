@@ -1,0 +1,204 @@
+"""Flags of uvicorn and granian, typed from habit: those that are a letter of ours, have no effect, or have no place.
+
+They are flags alone: a gunicorn.conf.py has none of them. Their variables are not read, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clutch.cli.letters import LETTER_OF, PROMETHEUS, RUSTLS, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A flag that means the same as a letter."""
+
+    flag: str
+    letter: str
+    """By its name in a gunicorn.conf.py."""
+    bare: str | None = None
+    """What the flag means, which takes no value."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutEffect:
+    """A flag that changes nothing here, and why."""
+
+    flag: str
+    why: str
+    takes_value: bool = True
+
+
+ADDRESS_FLAGS = {"--host": "HOST", "--port": "PORT", "--uds": "PATH", "--fd": "N"}
+"""Together an address: see `address_of`."""
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = "8000"
+
+ALIASES = (
+    Alias("--access-log", "accesslog", "-"),
+    Alias("--access-log-fmt", "access_log_format"),
+    Alias("--app-dir", "pythonpath"),
+    Alias("--working-dir", "chdir"),
+    Alias("--url-path-prefix", "root_path"),
+    Alias("--pid-file", "pidfile"),
+    Alias("--limit-max-requests", "max_requests"),
+    Alias("--limit-max-requests-jitter", "max_requests_jitter"),
+    Alias("--timeout-keep-alive", "keepalive"),
+    Alias("--timeout-graceful-shutdown", "graceful_timeout"),
+    Alias("--workers-kill-timeout", "graceful_timeout"),
+    Alias("--ws-max-size", "websocket_max_message_size"),
+    Alias("--ssl-certfile", "certfile"),
+    Alias("--ssl-certificate", "certfile"),
+    Alias("--ssl-keyfile", "keyfile"),
+    Alias("--ssl-ca-certs", "ca_certs"),
+    Alias("--ssl-ca", "ca_certs"),
+    Alias("--ssl-cert-reqs", "cert_reqs"),
+    Alias("--ssl-client-verify", "cert_reqs", "required"),
+)
+
+OURS = "the dispatcher speaks HTTP, in threads of its own"
+DEFAULT = "it is so here anyway"
+
+WITHOUT_EFFECT = (
+    WithoutEffect("--loop", "uvloop is taken where it is installed"),
+    WithoutEffect("--http", "HTTP/1.1 and HTTP/2 are both spoken"),
+    WithoutEffect("--http2", "HTTP/1.1 and HTTP/2 are both spoken", False),
+    WithoutEffect("--ws", "WebSockets are spoken"),
+    WithoutEffect("--ws-max-queue", "32 messages wait for an app at most"),
+    WithoutEffect("--ws-per-message-deflate", "messages of WebSockets are not compressed"),
+    WithoutEffect("--no-access-log", "there is none without --access-logfile", False),
+    WithoutEffect("--proxy-headers", "headers of trusted proxies are read (--forwarded-allow-ips)", False),
+    WithoutEffect("--no-server-header", "none is sent", False),
+    WithoutEffect("--date-header", DEFAULT, False),
+    WithoutEffect("--use-colors", "the log has no colors", False),
+    WithoutEffect("--no-use-colors", "the log has no colors", False),
+    WithoutEffect("--timeout-worker-healthcheck", "workers are watched without asking them"),
+    WithoutEffect("--task-impl", "tasks are those of the event loop"),
+    WithoutEffect("--runtime-mode", OURS),
+    WithoutEffect("--runtime-threads", f"{OURS}: --set fronts.serve.threads=N"),
+    WithoutEffect("--runtime-blocking-threads", OURS),
+    WithoutEffect("--blocking-threads-idle-timeout", "threads of a worker stay"),
+    WithoutEffect("--http1-buffer-size", OURS),
+    WithoutEffect("--http1-keep-alive", DEFAULT, False),
+    WithoutEffect("--http1-pipeline-flush", OURS, False),
+    WithoutEffect("--no-http1-pipeline-flush", OURS, False),
+    WithoutEffect("--http2-adaptive-window", OURS, False),
+    WithoutEffect("--no-http2-adaptive-window", OURS, False),
+    WithoutEffect("--http2-initial-connection-window-size", OURS),
+    WithoutEffect("--http2-initial-stream-window-size", OURS),
+    WithoutEffect("--http2-max-send-buffer-size", OURS),
+    WithoutEffect("--log", DEFAULT, False),
+    WithoutEffect("--no-ssl-client-verify", DEFAULT, False),
+    WithoutEffect("--respawn-failed-workers", "workers that die are always replaced", False),
+    WithoutEffect("--respawn-interval", "workers that die are replaced at once, and slower when they keep dying"),
+    WithoutEffect("--rss-sample-interval", "memory is watched all along"),
+    WithoutEffect("--rss-samples", "memory is watched all along"),
+    WithoutEffect("--no-factory", DEFAULT, False),
+    WithoutEffect("--no-metrics", DEFAULT, False),
+    WithoutEffect("--no-reload", DEFAULT, False),
+)
+
+RELOADED = "--reload watches Python files; leave it out"
+STATIC = "let a proxy serve files, or middleware (docs/serve.md, Static files)"
+HEAD = "use --set fronts.serve.head_max=64KB"
+PASSWORD = "decrypt the key: openssl pkey -in KEY -out plain.key"
+VARIABLES = "use -e NAME=VALUE, or let what starts it set variables"
+
+
+def _of_uvicorn(flag: str, instead: str, takes_value: bool = True) -> Refused:
+    return Refused(flag.removeprefix("--").replace("-", "_"), (flag,), instead, takes_value, whose="uvicorn")
+
+
+def _of_granian(flag: str, instead: str, takes_value: bool = True) -> Refused:
+    return Refused(flag.removeprefix("--").replace("-", "_"), (flag,), instead, takes_value, whose="granian")
+
+
+OF_OTHERS = (
+    _of_uvicorn("--interface", "ASGI or WSGI is found out by itself; leave it out"),
+    _of_uvicorn("--lifespan", "lifespan is spoken with every app that does; leave it out"),
+    _of_uvicorn("--env-file", VARIABLES),
+    _of_uvicorn("--no-proxy-headers", "use --set 'fronts.serve.forwarded_allow=[]'", False),
+    _of_uvicorn("--server-header", "no Server header is sent: let a middleware add it", False),
+    _of_uvicorn("--no-date-header", "RFC 9110 wants a Date of every server; leave it out", False),
+    _of_uvicorn("--header", "let a middleware add headers"),
+    _of_uvicorn("--reload-dir", RELOADED),
+    _of_uvicorn("--reload-include", RELOADED),
+    _of_uvicorn("--reload-exclude", RELOADED),
+    _of_uvicorn("--reload-delay", RELOADED),
+    _of_uvicorn("--limit-concurrency", "use --worker-connections N at a time in a worker, --backlog N that wait"),
+    _of_uvicorn("--ssl-keyfile-password", PASSWORD),
+    _of_uvicorn("--ssl-ciphers", RUSTLS),
+    _of_uvicorn("--h11-max-incomplete-event-size", HEAD),
+    _of_uvicorn("--reset-contextvars", "each request runs as a task of its own; leave it out", False),
+    _of_granian("--uds-permissions", "a Unix socket is open to all (0666): put it into a folder that is not"),
+    _of_granian("--no-ws", "WebSockets reach the apps that speak them; leave it out", False),
+    _of_granian("--blocking-threads", "use --threads N"),
+    _of_granian("--backpressure", "use --worker-connections N at a time in a worker, --backlog N that wait"),
+    _of_granian("--http1-header-read-timeout", "use --set fronts.serve.head_timeout=10s"),
+    _of_granian("--no-http1-keep-alive", "use --keep-alive 0", False),
+    _of_granian("--http2-keep-alive-interval", "use --keep-alive SECONDS"),
+    _of_granian("--http2-keep-alive-timeout", "use --keep-alive SECONDS"),
+    _of_granian("--http2-max-headers-size", HEAD),
+    _of_granian("--no-log", "use --error-logfile /dev/null", False),
+    _of_granian("--ssl-protocol-min", RUSTLS),
+    _of_granian("--ssl-crl", "lists of revoked certificates are not read: let a proxy in front check them"),
+    _of_granian("--no-respawn-failed-workers", "workers that die are always replaced; leave it out", False),
+    _of_granian("--workers-lifetime", "use --set pools.web.recycle.age=1h"),
+    _of_granian("--workers-max-rss", "use --set pools.web.recycle.memory=512MB"),
+    _of_granian("--env-files", VARIABLES),
+    _of_granian("--static-path-route", STATIC),
+    _of_granian("--static-path-mount", STATIC),
+    _of_granian("--static-path-dir-to-file", STATIC),
+    _of_granian("--static-path-expires", STATIC),
+    _of_granian("--metrics", PROMETHEUS, False),
+    _of_granian("--metrics-scrape-interval", PROMETHEUS),
+    _of_granian("--metrics-address", PROMETHEUS),
+    _of_granian("--metrics-port", PROMETHEUS),
+    _of_granian("--reload-paths", RELOADED),
+    _of_granian("--reload-ignore-dirs", RELOADED),
+    _of_granian("--reload-ignore-patterns", RELOADED),
+    _of_granian("--reload-ignore-paths", RELOADED),
+    _of_granian("--reload-tick", RELOADED),
+    _of_granian("--reload-ignore-worker-failure", RELOADED, False),
+    _of_granian("--process-name", "use -n NAME for the pool's name, in logs and metrics"),
+)
+
+
+def address_of(flags: Mapping[str, str]) -> str | None:
+    """The address that `--host`, `--port`, `--uds` or `--fd` tell, as a letter has it."""
+    if "--uds" in flags:
+        return f"unix:{flags['--uds']}"
+    if "--fd" in flags:
+        return f"fd://{flags['--fd']}"
+    if not flags:
+        return None
+    host, port = flags.get("--host", DEFAULT_HOST), flags.get("--port", DEFAULT_PORT)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def warnings_of_variables(environ: Mapping[str, str]) -> list[str]:
+    """Variables that uvicorn and granian read and this does not."""
+    found = []
+    for name in sorted(environ):
+        server, _, rest = name.partition("_")
+        if server in ("UVICORN", "GRANIAN") and rest:
+            found.append(f"{name} is not read: {_instead('--' + rest.lower().replace('_', '-'))}")
+    if environ.get("SCRIPT_NAME"):
+        prefix = environ["SCRIPT_NAME"]
+        found.append(f"SCRIPT_NAME is not read: use --root-path {prefix}, and let the proxy take it off the path")
+    return found
+
+
+def _instead(flag: str) -> str:
+    for refused in OF_OTHERS:
+        if flag in refused.flags:
+            return refused.instead
+    if flag in ("--host", "--port", "--uds", "--fd"):
+        return "use -b HOST:PORT, -b unix:PATH or -b fd://N"
+    names = {alias.flag: alias.letter for alias in ALIASES}
+    names |= {one: letter.name for letter in LETTER_OF.values() for one in letter.flags}
+    if flag in names:
+        return f"use {LETTER_OF[names[flag]].flags[-1]}"
+    return next((f"{one.why}; leave it out" for one in WITHOUT_EFFECT if one.flag == flag), "leave it out")
