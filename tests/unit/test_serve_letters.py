@@ -510,6 +510,7 @@ def test_settings_about_requests_of_a_file_are_named() -> None:
         ("-k gevent --threads 5", "without effect with profile greenlet"),
         ("-k uvicorn.workers.UvicornWorker --threads 5", "without effect with profile async"),
         ("--limit-request-line 100", "limited as a whole, to 64 KB"),
+        ("-e SCRIPT_NAME=/shop", "SCRIPT_NAME is not read: use --root-path /shop"),
         ("--certfile c --ca-certs a", "--ca-certs: clients are asked for no certificate"),
     ],
 )

@@ -16,6 +16,7 @@ from typing import Any
 
 from clutch.cli.letter_layers import VARIABLES, Given, Layers
 from clutch.cli.letters import LETTERS
+from clutch.cli.letters_of_others import warning_of_script_name
 from clutch.config import APPS, Config, compose
 from clutch.config_layers import nearest, variable_name
 from clutch.errors import ConfigError, Problem
@@ -282,6 +283,8 @@ def _heads(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
 
 def _environment(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
     variables = dict(given["raw_env"].value) if "raw_env" in given else {}
+    if prefix := variables.get("SCRIPT_NAME"):
+        places.warnings.append(warning_of_script_name(prefix))
     if "pythonpath" in given:
         folders = [os.path.abspath(folder) for folder in given["pythonpath"].value]
         own = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
