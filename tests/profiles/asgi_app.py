@@ -214,6 +214,15 @@ async def wrong(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @route
+async def marks(scope: Scope, receive: Receive, send: Send) -> None:
+    """Says which of its dicts another request has marked, and marks them."""
+    inner = [scope["asgi"], scope["extensions"], scope["state"]]
+    await reply(send, ["mark" in found for found in inner])
+    for found in inner:
+        found["mark"] = True
+
+
+@route
 async def state(scope: Scope, receive: Receive, send: Send) -> None:
     """Its own copy is changed, what is in it is shared."""
     found = scope["state"]

@@ -33,7 +33,7 @@ def test_the_scope_of_http_1_1(service: Service) -> None:
     headers = [(name["bytes"], value["bytes"]) for name, value in scope.pop("headers")]
     assert ("x-twice", "one") in headers and ("host", "shop.test") in headers
     assert scope.pop("state") == {"count": 0, "shared": scope_list(service)}
-    assert scope.pop("extensions") == {"websocket.http.response": {}}
+    assert scope.pop("extensions") == {}
     assert scope == {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -78,6 +78,12 @@ def test_root_path_is_part_of_path(shape: Shape) -> None:
     with serving(shape, "asgi_app:app", "auto", {"root_path": "/shop"}) as service:
         scope = service.ask("/cart").json
     assert (scope["root_path"], scope["path"], scope["raw_path"]["bytes"]) == ("/shop", "/shop/cart", "/cart")
+
+
+def test_dicts_in_a_scope_are_no_other_requests(shape: Shape) -> None:
+    with serving(shape, "asgi_app:app", "auto", workers=1) as service:
+        asked = [service.ask("/marks").json for _ in range(2 * shape.slots)]
+    assert asked == [[False] * 3] * len(asked)
 
 
 # ---- bodies

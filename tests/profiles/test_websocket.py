@@ -107,7 +107,8 @@ def test_pings_are_answered(serve: Serve) -> None:
 
 
 def test_what_the_app_is_told_of_its_client(serve: Serve) -> None:
-    assert heard(serve().open("facts")) == "websocket ws /facts 1.1 False"
+    extensions = "{'websocket.http.response': {}}"
+    assert heard(serve().open("facts")) == f"websocket ws /facts 1.1 False {extensions}"
 
 
 def test_the_app_chooses_a_subprotocol_and_adds_headers(serve: Serve) -> None:

@@ -74,6 +74,7 @@ class Conversation:
         await self.accept()
         scope = self.scope
         text = f"{scope['type']} {scope['scheme']} {scope['path']} {scope['http_version']} {'method' in scope}"
+        text += f" {scope['extensions']}"
         await self.send({"type": "websocket.send", "text": text})
 
     async def refuse(self) -> None:

@@ -21,25 +21,31 @@ pub fn share_state(state: Option<Py<PyDict>>) {
     drop(ManuallyDrop::into_inner(STATE.replace(ManuallyDrop::new(state))));
 }
 
-/// The scope of one request: a copy of what all have in common, and what is its own.
+/// The scope of one request: a copy of what all have in common, and what is its own. The dicts in it are its own too: what
+/// middleware puts there is seen by no other request.
 pub fn asgi<'py>(py: Python<'py>, template: &Py<PyDict>, head: &RequestHead<'_>) -> PyResult<Bound<'py, PyDict>> {
-    let scope = template.bind(py).copy()?;
+    let template = template.bind(py);
+    let scope = template.copy()?;
+    scope.set_item(intern!(py, "asgi"), template.as_any().get_item(intern!(py, "asgi"))?.cast::<PyDict>()?.copy()?)?;
+    let extensions = PyDict::new(py);
     let is_secure = head.line.flags & request_flag::SECURE != 0;
     if head.line.flags & request_flag::WEBSOCKET != 0 {
         scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
         scope.set_item(intern!(py, "scheme"), if is_secure { intern!(py, "wss") } else { intern!(py, "ws") })?;
         scope.set_item(intern!(py, "subprotocols"), subprotocols(py, head)?)?;
+        extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
     } else {
         scope.set_item(intern!(py, "method"), method(py, head.line.method))?;
         if is_secure {
             scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
         }
     }
+    scope.set_item(intern!(py, "extensions"), extensions)?;
     if head.line.version != 11 {
         let version = if head.line.version == 20 { intern!(py, "2") } else { intern!(py, "1.0") };
         scope.set_item(intern!(py, "http_version"), version)?;
     }
-    let root = template.bind(py).get_item(intern!(py, "root_path"))?;
+    let root = template.get_item(intern!(py, "root_path"))?;
     let path = path_text(py, head.line.path);
     let path = match root {
         Some(root) if root.is_truthy()? => root.add(path)?,

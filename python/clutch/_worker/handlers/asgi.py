@@ -17,14 +17,13 @@ Run = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
 
 def template(root_path: str) -> dict[str, Any]:
-    """What the scopes of all requests have in common; the rest is put in natively."""
+    """What the scopes of all requests have in common; the rest is put in natively. `asgi` is copied for each."""
     return {
         "type": "http",
         "asgi": VERSIONS,
         "http_version": "1.1",
         "scheme": "http",
         "root_path": root_path,
-        "extensions": {"websocket.http.response": {}},
     }
 
 
