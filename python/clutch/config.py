@@ -306,9 +306,9 @@ def _uses(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> dict[str, 
     uses: dict[str, Use] = {}
     for name in APPS:
         if values := fronts.get(name):
-            kind = {"kind": "tcp"} if name == "tcp" else {"kind": "auto", "root_path": values["root_path"]}
-            kind["factory"] = values.get("factory", False)
-            use = Use(target=values[APPS[name]], app=kind, front=name)
+            app = {"kind": values.get("interface", "tcp"), "factory": values.get("factory", False)}
+            app |= {option: values[option] for option in ("root_path", "lifespan") if option in values}
+            use = Use(target=values[APPS[name]], app=app, front=name)
             if (other := uses.setdefault(values["pool"], use)) is not use:
                 what = f"this pool runs the app of fronts.{other.front}"
                 report.add(f"fronts.{name}.pool", what, given=values["pool"], allowed="a pool of its own")

@@ -169,3 +169,49 @@ def starts_a_task(scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, 
         await reply(send, await task)
 
     return answer()
+
+
+class Wrapper:
+    """Takes whatever comes, and has its `__call__` in a slot, as middleware of Sentry."""
+
+    __slots__ = ("__call__", "app")
+
+    def __init__(self) -> None:
+        self.app = app
+        self.__call__ = self.run
+
+    async def run(self, *arguments: Any) -> None:
+        await self.app(*arguments)
+
+
+in_a_slot = Wrapper()
+
+
+def anything(*arguments: Any) -> Coroutine[Any, Any, None]:
+    return app(*arguments)
+
+
+# ---- lifespans
+
+
+async def raises_at_startup(scope: Scope, receive: Receive, send: Send) -> None:
+    """Middleware whose start goes wrong, without a word of the protocol."""
+    if scope["type"] == "lifespan":
+        await receive()
+        raise KeyError("NO_SUCH_URL")
+    await app(scope, receive, send)
+
+
+async def returns_at_startup(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http":
+        await app(scope, receive, send)
+
+
+async def says_what_it_saw(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        kinds.append("lifespan")
+        raise NotImplementedError
+    await reply(send, kinds)
+
+
+kinds: list[str] = []

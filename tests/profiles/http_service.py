@@ -132,11 +132,18 @@ def read_to_end(client: socket.socket) -> bytes:
 
 @contextlib.contextmanager
 def serving(
-    shape: Shape, target: str, kind: str, front: dict[str, Any] | None = None, factory: bool = False, **options: Any
+    shape: Shape,
+    target: str,
+    kind: str,
+    front: dict[str, Any] | None = None,
+    factory: bool = False,
+    lifespan: str = "auto",
+    **options: Any,
 ) -> Iterator[Service]:
     spec = config.resolve("made", target=target, **{**shape.options, **options})
     root_path = (front or {}).get("root_path", "")
-    spec.core["launch"]["app"] = {"kind": kind, "factory": factory, "root_path": root_path}
+    app = {"kind": kind, "factory": factory, "root_path": root_path, "lifespan": lifespan}
+    spec.core["launch"]["app"] = app
     spec.core["launch"]["profile_given"] = True
     with ExitStack() as stack:
         pool = Pool.from_spec(spec)

@@ -9,6 +9,7 @@ import pytest
 from http_service import Service, serving
 from shapes import Shape
 
+from clutch import ConfigError
 from rendezvous import Rendezvous
 
 
@@ -22,6 +23,49 @@ def service(shape: Shape) -> Iterator[Service]:
 def test_an_app_is_whatever_gives_something_to_await(shape: Shape, app: str) -> None:
     with serving(shape, f"asgi_odd:{app}", "asgi", workers=1) as service:
         assert service.ask("/quick").body == b"quick"
+
+
+def test_an_app_whose_call_is_in_a_slot(shape: Shape) -> None:
+    with serving(shape, "asgi_odd:in_a_slot", "auto", workers=1) as service:
+        assert service.ask("/quick").body == b"quick"
+
+
+def test_an_app_that_tells_nothing_of_itself_is_served_where_its_interface_is_given(shape: Shape) -> None:
+    with pytest.raises(ConfigError, match="interface ="), serving(shape, "asgi_odd:anything", "auto"):
+        pass
+    with serving(shape, "asgi_odd:anything", "asgi", workers=1) as service:
+        assert service.ask("/quick").body == b"quick"
+
+
+# ---- the lifespan
+
+
+def test_an_exception_of_the_lifespan_is_told_once_and_the_app_is_served(
+    shape: Shape, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(shape, "asgi_odd:raises_at_startup", "auto") as service:
+        assert service.ask("/quick").body == b"quick"
+        workers = len(service.pids())
+    told = capfd.readouterr().err.count("info: at lifespan.startup the app raised KeyError('NO_SUCH_URL')")
+    # Workers that are not forked have nothing in common.
+    assert told == (workers if shape.options.get("start") == "spawn" else 1)
+
+
+@pytest.mark.parametrize(
+    ("app", "did"),
+    [
+        ("raises_at_startup", r"raised KeyError\('NO_SUCH_URL'\)"),
+        ("returns_at_startup", "returned before lifespan.startup.complete"),
+    ],
+)
+def test_with_lifespan_on_an_app_without_one_cannot_start(shape: Shape, app: str, did: str) -> None:
+    with pytest.raises(ConfigError, match=did), serving(shape, f"asgi_odd:{app}", "auto", lifespan="on"):
+        pass
+
+
+def test_with_lifespan_off_the_app_is_never_asked(shape: Shape) -> None:
+    with serving(shape, "asgi_odd:says_what_it_saw", "auto", lifespan="off", workers=1) as service:
+        assert service.ask("/").json == []
 
 
 @pytest.mark.parametrize("form", asgi_odd.MESSAGES)

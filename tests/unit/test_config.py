@@ -280,7 +280,7 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     web, tcp = loaded.pools
     assert (web.name, web.values["target"], web.core["launch"]["target"]) == ("web", "shop.web:app", "shop.web:app")
     assert web.core["shape"] == {"profile": "async", "workers": 8, "threads": 1, "tasks": 256}
-    assert web.core["launch"]["app"] == {"kind": "auto", "factory": False, "root_path": ""}
+    assert web.core["launch"]["app"] == {"kind": "auto", "factory": False, "root_path": "", "lifespan": "auto"}
     assert web.core["launch"]["profile_given"] is False
     assert web.core["queue_limit"] == 1000
     assert (tcp.name, tcp.core["launch"]["app"]) == ("tcp", {"kind": "tcp", "factory": False})
@@ -327,7 +327,7 @@ def test_an_app_in_a_pool_that_is_described(tmp_path: Path) -> None:
         "thread",
         3 * own.core["shape"]["workers"],
     )
-    assert own.core["launch"]["app"] == {"kind": "auto", "factory": True, "root_path": ""}
+    assert own.core["launch"]["app"] == {"kind": "auto", "factory": True, "root_path": "", "lifespan": "auto"}
     assert (own.core["launch"]["profile_given"], own.core["launch"]["validate"]) == (True, False)
     assert (api.core["launch"]["app"], api.core["launch"]["validate"]) == (None, True)
 

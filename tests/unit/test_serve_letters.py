@@ -80,7 +80,7 @@ def test_an_app_alone_gets_every_default() -> None:
     (pool,) = config.pools
     assert (pool.name, pool.values["target"]) == ("web", "shop.web:app")
     assert pool.core["shape"] == {"profile": "async", "workers": CPUS, "threads": 1, "tasks": 256}
-    assert pool.core["launch"]["app"] == {"kind": "auto", "factory": False, "root_path": ""}
+    assert pool.core["launch"]["app"] == {"kind": "auto", "factory": False, "root_path": "", "lifespan": "auto"}
     assert pool.core["launch"]["profile_given"] is False
     assert pool.core["launch"]["sys_path"] == [str(Path.cwd())]
     assert list(config.fronts) == ["serve"]
@@ -206,6 +206,25 @@ def test_letters_of_the_front(letters: str) -> None:
 )
 def test_addresses_as_gunicorn_writes_them(written: str, meant: str) -> None:
     assert bind_of(written) == meant
+
+
+@pytest.mark.parametrize(
+    ("letters", "kind", "lifespan"),
+    [
+        ("--interface wsgi", "wsgi", "auto"),
+        ("--interface asgi3 --lifespan on", "asgi", "on"),
+        ("--interface asgi2 --asgi-lifespan off", "asgi2", "off"),
+        ("--interface asginl", "asgi", "off"),
+    ],
+)
+def test_what_the_app_speaks(letters: str, kind: str, lifespan: str) -> None:
+    app = made(letters).pools[0].core["launch"]["app"]
+    assert (app["kind"], app["lifespan"]) == (kind, lifespan)
+
+
+def test_what_no_app_here_speaks() -> None:
+    with pytest.raises(ConfigError, match="auto, asgi, asgi3, asgi2, wsgi, asginl"):
+        made("--interface rsgi")
 
 
 def test_paths_are_meant_from_the_working_folder() -> None:

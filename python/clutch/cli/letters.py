@@ -127,6 +127,8 @@ def _one_of(words: dict[Any, Any]) -> Callable[[Any], Any]:
 
 PROXY_PROTOCOLS = {"off": False, "v1": True, "v2": True, "auto": True, False: False, True: True}
 CERT_REQS = {"0": "none", "1": "optional", "2": "required"} | {word: word for word in ("none", "optional", "required")}
+INTERFACES = ("auto", "asgi", "asgi3", "asgi2", "wsgi", "asginl")
+LIFESPANS = ("auto", "on", "off")
 LOG_LEVELS = {level: level for level in ("debug", "info", "warning", "error")} | {"critical": "error"}
 
 WORKERS = count(1, WORKERS_MAX)
@@ -146,6 +148,8 @@ CERTIFICATES = Kind(
     "0 or none, 1 or optional, 2 or required",
     lambda value: _one_of(CERT_REQS)(str(int(value)) if isinstance(value, int) else value),
 )
+INTERFACE = Kind("interface", ", ".join(INTERFACES), _one_of({word: word for word in INTERFACES}), names=INTERFACES)
+LIFESPAN = Kind("lifespan", ", ".join(LIFESPANS), _one_of({word: word for word in LIFESPANS}), names=LIFESPANS)
 LEVEL = Kind("level", "debug, info, warning, error, critical", _one_of(LOG_LEVELS), names=tuple(LOG_LEVELS))
 
 # fmt: off
@@ -209,6 +213,10 @@ LETTERS = (
            "Most header lines of a request. [default: 100]", "front.headers_max"),
     Letter("limit_request_field_size", ("--limit-request-field_size",), AMOUNT_OR_0,
            "Makes room in the head of a request, which is limited as a whole."),
+    Letter("interface", ("--interface",), INTERFACE,
+           "What the app speaks: asgi, asgi2, wsgi; asginl is asgi without lifespan. [default: auto, by the app]"),
+    Letter("asgi_lifespan", ("--lifespan", "--asgi-lifespan"), LIFESPAN,
+           "Whether an ASGI app is told of its start and end; on: it must answer. [default: auto]", "front.lifespan"),
     Letter("root_path", ("--root-path",), TEXT, "Where a proxy has mounted the app.", "front.root_path"),
     Letter("websocket_max_message_size", ("--websocket-max-message-size",), AMOUNT,
            "Largest message of a WebSocket, in bytes. [default: 16 MB]", "front.message_max"),
@@ -288,7 +296,6 @@ REFUSED = (
     Refused("casefold_http_method", ("--casefold-http-method",), STRICT, False),
     Refused("header_map", ("--header-map",), STRICT),
     Refused("asgi_loop", ("--asgi-loop",), "uvloop is taken where it is installed; leave it out"),
-    Refused("asgi_lifespan", ("--asgi-lifespan",), "lifespan is spoken with every app that does; leave it out"),
     Refused("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",),
             "tell the app of a disconnect, or stop it: --set fronts.serve.disconnect=cancel"),
     Refused("dirty_apps", ("--dirty-app",), DIRTY),

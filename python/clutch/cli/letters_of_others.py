@@ -116,8 +116,6 @@ def _of_granian(flag: str, instead: str, takes_value: bool = True) -> Refused:
 
 
 OF_OTHERS = (
-    _of_uvicorn("--interface", "ASGI or WSGI is found out by itself; leave it out"),
-    _of_uvicorn("--lifespan", "lifespan is spoken with every app that does; leave it out"),
     _of_uvicorn("--env-file", VARIABLES),
     _of_uvicorn("--no-proxy-headers", "use --set 'fronts.serve.forwarded_allow=[]'", False),
     _of_uvicorn("--server-header", "no Server header is sent: let a middleware add it", False),

@@ -51,7 +51,7 @@ REFUSED_CLASSES = {
     "gunicorn.workers.gtornado.TornadoWorker": "an app of Tornado through its WSGIContainer, or a tcp handler",
 }
 ONLY_OF_HTTP = {letter.name for letter in LETTERS if (letter.place or "").startswith("front.")}
-ONLY_OF_HTTP |= {"timeout", "keepalive", "limit_request_line", "limit_request_field_size"}
+ONLY_OF_HTTP |= {"interface", "timeout", "keepalive", "limit_request_line", "limit_request_field_size"}
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ def translate(serve: Serve, given: Mapping[str, Given], pool: str) -> Places:
     for letter in LETTERS:
         if letter.place is not None and letter.name in given:
             places.put(letter.place, given[letter.name].value, given[letter.name].source)
-    for part in (_listen, _shape, _recycling, _times, _heads, _environment, _tls_key):
+    for part in (_interface, _listen, _shape, _recycling, _times, _heads, _environment, _tls_key):
         part(serve, given, places)
     return places
 
@@ -146,6 +146,15 @@ def _app(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
     if not serve.tcp:
         places.put("front.factory", serve.factory or is_called)
     places.put("front.pool", places.pool)
+
+
+def _interface(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    """asgi3 is uvicorn's name of asgi; asginl granian's, without a lifespan."""
+    if (asked := given.get("interface")) is None:
+        return
+    places.put("front.interface", {"asgi3": "asgi", "asginl": "asgi"}.get(asked.value, asked.value), asked.source)
+    if asked.value == "asginl":
+        places.put("front.lifespan", "off", asked.source)
 
 
 def without_call(named: Given) -> tuple[str, bool]:

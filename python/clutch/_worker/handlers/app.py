@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -25,14 +26,15 @@ NAMES = ("app", "application")
 class App(Tool):
     """An app in the place of a tool: `_core` reads `app`, the profiles what every tool has."""
 
-    def __init__(self, kind: str, function: Callable[..., Any], root_path: str, is_multithread: bool) -> None:
+    def __init__(self, kind: str, function: Callable[..., Any], options: dict[str, Any], is_multithread: bool) -> None:
         super().__init__("", function)
         self.is_async = kind != "wsgi"
+        self.lifespan = None
         if self.is_async:
-            self.function, template = asgi.runner(function, kind), asgi.template(root_path)
+            self.function, template = asgi.runner(function, kind), asgi.template(options["root_path"])
+            self.lifespan = functools.partial(asgi.Lifespan, self.function, log_failure, options["lifespan"])
         else:
-            template = wsgi.template(root_path, is_multithread)
-        self.lifespan = functools.partial(asgi.Lifespan, self.function, log_failure) if self.is_async else None
+            template = wsgi.template(options["root_path"], is_multithread)
         self.app = ("asgi" if self.is_async else "wsgi", self.function, template, log_failure)
 
 
@@ -47,8 +49,8 @@ def entry(image: Image, link: _core.WorkerLink) -> Tool:
     if image.kind == "tcp":
         return tcp.entry(image.instance, link)
     link.on_drain(link.end_endless)
-    root_path = image.options["app"].get("root_path", "")
-    return App(image.kind or "asgi", image.instance, root_path, is_multithread=image.shape["profile"] != "process")
+    is_multithread = image.shape["profile"] != "process"
+    return App(image.kind or "asgi", image.instance, image.options["app"], is_multithread)
 
 
 def wsgi_shape(shape: dict[str, Any]) -> dict[str, Any]:
@@ -78,15 +80,34 @@ def find(target: str, found: Any, is_factory: bool, kind: str) -> Any:
 
 
 def kind_of(app: Any) -> str:
-    """`asgi`, `asgi2` or `wsgi`, by how it is called: with three arguments and awaited, with one, or with two."""
+    """`asgi`, `asgi2` or `wsgi`, by how it is called: with three arguments and awaited, with one, or with two.
+
+    Raises ConfigError where that cannot be seen.
+    """
     if inspect.isclass(app):
         # Of ASGI 2: it is made of a scope, and what is made is awaited.
-        return "asgi2" if asgi.is_called_async(app) else "wsgi"
+        return "asgi2" if inspect.iscoroutinefunction(getattr(app, "__call__", None)) else "wsgi"  # noqa: B004
     if asgi.is_coroutine_function(app):
         return "asgi"
-    try:
-        parameters = inspect.signature(app).parameters.values()
-    except (TypeError, ValueError):
-        return "wsgi"
-    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    return {3: "asgi", 1: "asgi2"}.get(len(required), "wsgi")
+    required, takes_more = positional(app)
+    # One argument and any number of others may be the first of two or three.
+    kind = {3: "asgi", 2: "wsgi", 1: None if takes_more else "asgi2"}.get(required)
+    if kind is None:
+        raise ConfigError(
+            f"whether {app!r} is an ASGI or a WSGI app cannot be seen from how it is called; say it with "
+            'interface = "asgi", "asgi2" or "wsgi" of [fronts.serve], or --interface'
+        )
+    return kind
+
+
+def positional(app: Any) -> tuple[int, bool]:
+    """Positional arguments that it has to be given, and whether it takes any number more."""
+    for call in (app, app.__call__):  # an instance may have it in a slot
+        with contextlib.suppress(TypeError, ValueError):
+            parameters = inspect.signature(call).parameters.values()
+            break
+    else:
+        return 0, True
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [one for one in parameters if one.kind in kinds and one.default is one.empty]
+    return len(required), any(one.kind is one.VAR_POSITIONAL for one in parameters)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import mmap
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +14,9 @@ from clutch import _core
 # Not 2.4: from there on frameworks take it that `send` raises when the client has gone, and do not listen for
 # `http.disconnect`. Here the app is told, and goes on.
 VERSIONS = {"version": "3.0", "spec_version": "2.3"}
+
+SAID = mmap.mmap(-1, 1)
+"""Whether a missing lifespan was told. Made in the zygote: all workers of an image share it, for once is enough."""
 
 Run = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
@@ -45,13 +50,11 @@ def runner(app: Callable[..., Any], kind: str) -> Run:
     return run
 
 
-def is_coroutine_function(app: Callable[..., Any]) -> bool:
-    """Itself, or its class by `async def __call__`."""
-    return inspect.iscoroutinefunction(app) or is_called_async(type(app))
-
-
-def is_called_async(kind: type) -> bool:
-    return inspect.iscoroutinefunction(getattr(kind, "__call__", None))  # noqa: B004
+def is_coroutine_function(app: Any) -> bool:
+    """Itself, or its `async def __call__`, which an instance may have of its own (in a slot, say)."""
+    while isinstance(app, functools.partial):
+        app = app.func
+    return any(map(inspect.iscoroutinefunction, (app, getattr(app, "__call__", None))))  # noqa: B004
 
 
 class LifespanFailed(Exception):
@@ -65,21 +68,26 @@ class NotForLifespan(RuntimeError):
 class Lifespan:
     """The life of an app on one event loop: started before its first request, shut down after its last.
 
-    An app that raises when it is asked has none, and goes without.
+    An app that raises before it has said anything goes without, which is told; in the mode `on` it cannot start. In the
+    mode `off` it is never asked.
     """
 
-    def __init__(self, run: Run, log: Callable[[BaseException | str], None]) -> None:
+    def __init__(self, run: Run, log: Callable[[BaseException | str], None], mode: str = "auto") -> None:
         self._run = run
         self._log = log
+        self._mode = mode
         self._state: dict[str, Any] = {}
         self._told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._changed = asyncio.Event()
         self._has_started = False
         self._failure: str | None = None
+        self._error: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Raises LifespanFailed with what the app gives as the reason."""
+        if self._mode == "off":
+            return
         self._task = asyncio.get_running_loop().create_task(self._live())
         await self._ask("lifespan.startup")
         if self._failure is not None:
@@ -87,6 +95,11 @@ class Lifespan:
         if self._has_started:
             # Where the coroutines run; who makes the scopes elsewhere shares it there.
             _core.share_state(self._state)
+        elif self._mode == "on":
+            did = f"raised {self._error!r}" if self._error else "returned before lifespan.startup.complete"
+            raise LifespanFailed(f'lifespan = "on", and at lifespan.startup the app {did}') from self._error
+        elif self._error is not None:
+            self._tell_without(self._error)
 
     @property
     def state(self) -> dict[str, Any] | None:
@@ -106,15 +119,25 @@ class Lifespan:
         await self._changed.wait()
 
     async def _live(self) -> None:
-        scope = {"type": "lifespan", "asgi": VERSIONS, "state": self._state}
+        scope = {"type": "lifespan", "asgi": dict(VERSIONS), "state": self._state}
         try:
             await self._run(scope, self._told.get, self._send)
         except BaseException as error:
-            # Before it has said anything: it knows no lifespan. (The protocol wants it so.)
-            if self._has_started or self._failure is not None or not is_refusal(error):
+            if self._has_started or self._failure is not None:
                 self._log(error)
+            else:
+                self._error = error
         finally:
             self._changed.set()
+
+    def _tell_without(self, error: BaseException) -> None:
+        """Most who raise know no lifespan, and the protocol wants it so; but it may have been the start itself."""
+        if not is_refusal(error):
+            self._log(error)
+        elif not SAID[0]:
+            SAID[0] = 1
+            text = f"at lifespan.startup the app raised {error!r}, and is served without a lifespan"
+            self._log(f'info: {text}; lifespan = "on" makes that fatal, "off" does not ask')
 
     async def _send(self, message: dict[str, Any]) -> None:
         kind = message["type"]
@@ -128,5 +151,5 @@ class Lifespan:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an app raised because it knows no lifespan, and not because its start failed."""
+    """Whether an app may have raised because it knows no lifespan."""
     return isinstance(error, (NotForLifespan, AssertionError, KeyError, NotImplementedError, TypeError, ValueError))
