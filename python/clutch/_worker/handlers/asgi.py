@@ -29,6 +29,14 @@ def template(root_path: str) -> dict[str, Any]:
         "http_version": "1.1",
         "scheme": "http",
         "root_path": root_path,
+        # Each request has its own. A copy of a dict with room for them is cheaper than one that grows.
+        "path": "",
+        "raw_path": b"",
+        "query_string": b"",
+        "client": None,
+        "server": None,
+        "headers": [],
+        "extensions": {},
     }
 
 
