@@ -118,6 +118,13 @@ async def big(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @route
+async def large(scope: Scope, receive: Receive, send: Send) -> None:
+    """In one part."""
+    await start(send)
+    await send({"type": "http.response.body", "body": bytes(int(query(scope)["size"]))})
+
+
+@route
 async def endless(scope: Scope, receive: Receive, send: Send) -> None:
     """Until the client has gone; every piece that `send` took is told."""
     port, sent = int(query(scope)["port"]), 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from http_service import Peak, Service, serving
@@ -14,6 +16,13 @@ PIECE = bytes(64 << 10)
 LARGE_PIECES = 1600
 """100 MB."""
 GROWTH_MB_MAX = 48
+LARGE_PART = 20_000_000
+
+
+def shared_kb(pid: int) -> int:
+    found = re.search(r"RssShmem:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1])
 
 
 @pytest.fixture(scope="module", params=["asgi_app:app", "wsgi_app:app"], ids=["asgi", "wsgi"])
@@ -45,6 +54,19 @@ def test_100_mb_out_with_bounded_memory(service: Service) -> None:
         size += len(piece)
     assert size == LARGE_PIECES << 16
     assert peak.grown_mb() < GROWTH_MB_MAX
+
+
+def test_failure_66_shared_memory_of_large_bodies_goes_back_when_its_worker_is_idle(service: Service) -> None:
+    (pid,) = service.pids()
+    assert [len(service.ask("/large", size=LARGE_PART).body) for _ in range(3)] == [LARGE_PART] * 3
+    clients = [service.get_slowly("/large", size=LARGE_PART) for _ in range(5)]
+    for client in clients:
+        assert client.recv(100)
+    assert shared_kb(pid) << 10 > 4 * LARGE_PART
+    for client in clients:
+        client.close()
+    while shared_kb(pid) > 1024:
+        os.sched_yield()
 
 
 @pytest.mark.parametrize(("method", "code"), [("HEAD", 200), ("GET", 204), ("GET", 304)])

@@ -101,6 +101,13 @@ def big(environ: Environ, start: Start) -> Iterator[bytes]:
 
 
 @route
+def large(environ: Environ, start: Start) -> list[bytes]:
+    """In one part."""
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [bytes(int(query(environ)["size"]))]
+
+
+@route
 def endless(environ: Environ, start: Start) -> Iterator[bytes]:
     start("200 OK", [("Content-Type", "text/plain")])
     sent = 0

@@ -4,13 +4,14 @@
 //! writer sets it when it lends, the reader clears it when it has let go. A reader that was forked meanwhile, or has died,
 //! may have left a copy of itself that still looks at the region: that one is not used again, and the kernel keeps its
 //! pages for whoever maps them. Both sides hold a bounded number: the writer keeps in memory of its own what waits to be
-//! sent, the reader copies what it is lent beyond that.
+//! sent, the reader copies what it is lent beyond that. A worker's free regions are swept: what was not used again for two
+//! sweeps goes back to the kernel.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::sync::Mutex;
 
@@ -27,6 +28,9 @@ const SMALLEST_BYTES: usize = 256 << 10;
 /// Free regions kept for reuse, in bytes and in number; more than that is given back to the kernel.
 const FREE_BYTES_MAX: usize = 256 << 20;
 const FREE_MAX: usize = 64;
+
+/// A free region is passed by in so many sweeps before it is given back.
+const SWEEPS_KEPT: u8 = 1;
 
 /// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory. Fewer
 /// where the process may not have many more descriptors, but for a few.
@@ -153,6 +157,11 @@ impl Region {
         let _ = self.mapping.word(0).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
+    /// Nobody has it any more: its memory goes back, although its reader may have it mapped until it is told to forget it.
+    fn discard(&self) {
+        self.mapping.discard(DATA_OFFSET);
+    }
+
     /// It is never lent again.
     pub fn retire(&self) {
         self.mapping.word(0).store(RETIRED, Ordering::Release);
@@ -255,9 +264,16 @@ impl Drop for Lease {
     }
 }
 
+/// A region that waits to be used again.
+#[derive(Debug)]
+struct Free {
+    region: Arc<Region>,
+    sweeps: u8,
+}
+
 #[derive(Debug)]
 struct Shelf {
-    free: Vec<Arc<Region>>,
+    free: Vec<Free>,
     free_bytes: usize,
     /// Done with here, still held by their readers.
     lent: Vec<Arc<Region>>,
@@ -273,6 +289,8 @@ pub struct RegionPool {
     written_max: AtomicUsize,
     /// How many are no more.
     dropped: Arc<AtomicU32>,
+    /// Somebody sweeps as long as there are any.
+    is_swept: AtomicBool,
 }
 
 impl RegionPool {
@@ -284,6 +302,7 @@ impl RegionPool {
             written: None,
             written_max: AtomicUsize::new(WRITTEN_MAX),
             dropped: Arc::default(),
+            is_swept: AtomicBool::new(false),
         }
     }
 
@@ -292,9 +311,25 @@ impl RegionPool {
         RegionPool { written: Some(Arc::default()), ..RegionPool::for_one_reader() }
     }
 
-    /// Looks which have come back from their readers, and drops those that are too many.
-    pub fn collect(&self) {
-        self.shelf.lock().collect();
+    /// Asks for sweeps as long as there are regions. True: they had been asked for.
+    pub fn ask_for_sweeps(&self) -> bool {
+        self.is_swept.swap(true, Ordering::AcqRel)
+    }
+
+    pub fn is_swept(&self) -> bool {
+        self.is_swept.load(Ordering::Acquire)
+    }
+
+    /// Looks which have come back from their readers, and gives back what has been free for long.
+    pub fn sweep(&self) {
+        let old = {
+            let mut shelf = self.shelf.lock();
+            let old = shelf.sweep();
+            let living = shelf.next_id.wrapping_sub(self.dropped.load(Ordering::Relaxed)) as usize;
+            self.is_swept.store(living > old.len(), Ordering::Release);
+            old
+        };
+        old.iter().for_each(|free| free.region.discard());
     }
 
     /// Counts those that are no more: their readers are to let go of them.
@@ -393,9 +428,9 @@ impl Shelf {
     /// A region of at least so many bytes that is free, the smallest of those here; or one that has come back, mostly the last
     /// that was lent.
     fn take(&mut self, len: usize) -> Option<Arc<Region>> {
-        let fits = self.free.iter().enumerate().filter(|(_, region)| region.data_bytes() >= len);
-        if let Some((at, _)) = fits.min_by_key(|(_, region)| region.data_bytes()) {
-            let region = self.free.swap_remove(at);
+        let fits = self.free.iter().enumerate().filter(|(_, free)| free.region.data_bytes() >= len);
+        if let Some((at, _)) = fits.min_by_key(|(_, free)| free.region.data_bytes()) {
+            let region = self.free.swap_remove(at).region;
             self.free_bytes -= region.data_bytes();
             return Some(region);
         }
@@ -419,7 +454,9 @@ impl Shelf {
         let bytes = self.free_bytes + region.data_bytes();
         if bytes <= FREE_BYTES_MAX && self.free.len() < FREE_MAX {
             self.free_bytes = bytes;
-            self.free.push(region);
+            self.free.push(Free { region, sweeps: 0 });
+        } else {
+            region.discard();
         }
     }
 
@@ -427,6 +464,17 @@ impl Shelf {
         for region in std::mem::take(&mut self.lent) {
             self.put(region);
         }
+    }
+
+    /// What has been free for longer than it is kept.
+    fn sweep(&mut self) -> Vec<Free> {
+        let (old, mut kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.free).into_iter().partition(|free| free.sweeps == SWEEPS_KEPT);
+        kept.iter_mut().for_each(|free| free.sweeps += 1);
+        self.free = kept;
+        self.free_bytes -= old.iter().map(|free| free.region.data_bytes()).sum::<usize>();
+        self.collect();
+        old
     }
 }
 
@@ -535,6 +583,35 @@ mod tests {
         region.turn(FREE, LENT);
         region.turn(LENT, FREE);
         assert_eq!(region.word(), RETIRED, "a later reader does not free it");
+    }
+
+    #[test]
+    fn failure_66_what_is_not_used_again_goes_back_to_the_kernel() {
+        let (pool, table) = (pool(), Mutex::default());
+        let lease = pool.store(&[7; LARGE]).expect("shared memory");
+        let read = read(&table, &lease);
+        drop(lease);
+        assert!(!pool.ask_for_sweeps());
+        (0..5).for_each(|_| pool.sweep());
+        assert!(pool.is_swept() && read.bytes() == &[7; LARGE][..], "its reader has it still");
+        let region = read.region().expect("a region").clone();
+        drop(read);
+        pool.sweep();
+        pool.sweep();
+        assert!(pool.bytes().0 > 0, "it may be used again soon");
+        pool.sweep();
+        assert_eq!((pool.bytes(), pool.is_swept()), ((0, 0), false));
+        assert_eq!(region.mapping.bytes(DATA_OFFSET, LARGE), &[0; LARGE][..], "where its reader has it mapped, too");
+    }
+
+    #[test]
+    fn what_is_used_again_and_again_is_kept() {
+        let pool = pool();
+        let first = id(&pool.store(&[7; LARGE]).expect("shared memory"));
+        for _ in 0..10 {
+            pool.sweep();
+            assert_eq!(id(&pool.store(&[7; LARGE]).expect("shared memory")), first);
+        }
     }
 
     #[test]

@@ -207,6 +207,15 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.address(offset), len) }
     }
 
+    /// Gives the memory from `offset` on back to the kernel, for all who have it mapped: it holds zeros then. Nobody may look
+    /// at it any more.
+    pub fn discard(&self, offset: usize) {
+        let (start, len) = (self.address(offset), self.len - offset);
+        // SAFETY: in bounds (checked); the writer owns the region, and no reader holds it. Where the kernel refuses, the memory
+        // lasts as long as somebody has it mapped.
+        let _ = unsafe { rustix::mm::madvise(start.cast(), len, rustix::mm::Advice::LinuxRemove) };
+    }
+
     /// Copies `bytes` to `offset`.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset.checked_add(bytes.len()).is_some_and(|end| end <= self.len), "a write outside of its mapping");

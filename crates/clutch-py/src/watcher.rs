@@ -1,5 +1,5 @@
-//! The native thread of a worker: net (a) against orphans, the alarm, and the end of waiting for results that wait for
-//! company.
+//! The native thread of a worker: net (a) against orphans, the alarm, the end of waiting for results that wait for
+//! company, and shared memory that is not used again.
 //!
 //! It needs neither Python nor the GIL. When the link or the dispatcher ends, it kills the worker's own process group.
 
@@ -7,11 +7,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clutch_core::forked::Tracked;
 use clutch_core::journal::{Journal, Position};
 use clutch_core::link::{Board, Filled, Flushed, Inbox, Outbox};
+use clutch_core::region::RegionPool;
 use clutch_core::sys::{self, EndSignal};
 use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -26,6 +27,9 @@ const BEHIND: Duration = Duration::from_millis(1);
 
 /// When it is first looked whether an interrupt was heard; then after twice as long, and so on.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
+
+/// How often free shared memory is looked at, as long as there is any.
+const SWEEP_EACH: Duration = Duration::from_secs(1);
 
 /// After so many times it is left to TERM.
 const AGAIN_MAX: u32 = 30;
@@ -75,7 +79,8 @@ impl Writer {
         Ok(self.outbox.flush(self.socket(), false)? == Flushed::All)
     }
 
-    /// Has the watcher look around soon: it writes what waits if nobody else has done so, and sends interrupts again.
+    /// Has the watcher look around soon: it writes what waits if nobody else has done so, sends interrupts again, and begins to
+    /// sweep.
     pub fn write_soon(&self) {
         if self.armed.swap(true, Ordering::AcqRel) {
             return;
@@ -161,17 +166,18 @@ fn main_thread() -> i32 {
 }
 
 /// Starts the thread. `dispatcher` is a pidfd of the dispatcher's process.
-pub fn start(writer: Arc<Writer>, dispatcher: Tracked, alarm: Alarm) -> io::Result<()> {
-    let body = move || watch(&writer, &dispatcher, &alarm);
+pub fn start(writer: Arc<Writer>, dispatcher: Tracked, alarm: Alarm, regions: Arc<RegionPool>) -> io::Result<()> {
+    let body = move || watch(&writer, &dispatcher, &alarm, &regions);
     std::thread::Builder::new().name("clutch-watcher".to_owned()).stack_size(128 << 10).spawn(body)?;
     Ok(())
 }
 
-fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm) {
+fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionPool) {
     sys::block_signals();
     let mut inbox = Inbox::default();
     // How often the signal was sent again.
     let mut again: Option<u32> = None;
+    let mut sweep_at: Option<Instant> = None;
     loop {
         let mut fds = [
             PollFd::new(&writer.socket, PollFlags::empty()),
@@ -179,11 +185,19 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm) {
             PollFd::new(&writer.timer, PollFlags::IN),
             PollFd::new(&alarm.socket, PollFlags::IN),
         ];
-        let look_again = again.map(|times| sys::timespec(LOOK_AGAIN.saturating_mul(1 << times.min(4))));
-        match poll(&mut fds, look_again.as_ref()) {
+        let now = Instant::now();
+        sweep_at = regions.is_swept().then(|| sweep_at.unwrap_or(now + SWEEP_EACH));
+        let look_again = again.map(|times| LOOK_AGAIN.saturating_mul(1 << times.min(4)));
+        let sweep = sweep_at.map(|at| at.saturating_duration_since(now));
+        let timeout = look_again.into_iter().chain(sweep).min().map(sys::timespec);
+        match poll(&mut fds, timeout.as_ref()) {
             Err(_) => continue,
-            Ok(0) => again = alarm.look_again(again),
+            Ok(0) if again.is_some() => again = alarm.look_again(again),
             Ok(_) => {}
+        }
+        if sweep_at.is_some_and(|at| at <= Instant::now()) {
+            sweep_at = None;
+            regions.sweep();
         }
         let [link, dispatcher, timer, alarmed] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -42,9 +42,6 @@ const COMPANY: Duration = Duration::from_micros(200);
 
 /// Since when results wait that are to be written before the next call: as long ago as can be.
 const OVERDUE_NS: u64 = 1;
-
-/// So many results may go by before it is looked which shared memory has come back.
-const COLLECT_EACH: usize = 1024;
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -110,7 +107,6 @@ pub struct WorkerLink {
     inbox: Mutex<Inbox>,
     tables: Arc<Mutex<RegionTable>>,
     announced: Mutex<Announced>,
-    puts: AtomicUsize,
     functions: Mutex<Vec<Option<Arc<Entry>>>>,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -175,12 +171,11 @@ impl WorkerLink {
             drain: drain.clone(),
             interrupt_signal: interrupt_signal(),
         };
-        watcher::start(writer.clone(), Tracked::new(sys::adopt(dispatcher)), alarm)?;
+        watcher::start(writer.clone(), Tracked::new(sys::adopt(dispatcher)), alarm, regions.clone())?;
         Ok(WorkerLink {
             writer,
             board,
             announced: Mutex::new(Announced::to_only_reader(&regions)),
-            puts: AtomicUsize::new(0),
             regions,
             describe,
             tables: inbox.regions.clone(),
@@ -583,8 +578,8 @@ impl WorkerLink {
         if self.is_in_copy() {
             return Ok(None);
         }
-        if self.puts.fetch_add(1, Ordering::Relaxed) % COLLECT_EACH == 0 {
-            self.regions.collect();
+        if !payload.leases.is_empty() && !self.regions.ask_for_sweeps() {
+            self.writer.write_soon();
         }
         let mut announced = self.announced.lock();
         let (put, exposed) = self.writer.outbox.push_noting(|out| announced.put(out, head, fixed, payload, 0));
