@@ -125,6 +125,12 @@ async def large(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @route
+async def many_headers(scope: Scope, receive: Receive, send: Send) -> None:
+    await start(send, 200, *((b"x-%d" % nr, b"1") for nr in range(int(query(scope)["count"]))))
+    await send({"type": "http.response.body", "body": b"body"})
+
+
+@route
 async def endless(scope: Scope, receive: Receive, send: Send) -> None:
     """Until the client has gone; every piece that `send` took is told."""
     port, sent = int(query(scope)["port"]), 0

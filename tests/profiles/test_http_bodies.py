@@ -69,7 +69,16 @@ def test_failure_66_shared_memory_of_large_bodies_goes_back_when_its_worker_is_i
         os.sched_yield()
 
 
-@pytest.mark.parametrize(("method", "code"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
+def test_more_headers_than_any_client_takes_are_a_500(service: Service) -> None:
+    for count in (10_001, 40_000, 70_000):
+        assert service.ask("/many_headers", count=count).status == 500
+    head = service.get("/many_headers", count=10_000).makefile("rb")
+    assert head.readline() == b"HTTP/1.1 200 OK\r\n"
+    names = [line.partition(b":")[0] for line in iter(head.readline, b"\r\n")]
+    assert len([name for name in names if name.lower().startswith(b"x-")]) == 10_000
+
+
+@pytest.mark.parametrize(("method", "code"), [("HEAD", 200), ("GET", 204), ("GET", 205), ("GET", 304)])
 def test_responses_without_a_body(service: Service, method: str, code: int) -> None:
     connection = service.connection()
     for _ in range(2):

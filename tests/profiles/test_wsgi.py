@@ -253,7 +253,7 @@ def test_exc_info_is_raised_where_the_head_was_sent(service: Service) -> None:
     assert (response.status, broken.value.partial) == (200, b"sent")
 
 
-HOWS = ["no_head", "status", "raises", "SystemExit", "KeyboardInterrupt", "twice", "text", "too_long", "too_short"]
+HOWS = ["no_head", "status", "raises", "SystemExit", "KeyboardInterrupt", "twice", "text", "too_short"]
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -264,8 +264,52 @@ def test_failure_31_wrong_apps_are_a_500_and_their_worker_lives(service: Service
     assert service.pids() == before
 
 
-def test_file_wrapper(service: Service) -> None:
-    assert service.ask("/file").body == bytes(200_000)
+def test_file_wrapper_reads_in_large_blocks(service: Service) -> None:
+    answer = service.ask("/file")
+    assert (answer.headers["x-block"], answer.body) == ("65536", bytes(200_000))
+
+
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        ("200 OK", b"200 OK"),
+        ("200 Fine", b"200 Fine"),
+        ("404 NOT FOUND", b"404 NOT FOUND"),
+        ("299 Odd \xe9", b"299 Odd \xe9"),
+        ("299", b"299 "),
+        ("299 ", b"299 "),
+    ],
+)
+def test_the_status_line_is_the_apps(service: Service, line: str, sent: bytes) -> None:
+    answer = service.get("/status", line=line).makefile("rb")
+    assert answer.readline() == b"HTTP/1.1 " + sent + b"\r\n"
+
+
+@pytest.mark.parametrize("line", ["200 OK\r\nX-More: 1", "200 a\0b", "20", "2000 OK", "2x0 OK", "199 Less"])
+def test_a_status_line_that_is_none_is_a_500(service: Service, line: str) -> None:
+    answer = service.ask("/status", line=line)
+    assert (answer.status, answer.headers["x-more"]) == (500, None)
+
+
+@pytest.mark.parametrize("how", ["list", "iterator", "write"])
+def test_a_body_beyond_its_content_length_is_cut_with_one_warning(
+    service: Service, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    connection = service.connection()
+    for _ in range(2):
+        connection.request("GET", f"/too_long?how={how}")
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (200, b"123")
+    said = ""
+    while said.count("longer than its Content-Length") < 2:
+        said += capfd.readouterr().err
+    assert said.count("longer than its Content-Length") == 2
+
+
+def test_of_two_content_types_the_first_counts(service: Service) -> None:
+    lines = b"Content-Type: application/json\r\nContent-Type: text/html\r\n"
+    answer = read_to_end(service.send(b"GET / HTTP/1.0\r\n" + lines + b"\r\n"))
+    assert b'"CONTENT_TYPE": "application/json"' in answer
 
 
 def test_wsgi_errors(service: Service, capfd: pytest.CaptureFixture[str]) -> None:

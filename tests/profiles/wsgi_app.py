@@ -131,7 +131,8 @@ def quick(environ: Environ, start: Start) -> list[bytes]:
 
 @route
 def status(environ: Environ, start: Start) -> list[bytes]:
-    start(f"{query(environ)['code']} As Asked", [("X-Seen", "1")])
+    asked = query(environ)
+    start(asked.get("line") or f"{asked['code']} As Asked", [("X-Seen", "1")])
     return [b"body", b" and more"]
 
 
@@ -231,13 +232,32 @@ def wrong(environ: Environ, start: Start) -> Iterable[bytes]:
         start("200 OK", [])
     if how == "text":
         return ["123"]  # type: ignore[list-item]
-    return [b"1234" if how == "too_long" else b"12"]
+    return [b"12"]
+
+
+@route
+def too_long(environ: Environ, start: Start) -> Iterable[bytes]:
+    """More than its Content-Length, in one of the three ways to give a body."""
+    write = start("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "3")])
+    how = query(environ)["how"]
+    if how == "write":
+        write(b"12")
+        write(b"34")
+        return [b"56"]
+    return [b"12", b"34", b"56"] if how == "list" else iter([b"12", b"34", b"56"])
+
+
+@route
+def many_headers(environ: Environ, start: Start) -> list[bytes]:
+    start("200 OK", [(f"X-{nr}", "1") for nr in range(int(query(environ)["count"]))])
+    return [b"body"]
 
 
 @route
 def file(environ: Environ, start: Start) -> Iterable[bytes]:
-    start("200 OK", [("Content-Type", "text/plain")])
-    return environ["wsgi.file_wrapper"](io.BytesIO(bytes(200_000)), 8192)
+    blocks = environ["wsgi.file_wrapper"](io.BytesIO(bytes(200_000)), 8192)
+    start("200 OK", [("Content-Type", "text/plain"), ("X-Block", str(blocks.blksize))])
+    return blocks
 
 
 @route

@@ -30,10 +30,15 @@ pub mod request_flag {
     pub const WEBSOCKET: u8 = 2;
 }
 
+/// Most header lines of a response. Far more than any client takes, and fewer than what holds them on the other end can.
+pub const RESPONSE_HEADERS_MAX: usize = 10_000;
+
 /// Bits of a response's flags.
 pub mod response_flag {
     /// The payload holds the whole body.
     pub const WHOLE: u8 = 1;
+    /// The status has a reason of its own.
+    pub const REASON: u8 = 2;
 }
 
 /// Where a connection comes from or goes to: an address and a port, or the path of a unix socket and no port.
@@ -70,6 +75,8 @@ pub struct RequestHead<'a> {
 pub struct ResponseHead<'a> {
     pub flags: u8,
     pub status: u16,
+    /// Empty: that of the standard.
+    pub reason: &'a [u8],
     pub headers: Headers<'a>,
 }
 
@@ -129,7 +136,7 @@ impl<'a> HeaderWriter<'a> {
         HeaderWriter { out, at, count: 0 }
     }
 
-    /// A name of at most 65,535 bytes. No more than 65,535 lines.
+    /// A name of at most 65,535 bytes. No more than 65,535 lines: the limits on both kinds of heads are below that.
     pub fn put(&mut self, name: &[u8], value: &[u8]) {
         put_short(self.out, name);
         put_long(self.out, value);
@@ -151,8 +158,16 @@ pub fn put_request<'a>(out: &'a mut Vec<u8>, line: RequestLine<'_>) -> HeaderWri
 
 /// Appends a response's head up to its headers.
 pub fn put_response(out: &mut Vec<u8>, flags: u8, status: u16) -> HeaderWriter<'_> {
-    out.push(flags);
+    put_response_with(out, flags, status, b"")
+}
+
+/// The same where the status has a reason of its own; empty: it has none.
+pub fn put_response_with<'a>(out: &'a mut Vec<u8>, flags: u8, status: u16, reason: &[u8]) -> HeaderWriter<'a> {
+    out.push(flags | if reason.is_empty() { 0 } else { response_flag::REASON });
     out.extend_from_slice(&status.to_le_bytes());
+    if !reason.is_empty() {
+        put_short(out, reason);
+    }
     HeaderWriter::new(out)
 }
 
@@ -236,7 +251,9 @@ impl<'a> ResponseHead<'a> {
     /// The head, and the part of the body that follows it.
     pub fn read(bytes: &'a [u8]) -> Result<(ResponseHead<'a>, &'a [u8]), WireError> {
         let mut reader = Reader(bytes);
-        let head = ResponseHead { flags: reader.u8()?, status: reader.u16()?, headers: reader.headers()? };
+        let (flags, status) = (reader.u8()?, reader.u16()?);
+        let reason = if flags & response_flag::REASON != 0 { reader.short()? } else { &[] };
+        let head = ResponseHead { flags, status, reason, headers: reader.headers()? };
         Ok((head, reader.0))
     }
 }
@@ -277,6 +294,10 @@ mod tests {
         put_response(&mut bytes, response_flag::WHOLE, 204).put(b"x", b"y");
         let (head, body) = ResponseHead::read(&bytes).expect("a head");
         assert_eq!((head.status, head.flags, head.headers.len(), body.len()), (204, response_flag::WHOLE, 1, 0));
+        let mut bytes = Vec::new();
+        put_response_with(&mut bytes, 0, 200, b"Fine").put(b"x", b"y");
+        let (head, _) = ResponseHead::read(&bytes).expect("a head");
+        assert_eq!((head.status, head.reason, head.headers.len()), (200, &b"Fine"[..], 1));
     }
 
     #[test]
@@ -287,7 +308,7 @@ mod tests {
             assert!(RequestHead::read(&bytes[..cut]).is_err(), "{cut}");
         }
         let mut bytes = Vec::new();
-        put_response(&mut bytes, 0, 200).put(b"host", b"example");
+        put_response_with(&mut bytes, 0, 200, b"Fine").put(b"host", b"example");
         for cut in 0..bytes.len() {
             assert!(ResponseHead::read(&bytes[..cut]).is_err(), "{cut}");
         }

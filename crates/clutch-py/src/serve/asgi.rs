@@ -10,7 +10,7 @@ use clutch_core::app::websocket::{Deed, WebSocket};
 use clutch_core::sync::Mutex;
 use clutch_core::wire::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
 use clutch_core::wire::websocket::WINDOW;
-use clutch_core::work::{Codec, Failure, Payload};
+use clutch_core::work::{Failure, Payload};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -18,22 +18,16 @@ use pyo3::types::{PyBytes, PyDict, PyMapping, PyString};
 
 use super::awaiting::{Awaiting, Wish, misuse};
 use super::pause::Pause;
-use super::response::{Head, Part, Response};
-use super::{App, failed, misused, name_and_value, payload, scope, websocket};
+use super::response::{Head, Response};
+use super::{App, Input, failed, misused, name_and_value, part_of, scope, websocket};
 use crate::codec;
 use crate::worker::WorkerLink;
-
-/// Pieces of a request's body that may be on their way to the worker.
-const INPUT_WINDOW: u32 = 4;
 
 /// Nothing of Python's is called or made while it is locked.
 struct Inner {
     /// The body, when it came with the head and has not been taken.
     body: Option<Py<PyBytes>>,
-    /// More of the body comes by the link.
-    has_input: bool,
-    /// The worker was told to send it.
-    asked: bool,
+    input: Input,
     response: Response,
     /// The end of a response, or all of it, that waits for the end of its work to go with it.
     held: Option<Payload>,
@@ -89,8 +83,7 @@ impl Request {
         let has_body = !has_input && websocket.is_none();
         let inner = Inner {
             body: has_body.then(|| PyBytes::new(py, body).unbind()),
-            has_input,
-            asked: false,
+            input: Input::new(has_input),
             response: Response::new(head.line.method == "HEAD"),
             held: None,
             in_first_step: false,
@@ -209,21 +202,17 @@ impl Request {
             drop(inner);
             return http_request(py, body.bind(py), false).map(Some);
         }
-        if inner.has_input {
-            if let Some(payload) = self.link.get().with_stream(self.id, |stream| stream.input.pop_front()).flatten() {
-                let is_last = payload.codec == Codec::Last;
-                inner.has_input = !is_last;
+        if !inner.input.ended {
+            if let Some(piece) = inner.input.take(self.link.get(), self.id) {
+                let more = !inner.input.ended;
                 drop(inner);
-                if !is_last {
-                    self.link.get().put_credit(self.id, 1);
+                if more {
                     crate::worker::flush_soon(self.link.bind(py))?;
                 }
-                return http_request(py, &PyBytes::new(py, payload.body()), !is_last).map(Some);
+                return http_request(py, &PyBytes::new(py, piece.body()), more).map(Some);
             }
-            if !inner.asked && !self.is_gone() {
-                inner.asked = true;
+            if !self.is_gone() && inner.input.ask(self.link.get(), self.id) {
                 drop(inner);
-                self.link.get().put_credit(self.id, INPUT_WINDOW);
                 crate::worker::flush_soon(self.link.bind(py))?;
                 return Ok(None);
             }
@@ -249,7 +238,7 @@ impl Request {
         let py = message.py();
         let status: u16 = item(message, intern!(py, "status"))?.extract()?;
         let headers = header_lines(message)?;
-        let head = Head::new(status, headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        let head = Head::new(status, b"", headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         self.inner.lock().response.start(head.map_err(misused)?).map_err(misused)
     }
 
@@ -271,10 +260,7 @@ impl Request {
         let this = slf.get();
         let link = this.link.bind(slf.py());
         let mut inner = this.inner.lock();
-        let part = inner.response.body(bytes.len() as u64, more).map_err(misused)?;
-        let is_endless = matches!(part, Part::Head { is_whole: false, .. }) && inner.response.is_event_stream();
-        let bytes = if inner.response.has_body() { bytes } else { &[] };
-        let payload = payload(&link.get().regions, part, bytes)?;
+        let (payload, is_endless) = part_of(&mut inner.response, &link.get().regions, bytes, more)?;
         let in_first_step = inner.in_first_step;
         if !more {
             inner.held = Some(payload);

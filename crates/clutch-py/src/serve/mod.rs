@@ -11,7 +11,7 @@ mod wsgi;
 use std::io;
 use std::sync::Arc;
 
-use clutch_core::app::response::{self, Misuse, Part};
+use clutch_core::app::response::{self, Misuse, Part, Response};
 use clutch_core::link::is_large;
 use clutch_core::region::RegionPool;
 use clutch_core::work::{Codec, Failure, Payload};
@@ -127,6 +127,48 @@ impl Served {
             Served::Wsgi(_) => None,
         }
     }
+}
+
+/// Pieces of a request's body that may be on their way to the worker.
+const INPUT_WINDOW: u32 = 4;
+
+/// The body of a request, where it comes by the link.
+struct Input {
+    asked: bool,
+    ended: bool,
+}
+
+impl Input {
+    fn new(comes: bool) -> Input {
+        Input { asked: false, ended: !comes }
+    }
+
+    /// Has it sent, once. True: there is something to flush.
+    fn ask(&mut self, link: &WorkerLink, id: u64) -> bool {
+        let is_first = !self.ended && !std::mem::replace(&mut self.asked, true);
+        if is_first {
+            link.put_credit(id, INPUT_WINDOW);
+        }
+        is_first
+    }
+
+    /// The next piece, if it has come; the sender may send another then, which is to be flushed.
+    fn take(&mut self, link: &WorkerLink, id: u64) -> Option<Payload> {
+        let piece = link.with_stream(id, |stream| stream.input.pop_front()).flatten()?;
+        self.ended = piece.codec == Codec::Last;
+        if !self.ended {
+            link.put_credit(id, 1);
+        }
+        Some(piece)
+    }
+}
+
+/// The next part of a response's body, for the link; and whether it begins one that has no end of its own.
+fn part_of(response: &mut Response, regions: &Arc<RegionPool>, bytes: &[u8], more: bool) -> PyResult<(Payload, bool)> {
+    let part = response.body(bytes.len() as u64, more).map_err(misused)?;
+    let is_endless = matches!(part, Part::Head { is_whole: false, .. }) && response.is_event_stream();
+    let bytes = if response.has_body() { bytes } else { &[] };
+    Ok((payload(regions, part, bytes)?, is_endless))
 }
 
 /// A part of a response for the link, large bodies through shared memory.

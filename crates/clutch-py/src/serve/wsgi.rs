@@ -16,12 +16,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::awaiting::misuse;
-use super::response::{Head, Part, Response};
-use super::{App, misused, name_and_value, payload, scope};
+use super::response::{Head, Response};
+use super::{App, Input, misused, name_and_value, part_of, scope};
 use crate::worker::WorkerLink;
-
-/// Pieces of a request's body that may be on their way to the worker.
-const INPUT_WINDOW: u32 = 4;
 
 struct Inner {
     response: Response,
@@ -30,14 +27,8 @@ struct Inner {
     /// A whole response, to go with the end of the work.
     whole: Option<Payload>,
     input: Input,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
-    /// The worker has not asked for it.
-    Unasked,
-    Asked,
-    Ended,
+    /// It gave more than it had promised, which was told.
+    is_too_long: bool,
 }
 
 /// The `start_response` of one request.
@@ -65,7 +56,8 @@ impl StartResponse {
             response: Response::new(head.line.method == "HEAD"),
             head: None,
             whole: None,
-            input: if has_input { Input::Unasked } else { Input::Ended },
+            input: Input::new(has_input),
+            is_too_long: false,
         };
         let request = StartResponse { link: link.clone().unbind(), id, app: app.clone(), inner: Mutex::new(inner) };
         let request = Bound::new(py, request)?;
@@ -89,7 +81,7 @@ impl StartResponse {
         let has_head = self.inner.lock().head.is_some();
         match whole {
             Some(bytes) if has_head => {
-                self.end_with(&bytes)?;
+                self.end_with(py, &bytes)?;
                 Ok(py.None().into_bound(py))
             }
             _ => python(py)?.parts.bind(py).call1((made,)),
@@ -97,13 +89,22 @@ impl StartResponse {
     }
 
     /// The last part of the body.
-    fn end_with(&self, bytes: &[u8]) -> PyResult<()> {
+    fn end_with(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
         let mut inner = self.inner.lock();
         inner.begin()?;
-        let part = inner.response.body(bytes.len() as u64, false).map_err(misused)?;
-        let bytes = if inner.response.has_body() { bytes } else { &[] };
-        inner.whole = Some(payload(&self.link.get().regions, part, bytes)?);
+        let (bytes, is_cut) = inner.within(bytes);
+        let (payload, _) = part_of(&mut inner.response, &self.link.get().regions, bytes, false)?;
+        inner.whole = Some(payload);
+        drop(inner);
+        self.tell_cut(py, is_cut);
         Ok(())
+    }
+
+    fn tell_cut(&self, py: Python<'_>, is_cut: bool) {
+        if is_cut {
+            let text = "warning: the app gave a body that is longer than its Content-Length; the rest is not sent";
+            self.app.log(py, PyString::new(py, text).as_any());
+        }
     }
 
     /// One part of the body. Credit was taken for one piece; a large part takes more.
@@ -121,14 +122,13 @@ impl StartResponse {
         }
         let mut inner = self.inner.lock();
         inner.begin()?;
-        let part = inner.response.body(bytes.len() as u64, true).map_err(misused)?;
-        let is_endless = matches!(part, Part::Head { .. }) && inner.response.is_event_stream();
-        let bytes = if inner.response.has_body() { bytes } else { &[] };
-        if bytes.is_empty() && matches!(part, Part::Body { .. }) {
+        let (bytes, is_cut) = inner.within(bytes);
+        let (payload, is_endless) = part_of(&mut inner.response, &link.regions, bytes, true)?;
+        drop(inner);
+        self.tell_cut(value.py(), is_cut);
+        if payload.codec == Codec::Bytes && payload.bytes_total() == 0 {
             return Ok(());
         }
-        let payload = payload(&link.regions, part, bytes)?;
-        drop(inner);
         if is_endless {
             // Where its worker is to end by now, no credit is found for the next part: see `Call::take_credit`.
             link.mark_endless(self.id);
@@ -161,7 +161,7 @@ impl StartResponse {
                 self.app.log(py, PyString::new(py, message).as_any());
                 message.to_owned()
             }
-            None => match self.end_with(&[]) {
+            None => match self.end_with(py, &[]) {
                 Ok(()) => return Ok(self.inner.lock().whole.take().unwrap_or_else(Payload::empty)),
                 Err(error) => {
                     self.app.log(py, error.value(py).as_any());
@@ -174,6 +174,14 @@ impl StartResponse {
 }
 
 impl Inner {
+    /// As much of a part as its Content-Length allows (PEP 3333: no more is transmitted), and whether it is the first that is
+    /// cut.
+    fn within<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], bool) {
+        let count = self.response.within(bytes.len() as u64) as usize;
+        let is_cut = count < bytes.len();
+        (&bytes[..count], is_cut && !std::mem::replace(&mut self.is_too_long, true))
+    }
+
     /// From here on the head is what it is.
     fn begin(&mut self) -> PyResult<()> {
         match self.head.take() {
@@ -196,15 +204,16 @@ impl StartResponse {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let this = slf.get();
-        let code = status_code(status.to_str()?);
-        let code =
-            code.ok_or_else(|| misuse(format!("a status is a number of three digits and a reason; given: {status}")))?;
+        let line = latin1(status)?;
+        let (code, reason) = status_of(&line)
+            .ok_or_else(|| misuse(format!("a status is a number of three digits and a reason; given: {status}")))?;
         let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for header in headers.try_iter()? {
             let (name, value) = name_and_value::<PyString>(&header?)?;
             lines.push((latin1(&name)?, latin1(&value)?));
         }
-        let head = Head::new(code, lines.iter().map(|(name, value)| (&name[..], &value[..]))).map_err(misused)?;
+        let head =
+            Head::new(code, reason, lines.iter().map(|(name, value)| (&name[..], &value[..]))).map_err(misused)?;
         let mut inner = this.inner.lock();
         match exc_info {
             Some(exc_info) if inner.response.is_started() => {
@@ -231,41 +240,35 @@ impl StartResponse {
     /// The next piece of the request's body; empty at its end. Waits for it. Raises OSError when the client has gone.
     fn next_piece<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let link = self.link.get();
-        let before = {
-            let mut inner = self.inner.lock();
-            let before = inner.input;
-            if before == Input::Unasked {
-                inner.input = Input::Asked;
-            }
-            before
-        };
-        match before {
-            Input::Ended => return Ok(PyBytes::new(py, &[])),
-            Input::Unasked => {
-                link.put_credit(self.id, INPUT_WINDOW);
-                link.flush(py)?;
-            }
-            Input::Asked => {}
+        let mut inner = self.inner.lock();
+        if inner.input.ended {
+            return Ok(PyBytes::new(py, &[]));
         }
-        link.wait_for(py, self.id, |stream| !stream.input.is_empty() || stream.is_left())?;
-        let Some(payload) = link.with_stream(self.id, |stream| stream.input.pop_front()).flatten() else {
-            return Err(PyOSError::new_err("the client went away before its body was whole"));
-        };
-        if payload.codec == Codec::Last {
-            self.inner.lock().input = Input::Ended;
-        } else {
-            link.put_credit(self.id, 1);
+        let has_asked = inner.input.ask(link, self.id);
+        drop(inner);
+        if has_asked {
             link.flush(py)?;
         }
-        Ok(PyBytes::new(py, payload.body()))
+        link.wait_for(py, self.id, |stream| !stream.input.is_empty() || stream.is_left())?;
+        let mut inner = self.inner.lock();
+        let piece = inner.input.take(link, self.id);
+        let has_ended = inner.input.ended;
+        drop(inner);
+        let piece = piece.ok_or_else(|| PyOSError::new_err("the client went away before its body was whole"))?;
+        if !has_ended {
+            link.flush(py)?;
+        }
+        Ok(PyBytes::new(py, piece.body()))
     }
 }
 
-/// Of a status as `200 OK`.
-fn status_code(status: &str) -> Option<u16> {
-    let (code, _) = status.split_once(' ').unwrap_or((status, ""));
-    let is_code = code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_digit());
-    code.parse().ok().filter(|_| is_code)
+/// The code and the reason of a status as `200 OK`.
+fn status_of(status: &[u8]) -> Option<(u16, &[u8])> {
+    let (code, rest) = status.split_at_checked(3)?;
+    let reason = if rest.is_empty() { rest } else { rest.strip_prefix(b" ")? };
+    let is_code = code.iter().all(u8::is_ascii_digit);
+    let code = code.iter().fold(0, |code, digit| code * 10 + u16::from(digit & 0xf));
+    is_code.then_some((code, reason))
 }
 
 /// The parts of a list in one; none: they are not all bytes.
@@ -284,7 +287,9 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
         return Ok(text.as_bytes().to_vec());
     }
     let bytes = text.chars().map(|character| u8::try_from(u32::from(character)).ok());
-    bytes.collect::<Option<_>>().ok_or_else(|| misuse(format!("a header holds characters that are no bytes: {text:?}")))
+    bytes
+        .collect::<Option<_>>()
+        .ok_or_else(|| misuse(format!("a status or a header holds characters that are no bytes: {text:?}")))
 }
 
 fn native<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
@@ -371,6 +376,8 @@ fn put_places(
 fn put_headers(py: Python<'_>, environ: &Bound<'_, PyDict>, headers: Headers<'_>) -> PyResult<()> {
     for (name, value) in headers.iter() {
         match name {
+            // Of several the first, as frameworks of ASGI read them: the same app sees the same either way.
+            b"content-type" if environ.contains(intern!(py, "CONTENT_TYPE"))? => {}
             b"content-type" => environ.set_item(intern!(py, "CONTENT_TYPE"), native(py, value))?,
             b"content-length" => environ.set_item(intern!(py, "CONTENT_LENGTH"), native(py, value))?,
             b"host" => environ.set_item(intern!(py, "HTTP_HOST"), native(py, value))?,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::ext::ReasonPhrase;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
@@ -72,14 +73,18 @@ fn read(payload: Payload) -> Option<(Response<Body>, bool, Bytes)> {
     let (head, rest) = ResponseHead::read(&inline).ok()?;
     let mut response = Response::new(Body::Whole(None));
     *response.status_mut() = StatusCode::from_u16(head.status).ok()?;
+    // Of HTTP/1: what is not the usual one, and nothing where there is none.
+    if !head.reason.is_empty() || response.status().canonical_reason().is_none() {
+        response.extensions_mut().insert(ReasonPhrase::try_from(inline.slice_ref(head.reason)).ok()?);
+    }
     let headers = response.headers_mut();
-    headers.reserve(head.headers.len());
+    headers.try_reserve(head.headers.len()).ok()?;
     for (name, value) in head.headers.iter() {
         if is_of_connection(name, value) {
             continue;
         }
-        headers
-            .append(HeaderName::from_bytes(name).ok()?, HeaderValue::from_maybe_shared(inline.slice_ref(value)).ok()?);
+        let value = HeaderValue::from_maybe_shared(inline.slice_ref(value)).ok()?;
+        headers.try_append(HeaderName::from_bytes(name).ok()?, value).ok()?;
     }
     let is_whole = head.flags & response_flag::WHOLE != 0;
     let body = match payload.leases.is_empty() {
