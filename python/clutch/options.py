@@ -18,6 +18,7 @@ from clutch.values import (
     DURATION,
     FLAG,
     FRACTION,
+    MODE,
     NETWORKS,
     PATH,
     POOL_NAME,
@@ -196,11 +197,12 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("pool", POOL_NAME, "web",
            "The pool that runs it. One that is not among [pools] is made, and its profile is `async`.", "pool"),
     Option("bind", BINDS, "127.0.0.1:8000", "Where it listens, at one place or several.", "bind"),
+    Option("unix_mode", MODE, "0666", "Who may connect to a Unix socket of `bind`: its permissions.", "unix_mode"),
     Option("threads", whole(1, 256), None,
            "Threads of the dispatcher that speak HTTP.", "threads", "one for each four usable CPUs"),
     Option("timeout", or_none(DURATION), "30s",
-           "The app's time until the head of its response, then of its silence while the client is ready; neither while it "
-           "waits for the client, nor of streams of events.", "timeout_ms"),
+           "The app's time until the head of its response, then its silence; not while it waits for the client, nor in "
+           "streams of events.", "timeout_ms"),
     Option("disconnect", choice("tell", "cancel"), "tell",
            "When the client has gone: the app is told and goes on, or it is stopped.", "disconnect"),
     Option("root_path", ROOT_PATH, "",

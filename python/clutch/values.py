@@ -176,6 +176,13 @@ def _size(value: Any) -> int:
     return value
 
 
+def _mode(value: Any) -> int:
+    mode = int(value, 8) if isinstance(value, str) else value
+    if isinstance(mode, bool) or not isinstance(mode, int) or not 0 <= mode <= 0o777:
+        raise ValueError
+    return mode
+
+
 def _amount(text: Any, units: Mapping[str, float]) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", text) if isinstance(text, str) else None
     if found is None or found[2] not in units:
@@ -267,6 +274,7 @@ DURATION = Kind(
     "duration", 'seconds as a number, or text such as "250ms", "30s", "5m", "1h", "1d"', _duration, core=_ms
 )
 SIZE = Kind("size", 'bytes as a number, or text such as "64KB", "512MB", "1GB" (units of 1024)', _size)
+MODE = Kind("mode", 'permissions as octal digits, such as "0660"', _mode, verbatim=True)
 VARIABLES = Kind("variables", 'a table of texts, such as { NAME = "value" }', _variables)
 TARGET = Kind("target", '"package.module" or "package.module:object"', _target, verbatim=True)
 PATH = Kind("path", "a path, or a name on the PATH", _path, verbatim=True)

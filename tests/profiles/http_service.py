@@ -22,6 +22,7 @@ from rendezvous import WAIT_SECONDS
 
 LIMITS = {
     "bind": ["127.0.0.1:0"],
+    "unix_mode": 0o666,
     "threads": 1,
     "timeout_ms": None,
     "disconnect": "tell",

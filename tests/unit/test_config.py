@@ -287,6 +287,7 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert loaded.fronts["serve"] == {
         "pool": "web",
         "bind": ["127.0.0.1:8000"],
+        "unix_mode": 0o666,
         "threads": 2,
         "timeout_ms": 30_000,
         "disconnect": "tell",

@@ -264,6 +264,8 @@ pub struct ServeConfig {
     pub pool: String,
     /// Each `host:port`, `unix:path` or `fd:number` (a socket that was handed over, listening already).
     pub bind: Vec<String>,
+    /// Permissions of the unix sockets among them.
+    pub unix_mode: u32,
     /// Threads that speak HTTP.
     pub threads: usize,
     /// Until the head of the response, then of the app's silence while the client is ready. None: no limit.

@@ -28,6 +28,7 @@ fn serve() -> ServeConfig {
     ServeConfig {
         pool: "app".to_owned(),
         bind: vec!["127.0.0.1:0".to_owned()],
+        unix_mode: 0o666,
         threads: 1,
         timeout_ms: None,
         disconnect: Disconnect::Tell,

@@ -51,7 +51,14 @@ REFUSED_CLASSES = {
     "gunicorn.workers.gtornado.TornadoWorker": "an app of Tornado through its WSGIContainer, or a tcp handler",
 }
 ONLY_OF_HTTP = {letter.name for letter in LETTERS if (letter.place or "").startswith("front.")}
-ONLY_OF_HTTP |= {"interface", "timeout", "keepalive", "limit_request_line", "limit_request_field_size"}
+ONLY_OF_HTTP |= {
+    "interface",
+    "timeout",
+    "ws_ping_interval",
+    "keepalive",
+    "limit_request_line",
+    "limit_request_field_size",
+}
 
 
 @dataclass(slots=True)
@@ -263,9 +270,10 @@ def _recycling(serve: Serve, given: Mapping[str, Given], places: Places) -> None
 
 
 def _times(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
-    """0 is no limit for the timeout, no time at all for the others."""
-    if (timeout := given.get("timeout")) is not None:
-        places.put("front.timeout", "none" if timeout.value is None else timeout.value, timeout.source)
+    """0 is no limit for the timeout and no pings at all, no time at all for the others."""
+    for name, place in (("timeout", "front.timeout"), ("ws_ping_interval", "front.ping_interval")):
+        if (time := given.get(name)) is not None:
+            places.put(place, "none" if time.value is None else time.value, time.source)
     if (grace := given.get("graceful_timeout")) is not None:
         places.put("pool.grace", SMALLEST_GRACE if grace.value is None else grace.value, grace.source)
     if (keep := given.get("keepalive")) is None:

@@ -87,7 +87,8 @@ const PROBES: u32 = 4;
 pub(super) enum Access {
     /// Calls and figures are for this user alone.
     Owner,
-    /// Clients of an app: a proxy in front of it is mostly another user.
+    /// Clients of an app, as the configuration says: a proxy in front of it is mostly another user.
+    Mode(u32),
     Everyone,
 }
 
@@ -95,6 +96,7 @@ impl Access {
     fn mode(self) -> u32 {
         match self {
             Access::Owner => 0o600,
+            Access::Mode(mode) => mode,
             Access::Everyone => 0o666,
         }
     }

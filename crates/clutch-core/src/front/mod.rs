@@ -286,13 +286,13 @@ impl Fronts {
     fn start_serve(&mut self, pools: &Pools, config: ServeConfig) -> io::Result<Serving> {
         let pool = pools.named(&config.pool)?;
         let threads = (0..config.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
-        let connections_max = config.connections_max;
+        let (connections_max, access) = (config.connections_max, Access::Mode(config.unix_mode));
         let front = Arc::new(ServeFront::new(pool.clone(), config, self.warnings.clone())?);
         self.figures.push(front.figures().clone());
         let places = Places::new(connections_max);
         let mut served = Vec::new();
         for bind in front.binds() {
-            let mut listeners = threads[0].bind("fronts.serve", bind, &threads[1..])?;
+            let mut listeners = threads[0].bind("fronts.serve", bind, access, &threads[1..])?;
             self.serve_addresses.push(listeners[0].address().to_string());
             for (thread, listener) in threads.iter().zip(listeners.drain(..)) {
                 let _entered = thread.enter();

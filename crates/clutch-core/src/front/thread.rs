@@ -40,10 +40,16 @@ impl FrontThread {
     }
 
     /// A listener for this thread, then one of the same socket for each of the others.
-    pub(super) fn bind(&self, front: &str, bind: &str, others: &[FrontThread]) -> io::Result<Vec<Listener>> {
+    pub(super) fn bind(
+        &self,
+        front: &str,
+        bind: &str,
+        access: Access,
+        others: &[FrontThread],
+    ) -> io::Result<Vec<Listener>> {
         let first = {
             let _entered = self.enter();
-            Listener::bind(bind, Access::Everyone).map_err(|error| not_bound(front, bind, &error))?
+            Listener::bind(bind, access).map_err(|error| not_bound(front, bind, &error))?
         };
         let shared = others.iter().map(|other| {
             let _entered = other.enter();

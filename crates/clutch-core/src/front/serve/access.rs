@@ -134,7 +134,8 @@ impl Record {
         record
     }
 
-    fn head_came(&mut self, status: u16) {
+    fn head_came(&mut self, status: u16, headers: &HeaderMap, line: &Line) {
+        self.response_headers = said(headers, &line.response_headers);
         self.status = Some(status);
         self.head_after = Some(self.begun.elapsed());
     }
@@ -190,8 +191,7 @@ pub(super) struct Recorded {
 
 impl Note for Recorded {
     fn head_came(&mut self, status: u16, headers: &HeaderMap) {
-        self.record.head_came(status);
-        self.record.response_headers = said(headers, &self.log.line.response_headers);
+        self.record.head_came(status, headers, &self.log.line);
     }
 
     fn ended(mut self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>) {

@@ -293,7 +293,9 @@ mod tests {
     use hyper::header::HeaderValue;
 
     use super::*;
-    use crate::front::serve::access::{AccessLog, End};
+    use crate::front::account::End;
+    use crate::front::figures::Figures;
+    use crate::front::serve::access::AccessLog;
     use crate::front::serve::forwarded::Forwarded;
     use crate::front::serve::request::Peer;
 
@@ -322,7 +324,7 @@ mod tests {
     }
 
     fn written(pieces: Vec<LogPiece>) -> (String, String) {
-        let log = AccessLog::open("/dev/null", &LogFormat::Line(pieces)).expect("a log");
+        let log = AccessLog::open("/dev/null", &LogFormat::Line(pieces), Figures::new("serve")).expect("a log");
         let request = Request::get("/a%20b?c=d")
             .header("x-id", "one\ttwo")
             .header("x-id", "three")
@@ -331,10 +333,9 @@ mod tests {
             .expect("a request");
         let peer = Arc::new(Peer::new(Some("1.2.3.4:5".parse().expect("an address")), None, true));
         let mut record = Record::of(&peer, &request.into_parts().0, &Forwarded::default(), &log);
-        record.head_came(201);
         let mut headers = HeaderMap::new();
         headers.insert("x-of-app", HeaderValue::from_bytes(b"caf\xe9").expect("a value"));
-        record.headers_came(&headers, &log);
+        record.head_came(201, &headers, &log.line);
         (record.bytes, record.end, record.ended_after) = (7, End::Whole, Duration::from_micros(2_345_678));
         let unheard = Record::of_nothing(&peer, Instant::now(), None, End::ClientGone);
         (log.line.of(&record), log.line.of(&unheard))
