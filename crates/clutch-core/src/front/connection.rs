@@ -28,6 +28,7 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::Notify;
 
 pub(super) use self::guard::Guarded;
+use self::guard::Metered;
 pub(super) use self::pulse::Limits;
 use self::pulse::{Pulse, Verdict};
 use self::turn::Paced;
@@ -75,14 +76,20 @@ pub(super) struct Connections {
 }
 
 impl Connections {
+    /// A connection has come; what it sends and takes is measured from now on.
+    pub(super) fn open(&self, io: Box<dyn Io>) -> Opened {
+        let watch = Watch::new(self.limits, self.figures.clone());
+        Opened { io: Box::new(Metered::new(io, watch.clone())), watch }
+    }
+
     /// Serves one connection to its end. Each request is answered by `answer`.
-    pub(super) async fn serve<A, R, B>(&self, io: Box<dyn Io>, protocol: Protocol, stay: Stay, answer: A) -> Closed
+    pub(super) async fn serve<A, R, B>(&self, opened: Opened, protocol: Protocol, stay: Stay, answer: A) -> Closed
     where
         A: Fn(Request<Incoming>, Arc<Turn>) -> R,
         R: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error = BrokenOff> + Send + Unpin + 'static,
     {
-        let watch = Watch::new(self.limits, self.figures.clone());
+        let Opened { io, watch } = opened;
         let io = TokioIo::new(Guarded::new(io, protocol, watch.clone()));
         let service = service_fn(|request: Request<Incoming>| {
             let turn = watch.turn(&request);
@@ -136,6 +143,12 @@ impl Connections {
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_BYTES).sum();
         headers.len() <= self.headers_max && bytes <= self.head_bytes_max
     }
+}
+
+/// A connection that is measured. What comes before HTTP is read from `io`, and whatever is put there is served.
+pub(super) struct Opened {
+    pub(super) io: Box<dyn Io>,
+    pub(super) watch: Arc<Watch>,
 }
 
 /// As large as HTTP/2 allows, at most.

@@ -156,7 +156,8 @@ impl Front for HttpFront {
             let front = front.clone();
             async move { front.answer(request).await }
         };
-        self.connections.serve(stream.io, Protocol::Http1, stay, answer).await;
+        let opened = self.connections.open(stream.io);
+        self.connections.serve(opened, Protocol::Http1, stay, answer).await;
     }
 
     fn figures(&self) -> &Arc<Figures> {

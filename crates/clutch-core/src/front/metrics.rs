@@ -24,8 +24,8 @@ type FrontReading = fn(&Snapshot) -> u64;
 
 const FRONT_COUNTERS: [(&str, &str, FrontReading); 4] = [
     ("connections", "Connections that were taken", |front| front.connections),
-    ("received_bytes", "Bytes that came by them, heads and all; of WebSockets, the handshake", |front| front.received),
-    ("sent_bytes", "Bytes that went by them, heads and all; of WebSockets, the handshake", |front| front.sent),
+    ("received_bytes", "Bytes received, all included: heads, frames, TLS", |front| front.received),
+    ("sent_bytes", "Bytes sent, all included", |front| front.sent),
     ("access_log_dropped", "Lines of the access log for which there was no room", |front| front.dropped_lines),
 ];
 

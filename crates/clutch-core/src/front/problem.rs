@@ -18,7 +18,7 @@ use crate::work::{Failure, Refusal, Where};
 const TYPE_PREFIX: &str = "urn:clutch:";
 
 /// What a client that was refused for now is told to wait.
-const RETRY_AFTER_S: &str = "1";
+pub(super) const RETRY_AFTER_S: &str = "1";
 
 /// A problem document and the header that goes with it.
 #[derive(Debug, Serialize)]

@@ -36,7 +36,7 @@ use self::websocket::{Handshake, Session};
 use super::Front;
 use super::account::{End, Fate};
 use super::body::discard;
-use super::connection::{AtWork, Connections, Limits, Protocol, Turn};
+use super::connection::{AtWork, Connections, Limits, Opened, Protocol, Turn};
 use super::exchange::Exchange;
 use super::figures::Figures;
 use super::listen::{Io, Stay, Stream};
@@ -318,7 +318,9 @@ impl ServeFront {
 
 impl Front for ServeFront {
     async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
-        let (mut arrival, io) = Arrival::of(stream, self.tls.is_some() || self.config.proxy_protocol);
+        let Stream { io, client, server } = stream;
+        let Opened { io, watch } = self.connections.open(io);
+        let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
         let arrived = tokio::time::timeout(self.connections.limits.head, self.arrive(&mut arrival, io)).await;
         let peer = self.peer(arrival.client, arrival.server);
         let (io, protocol) = match arrived {
@@ -330,7 +332,7 @@ impl Front for ServeFront {
             let (front, peer, stay) = (front.clone(), client.clone(), place.clone());
             async move { front.answer(request, &peer, &turn, &stay).await }
         };
-        let closed = self.connections.serve(io, protocol, stay, answer).await;
+        let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
         self.log(&peer, arrive::unheard(&closed));
     }
 

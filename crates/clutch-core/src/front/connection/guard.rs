@@ -12,23 +12,17 @@ use super::framing::Framing;
 use super::{Protocol, Watch};
 use crate::front::listen::Io;
 
-/// A connection under the HTTP library.
-pub(in crate::front) struct Guarded {
+/// A connection's socket, under TLS where that is spoken: what the client takes shows here alone.
+pub(in crate::front) struct Metered {
     io: Box<dyn Io>,
     watch: Arc<Watch>,
-    framing: Framing,
-    /// The socket was full when it was written to last.
+    /// It was full when it was written to last, and what lies above has not written all since.
     is_blocked: bool,
 }
 
-impl Guarded {
-    pub(super) fn new(io: Box<dyn Io>, protocol: Protocol, watch: Arc<Watch>) -> Guarded {
-        Guarded { io, watch, framing: Framing::new(protocol), is_blocked: false }
-    }
-
-    /// The bare connection, for what has limits of its own.
-    pub(in crate::front) fn unguarded(self) -> Box<dyn Io> {
-        self.io
+impl Metered {
+    pub(in crate::front) fn new(io: Box<dyn Io>, watch: Arc<Watch>) -> Metered {
+        Metered { io, watch, is_blocked: false }
     }
 
     fn written(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -49,29 +43,17 @@ impl Guarded {
     }
 }
 
-impl AsyncRead for Guarded {
+impl AsyncRead for Metered {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let polled = Pin::new(&mut this.io).poll_read(context, buffer);
-        let came = &mut buffer.filled_mut()[before..];
-        if came.is_empty() {
-            return polled;
-        }
-        this.watch.figures.received(came.len());
-        let mut pulse = this.watch.pulse.lock();
-        if pulse.awaits_head() {
-            pulse.bytes_came(Instant::now());
-        }
-        drop(pulse);
-        match this.framing.pass(came) {
-            Ok(()) => polled,
-            Err(violated) => Poll::Ready(Err(violated)),
-        }
+        this.watch.figures.received(buffer.filled().len() - before);
+        polled
     }
 }
 
-impl AsyncWrite for Guarded {
+impl AsyncWrite for Metered {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.io).poll_write(context, bytes);
@@ -92,7 +74,7 @@ impl AsyncWrite for Guarded {
         self.io.is_write_vectored()
     }
 
-    /// The library flushes what it has written in full.
+    /// Whatever lies above flushes when it has written all that it had.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.io).poll_flush(context);
@@ -100,6 +82,71 @@ impl AsyncWrite for Guarded {
             this.watch.pulse.lock().flushed();
         }
         polled
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+    }
+}
+
+/// A connection right under the HTTP library.
+pub(in crate::front) struct Guarded {
+    io: Box<dyn Io>,
+    watch: Arc<Watch>,
+    framing: Framing,
+}
+
+impl Guarded {
+    pub(super) fn new(io: Box<dyn Io>, protocol: Protocol, watch: Arc<Watch>) -> Guarded {
+        Guarded { io, watch, framing: Framing::new(protocol) }
+    }
+
+    /// The connection without it, for what is no HTTP and has limits of its own.
+    pub(in crate::front) fn unguarded(self) -> Box<dyn Io> {
+        self.io
+    }
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.io).poll_read(context, buffer);
+        let came = &mut buffer.filled_mut()[before..];
+        if came.is_empty() {
+            return polled;
+        }
+        let mut pulse = this.watch.pulse.lock();
+        if pulse.awaits_head() {
+            pulse.bytes_came(Instant::now());
+        }
+        drop(pulse);
+        match this.framing.pass(came) {
+            Ok(()) => polled,
+            Err(violated) => Poll::Ready(Err(violated)),
+        }
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

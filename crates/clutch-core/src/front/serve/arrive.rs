@@ -11,7 +11,7 @@ use tokio_util::io::InspectReader;
 
 use crate::front::account::End;
 use crate::front::connection::{Closed, Ended};
-use crate::front::listen::{Io, Stream};
+use crate::front::listen::Io;
 
 /// A connection that has not come to HTTP yet.
 pub(super) struct Arrival {
@@ -24,8 +24,12 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// `is_watched`: something comes before HTTP.
-    pub(super) fn of(stream: Stream, is_watched: bool) -> (Arrival, Box<dyn Io>) {
-        let Stream { io, client, server } = stream;
+    pub(super) fn of(
+        io: Box<dyn Io>,
+        client: Option<SocketAddr>,
+        server: Option<SocketAddr>,
+        is_watched: bool,
+    ) -> (Arrival, Box<dyn Io>) {
         let has_sent = Arc::default();
         let io = if is_watched { noticed(io, Arc::clone(&has_sent)) } else { io };
         (Arrival { client, server, at: Instant::now(), has_sent }, io)

@@ -10,12 +10,10 @@ use hyper::{Response, StatusCode};
 use super::body::{Body, Produced, bytes_of};
 use crate::front::account::{End, Fate};
 use crate::front::exchange::Exchange;
+use crate::front::problem::RETRY_AFTER_S;
 use crate::pool::Part;
 use crate::wire::http::{self, ResponseHead, credit_of, response_flag};
 use crate::work::{Codec, Failure, Outcome, Payload, Refusal, Where};
-
-/// What a client that was refused for now is told to wait.
-const RETRY_AFTER_S: &str = "1";
 
 /// The response that the first part of an answer makes.
 pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>) -> Response<Body> {
