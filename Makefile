@@ -18,7 +18,7 @@ MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build free-threaded chromium test test-core test-stubs test-free-threaded test-stdlib test-python \
-	test-browser test-all-pythons demo soak bench bench-serve mutants lint fmt docs clean
+	test-browser test-all-pythons suites conformance demo soak bench bench-serve mutants lint fmt docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ chromium: ## a browser for the tests that need one, when missing
 		apt-get install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; } \
 		|| echo "Chromium is missing: its tests are skipped; install it with: sudo apt-get install chromium chromium-driver"
 
-test: build free-threaded chromium ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
+test: build free-threaded chromium suites ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
 	@status=0; for part in test-core test-stubs test-free-threaded test-stdlib test-python; \
 		do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
@@ -61,6 +61,12 @@ test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
 
 test-browser: .venv/.built chromium ## of the Python suite, what runs in a real browser
 	$(BIN)/python -m pytest tests/e2e/test_serve_browser.py
+
+suites: ## what others test servers with, when missing: h2spec, gunicorn's request corpus, Autobahn's WebSocket cases
+	@PYTHON=$(PYTHON) tools/get-suites.sh
+
+conformance: .venv/.built suites ## of the Python suite: these, and our own matrix of ambiguous requests
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/conformance $(ARGS)
 
 test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 3.13
 	@status=0; for series in 3.12 3.13; do \
@@ -107,7 +113,7 @@ docs: .venv/.built ## writes the generated pages anew
 	$(BIN)/python -m clutch.config > docs/config.md
 
 clean: ## removes all that was built, the environments too
-	rm -rf target .venv .venv-ft .venv-3* .pytest_cache .ruff_cache dist
+	rm -rf target .venv .venv-ft .venv-3* .conformance .pytest_cache .ruff_cache dist
 	find python -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

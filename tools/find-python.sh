@@ -10,7 +10,7 @@ version=${series%t}
 matches() {
     [ -x "$1" ] && [ "$("$1" -c '
 import sys, sysconfig
-print("%d.%d %d" % (*sys.version_info[:2], bool(sysconfig.get_config_var("Py_GIL_DISABLED"))))
+print("%d.%d %d" % (sys.version_info[:2] + (bool(sysconfig.get_config_var("Py_GIL_DISABLED")),)))
 ' 2>/dev/null)" = "$version $free_threaded" ]
 }
 
