@@ -18,7 +18,7 @@ MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build free-threaded chromium test test-core test-stubs test-free-threaded test-stdlib test-python \
-	test-browser test-all-pythons suites conformance demo soak bench bench-serve mutants lint fmt docs clean
+	test-browser test-all-pythons suites conformance demo soak bench bench-serve bench-hostile mutants lint fmt docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ bench-serve: build .venv/.bench ## served apps against granian, gunicorn and uvi
 	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y wrk >/dev/null 2>&1; } \
 		|| echo "wrk is missing: the rows over HTTP are left out; install it with: sudo apt-get install wrk"
 	@$(BIN)/python -m benches.serve $(ARGS)
+
+bench-hostile: build .venv/.bench ## attacks, with memory and descriptors; the matrix of ambiguous requests beside peers
+	@$(BIN)/python -m benches.hostile $(ARGS)
 
 mutants: ## small changes to the core's pure machines, each of which is to make a test fail; ARGS="--count 100 --seed S"
 	@cargo mutants --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-mutants

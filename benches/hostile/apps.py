@@ -1,4 +1,4 @@
-"""The app under attack: what is asked of it is in the path, and how much after the question mark."""
+"""The apps under attack: what is asked of it is in the path, and how much after the question mark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 _PART = bytes(1 << 16)
 _SECONDS_MAX = 60.0
+_running: list[int] = []
 
 
 async def app(scope, receive, send):
@@ -44,8 +45,17 @@ async def _parts(amount, receive, send) -> None:
 
 async def _sleep(amount, receive, send) -> None:
     """Answers late, and reads no body."""
-    await asyncio.sleep(min(amount, _SECONDS_MAX))
+    _running.append(1)
+    try:
+        await asyncio.sleep(min(amount, _SECONDS_MAX))
+    finally:
+        _running.pop()
     await _answer(send, b"late")
+
+
+async def _how_many(amount, receive, send) -> None:
+    """How much sleeps in this worker."""
+    await _answer(send, str(len(_running)).encode())
 
 
 async def _read(amount, receive, send) -> None:
@@ -94,7 +104,15 @@ _HTTP = {
     "/large": _large,
     "/parts": _parts,
     "/sleep": _sleep,
+    "/running": _how_many,
     "/read": _read,
     "/background": _background,
 }
 _WEBSOCKET = {"/deaf": _deaf, "/talk": _talk}
+
+
+def wsgi(environ, start_response):
+    """Reads its body, and says how much it was."""
+    body = str(len(environ["wsgi.input"].read())).encode()
+    start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))])
+    return [body]

@@ -50,6 +50,7 @@ PEERS = [
     uvicorn(ASGI, "httptools", "uvicorn httptools"),
     uvicorn(ASGI, "h11", "uvicorn h11"),
 ]
+SPEAK_HTTP2 = {"clutch asgi", "clutch wsgi", "granian asgi", "granian wsgi"}
 
 
 @contextmanager

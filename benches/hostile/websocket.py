@@ -61,12 +61,18 @@ def handshake(port: int, path: str, *lines: str) -> int:
     return int(head[9:12])
 
 
+def open_one(port: int, path: str) -> socket.socket:
+    """Accepted; the caller closes it."""
+    connection, head = _ask(port, path, _RIGHT)
+    if b" 101 " not in head:
+        connection.close()
+        raise ConnectionError(head)
+    return connection
+
+
 @contextlib.contextmanager
 def opened(port: int, path: str) -> Iterator[socket.socket]:
-    connection, head = _ask(port, path, _RIGHT)
-    with connection:
-        if b" 101 " not in head:
-            raise ConnectionError(head)
+    with open_one(port, path) as connection:
         yield connection
 
 
