@@ -1,6 +1,6 @@
 """A server as a value, and as a process: started, answering, stopped, one at a time.
 
-Each runs in a session of its own, so that nothing of it is left when it is stopped, however it takes that.
+Each runs in a process group of its own, so that nothing of it is left when it is stopped, however it takes that.
 """
 
 from __future__ import annotations
@@ -64,13 +64,22 @@ def varied(server: Server, *flags: str) -> Server:
 
 
 @contextlib.contextmanager
-def running(server: Server, answers: Callable[[int], bool]) -> Iterator[Running]:
-    """The server, from its first right answer to its end; what it printed is shown when it does not start."""
+def running(server: Server, answers: Callable[[int], bool], has_session: bool = True) -> Iterator[Running]:
+    """The server, from its first right answer to its end; what it printed is shown when it does not start.
+
+    Without a session of its own it is in ours, and so in the scheduler's group of those that make the load.
+    """
     port = _free_port()
     command = [part.format(port=port) for part in server.command]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=has_session,
+            process_group=None if has_session else 0,
         )
         try:
             _wait(process, lambda: answers(port), lambda: f"{server} does not answer:\n{_tail(output)}")
@@ -98,7 +107,7 @@ def _tail(output) -> str:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """TERM, as a service manager does it; what is left of the session after that is killed."""
+    """TERM, as a service manager does it; what is left of the group after that is killed."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_STOP_SECONDS_MAX)

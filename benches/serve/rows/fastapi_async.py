@@ -15,7 +15,7 @@ ROW = Rates(
         contestants.granian_asgi_candidates(_APP, WORKERS),
         [contestants.gunicorn_uvicorn(_APP, WORKERS)],
     ),
-    bars={contestants.GRANIAN: more(1.2), contestants.GUNICORN_UVICORN: more(1.8)},
+    bars={contestants.GRANIAN: more(1.2)},
 )
 
 

@@ -16,7 +16,7 @@ ROW = Rates(
         [contestants.gunicorn_uvicorn(_APP, WORKERS)],
         [contestants.uvicorn(_APP, WORKERS)],
     ),
-    bars={contestants.GRANIAN: more(1.4), contestants.GUNICORN_UVICORN: more(2.5)},
+    bars={contestants.GRANIAN: more(1.4)},
 )
 
 
