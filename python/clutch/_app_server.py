@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from clutch.config import Config
     from clutch.errors import ConfigError
 
-OF_WORKERS = frozenset({"clutch._worker.zygote", "clutch._worker.spawn"})
-"""One of these is what every worker begins with."""
-
 ENDS = (signal.SIGINT, signal.SIGTERM)
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
@@ -137,7 +134,8 @@ def _given(parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
 
 def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str]) -> Config:
     """As of a config file with one front and its pool. What is given wins over variables."""
-    if not OF_WORKERS.isdisjoint(sys.modules):
+    image = sys.modules.get("clutch._worker.image")
+    if image is not None and image.is_here:
         raise RuntimeError(GUARD)
     refuse_in_subinterpreter()
     of_pool = {option.name.partition(".")[0] for option in POOL.options}

@@ -30,6 +30,9 @@ WAITING = ("threading", "thread", "socket", "select", "queue")
 ON_LOOPS = ("asgi", "asgi2")
 """Kinds of apps that run on an event loop also where slots are processes."""
 
+is_here = False
+"""This process is a zygote or a worker: it has an image, or is making one."""
+
 main_is_loading = False
 """While the caller's script is loaded: a pool made now means that its guard is missing."""
 
@@ -58,6 +61,8 @@ class Image:
     @classmethod
     def load(cls, launch: dict[str, Any]) -> Image:
         """Prepares the process and, with `preload`, imports the target. Raises what the import raises."""
+        global is_here
+        is_here = True
         image = cls(launch)
         image.prepare()
         if image.options.get("preload", True) and launch["start"] == "fork":
