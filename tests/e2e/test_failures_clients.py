@@ -11,7 +11,7 @@ from pathlib import Path
 import h2.events
 import pytest
 from running import COMMAND
-from serving import ANY_PORT, Serving
+from serving import ANY_PORT, Serving, make_certificate
 from test_bad_http2 import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, Client, frame, head
 from test_bad_input import HOST, LIMITS, Served, body, rest, serve, status
 
@@ -214,3 +214,31 @@ def test_failure_59_more_connections_than_descriptors(tmp_path: Path) -> None:
         first.sendall(f"GET /large HTTP/1.1\r\n{HOST}Connection: close\r\n\r\n".encode())
         assert len(rest(first)) > 1 << 20
         assert worker in serving.workers()
+
+
+def test_a_client_is_asked_for_its_body_when_its_app_reads_and_not_before(
+    served: Served, rendezvous: Rendezvous
+) -> None:
+    expect = f"{HOST}Expect: 100-continue\r\nConnection: close\r\nContent-Length: 5\r\n\r\n"
+    with served.client() as connection:
+        connection.sendall(f"POST /unread?port={rendezvous.port} HTTP/1.1\r\n{expect}".encode())
+        assert status(rest(connection)) == 200
+        rendezvous.guest().let_go()
+    with served.client() as connection:
+        connection.sendall(f"POST / HTTP/1.1\r\n{expect}".encode())
+        assert status(connection.recv(1000)) == 100
+        connection.sendall(b"12345")
+        assert body(rest(connection))["size"] == 5
+
+
+def test_no_words_of_http_before_a_handshake_of_tls(tmp_path: Path) -> None:
+    """A connection that there is no place for is closed."""
+    folder = make_certificate(tmp_path)
+    tls = {"tls.certificate": str(folder / "certificate.pem"), "tls.key": str(folder / "key.pem")}
+    settings = {**tls, "connections_max": "1"}
+    letters = [letter for name, value in settings.items() for letter in ("--set", f"fronts.serve.{name}={value}")]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+        host, _, port = serving.err.wait(r"serve: https://(\S+)")[1].rpartition(":")
+        place = (host, int(port))
+        with socket.create_connection(place, timeout=60), socket.create_connection(place, timeout=60) as second:
+            assert rest(second) == b""

@@ -152,7 +152,7 @@ fn a_handshake_is_answered_when_the_app_accepts_and_not_before() {
 }
 
 #[test]
-fn any_other_head_denies_and_the_connection_goes_on() {
+fn any_other_head_denies_and_ends_the_connection() {
     let house = House::new();
     let mut worker = house.stage.worker(8);
     let mut client = house.asking("");
@@ -160,6 +160,7 @@ fn any_other_head_denies_and_the_connection_goes_on() {
     worker.say(&call, Codec::Http, &head(response_flag::WHOLE, 403, &[("content-length", "0")]));
     worker.end(&call);
     assert_eq!(client.response().status, 403);
+    assert!(client.rest().is_empty(), "frames may have been sent behind the handshake");
     house.stage.wait_stats(|stats| (stats.done, stats.failed, stats.sent) == (1, 0, 0));
 }
 
@@ -219,6 +220,26 @@ fn a_client_that_reads_nothing_gives_its_app_no_credit() {
     assert_eq!(worker.credit_within(&call, Duration::from_millis(100)), None);
     assert_eq!(heard(&mut client), (BINARY, large));
     assert_eq!(worker.expect_credit(&call), (32 << 20) / (64 << 10));
+}
+
+#[test]
+fn a_client_is_asked_whether_it_is_there_and_cut_off_when_it_says_nothing() {
+    let pinged = ServeConfig { ping_interval_ms: Some(50), ping_timeout_ms: 2_000, ..serve() };
+    let house = House::with(config("app"), pinged);
+    let mut worker = house.stage.worker(8);
+    let (mut client, call) = house.opened(&mut worker);
+    for answer in [frame(PONG, b""), frame(TEXT, b"here"), frame(PONG, b"")] {
+        assert_eq!(heard(&mut client).0, PING);
+        client.send(&answer);
+    }
+    assert_eq!(worker.next_chunk(&call), (Codec::Text, b"here".to_vec()));
+    assert_eq!(heard(&mut client).0, PING);
+    assert_eq!(
+        worker.next_chunk(&call),
+        (Codec::Close, websocket::close(websocket::code::LOST, "")),
+        "it says nothing"
+    );
+    assert!(client.rest().is_empty());
 }
 
 #[test]

@@ -7,35 +7,7 @@ use std::time::{Duration, Instant};
 use hyper::body::Body;
 use hyper::{HeaderMap, Response};
 
-use super::figures::Figures;
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The response was handed over to its last byte.
-    Whole,
-    /// Its app did not finish it.
-    BrokenOff,
-    /// The client left, or was too slow, before the end of the response.
-    ClientGone,
-    WorkerLost,
-    Timeout,
-    /// Its app never saw it.
-    Refused,
-}
-
-impl End {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            End::Whole => "whole",
-            End::BrokenOff => "broken-off",
-            End::ClientGone => "client-gone",
-            End::WorkerLost => "worker-lost",
-            End::Timeout => "timeout",
-            End::Refused => "refused",
-        }
-    }
-}
+use super::figures::{End, Figures};
 
 /// Of a response that is not its app's: how the request ended, and why. It travels in the response's extensions.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -171,14 +171,14 @@ pub(super) struct Watch {
     /// Told when the last request of the connection has come.
     spent: Notify,
     /// Work of its requests that has not ended, whether or not somebody waits for it.
-    at_work: AtomicU32,
+    pub(super) at_work: Arc<AtomicU32>,
 }
 
 impl Watch {
     fn new(limits: Limits, figures: Arc<Figures>) -> Arc<Watch> {
         let came = Instant::now();
         let pulse = Mutex::new(Pulse::new(came));
-        Arc::new(Watch { limits, came, pulse, figures, spent: Notify::new(), at_work: AtomicU32::new(0) })
+        Arc::new(Watch { limits, came, pulse, figures, spent: Notify::new(), at_work: Arc::default() })
     }
 
     /// A head has come.
@@ -193,12 +193,6 @@ impl Watch {
         }
         let account = Account::new(self.figures.clone(), request.method() == Method::HEAD);
         Turn::new(self.clone(), key, is_http2, is_last && !is_http2, account)
-    }
-
-    /// Takes a place for work of this connection; none: as many are at work as may be.
-    pub(super) fn begin_work(self: &Arc<Watch>, most: u32) -> Option<AtWork> {
-        let work = AtWork(self.clone());
-        (self.at_work.fetch_add(1, Ordering::Relaxed) < most).then_some(work)
     }
 
     fn closed(&self, ended: Ended) -> Closed {
@@ -242,15 +236,6 @@ impl Watch {
             let look = now + self.limits.shortest();
             tokio::time::sleep_until(next.map_or(look, |(at, _)| at.min(look)).into()).await;
         }
-    }
-}
-
-/// Work that runs for a connection; dropped, it does no more.
-pub(super) struct AtWork(Arc<Watch>);
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        self.0.at_work.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -7,14 +7,13 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
 
 use super::account::Queued;
-use super::connection::AtWork;
 use crate::config::Disconnect;
 use crate::pool::{Part, Pool};
 use crate::work::{Codec, Outcome, Payload, Reply, Work, WorkId};
@@ -85,6 +84,23 @@ impl Reply for Inbound {
         let waker = inner.feeding.take();
         drop(inner);
         waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Work of one connection that has not ended, whether or not somebody waits for it. Dropped, it has.
+pub(super) struct AtWork(Arc<AtomicU32>);
+
+impl AtWork {
+    /// Takes a place for it; none: as many are at work as may be.
+    pub(super) fn begin(of_connection: &Arc<AtomicU32>, most: u32) -> Option<AtWork> {
+        let work = AtWork(of_connection.clone());
+        (of_connection.fetch_add(1, Ordering::Relaxed) < most).then_some(work)
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::account::End;
 use crate::sync::Mutex;
 
 /// Upper bounds of the histogram of durations, in seconds: those that Prometheus' clients begin with, and two for what lasts.
@@ -16,6 +15,34 @@ pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"
 
 pub(super) const ENDS: [End; 6] =
     [End::Whole, End::BrokenOff, End::ClientGone, End::WorkerLost, End::Timeout, End::Refused];
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The response was handed over to its last byte.
+    Whole,
+    /// Its app did not finish it.
+    BrokenOff,
+    /// The client left, or was too slow, before the end of the response.
+    ClientGone,
+    WorkerLost,
+    Timeout,
+    /// Its app never saw it.
+    Refused,
+}
+
+impl End {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            End::Whole => "whole",
+            End::BrokenOff => "broken-off",
+            End::ClientGone => "client-gone",
+            End::WorkerLost => "worker-lost",
+            End::Timeout => "timeout",
+            End::Refused => "refused",
+        }
+    }
+}
 
 /// Of one front.
 pub(super) struct Figures {

@@ -10,8 +10,9 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::account::{End, Fate};
+use super::account::Fate;
 use super::body::Body;
+use super::figures::End;
 use crate::work::{Failure, Refusal, Where};
 
 /// What comes before each type's name.

@@ -34,10 +34,11 @@ use self::forwarded::Trust;
 use self::request::{BodyLimits, Origin, Peer};
 use self::websocket::{Handshake, Session};
 use super::Front;
-use super::account::{End, Fate};
+use super::account::Fate;
 use super::body::discard;
-use super::connection::{AtWork, Connections, Limits, Opened, Protocol, Turn};
-use super::exchange::Exchange;
+use super::connection::{Connections, Limits, Opened, Protocol, Turn};
+use super::exchange::{AtWork, Exchange};
+use super::figures::End;
 use super::figures::Figures;
 use super::listen::{Io, Stay, Stream};
 use super::thread::FrontThread;
@@ -288,7 +289,7 @@ impl ServeFront {
     /// began may go on. None: it has.
     fn begin_work(&self, version: Version, turn: &Turn) -> Option<Option<AtWork>> {
         match version {
-            Version::HTTP_2 => turn.connection().begin_work(self.config.streams_max).map(Some),
+            Version::HTTP_2 => AtWork::begin(&turn.connection().at_work, self.config.streams_max).map(Some),
             _ => Some(None),
         }
     }

@@ -9,7 +9,8 @@ use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::Watch;
-use crate::front::account::{Account, BrokenOff, End};
+use crate::front::account::{Account, BrokenOff};
+use crate::front::figures::End;
 use crate::sync::{Mutex, MutexGuard};
 
 /// What is handed over at a time on one stream of HTTP/2, where many share a connection.

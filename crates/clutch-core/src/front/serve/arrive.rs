@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use tokio_util::io::InspectReader;
 
-use crate::front::account::End;
 use crate::front::connection::{Closed, Ended};
+use crate::front::figures::End;
 use crate::front::listen::Io;
 
 /// A connection that has not come to HTTP yet.

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::front::account::{BrokenOff, End};
+use crate::front::account::BrokenOff;
 use crate::front::exchange::Exchange;
+use crate::front::figures::End;
 use crate::pool::Part;
 use crate::region::Lease;
 use crate::wire::http::credit_of;

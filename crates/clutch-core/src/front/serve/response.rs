@@ -8,8 +8,9 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY
 use hyper::{Response, StatusCode};
 
 use super::body::{Body, Produced, bytes_of};
-use crate::front::account::{End, Fate};
+use crate::front::account::Fate;
 use crate::front::exchange::Exchange;
+use crate::front::figures::End;
 use crate::front::problem::RETRY_AFTER_S;
 use crate::pool::Part;
 use crate::wire::http::{self, ResponseHead, credit_of, response_flag};

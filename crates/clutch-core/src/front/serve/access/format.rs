@@ -293,7 +293,7 @@ mod tests {
     use hyper::header::HeaderValue;
 
     use super::*;
-    use crate::front::account::End;
+    use crate::front::figures::End;
     use crate::front::figures::Figures;
     use crate::front::serve::access::AccessLog;
     use crate::front::serve::forwarded::Forwarded;
