@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,40 @@ def test_a_log_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
     with Serving(tmp_path, "web:app", "-b", ANY_PORT, "--access-logfile", "no/such/folder") as serving:
         assert serving.wait() == 1
         assert "fronts.serve.access_log" in serving.err.text
+
+
+def test_figures_of_requests(tmp_path: Path) -> None:
+    """By status and by how they ended, and none is counted twice; the connections are closed in the end."""
+    admin = ["--set", "fronts.admin.bind=127.0.0.1:0"]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *admin) as serving:
+        serving.wait_ready("web")
+        at_admin = serving.err.wait(r"admin: http://(\S+)")[1]
+        served = Served(serving, logs=False)
+        for _ in range(3):
+            assert status(served.get("/")) == 200
+        assert status(served.get("/raises-before")) == 500
+        assert served.get("/unfinished").endswith(b"part\r\n")
+        assert status(served.say("GET / HTTP/1.1\r\n\r\n")) == 400
+        assert status(served.say("nothing\n\n")) == 400
+
+        def figures() -> dict[str, float]:
+            with urllib.request.urlopen(f"http://{at_admin}/metrics", timeout=60) as response:
+                lines = [line for line in response.read().decode().splitlines() if line.startswith("clutch_http_")]
+            of_serve = (line.rpartition(" ") for line in lines if 'front="serve"' in line)
+            return {
+                name.removeprefix("clutch_http_").replace('front="serve"', ""): float(value)
+                for name, _, value in of_serve
+            }
+
+        soon(lambda: figures()["connections_open{}"] == 0)
+        found = figures()
+        assert {name: value for name, value in found.items() if name.startswith("requests_")} == {
+            'requests_total{,status="2xx",end="whole"}': 3,
+            'requests_total{,status="2xx",end="broken-off"}': 1,
+            'requests_total{,status="5xx",end="whole"}': 1,
+            'requests_total{,status="4xx",end="refused"}': 1,
+        }
+        assert found['refused_total{,reason="malformed"}'] == 2
+        assert (found["connections_total{}"], found["request_seconds_count{}"]) == (7, 6)
+        assert found['request_seconds_bucket{le="+Inf",}'] == 6
+        assert min(found["received_bytes_total{}"], found["sent_bytes_total{}"], found["request_seconds_sum{}"]) > 0

@@ -147,11 +147,7 @@ impl ServeFront {
 
     /// A line for what became no request.
     fn log(&self, peer: &Arc<Peer>, unheard: Option<Unheard>) {
-        let Some(Unheard { since, status, end }) = unheard else { return };
-        if end == End::Refused {
-            self.connections.figures.told(if status == Some(503) { "connections" } else { "malformed" });
-        }
-        if let Some(log) = &self.access_log {
+        if let (Some(log), Some(Unheard { since, status, end })) = (&self.access_log, unheard) {
             log.write(Record::of_nothing(peer, since, status, end));
         }
     }
@@ -334,7 +330,11 @@ impl Front for ServeFront {
             async move { front.answer(request, &peer, &turn, &stay).await }
         };
         let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
-        self.log(&peer, arrive::unheard(&closed));
+        let unheard = arrive::unheard(&closed);
+        if unheard.is_some_and(|unheard| unheard.end == End::Refused) {
+            self.connections.figures.told("malformed");
+        }
+        self.log(&peer, unheard);
     }
 
     fn figures(&self) -> &Arc<Figures> {
@@ -352,7 +352,9 @@ impl Front for ServeFront {
 
     /// It was told to come later.
     fn turned_away(&self, client: Option<SocketAddr>) {
-        let unheard = Unheard { since: Instant::now(), status: Some(503), end: End::Refused };
+        let status = Some(503).filter(|_| self.is_plain());
+        let unheard = Unheard { since: Instant::now(), status, end: End::Refused };
+        self.connections.figures.told("connections");
         self.log(&self.peer(client, None), Some(unheard));
         self.warnings
             .tell("connections", || "fronts.serve.connections_max: a connection was refused with 503".to_owned());
