@@ -29,11 +29,13 @@ from clutch.cli.reload import import_watchfiles
 from clutch.cli.systemd import Notifier
 from clutch.config import compose
 from clutch.config_layers import variable_name
+from clutch.errors import ConfigError
 from clutch.options import POOL, SERVE
 
 if TYPE_CHECKING:
     from clutch.config import Config
-    from clutch.errors import ConfigError
+
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 
 ENDS = (signal.SIGINT, signal.SIGTERM)
 DEFAULT_HOST = "127.0.0.1"
@@ -170,6 +172,7 @@ class AppServer:
         self._say: Callable[[int], None] = lambda _: None
         self._life = Life(config, Notifier(takes_variable=False), self._never_ready, reload)
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self._stopper: threading.Thread | None = None
         self._stop_failure: BaseException | None = None
 
@@ -181,7 +184,9 @@ class AppServer:
     @property
     def url(self) -> str:
         """Of its first address: `http://127.0.0.1:8000`."""
-        return next(shown for _, _, shown in self._addresses())
+        for _, _, shown in self._addresses():
+            return shown
+        raise RuntimeError("this server has been stopped: it has no address")
 
     def reload(self) -> None:
         """Loads the code anew; raises `ConfigError` where it does not start, and the old one goes on."""
@@ -190,6 +195,8 @@ class AppServer:
 
     def stop(self) -> None:
         """Lets running requests have the `grace`, then ends them, and waits for that. Harmless when repeated."""
+        if self._pid != os.getpid():
+            return  # of a copy of the process: nothing here is its own
         with self._lock:
             if self._stopper is None:
                 self._life.stopping()
@@ -276,26 +283,39 @@ class AppServer:
         self._say(NEVER_READY)
 
     def _addresses(self) -> Iterator[tuple[str, str, str]]:
-        return addresses(self._config, self._life.fronts) if self._life.fronts is not None else iter(())
+        is_there = self._life.fronts is not None and self._stopper is None
+        return addresses(self._config, self._life.fronts) if is_there else iter(())
 
 
 @contextlib.contextmanager
 def own_log(level: str | None) -> Iterator[None]:
-    """Our log on stderr, unless the program has said where it goes; afterwards all is as before."""
+    """Our log on stderr, unless the program has said where it goes. After the last server's end all is as before."""
+    if level is not None and level not in LOG_LEVELS:
+        raise ConfigError(f"log_level={level!r} is no level; allowed: {', '.join(LOG_LEVELS)}")
     log = logs.log
-    before = log.handlers[:], log.propagate, log.level
-    if not log.hasHandlers():
-        logs.set_up("text", level or "info")
-    elif level is not None:
-        log.setLevel(level.upper())
+    with _log_lock:
+        _logs_before.append((log.handlers[:], log.propagate, log.level))
+        if not log.hasHandlers():
+            logs.set_up("text", level or "info")
+        elif level is not None:
+            log.setLevel(level.upper())
     try:
         yield
     finally:
-        for handler in set(log.handlers) - set(before[0]):
-            handler.close()
-        log.handlers[:], log.propagate = before[:2]
-        log.setLevel(before[2])
+        with _log_lock:
+            # The others are of servers that began later.
+            first = _logs_before[0]
+            _logs_before.pop()
+            if not _logs_before:
+                for handler in set(log.handlers) - set(first[0]):
+                    handler.close()
+                log.handlers[:], log.propagate = first[:2]
+                log.setLevel(first[2])
 
+
+_log_lock = threading.Lock()
+_logs_before: list[tuple[list[logging.Handler], bool, int]] = []
+"""How the log was when each of the servers that run began."""
 
 _running: weakref.WeakSet[AppServer] = weakref.WeakSet()
 
@@ -304,6 +324,14 @@ _running: weakref.WeakSet[AppServer] = weakref.WeakSet()
 def _stop_all_at_the_end() -> None:
     """Before the threads of the program are waited for: later none can be started, and to stop takes some."""
     threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+
+
+def _forget_all() -> None:
+    """In a copy of the process: what serves is the original's, and so are the threads that could stop it."""
+    _running.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _stop_all() -> None:

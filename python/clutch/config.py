@@ -19,7 +19,7 @@ from clutch.errors import ConfigError, Problem
 from clutch.interpreter import Interpreter, NotAnInterpreter
 from clutch.log_format import WrongFormat
 from clutch.options import FRONTS, POOL, TOKEN, TOP, Option, Section, core_json
-from clutch.values import PATH, POOL_NAME, TARGET, Kind, WorkerRange
+from clutch.values import FILE, PATH, POOL_NAME, TARGET, Kind, WorkerRange
 
 FILE_NAME = "clutch.toml"
 LATER_FRONTS = ("grpc",)
@@ -288,7 +288,7 @@ def _finish_serve(place: str, values: dict[str, Any], folder: Path, report: Repo
     needs = (("tls.certificate", "tls.key"), ("tls.key", "tls.certificate"), ("tls.client_ca", asks_clients))
     for name, other in (*needs, ("tls.certificate", "tls.client_ca")):
         if values[name] is None and other is not None and values[other] is not None:
-            report.add(f"{place}.{name}", f"is missing: {other} is given", allowed=PATH.allowed)
+            report.add(f"{place}.{name}", f"is missing: {other} is given", allowed=FILE.allowed)
     for name in ("tls.certificate", "tls.key", "tls.client_ca"):
         if values[name] is not None:
             values[name] = str(folder / values[name])

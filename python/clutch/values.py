@@ -278,6 +278,8 @@ MODE = Kind("mode", 'permissions as octal digits, such as "0660"', _mode, verbat
 VARIABLES = Kind("variables", 'a table of texts, such as { NAME = "value" }', _variables)
 TARGET = Kind("target", '"package.module" or "package.module:object"', _target, verbatim=True)
 PATH = Kind("path", "a path, or a name on the PATH", _path, verbatim=True)
+FILE = Kind("file", "a path", _path, verbatim=True)
+LOG_FILE = Kind("file", "a path, or `-`", _path, verbatim=True)
 SOCKET = Kind("socket", "a path", lambda value: _socket_path(_path(value)), verbatim=True)
 ADDRESS = Kind(
     "address",

@@ -19,6 +19,8 @@ async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
+        if scope["path"] == "/deaf":
+            await meet_async(port_of(scope), "deaf")
         while (await receive())["type"] != "websocket.disconnect":
             pass
         return
@@ -164,6 +166,28 @@ async def unread(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     await meet_async(port_of(scope), "answered")
 
 
+async def head_first(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """Begins its response before it reads the body."""
+    await start(send)
+    await part(send, b"a", more=True)
+    size = 0
+    while (message := await receive())["type"] == "http.request":
+        size += len(message["body"])
+        if not message["more_body"]:
+            break
+    await part(send, str(size).encode())
+
+
+async def reads_and_hangs(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    await receive()
+    await meet_async(port_of(scope), "hangs")
+
+
+async def padded(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    await start(send, (b"x-padded", b" \tvalue "))
+    await part(send)
+
+
 async def quiet_events(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     await start(send, (b"content-type", b"text/event-stream"))
     await part(send, b"data: 1\n\n", more=True)
@@ -199,6 +223,9 @@ ACTS = {
     "large": large,
     "unread": unread,
     "quiet-events": quiet_events,
+    "head-first": head_first,
+    "reads-and-hangs": reads_and_hangs,
+    "padded": padded,
 }
 
 

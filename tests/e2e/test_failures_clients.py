@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import h2.events
 import pytest
-from running import COMMAND
+from running import COMMAND, soon
 from serving import ANY_PORT, Serving, make_certificate
 from test_bad_http2 import END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, Client, frame, head
 from test_bad_input import HOST, LIMITS, Served, body, rest, serve, status
@@ -242,3 +243,121 @@ def test_no_words_of_http_before_a_handshake_of_tls(tmp_path: Path) -> None:
         place = (host, int(port))
         with socket.create_connection(place, timeout=60), socket.create_connection(place, timeout=60) as second:
             assert rest(second) == b""
+
+
+def test_a_response_may_begin_before_the_body_has_come(served: Served) -> None:
+    """The body takes longer than `timeout`."""
+    with served.client() as connection:
+        size = 24_000
+        head = f"POST /head-first HTTP/1.1\r\n{HOST}Connection: close\r\nContent-Length: {size}\r\n\r\n"
+        connection.sendall(head.encode())
+        connection.settimeout(0.25)
+        received = b""
+        for _ in range(12):
+            connection.sendall(bytes(size // 12))
+            with contextlib.suppress(TimeoutError):
+                while piece := connection.recv(1 << 16):
+                    received += piece
+        connection.settimeout(60)
+        received += rest(connection)
+    assert b"24000" in received and received.endswith(b"0\r\n\r\n")
+
+
+def test_the_clock_runs_while_an_app_has_something_to_do(served: Served, rendezvous: Rendezvous) -> None:
+    """It has read a piece of its body, and does not wait for another, whatever its client does."""
+    with served.client() as connection:
+        head = f"POST /reads-and-hangs?port={rendezvous.port} HTTP/1.1\r\n{HOST}Content-Length: 90000\r\n\r\n"
+        connection.sendall(head.encode() + b"0123456789")
+        guest = rendezvous.guest()
+        assert status(connection.recv(1 << 16)) == 504
+        guest.let_go()
+
+
+def test_a_client_that_leaves_in_its_body_is_not_refused(served: Served) -> None:
+    served.logged()
+    with served.client() as connection:
+        connection.sendall(f"POST / HTTP/1.1\r\n{HOST}Content-Length: 100\r\n\r\n0123456789".encode())
+        connection.shutdown(socket.SHUT_WR)
+        rest(connection)
+    (line,) = served.logged()
+    assert (line["status"], line["end"]) == (None, "client-gone")
+
+
+def test_spaces_around_values_of_headers_are_left_out(served: Served) -> None:
+    assert b"\r\nx-padded: value\r\n" in served.get("/padded")
+
+
+def test_a_websocket_that_is_not_read_notices_that_its_client_has_gone(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    options = {"ping_interval": "0.2s", "disconnect": "cancel"}
+    with serve(tmp_path, "misbehaving:app", **options) as served:
+        with served.client() as connection:
+            connection.sendall(HANDSHAKE.replace(b"GET / ", f"GET /deaf?port={rendezvous.port} ".encode()))
+            assert status(connection.recv(1000)) == 101
+            guest = rendezvous.guest()
+            connection.sendall((b"\x81\x81" + bytes(4) + b"x") * 40)
+        soon(lambda: served.serving.pool()["sent"] == 0)
+        guest.let_go()
+
+
+def test_a_websocket_that_sends_is_there(tmp_path: Path) -> None:
+    """One message takes longer than a client may be silent."""
+    with (
+        serve(tmp_path, "misbehaving:app", ping_interval="0.2s", ping_timeout="0.5s") as served,
+        served.client() as connection,
+    ):
+        open_websocket(connection)
+        connection.settimeout(0.2)
+        connection.sendall(b"\x82\xfe" + (10_000).to_bytes(2, "big") + bytes(4))
+        for _ in range(10):
+            connection.sendall(bytes(1000))
+            with contextlib.suppress(TimeoutError):
+                assert connection.recv(1000) == b"\x89\x00", "nothing but pings"
+        connection.sendall(b"\x88\x82" + bytes(4) + b"\x03\xe8")
+        connection.settimeout(60)
+        assert b"\x88\x02\x03\xe8" in rest(connection)
+
+
+def test_an_idle_connection_of_http2_has_its_keep_alive(tmp_path: Path) -> None:
+    """Its preface is no head."""
+    with serve(tmp_path, "misbehaving:app", head_timeout="0.3s", keep_alive="1s") as served, served.client() as client:
+        client.sendall(PREFACE + frame(SETTINGS))
+        received = rest(client)
+        goaway = 7
+        assert frame(goaway, payload=b"")[3:5] in received
+
+
+def test_a_silent_connection_does_not_hold_a_stop_up(tmp_path: Path) -> None:
+    """Neither before a handshake of TLS, nor when it was told to go."""
+    folder = make_certificate(tmp_path)
+    options = {
+        "fronts.serve.tls.certificate": folder / "certificate.pem",
+        "fronts.serve.tls.key": folder / "key.pem",
+        "fronts.serve.head_timeout": "300s",
+        "pools.web.grace": "300s",
+    }
+    letters = [letter for name, value in options.items() for letter in ("--set", f"{name}={value}")]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+        host, _, port = serving.err.wait(r"serve: https://(\S+)")[1].rpartition(":")
+        serving.wait_ready("web")
+        context = ssl.create_default_context(cafile=folder / "certificate.pem")
+        context.set_alpn_protocols(["h2"])
+        place = (host, int(port))
+        with socket.create_connection(place, timeout=60), socket.create_connection(place, timeout=60) as second:
+            idle = context.wrap_socket(second, server_hostname="localhost")
+            idle.sendall(PREFACE + frame(SETTINGS))
+            idle.recv(9)
+            serving.terminate()
+            assert serving.wait() == 0
+            idle.close()
+
+
+def test_what_a_stop_cuts_off_is_said_to_be_stopped(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    log = tmp_path / "log"
+    options = {"access_log": "log", "access_log_format": "json", "timeout": "60s"}
+    with serve(tmp_path, "misbehaving:app", **options) as served, served.client() as connection:
+        connection.sendall(f"GET /silent?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode())
+        rendezvous.guest()
+        served.serving.interrupt()
+        served.serving.wait()
+    (line,) = (json.loads(line) for line in log.read_text().splitlines() if "/silent" in line)
+    assert line["end"] == "stopped"

@@ -173,9 +173,9 @@ def test_figures_of_requests(tmp_path: Path) -> None:
             'requests_total{,status="2xx",end="whole"}': 3,
             'requests_total{,status="2xx",end="broken-off"}': 1,
             'requests_total{,status="5xx",end="whole"}': 1,
-            'requests_total{,status="4xx",end="refused"}': 1,
+            'requests_total{,status="4xx",end="refused"}': 2,
         }
         assert found['refused_total{,reason="malformed"}'] == 2
-        assert (found["connections_total{}"], found["request_seconds_count{}"]) == (7, 6)
-        assert found['request_seconds_bucket{le="+Inf",}'] == 6
+        assert (found["connections_total{}"], found["request_seconds_count{}"]) == (7, 7)
+        assert found['request_seconds_bucket{le="+Inf",}'] == 7
         assert min(found["received_bytes_total{}"], found["sent_bytes_total{}"], found["request_seconds_sum{}"]) > 0

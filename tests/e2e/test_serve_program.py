@@ -21,6 +21,7 @@ from running import WAIT_SECONDS, Dispatcher, answer, environment
 from written import Code
 
 import clutch
+from clutch import ConfigError
 from rendezvous import Rendezvous
 
 MAIN = """
@@ -153,9 +154,11 @@ def test_a_test_starts_asks_and_stops() -> None:
         assert server.url == f"http://{address}"
         assert get(server.url)["cwd"] == str(Path.cwd())
         assert log.handlers[:] == before[1]
-    assert server.addresses == [address] and "stopped" in repr(server)
+    assert server.addresses == [] and "stopped" in repr(server)
+    with pytest.raises(RuntimeError, match="has no address"):
+        server.url  # noqa: B018
     with pytest.raises(OSError, match="refused"):
-        get(server.url)
+        get(f"http://{address}")
     server.stop()
     after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)], log.handlers[:], log.level
     assert after == before
@@ -256,3 +259,43 @@ def test_used_wrongly() -> None:
     thread.start()
     thread.join(WAIT_SECONDS)
     assert "with clutch.serving" in str(caught[0])
+
+
+FORKS = """
+import multiprocessing, os, sys
+import clutch
+
+def work():
+    print("worked", flush=True)
+
+if __name__ == "__main__":
+    with clutch.serving("web:app", port=0, workers=1) as server:
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join()
+        print("exit code", child.exitcode, len(server.addresses), flush=True)
+"""
+
+
+def test_a_copy_of_the_program_ends_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FORKS)
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=WAIT_SECONDS, check=True
+    )
+    assert done.stdout.splitlines() == ["worked", "exit code 0 1"]
+
+
+def test_the_log_is_as_before_whichever_server_ends_first() -> None:
+    log = logging.getLogger("clutch")
+    before = log.handlers[:], log.propagate, log.level
+    first = clutch.serving("web:app", port=0, workers=1, log_level="warning")
+    second = clutch.serving("web:app", port=0, workers=1)
+    first.stop()
+    first.stop()
+    assert first.addresses == []
+    second.stop()
+    assert (log.handlers, log.propagate, log.level) == before
+    with pytest.raises(ConfigError, match="'loud' is no level; allowed: debug"):
+        clutch.serving("web:app", port=0, log_level="loud")
+    assert (log.handlers, log.propagate, log.level) == before

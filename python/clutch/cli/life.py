@@ -191,9 +191,10 @@ def describe(spec: PoolSpec) -> str:
     shape, launch, workers = spec.core["shape"], spec.core["launch"], spec.values["workers"]
     count = workers.max if workers.min == workers.max else f"{workers.min} to {workers.max}"
     profile = f"{shape['profile']} {count} × {shape['threads']} × {shape['tasks']}"
-    if launch["app"] and launch["app"]["kind"] == "auto" and not launch["profile_given"]:
+    if launch["app"] and launch["app"]["kind"] in ("auto", "wsgi") and not launch["profile_given"]:
         other = "thread" if shape["threads"] > 1 else "process"
-        profile += f" (a WSGI app: {other} {count} × {shape['threads']} × 1)"
+        of_wsgi = f"{other} {count} × {shape['threads']} × 1"
+        profile = of_wsgi if launch["app"]["kind"] == "wsgi" else f"{profile} (a WSGI app: {of_wsgi})"
     return f"{spec.values['target']}, {profile}, Python {spec.interpreter.label}"
 
 

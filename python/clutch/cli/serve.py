@@ -50,6 +50,8 @@ def command(
 ) -> None:
     """Serves an ASGI, WSGI or TCP app.
 
+    Flags of uvicorn and granian that mean the same (--host, --port, --access-log, --ssl-certfile …) are taken, too.
+
     TERM stops it in order, running requests having their grace; INT and QUIT stop it without. HUP loads the code anew,
     TTIN and TTOU make it one worker more and less.
     """

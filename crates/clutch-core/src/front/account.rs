@@ -90,6 +90,11 @@ impl Account {
     /// The head of the response is there.
     pub(super) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>) {
         let status = response.status().as_u16();
+        if fate.as_ref().is_some_and(|fate| fate.end == End::ClientGone) {
+            // It hears nothing of this.
+            self.planned = End::ClientGone;
+            return;
+        }
         self.status = Some(status);
         if let Some(note) = &mut self.note {
             note.head_came(status, response.headers());
@@ -120,6 +125,9 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
+        if self.end == End::ClientGone && self.figures.is_cut() {
+            self.end = End::Stopped;
+        }
         self.figures.ended(self.status, self.end, self.begun.elapsed());
         if let Some(note) = self.note.take() {
             note.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.queued()));

@@ -16,6 +16,7 @@ use crate::sync::Mutex;
 use super::account::Queued;
 use crate::config::Disconnect;
 use crate::pool::{Part, Pool};
+use crate::wire::http::INPUT_WINDOW;
 use crate::work::{Codec, Outcome, Payload, Reply, Work, WorkId};
 
 #[derive(Default)]
@@ -109,6 +110,7 @@ impl Drop for AtWork {
 struct Clock {
     /// None: its time is not measured, or no longer.
     deadline: Option<Instant>,
+    stands: bool,
 }
 
 /// A request that was handed in. Dropped before its end has been seen, its client is gone.
@@ -132,7 +134,7 @@ impl Exchange {
         let inbound = Arc::new(Inbound::default());
         inbound.inner.lock().at_work = at_work;
         let work = work(inbound.clone());
-        let clock = Arc::new(Mutex::new(Clock { deadline: work.deadline }));
+        let clock = Arc::new(Mutex::new(Clock { deadline: work.deadline, stands: false }));
         let id = pool.submit_unflushed(work);
         Exchange { pool: pool.clone(), inbound, clock, id, disconnect, ended: false }
     }
@@ -214,6 +216,11 @@ impl Exchange {
         self.pool.lift_deadline(self.id);
     }
 
+    /// The app waits for the body of its client.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.clock.lock().stands
+    }
+
     /// What its app says has no end: it is told when its worker is to end.
     pub(super) fn mark_endless(&self) {
         self.pool.mark_endless(self.id);
@@ -269,9 +276,23 @@ impl Feeder {
         self.pool.feed(self.id, codec, bytes);
     }
 
+    /// Until the app waits for the piece that is to be fed: it has taken all that was fed before, and asks for more.
+    pub(super) async fn app_waits(&self) {
+        poll_fn(|context| {
+            let mut inner = self.inbound.inner.lock();
+            if inner.credit >= i64::from(INPUT_WINDOW) - 1 || inner.ended {
+                return Poll::Ready(());
+            }
+            wait(&mut inner.feeding, context);
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// The app waits for its client: its clock stands until the result is dropped.
-    pub(super) fn wait_for_client(&self) -> Standing<'_> {
-        let clock = self.clock.lock();
+    pub(super) fn stand(&self) -> Standing<'_> {
+        let mut clock = self.clock.lock();
+        clock.stands = true;
         if clock.deadline.is_some() {
             self.pool.lift_deadline(self.id);
         }
@@ -289,6 +310,7 @@ impl Drop for Standing<'_> {
     fn drop(&mut self) {
         let Feeder { pool, clock, id, .. } = self.feeder;
         let mut clock = clock.lock();
+        clock.stands = false;
         if let Some(deadline) = &mut clock.deadline {
             *deadline += self.since.elapsed();
             pool.set_deadline(*id, *deadline);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::sync::Mutex;
@@ -13,8 +13,8 @@ pub(super) const BOUNDS_S: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 /// Classes of statuses; the last: the client was told none.
 pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-pub(super) const ENDS: [End; 6] =
-    [End::Whole, End::BrokenOff, End::ClientGone, End::WorkerLost, End::Timeout, End::Refused];
+pub(super) const ENDS: [End; 7] =
+    [End::Whole, End::BrokenOff, End::ClientGone, End::WorkerLost, End::Timeout, End::Stopped, End::Refused];
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(super) enum End {
     ClientGone,
     WorkerLost,
     Timeout,
+    /// The server was stopped before the end of the response.
+    Stopped,
     /// Its app never saw it.
     Refused,
 }
@@ -39,6 +41,7 @@ impl End {
             End::ClientGone => "client-gone",
             End::WorkerLost => "worker-lost",
             End::Timeout => "timeout",
+            End::Stopped => "stopped",
             End::Refused => "refused",
         }
     }
@@ -59,6 +62,8 @@ pub(super) struct Figures {
     received: AtomicU64,
     sent: AtomicU64,
     dropped_lines: AtomicU64,
+    /// The grace of a stop is over: what has not ended is cut off by us.
+    is_cut: AtomicBool,
 }
 
 /// The same, at one moment.
@@ -89,16 +94,27 @@ impl Figures {
             received: AtomicU64::default(),
             sent: AtomicU64::default(),
             dropped_lines: AtomicU64::default(),
+            is_cut: AtomicBool::default(),
         })
     }
 
     pub(super) fn ended(&self, status: Option<u16>, end: End, after: Duration) {
-        let class = status.map_or(CLASSES.len(), |status| usize::from(status / 100)) - 1;
+        // Above 599 there are none that are known: clients take them for errors of the server (RFC 9110, 15).
+        let class = status.map_or(CLASSES.len(), |status| usize::from(status / 100).min(5)) - 1;
         let seconds = after.as_secs_f64();
         let bucket = BOUNDS_S.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS_S.len());
-        self.requests[class.min(CLASSES.len() - 1)][end as usize].fetch_add(1, Ordering::Relaxed);
+        self.requests[class][end as usize].fetch_add(1, Ordering::Relaxed);
         self.durations[bucket].fetch_add(1, Ordering::Relaxed);
         self.duration_us.fetch_add(after.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// From now on what ends early ends because of us.
+    pub(super) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
     }
 
     /// Something was refused, or went wrong, for this reason.

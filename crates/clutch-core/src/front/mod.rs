@@ -109,6 +109,8 @@ struct Served {
     stop: oneshot::Sender<()>,
     /// Ends when the last of its connections has.
     done: JoinHandle<()>,
+    /// Of a front that speaks HTTP.
+    figures: Option<Arc<Figures>>,
 }
 
 /// What serves one app.
@@ -309,7 +311,7 @@ impl Fronts {
         self.tcp_addresses = listeners.iter().map(|listener| listener.address().to_string()).collect();
         let (stop, stopped) = oneshot::channel();
         let done = tokio::spawn(TcpFront::new(pool, listeners, config, self.warnings.clone()).serve(stopped));
-        Ok(Served { stop, done })
+        Ok(Served { stop, done, figures: None })
     }
 
     fn start_admin(&mut self, pools: &Pools, config: AdminConfig) -> io::Result<Served> {
@@ -349,17 +351,19 @@ fn bind_all(front: &str, binds: &[String]) -> io::Result<Vec<Listener>> {
 
 fn serve<F: Front>(listener: Listener, front: Arc<F>, places: Places) -> Served {
     let (stop, stopped) = oneshot::channel();
+    let figures = Some(front.figures().clone());
     let done = tokio::spawn(listen::serve(listener, front, places, stopped));
-    Served { stop, done }
+    Served { stop, done, figures }
 }
 
 async fn end(served: Option<Served>, grace: Duration) {
-    let Some(Served { stop, mut done }) = served else {
+    let Some(Served { stop, mut done, figures }) = served else {
         return;
     };
     // A front that has ended already needs no telling.
     let _ = stop.send(());
     if tokio::time::timeout(grace, &mut done).await.is_err() {
+        figures.iter().for_each(|figures| figures.cut());
         done.abort();
     }
 }

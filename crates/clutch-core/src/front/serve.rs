@@ -25,6 +25,7 @@ use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
+use tokio_rustls::rustls;
 
 use self::access::{AccessLog, Record, Recorded};
 use self::admit::Refused;
@@ -145,9 +146,21 @@ impl ServeFront {
         Arc::new(Peer::new(client, server, self.tls.is_some()))
     }
 
+    /// What a client sent before HTTP was wrong.
+    fn tell_failed(&self, error: &io::Error) {
+        let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+        self.connections.figures.told(if of_tls.is_some() { "tls" } else { "malformed" });
+        // Whatever else comes to a port that speaks TLS is the noise of the network.
+        if let Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) = of_tls {
+            self.warnings.tell("tls", || format!("fronts.serve.tls: a client was refused by its certificate: {error}"));
+        }
+    }
+
     /// A line for what became no request.
     fn log(&self, peer: &Arc<Peer>, unheard: Option<Unheard>) {
-        if let (Some(log), Some(Unheard { since, status, end })) = (&self.access_log, unheard) {
+        let Some(Unheard { since, status, end }) = unheard else { return };
+        self.connections.figures.ended(status, end, since.elapsed());
+        if let Some(log) = &self.access_log {
             log.write(Record::of_nothing(peer, since, status, end));
         }
     }
@@ -182,7 +195,10 @@ impl ServeFront {
             }
         };
         if let Some(Fate { reason, warning: Some(words), .. }) = response.extensions().get() {
-            self.warnings.tell(reason, || words.clone());
+            self.warnings.tell(reason, || match *reason {
+                "timeout" => format!("{} {}: {words}", head.method, head.uri.path()),
+                _ => words.clone(),
+            });
         }
         response
     }
@@ -314,15 +330,29 @@ impl ServeFront {
 }
 
 impl Front for ServeFront {
-    async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
+    async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
         let Stream { io, client, server } = stream;
         let Opened { io, watch } = self.connections.open(io);
         let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
-        let arrived = tokio::time::timeout(self.connections.limits.head, self.arrive(&mut arrival, io)).await;
+        let arrived = tokio::time::timeout(self.connections.limits.head, async {
+            tokio::select! {
+                arrived = self.arrive(&mut arrival, io) => arrived,
+                // Nothing was asked yet.
+                () = stay.leave_asked() => Err(io::ErrorKind::ConnectionAborted.into()),
+            }
+        });
+        let arrived = arrived.await;
         let peer = self.peer(arrival.client, arrival.server);
         let (io, protocol) = match arrived {
             Ok(Ok(arrived)) => arrived,
-            failed => return self.log(&peer, arrival.failed(failed.ok().and_then(Result::err).as_ref())),
+            failed => {
+                let error = failed.ok().and_then(Result::err);
+                let unheard = arrival.failed(error.as_ref());
+                if let (Some(_), Some(error)) = (unheard, &error) {
+                    self.tell_failed(error);
+                }
+                return self.log(&peer, unheard);
+            }
         };
         let (front, client, place) = (self.clone(), peer.clone(), stay.clone());
         let answer = move |request, turn| {
@@ -331,8 +361,9 @@ impl Front for ServeFront {
         };
         let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
         let unheard = arrive::unheard(&closed);
-        if unheard.is_some_and(|unheard| unheard.end == End::Refused) {
-            self.connections.figures.told("malformed");
+        if let Some(Unheard { status, end: End::Refused, .. }) = unheard {
+            let is_too_large = matches!(status, Some(414 | 431));
+            self.connections.figures.told(if is_too_large { "head-too-large" } else { "malformed" });
         }
         self.log(&peer, unheard);
     }

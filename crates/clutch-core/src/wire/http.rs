@@ -11,6 +11,10 @@ pub const CREDIT_BYTES: u64 = 64 << 10;
 /// Credit that the producer of a response's body starts with.
 pub const BODY_WINDOW: u32 = 8;
 
+/// Pieces of a request's body that may be on their way to the worker. All of them may while its app waits, and fewer while
+/// it has something to do.
+pub const INPUT_WINDOW: u32 = 4;
+
 /// What a part of a body takes of the credit.
 pub fn credit_of(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(CREDIT_BYTES)).unwrap_or(u32::MAX).max(1)

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use clutch_core::app::response::{self, Misuse, Part, Response};
 use clutch_core::link::is_large;
 use clutch_core::region::RegionPool;
+use clutch_core::wire::http::INPUT_WINDOW;
 use clutch_core::work::{Codec, Failure, Payload};
 use pyo3::PyTypeCheck;
 use pyo3::exceptions::PyTypeError;
@@ -129,36 +130,42 @@ impl Served {
     }
 }
 
-/// Pieces of a request's body that may be on their way to the worker.
-const INPUT_WINDOW: u32 = 4;
-
 /// The body of a request, where it comes by the link.
 struct Input {
     asked: bool,
+    /// Of pieces that the app has taken: given when it asks for another. So all of the window is out while it waits, and
+    /// then alone.
+    owed: u32,
     ended: bool,
 }
 
 impl Input {
     fn new(comes: bool) -> Input {
-        Input { asked: false, ended: !comes }
+        Input { asked: false, owed: 0, ended: !comes }
     }
 
-    /// Has it sent, once. True: there is something to flush.
+    /// The app waits for more. True: there is something to flush.
     fn ask(&mut self, link: &WorkerLink, id: u64) -> bool {
-        let is_first = !self.ended && !std::mem::replace(&mut self.asked, true);
-        if is_first {
-            link.put_credit(id, INPUT_WINDOW);
+        if !self.ended && !std::mem::replace(&mut self.asked, true) {
+            self.owed = INPUT_WINDOW;
         }
-        is_first
+        self.give_back(link, id)
     }
 
-    /// The next piece, if it has come; the sender may send another then, which is to be flushed.
+    fn give_back(&mut self, link: &WorkerLink, id: u64) -> bool {
+        let owed = std::mem::take(&mut self.owed);
+        if owed > 0 {
+            link.put_credit(id, owed);
+        }
+        owed > 0
+    }
+
+    /// The next piece, if it has come; the sender may send one for those before it, which is to be flushed.
     fn take(&mut self, link: &WorkerLink, id: u64) -> Option<Payload> {
         let piece = link.with_stream(id, |stream| stream.input.pop_front()).flatten()?;
+        self.give_back(link, id);
         self.ended = piece.codec == Codec::Last;
-        if !self.ended {
-            link.put_credit(id, 1);
-        }
+        self.owed = u32::from(!self.ended);
         Some(piece)
     }
 }

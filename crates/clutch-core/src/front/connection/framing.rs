@@ -54,6 +54,7 @@ struct Announced {
 pub(super) struct Framing {
     protocol: Protocol,
     state: State,
+    is_http2: bool,
     announced: Announced,
     /// Of the line that is being read, what came with earlier reads.
     line: Vec<u8>,
@@ -66,7 +67,12 @@ impl Framing {
     /// The library takes a preface for one, whatever was agreed upon; here it is one of `protocol`.
     pub(super) fn new(protocol: Protocol) -> Framing {
         let (state, announced) = (State::Preface(0), Announced::default());
-        Framing { protocol, state, announced, line: Vec::new(), is_first: true, chunk: 0 }
+        Framing { protocol, state, is_http2: false, announced, line: Vec::new(), is_first: true, chunk: 0 }
+    }
+
+    /// Its preface has come.
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     /// Bytes on their way to the library. A head with a line that does not end by CRLF is made invalid in place; such a
@@ -107,7 +113,10 @@ impl Framing {
                 bytes[same - 1] = INVALID;
                 State::Opaque
             }
-            _ if same == wanted.len() => State::Opaque,
+            _ if same == wanted.len() => {
+                self.is_http2 = true;
+                State::Opaque
+            }
             _ if same == bytes.len() => State::Preface(seen + same),
             Protocol::Http2 => State::Broken,
             _ => {

@@ -116,12 +116,15 @@ impl AsyncRead for Guarded {
         if came.is_empty() {
             return polled;
         }
+        let passed = this.framing.pass(came);
         let mut pulse = this.watch.pulse.lock();
-        if pulse.awaits_head() {
+        if this.framing.is_http2() {
+            pulse.speaks_http2();
+        } else if pulse.awaits_head() {
             pulse.bytes_came(Instant::now());
         }
         drop(pulse);
-        match this.framing.pass(came) {
+        match passed {
             Ok(()) => polled,
             Err(violated) => Poll::Ready(Err(violated)),
         }

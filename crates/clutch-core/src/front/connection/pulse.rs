@@ -51,10 +51,17 @@ struct Stream {
     waiting: Option<Waiting>,
 }
 
+/// A client that is told to go has so long for it, once nothing runs.
+const LEAVING_MAX: Duration = Duration::from_secs(1);
+
 impl Limits {
+    fn leaving(&self) -> Duration {
+        self.head.min(LEAVING_MAX)
+    }
+
     /// Whoever looks at a pulse at least so often sees each limit in time.
     pub(super) fn shortest(&self) -> Duration {
-        self.head.min(self.write).min(self.idle)
+        self.leaving().min(self.write).min(self.idle)
     }
 }
 
@@ -103,6 +110,12 @@ impl Pulse {
     /// Whether the time of bytes that come now matters.
     pub(super) fn awaits_head(&self) -> bool {
         self.running == 0 && self.head_since.is_none()
+    }
+
+    /// Its frames are no heads.
+    pub(super) fn speaks_http2(&mut self) {
+        self.is_http2 = true;
+        self.head_since = None;
     }
 
     pub(super) fn bytes_came(&mut self, now: Instant) {
@@ -162,7 +175,7 @@ impl Pulse {
         }
     }
 
-    /// The client is told to go; it has the time of a head for that, once nothing runs.
+    /// The client is told to go.
     pub(super) fn leave(&mut self, now: Instant) {
         self.leaves = true;
         self.idle_since = now;
@@ -190,7 +203,7 @@ impl Pulse {
         let unasked = match self.head_since {
             _ if self.running > 0 => None,
             Some(since) => since.checked_add(limits.head).map(|at| (at, Verdict::Cut)),
-            None if self.leaves => self.idle_since.checked_add(limits.head).map(|at| (at, Verdict::Cut)),
+            None if self.leaves => self.idle_since.checked_add(limits.leaving()).map(|at| (at, Verdict::Cut)),
             None => self.idle_since.checked_add(limits.idle).map(|at| (at, Verdict::Leave)),
         };
         [unwritten, unasked].into_iter().flatten().min_by_key(|(at, _)| *at)
@@ -246,7 +259,7 @@ mod tests {
         pulse.leave(after(start, 1));
         assert_eq!(pulse.next_limit(&LIMITS), None, "what runs may end");
         pulse.ended(key, after(start, 5));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 15), Verdict::Cut)));
+        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 5) + LEAVING_MAX, Verdict::Cut)));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! hyper has refused what is no HTTP: bare CRs, folded lines, spaces in names, lengths that contradict one another. Here are
 //! the limits, and what a proxy before us may have read otherwise than we do. A check is a pure function of a head.
 
+use std::error::Error;
+use std::io;
 use std::net::Ipv6Addr;
 
 use hyper::body::{Body as _, Incoming};
@@ -11,22 +13,24 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Version};
 
 use super::body::Body;
-use super::response::{plain, refused};
+use super::response::{gone, plain, refused};
 
 /// Why a request is not taken; its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) status: StatusCode,
+    /// The client has gone.
+    is_gone: bool,
 }
 
 impl Refused {
     pub(super) fn with(status: StatusCode) -> Refused {
-        Refused { status }
+        Refused { status, is_gone: false }
     }
 
-    /// It is no HTTP, or its client has gone and hears nothing of this.
-    pub(super) fn body_broken() -> Refused {
-        Refused::with(StatusCode::BAD_REQUEST)
+    /// It is no HTTP, or its client has gone in the middle of it and hears nothing of this.
+    pub(super) fn body_broken(error: &hyper::Error) -> Refused {
+        Refused { status: StatusCode::BAD_REQUEST, is_gone: is_loss(error) }
     }
 
     pub(super) fn body_too_large() -> Refused {
@@ -40,7 +44,10 @@ impl Refused {
     pub(super) fn response(self) -> Response<Body> {
         let mut response = plain(self.status);
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        refused(response, self.reason())
+        match self.is_gone {
+            true => gone(response),
+            false => refused(response, self.reason()),
+        }
     }
 
     fn reason(self) -> &'static str {
@@ -50,6 +57,15 @@ impl Refused {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "head-too-large",
             _ => "malformed",
         }
+    }
+}
+
+/// The connection ended in the middle, or the stream did; else what came was wrong.
+fn is_loss(error: &hyper::Error) -> bool {
+    let Some(source) = error.source() else { return false };
+    match source.downcast_ref::<io::Error>() {
+        Some(error) => !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput),
+        None => source.downcast_ref::<h2::Error>().is_some_and(|error| error.is_remote() || error.is_io()),
     }
 }
 

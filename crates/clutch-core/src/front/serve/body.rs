@@ -141,11 +141,15 @@ impl Produced {
         if !std::mem::replace(&mut self.waits, true) {
             sleep.as_mut().reset(Instant::now() + *most);
         }
-        if sleep.as_mut().poll(context).is_pending() {
-            return Poll::Pending;
+        while sleep.as_mut().poll(context).is_ready() {
+            if !self.exchange.waits_for_client() {
+                self.exchange.stop();
+                return self.break_off(End::Timeout, context);
+            }
+            // It is the client who is silent, and that has a limit of its own.
+            sleep.as_mut().reset(Instant::now() + *most);
         }
-        self.exchange.stop();
-        self.break_off(End::Timeout, context)
+        Poll::Pending
     }
 
     fn take(&mut self, part: Part) -> Option<Result<Bytes, BrokenOff>> {

@@ -204,16 +204,9 @@ impl Rest {
         };
         let first = match first {
             Some(first) => first,
-            None => {
-                let _standing = feeder.wait_for_client();
-                let since = Instant::now();
-                let left = silence.saturating_sub(self.waited);
-                let next = tokio::time::timeout(left, next_data(&mut self.body)).await;
-                self.waited += since.elapsed();
-                next.map_err(|_| Refused::body_too_slow())?
-            }
+            None => self.wait(feeder, silence).await?,
         };
-        let Some(mut data) = first.transpose().map_err(|_| Refused::body_broken())? else { return Ok(None) };
+        let Some(mut data) = first.transpose().map_err(|error| Refused::body_broken(&error))? else { return Ok(None) };
         while data.len() < CRUMB_BYTES {
             match now(next_data(&mut self.body)).await.flatten() {
                 Some(Ok(more)) => data = [data, more].concat().into(),
@@ -229,6 +222,27 @@ impl Rest {
             (self.came, self.waited) = (0, Duration::ZERO);
         }
         Ok(Some(data))
+    }
+}
+
+impl Rest {
+    /// While the app is at work its client has all the time; once it waits, its clock stands and the client's runs.
+    async fn wait(
+        &mut self,
+        feeder: &Feeder,
+        silence: Duration,
+    ) -> Result<Option<Result<Bytes, hyper::Error>>, Refused> {
+        tokio::select! {
+            biased;
+            next = next_data(&mut self.body) => return Ok(next),
+            () = feeder.app_waits() => {}
+        }
+        let _standing = feeder.stand();
+        let since = Instant::now();
+        let left = silence.saturating_sub(self.waited);
+        let next = tokio::time::timeout(left, next_data(&mut self.body)).await;
+        self.waited += since.elapsed();
+        next.map_err(|_| Refused::body_too_slow())
     }
 }
 

@@ -82,7 +82,8 @@ fn read(payload: Payload) -> Option<(Response<Body>, bool, Bytes)> {
         if is_of_connection(name, value) {
             continue;
         }
-        let value = HeaderValue::from_maybe_shared(inline.slice_ref(value)).ok()?;
+        // Spaces around a value are not part of it, and over HTTP/2 an error (RFC 9113, 8.2.1); Django's cookies begin with one.
+        let value = HeaderValue::from_maybe_shared(inline.slice_ref(value.trim_ascii())).ok()?;
         headers.try_append(HeaderName::from_bytes(name).ok()?, value).ok()?;
     }
     let is_whole = head.flags & response_flag::WHOLE != 0;
@@ -122,6 +123,11 @@ fn later(status: StatusCode) -> Response<Body> {
     let mut response = plain(status);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
     response
+}
+
+/// Nobody hears it.
+pub(super) fn gone(response: Response<Body>) -> Response<Body> {
+    with_fate(response, End::ClientGone, "client-gone", None)
 }
 
 /// No app sees its request.

@@ -130,8 +130,9 @@ enum End {
 /// The bytes of a connection.
 struct Line {
     io: Box<dyn Io>,
-    /// The client has taken something since this was looked at.
+    /// The client has taken something since this was looked at, or said something.
     went: bool,
+    came: bool,
 }
 
 /// A connection, for one turn of its task: what is not there is not waited for.
@@ -151,6 +152,7 @@ impl Read for Turn<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
         now(Pin::new(&mut self.line.io).poll_read(self.context, &mut buffer))?;
+        self.line.came |= !buffer.filled().is_empty();
         Ok(buffer.filled().len())
     }
 }
@@ -249,7 +251,7 @@ impl Session {
             .max_message_size(Some(limits.message_bytes_max))
             .max_frame_size(Some(limits.message_bytes_max));
         let protocol = WebSocketContext::from_partially_read(parts.read_buf.to_vec(), Role::Server, Some(config));
-        let line = Line { io: parts.io.into_inner().unguarded(), went: false };
+        let line = Line { io: parts.io.into_inner().unguarded(), went: false, came: false };
         let (is_full, is_dirty, stalled) = (false, false, None);
         let heartbeat = limits.ping.map(|(interval, patience)| Heartbeat::new(interval, patience));
         Some(Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled, heartbeat })
@@ -378,7 +380,6 @@ impl Session {
                 Err(error) if is_blocked(&error) => return None,
                 Err(error) => return Some(end_of_error(&error)),
             };
-            self.heartbeat.iter_mut().for_each(Heartbeat::heard);
             match message {
                 Message::Text(text) => self.feed(Codec::Text, text.as_bytes()),
                 Message::Binary(bytes) => self.feed(Codec::Bytes, &bytes),
@@ -396,23 +397,31 @@ impl Session {
         None
     }
 
-    /// Asks whether the client is there. Its silence counts where it is listened to: not while it is not read.
+    /// Asks whether the client is there. Its silence counts where it is listened to.
     fn beat(&mut self, context: &mut Context<'_>) -> Option<End> {
+        let came = std::mem::take(&mut self.line.came);
         loop {
             let heartbeat = self.heartbeat.as_mut()?;
+            if came {
+                heartbeat.heard();
+            }
             if heartbeat.alarm.as_mut().poll(context).is_pending() {
                 return None;
             }
             let is_read = !self.is_dirty && self.exchange.poll_wanted(context).is_ready();
-            if !is_read {
-                heartbeat.is_asked = false;
-                heartbeat.ring_after(heartbeat.interval);
-                continue;
-            }
-            if heartbeat.is_asked {
+            if heartbeat.is_asked && is_read {
                 return Some(End::Lost);
             }
-            heartbeat.asked();
+            if is_read {
+                heartbeat.asked();
+            } else {
+                // The answer is not read, but a peer that is gone shows when it is written to.
+                heartbeat.is_asked = false;
+                heartbeat.ring_after(heartbeat.interval);
+            }
+            if self.is_dirty {
+                continue;
+            }
             let pinged = self.put(context, Message::Ping(Bytes::new())).and_then(|()| self.write_out(context));
             if let Err(end) = pinged {
                 return Some(end);
