@@ -168,9 +168,9 @@ def test_failure_42_floods(served: Served, name: str) -> None:
             for _ in range(100):
                 connection.sendall(FLOODS[name])
         rest(connection)
-    (line,) = served.logged()
-    assert (line["method"], line["status"]) == (None, None)
-    assert line["end"] == ("refused" if name in FORBIDDEN else "client-gone")
+    # Frames that the protocol allows are no requests, however many they are.
+    expected = [(None, None, "refused")] if name in FORBIDDEN else []
+    assert [(line["method"], line["status"], line["end"]) for line in served.logged()] == expected
     served.check()
 
 

@@ -130,6 +130,6 @@ ATTACKS = [
         letters=("-w", "1", "-k", "gthread", "--threads", "2"),
         quick=True,
     ),
-    Attack("a body that is not read", unread_body, seconds=10, quick=True),
+    Attack("a body that is not read", unread_body, seconds=10),
     Attack("expectations", expectations, quick=True),
 ]
