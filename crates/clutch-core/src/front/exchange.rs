@@ -38,6 +38,7 @@ struct Inner {
 #[derive(Default)]
 pub(super) struct Inbound {
     inner: Mutex<Inner>,
+    clock: Mutex<Clock>,
     /// How long it waited for its slot, in nanoseconds and one more; 0: no worker has it yet.
     queued_ns: AtomicU64,
 }
@@ -106,7 +107,7 @@ impl Drop for AtWork {
 }
 
 /// When the app's time is over. It stands while the client is waited for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Clock {
     /// None: its time is not measured, or no longer.
     deadline: Option<Instant>,
@@ -117,7 +118,6 @@ struct Clock {
 pub(super) struct Exchange {
     pool: Arc<Pool>,
     inbound: Arc<Inbound>,
-    clock: Arc<Mutex<Clock>>,
     id: WorkId,
     disconnect: Disconnect,
     ended: bool,
@@ -134,9 +134,9 @@ impl Exchange {
         let inbound = Arc::new(Inbound::default());
         inbound.inner.lock().at_work = at_work;
         let work = work(inbound.clone());
-        let clock = Arc::new(Mutex::new(Clock { deadline: work.deadline, stands: false }));
+        inbound.clock.lock().deadline = work.deadline;
         let id = pool.submit_unflushed(work);
-        Exchange { pool: pool.clone(), inbound, clock, id, disconnect, ended: false }
+        Exchange { pool: pool.clone(), inbound, id, disconnect, ended: false }
     }
 
     /// Submits a call. It is stopped when nobody waits for it any more.
@@ -152,7 +152,7 @@ impl Exchange {
     }
 
     pub(super) fn feeder(&self) -> Feeder {
-        Feeder { pool: self.pool.clone(), inbound: self.inbound.clone(), clock: self.clock.clone(), id: self.id }
+        Feeder { pool: self.pool.clone(), inbound: self.inbound.clone(), id: self.id }
     }
 
     /// The next chunk, or the end.
@@ -212,13 +212,13 @@ impl Exchange {
 
     /// The head is there: the time until it is no longer measured.
     pub(super) fn head_came(&self) {
-        self.clock.lock().deadline = None;
+        self.inbound.clock.lock().deadline = None;
         self.pool.lift_deadline(self.id);
     }
 
     /// The app waits for the body of its client.
     pub(super) fn waits_for_client(&self) -> bool {
-        self.clock.lock().stands
+        self.inbound.clock.lock().stands
     }
 
     /// What its app says has no end: it is told when its worker is to end.
@@ -250,7 +250,6 @@ impl Drop for Exchange {
 pub(super) struct Feeder {
     pool: Arc<Pool>,
     inbound: Arc<Inbound>,
-    clock: Arc<Mutex<Clock>>,
     id: WorkId,
 }
 
@@ -291,7 +290,7 @@ impl Feeder {
 
     /// The app waits for its client: its clock stands until the result is dropped.
     pub(super) fn stand(&self) -> Standing<'_> {
-        let mut clock = self.clock.lock();
+        let mut clock = self.inbound.clock.lock();
         clock.stands = true;
         if clock.deadline.is_some() {
             self.pool.lift_deadline(self.id);
@@ -308,8 +307,8 @@ pub(super) struct Standing<'a> {
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
-        let Feeder { pool, clock, id, .. } = self.feeder;
-        let mut clock = clock.lock();
+        let Feeder { pool, inbound, id } = self.feeder;
+        let mut clock = inbound.clock.lock();
         clock.stands = false;
         if let Some(deadline) = &mut clock.deadline {
             *deadline += self.since.elapsed();
