@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 from benches.hostile.clients import connect
@@ -43,18 +44,24 @@ def opened(port: int, settings: bytes = b"", receive_bytes: int | None = None) -
 
 def frames_of(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """(kind, flags, stream, payload) of the whole ones."""
-    while len(data) >= _HEAD_BYTES and len(data) >= (end := _HEAD_BYTES + int.from_bytes(data[:3])):
-        yield data[3], data[4], int.from_bytes(data[5:9]), data[_HEAD_BYTES:end]
-        data = data[end:]
+    at = 0
+    while len(data) >= at + _HEAD_BYTES and len(data) >= (end := at + _HEAD_BYTES + int.from_bytes(data[at : at + 3])):
+        yield data[at + 3], data[at + 4], int.from_bytes(data[at + 5 : at + 9]), data[at + _HEAD_BYTES : end]
+        at = end
 
 
 def ended(connection: socket.socket, seconds: float) -> str:
     """How the server ended the connection, if it does so in this time."""
     received = b""
-    connection.settimeout(seconds)
+    end = time.monotonic() + seconds
     try:
-        while data := connection.recv(1 << 16):
+        while (left := end - time.monotonic()) > 0:
+            connection.settimeout(left)
+            if not (data := connection.recv(1 << 16)):
+                break
             received += data
+        else:
+            return "stays open"
     except TimeoutError:
         return "stays open"
     except OSError:

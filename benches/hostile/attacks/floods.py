@@ -141,7 +141,7 @@ ATTACKS = [
     Attack("slow work, abandoned", abandoned, letters=("-w", "1"), quick=True),
     Attack("CONTINUATION", continuations, quick=True),
     Attack("CONTINUATION, empty", empty_continuations),
-    Attack("SETTINGS, answers unread", settings_unread),
+    Attack("SETTINGS, answers unread", settings_unread, quick=True),
     Attack("SETTINGS, answers read", settings_read),
     Attack("PING, answers unread", pings_unread),
     Attack("PRIORITY", priorities),

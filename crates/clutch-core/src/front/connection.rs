@@ -209,6 +209,7 @@ impl Watch {
         let mut leaves = false;
         loop {
             let verdict = tokio::select! {
+                biased;
                 // Whatever ends a connection early is the client's doing, and it is told by hyper where HTTP has a word.
                 ended = connection.as_mut() => return Some(ended),
                 () = stay.leave_asked(), if !leaves => Verdict::Leave,

@@ -75,6 +75,11 @@ impl Framing {
         self.is_http2
     }
 
+    /// A head has come, and more of its body is to come.
+    pub(super) fn is_in_body(&self) -> bool {
+        !matches!(self.state, State::Preface(_) | State::Head | State::Opaque)
+    }
+
     /// Bytes on their way to the library. A head with a line that does not end by CRLF is made invalid in place; such a
     /// line behind a head is an error, and everything after it too.
     pub(super) fn pass(&mut self, bytes: &mut [u8]) -> io::Result<()> {

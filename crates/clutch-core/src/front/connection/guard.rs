@@ -1,16 +1,21 @@
 //! The bytes of a connection as they pass: framing is looked after, and how well the client takes what is for it.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use super::framing::Framing;
 use super::{Protocol, Watch};
 use crate::front::listen::Io;
+
+/// How long a client whose request was answered before it was whole may go on sending it.
+const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// A connection's socket, under TLS where that is spoken: what the client takes shows here alone.
 pub(in crate::front) struct Metered {
@@ -94,16 +99,32 @@ pub(in crate::front) struct Guarded {
     io: Box<dyn Io>,
     watch: Arc<Watch>,
     framing: Framing,
+    /// Until when a connection that has been shut down is read.
+    lingers: Option<Pin<Box<Sleep>>>,
 }
 
 impl Guarded {
     pub(super) fn new(io: Box<dyn Io>, protocol: Protocol, watch: Arc<Watch>) -> Guarded {
-        Guarded { io, watch, framing: Framing::new(protocol) }
+        Guarded { io, watch, framing: Framing::new(protocol), lingers: None }
     }
 
     /// The connection without it, for what is no HTTP and has limits of its own.
     pub(in crate::front) fn unguarded(self) -> Box<dyn Io> {
         self.io
+    }
+
+    /// Takes what still comes, and throws it away. Ready when the client has closed, too, or its time is over.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let until = self.lingers.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER_MAX)));
+        let mut bytes = [0; 8192];
+        while until.as_mut().poll(context).is_pending() {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(())
     }
 }
 
@@ -152,7 +173,16 @@ impl AsyncWrite for Guarded {
         Pin::new(&mut self.get_mut().io).poll_flush(context)
     }
 
+    /// Where more of a request is on its way, a socket that is closed is reset, and the client may lose the answer that
+    /// it has not read (RFC 9112, 9.6).
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+        let this = self.get_mut();
+        if this.lingers.is_none() {
+            ready!(Pin::new(&mut this.io).poll_shutdown(context))?;
+        }
+        if this.framing.is_in_body() {
+            ready!(this.poll_linger(context));
+        }
+        Poll::Ready(Ok(()))
     }
 }
