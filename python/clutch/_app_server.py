@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import signal
@@ -24,22 +25,23 @@ from clutch._app_name import name_of_app
 from clutch._caller import caller_path, refuse_in_subinterpreter
 from clutch.cli import logs
 from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
+from clutch.cli.letters import LEVEL
+from clutch.cli.letters_of_others import host_and_port, keyword_of
 from clutch.cli.life import Life, addresses
 from clutch.cli.reload import import_watchfiles
 from clutch.cli.systemd import Notifier
 from clutch.config import compose
-from clutch.config_layers import variable_name
-from clutch.errors import ConfigError
+from clutch.config_layers import nearest, variable_name
+from clutch.errors import ConfigError, Problem
 from clutch.options import POOL, SERVE
 
 if TYPE_CHECKING:
     from clutch.config import Config
 
-LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-
 ENDS = (signal.SIGINT, signal.SIGTERM)
-DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 8000
+
+_OPTIONS_OF_POOL = {option.name.partition(".")[0] for option in POOL.options}
+_OPTIONS = {option.name.partition(".")[0] for option in SERVE.options} | _OPTIONS_OF_POOL
 
 GUARD = """An app is served while a worker imports this module: the module serves it when it is imported.
 Put what starts it under a guard:
@@ -129,9 +131,21 @@ def _given(parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
     if host is not None or port is not None:
         if given["bind"] is not None:
             raise TypeError(f"bind={given['bind']!r} and host={host!r}, port={port!r} are the same option: give one")
-        host = DEFAULT_HOST if host is None else host
-        given["bind"] = f"{f'[{host}]' if ':' in host else host}:{DEFAULT_PORT if port is None else port}"
+        given["bind"] = host_and_port(host, port)
+    if isinstance(given.get("access_log"), bool):  # as in uvicorn
+        given["access_log"] = "-" if given["access_log"] else None
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _unknown(name: str) -> Problem:
+    """A keyword that is no option, with what uvicorn's and granian's are called here."""
+    like, instead = keyword_of(name)
+    if instead is not None:
+        return Problem(f"{name}=", f"no option of clutch.serve: {instead}")
+    if like is not None:
+        return Problem(f"{name}=", "no such option", nearest=like)
+    known = sorted((_OPTIONS | set(inspect.signature(serve).parameters)) - {"app", "options"})
+    return Problem(f"{name}=", "no such option", allowed=", ".join(known), nearest=nearest(name, known))
 
 
 def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str]) -> Config:
@@ -140,20 +154,25 @@ def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str]) -> 
     if image is not None and image.is_here:
         raise RuntimeError(GUARD)
     refuse_in_subinterpreter()
-    of_pool = {option.name.partition(".")[0] for option in POOL.options}
     pool = given.get("pool", SERVE.default("pool"))
     front, own = {"app": name_of_app(app)}, {}
     places = {f"{SERVE.place}.app": "app"}
-    for name, value in given.items():
+    problems = [_unknown(name) for name in given if name not in _OPTIONS]
+    for name in _OPTIONS.intersection(given):
         # `threads` are the app's: those of the front are a setting.
-        table, place = (own, f"pools.{pool}") if name in of_pool else (front, SERVE.place)
-        table[name] = value
+        table, place = (own, f"pools.{pool}") if name in _OPTIONS_OF_POOL else (front, SERVE.place)
+        table[name] = given[name]
         places[f"{place}.{name}"] = name
     raw = {"fronts": {"serve": front}, "pools": {pool: own}}
     overridden = {variable_name(place) for place in places}
     environ = {name: text for name, text in os.environ.items() if name not in overridden}
     sources = {place: f"{name}= of clutch.serve" for place, name in places.items()}
-    config = compose(raw, Path.cwd() / "clutch.serve", settings=settings, environ=environ, sources=sources)
+    try:
+        config = compose(raw, Path.cwd() / "clutch.serve", settings=settings, environ=environ, sources=sources)
+    except ConfigError as error:
+        raise ConfigError(problems=[*problems, *error.problems]) from None
+    if problems:
+        raise ConfigError(problems=problems)
     for spec in config.pools:
         spec.core["launch"]["sys_path"] = caller_path(spec.core["python"])
     return config
@@ -253,7 +272,7 @@ class AppServer:
             raise error
 
     def _begin(self) -> None:
-        self._kept.enter_context(own_log(self._log_level))
+        self._kept.enter_context(_own_log.taken(self._log_level))
         _stop_all_at_the_end()
         _running.add(self)
         for warning in self._config.warnings:
@@ -287,35 +306,48 @@ class AppServer:
         return addresses(self._config, self._life.fronts) if is_there else iter(())
 
 
-@contextlib.contextmanager
-def own_log(level: str | None) -> Iterator[None]:
-    """Our log on stderr, unless the program has said where it goes. After the last server's end all is as before."""
-    if level is not None and level not in LOG_LEVELS:
-        raise ConfigError(f"log_level={level!r} is no level; allowed: {', '.join(LOG_LEVELS)}")
-    log = logs.log
-    with _log_lock:
-        _logs_before.append((log.handlers[:], log.propagate, log.level))
+class OwnLog:
+    """Our log on stderr while servers run, unless the program has said where it goes; then all is as before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers = 0
+        self._before: tuple[list[logging.Handler], bool, int] = ([], True, logging.NOTSET)
+
+    @contextlib.contextmanager
+    def taken(self, level: str | None) -> Iterator[None]:
+        if level is not None and level not in LEVEL.names:
+            raise ConfigError(f"log_level={level!r} is no level; allowed: {LEVEL.allowed}")
+        with self._lock:
+            self._begin(level)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._end()
+
+    def _begin(self, level: str | None) -> None:
+        log = logs.log
+        if not self._servers:
+            self._before = (log.handlers[:], log.propagate, log.level)
+        self._servers += 1
         if not log.hasHandlers():
             logs.set_up("text", level or "info")
         elif level is not None:
             log.setLevel(level.upper())
-    try:
-        yield
-    finally:
-        with _log_lock:
-            # The others are of servers that began later.
-            first = _logs_before[0]
-            _logs_before.pop()
-            if not _logs_before:
-                for handler in set(log.handlers) - set(first[0]):
-                    handler.close()
-                log.handlers[:], log.propagate = first[:2]
-                log.setLevel(first[2])
+
+    def _end(self) -> None:
+        log, (handlers, propagate, level) = logs.log, self._before
+        self._servers -= 1
+        if self._servers:
+            return
+        for handler in set(log.handlers) - set(handlers):
+            handler.close()
+        log.handlers[:], log.propagate = handlers, propagate
+        log.setLevel(level)
 
 
-_log_lock = threading.Lock()
-_logs_before: list[tuple[list[logging.Handler], bool, int]] = []
-"""How the log was when each of the servers that run began."""
+_own_log = OwnLog()
 
 _running: weakref.WeakSet[AppServer] = weakref.WeakSet()
 

@@ -143,6 +143,35 @@ def test_a_prompt_serves_an_app_of_a_module(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout[:17]) == (0, b"http://127.0.0.1:"), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("keyword", "said"),
+    [
+        ({"ssl_certfile": "a.pem"}, 'did you mean tls={"certificate": …}?'),
+        ({"limit_max_requests": 1000}, 'did you mean recycle={"calls": N}?'),
+        ({"timeout_keep_alive": 5}, "did you mean keep_alive?"),
+        ({"uds": "/run/web.sock"}, 'did you mean bind="unix:PATH"?'),
+        ({"loop": "uvloop"}, "uvloop is taken where it is installed; leave it out"),
+        ({"date_header": True}, "it is so here anyway; leave it out"),
+        ({"headers": []}, "let a middleware add headers"),
+        ({"reload_dirs": ["src"]}, "--reload watches Python files"),
+        ({"wokers": 4}, "did you mean workers?"),
+        ({"app_name": "x"}, "allowed: access_log, "),
+    ],
+)
+def test_keywords_of_others_are_told_what_they_are_here(keyword: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        clutch.serving("web:app", port=0, **keyword)
+    (problem,) = caught.value.problems
+    assert said in str(problem)
+    assert problem.place == f"{next(iter(keyword))}="
+
+
+def test_an_access_log_is_asked_for_as_in_uvicorn(tmp_path: Path) -> None:
+    with Program(tmp_path, MAIN.replace("APP", '"web:app", access_log=True')) as program:
+        get(f"http://{program.address}/")
+        program.out.wait('"GET / HTTP/1.1" 200')
+
+
 # In a test
 
 
@@ -229,10 +258,10 @@ def test_all_wrong_options_are_named() -> None:
     assert {problem.place for problem in caught.value.problems} == {
         "fronts.serve.timeout",
         "pools.web.workers",
-        "fronts.serve.head_maxx",
+        "head_maxx=",
         "fronts.serve.nothing",
     }
-    assert "did you mean head_max? [head_maxx= of clutch.serve]" in str(caught.value)
+    assert "did you mean head_max?" in str(caught.value)
 
 
 def test_what_is_given_wins_over_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ class WithoutEffect:
 ADDRESS_FLAGS = {"--host": "HOST", "--port": "PORT", "--uds": "PATH", "--fd": "N"}
 """Together an address: see `address_of`."""
 DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = "8000"
+DEFAULT_PORT = 8000
 
 ALIASES = (
     Alias("--access-log", "accesslog", "-"),
@@ -170,10 +170,51 @@ def address_of(flags: Mapping[str, str]) -> str | None:
         return f"unix:{flags['--uds']}"
     if "--fd" in flags:
         return f"fd://{flags['--fd']}"
-    if not flags:
-        return None
-    host, port = flags.get("--host", DEFAULT_HOST), flags.get("--port", DEFAULT_PORT)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_and_port(flags.get("--host"), flags.get("--port")) if flags else None
+
+
+def host_and_port(host: str | None, port: str | int | None) -> str:
+    """An address of the two, either of which may be left out."""
+    host = DEFAULT_HOST if host is None else host
+    return f"{f'[{host}]' if ':' in host else host}:{DEFAULT_PORT if port is None else port}"
+
+
+# What has another name, or another form, as a keyword of `clutch.serve` than as a letter.
+KEYWORDS = {
+    "bind": "bind",
+    "graceful_timeout": "grace",
+    "interface": "interface",
+    "keepalive": "keep_alive",
+    "max_requests": 'recycle={"calls": N}',
+    "max_requests_jitter": 'recycle={"calls": N, "jitter": 0.1}',
+    "chdir": "os.chdir",
+    "pythonpath": "sys.path",
+    "pidfile": "clutch serve --pid",
+}
+ADDRESS_KEYWORDS = {"uds": 'bind="unix:PATH"', "fd": 'bind="fd:N"'}
+
+
+def keyword_of(name: str) -> tuple[str | None, str | None]:
+    """A keyword of uvicorn.run or of granian as `clutch.serve` has it, or why it is not needed."""
+    if name in ADDRESS_KEYWORDS:
+        return ADDRESS_KEYWORDS[name], None
+    flag = "--" + name.replace("_", "-")
+    if name.endswith("s") and any(flag[:-1] in one.flags for one in OF_OTHERS):
+        flag = flag[:-1]  # a list, as uvicorn's `headers`
+    for one in (*WITHOUT_EFFECT, *OF_OTHERS):
+        if isinstance(one, WithoutEffect) and flag in (one.flag, one.flag.replace("--no-", "--", 1)):
+            return None, f"{one.why}; leave it out"
+        if isinstance(one, Refused) and flag in one.flags:
+            return None, one.instead
+    letters = {alias.flag: alias.letter for alias in ALIASES}
+    letters |= {one: letter.name for letter in LETTER_OF.values() for one in letter.flags}
+    letter = LETTER_OF.get(letters.get(flag, name))
+    if letter is None:
+        return None, None
+    if letter.place is None:
+        return KEYWORDS.get(letter.name), None
+    option, _, inner = letter.place.partition(".")[2].partition(".")
+    return (f'{option}={{"{inner}": …}}' if inner else option), None
 
 
 def warnings_of_variables(environ: Mapping[str, str]) -> list[str]:

@@ -135,9 +135,7 @@ impl Connections {
             .max_send_buf_size(SEND_BUFFER_BYTES);
         builder
     }
-}
 
-impl Connections {
     /// Whether a head is within the limits: the library has others beside, or none.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_BYTES).sum();

@@ -223,9 +223,7 @@ impl Rest {
         }
         Ok(Some(data))
     }
-}
 
-impl Rest {
     /// While the app is at work its client has all the time; once it waits, its clock stands and the client's runs.
     async fn wait(
         &mut self,
