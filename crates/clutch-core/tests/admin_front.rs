@@ -26,31 +26,31 @@ fn client(fronts: &Fronts) -> Client {
 fn it_is_alive_before_it_is_ready() {
     let (needed, optional) = (Stage::new(config("api")), Stage::new(PoolConfig { required: false, ..config("extra") }));
     let fronts = serve(&[&needed, &optional], admin(None));
-    let mut client = client(&fronts);
-    assert_eq!(client.get("/healthz").status, 200);
-    let response = client.get("/readyz");
+    let ask = || client(&fronts);
+    assert_eq!(ask().get("/healthz").status, 200);
+    let response = ask().get("/readyz");
     assert_eq!(response.status, 503);
     let waiting = json!([{ "pool": "api", "state": "starting", "reason": null }]);
     assert_eq!(response.json(), json!({ "ready": false, "stopping": false, "waiting": waiting }));
     let _worker = needed.worker(1);
-    let response = client.get("/readyz");
+    let response = ask().get("/readyz");
     assert_eq!((response.status, &response.json()["ready"]), (200, &json!(true)));
     needed.pool.update_status(|status| {
         status.health = Health::Failing;
         status.reason = Some("no module named shop".to_owned());
     });
-    let response = client.get("/readyz");
+    let response = ask().get("/readyz");
     assert_eq!((response.status, &response.json()["waiting"][0]["reason"]), (503, &json!("no module named shop")));
-    assert_eq!(client.get("/healthz").status, 200);
+    assert_eq!(ask().get("/healthz").status, 200);
 }
 
 #[test]
 fn figures_follow_the_pools() {
     let stage = Stage::new(config("api"));
     let fronts = serve(&[&stage], admin(None));
-    let mut client = client(&fronts);
+    let ask = || client(&fronts);
     let waiting = stage.submit("echo", "1");
-    let response = client.get("/metrics");
+    let response = ask().get("/metrics");
     assert!(response.header("content-type").is_some_and(|given| given.starts_with("application/openmetrics-text")));
     let text = String::from_utf8(response.body).expect("text");
     for line in [
@@ -68,11 +68,11 @@ fn figures_follow_the_pools() {
     }
     stage.worker(3).echo();
     assert_eq!(value(&waiting), "1");
-    let text = String::from_utf8(client.get("/metrics").body).expect("text");
+    let text = String::from_utf8(ask().get("/metrics").body).expect("text");
     assert!(text.contains("clutch_pool_done_total{pool=\"api\"} 1\n"), "{text}");
     assert!(text.contains("clutch_pool_slots{pool=\"api\"} 3\n"), "{text}");
     assert!(!text.contains("clutch_pool_queued_seconds_total{pool=\"api\"} 0.0\n"), "it waited for its worker: {text}");
-    let pools = client.get("/pools").json();
+    let pools = ask().get("/pools").json();
     assert_eq!((&pools["pools"][0]["name"], &pools["pools"][0]["done"]), (&json!("api"), &json!(1)));
 }
 
@@ -87,8 +87,8 @@ fn with_memory(stage: &Stage, rss: u64, private: Option<u64>) {
 fn the_memory_of_workers_is_told_where_it_is_known() {
     let stage = Stage::new(config("api"));
     let fronts = serve(&[&stage], admin(None));
-    let mut client = client(&fronts);
-    let mut text = || String::from_utf8(client.get("/metrics").body).expect("text");
+    let ask = || client(&fronts);
+    let text = || String::from_utf8(ask().get("/metrics").body).expect("text");
     assert!(!text().contains("worker_rss_bytes{"), "nobody has looked");
     with_memory(&stage, 5000, None);
     let known = text();
@@ -113,11 +113,13 @@ fn every_metric_is_documented() {
 fn it_has_the_same_door_as_the_http_front() {
     let stage = Stage::new(config("api"));
     let fronts = serve(&[&stage], admin(Some("secret")));
-    let mut client = client(&fronts);
-    assert_eq!(client.get("/healthz").problem(), "unauthorized");
+    let ask = || client(&fronts);
+    assert_eq!(ask().get("/healthz").problem(), "unauthorized");
+    let mut client = ask();
     let host = client.host.clone();
     client.send(format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer secret\r\n\r\n").as_bytes());
     assert_eq!(client.response().status, 200);
+    let mut client = ask();
     client.host = "evil.example".to_owned();
     assert_eq!(client.get("/healthz").problem(), "wrong-host");
 }
@@ -126,10 +128,21 @@ fn it_has_the_same_door_as_the_http_front() {
 fn other_paths_and_methods_are_refused() {
     let stage = Stage::new(config("api"));
     let fronts = serve(&[&stage], admin(None));
-    let mut client = client(&fronts);
-    assert_eq!(client.get("/").problem(), "no-such-path");
-    assert_eq!(client.post("/metrics", "", "{}").problem(), "method-not-allowed");
+    let ask = || client(&fronts);
+    assert_eq!(ask().get("/").problem(), "no-such-path");
+    assert_eq!(ask().post("/metrics", "", "{}").problem(), "method-not-allowed");
+    let mut client = ask();
     let host = client.host.clone();
     client.send(format!("HEAD /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes());
     assert!(String::from_utf8(client.rest()).expect("text").ends_with("\r\n\r\n"));
+}
+
+#[test]
+fn a_connection_has_one_request() {
+    let stage = Stage::new(config("api"));
+    let fronts = serve(&[&stage], admin(None));
+    let mut client = client(&fronts);
+    client.send(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", client.host).repeat(3).as_bytes());
+    assert_eq!(client.response().header("connection"), Some("close"));
+    assert!(client.rest().is_empty());
 }

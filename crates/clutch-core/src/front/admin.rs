@@ -52,7 +52,8 @@ impl AdminFront {
         stopping: Arc<AtomicBool>,
     ) -> AdminFront {
         let connections = Connections {
-            limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: None },
+            // Who asks again does so after a while, and pages that pile up unread hold no place.
+            limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: Some(1) },
             head_bytes_max: HEAD_BYTES_MAX,
             headers_max: HEADERS_MAX,
             streams_max: 0,
