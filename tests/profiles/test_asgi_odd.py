@@ -59,8 +59,9 @@ def test_an_exception_of_the_lifespan_is_told_once_and_the_app_is_served(
     ],
 )
 def test_with_lifespan_on_an_app_without_one_cannot_start(shape: Shape, app: str, did: str) -> None:
-    with pytest.raises(ConfigError, match=did), serving(shape, f"asgi_odd:{app}", "auto", lifespan="on"):
+    with pytest.raises(ConfigError, match=did) as caught, serving(shape, f"asgi_odd:{app}", "auto", lifespan="on"):
         pass
+    assert "/clutch/_worker/" not in str(caught.value), "frames of ours say nothing about the app"
 
 
 def test_with_lifespan_off_the_app_is_never_asked(shape: Shape) -> None:

@@ -18,11 +18,23 @@ MESSAGE_CHARACTERS_MAX = 64_000
 TRACEBACK_CHARACTERS_MAX = 256_000
 PICKLE_BYTES_MAX = 1_000_000
 
-CARRIERS = ("/clutch/_worker/", "/asyncio/", "/concurrent/futures/", "/importlib/__init__.py", "/runpy.py", "<frozen ")
+CARRIERS = (
+    "/clutch/_worker/",
+    "/asyncio/",
+    "uvloop/loop.pyx",
+    "/concurrent/futures/",
+    "/importlib/__init__.py",
+    "/runpy.py",
+    "<frozen ",
+)
 """Files of the frames between a worker's loop, or an import, and the user's code."""
 
 Description = tuple[str, str, str, str, bytes]
 """Kind, type name, message, traceback (of `bad_arguments`: the problems as JSON), pickled exception or nothing."""
+
+
+class SaysItAll(Exception):
+    """Raised by Clutch over the user's code: frames of the one tell nothing about the other."""
 
 
 def describe(error: BaseException) -> Description:
@@ -66,7 +78,7 @@ def users_frames(error: BaseException) -> types.TracebackType | None:
     while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in CARRIERS):
         frames = frames.tb_next
     # A SyntaxError of a file says itself where it is.
-    return frames if frames or isinstance(error, SyntaxError) else error.__traceback__
+    return frames if frames or isinstance(error, SyntaxError | SaysItAll) else error.__traceback__
 
 
 def pickled(error: BaseException) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from clutch import _core
+from clutch._worker.failure import SaysItAll, users_frames
 
 # Not 2.4: from there on frameworks take it that `send` raises when the client has gone, and do not listen for
 # `http.disconnect`. Here the app is told, and goes on.
@@ -65,7 +66,7 @@ def is_coroutine_function(app: Any) -> bool:
     return any(map(inspect.iscoroutinefunction, (app, getattr(app, "__call__", None))))  # noqa: B004
 
 
-class LifespanFailed(Exception):
+class LifespanFailed(SaysItAll):
     """The app said that it cannot start."""
 
 
@@ -134,7 +135,7 @@ class Lifespan:
             if self._has_started or self._failure is not None:
                 self._log(error)
             else:
-                self._error = error
+                self._error = error.with_traceback(users_frames(error))
         finally:
             self._changed.set()
 
