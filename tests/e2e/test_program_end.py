@@ -176,7 +176,7 @@ def test_what_a_script_defines_keeps_its_name_beside_what_has_none(tmp_path: Pat
 
 
 DAEMONS = """
-import sys, threading, time
+import select, signal, socket, sys, threading, time
 from clutch import Pool
 
 def begin():
@@ -199,6 +199,10 @@ def forever(use):
             pass
 
 if __name__ == "__main__":
+    # CPython forgets a signal that comes while the main thread gives up the GIL before it reads: it reads on.
+    woken, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno())
     pool = Pool(2)
     ready = threading.Semaphore(0)
     waiting = {
@@ -221,7 +225,7 @@ if __name__ == "__main__":
         for _ in range(8):
             ready.acquire()
         print("begun")
-    sys.stdin.readline()
+    select.select([sys.stdin, woken], [], [])
 """
 WAITING_USES = ["call", "result", "stream", "map"]
 BUSY_USES = ["calls", "results", "streams", "maps", "stats"]
