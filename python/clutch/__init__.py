@@ -82,3 +82,7 @@ def __getattr__(name: str) -> object:
 
         return WorkerLost
     raise AttributeError(f"module 'clutch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -14,6 +14,7 @@ from gevent._hub_local import get_hub_if_exists  # the public one makes a hub fo
 from gevent.event import Event
 
 from clutch import _core
+from clutch._calls import Calls
 from clutch.pool import Future, Pool, Stream
 
 
@@ -38,8 +39,7 @@ class HubStream(Stream):
 class HubPool(Pool):
     future_class, stream_class = HubFuture, HubStream
 
-    def call(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Any:
-        return result_of(self.submit(function, *args, **kwargs))
+    call = Calls.call
 
     def _call_with(self, options: _core.CallOptions, function: Any, args: Any, kwargs: Any) -> Any:
         return result_of(self._submit_with(options, function, args, kwargs))

@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, NamedTuple, Self
 
+from clutch._calls import Calls
 from clutch._pickle import dumps
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError, gil_is_enabled
@@ -155,10 +156,12 @@ class InlinePool(Pool):
 
     # ---- work
 
-    def call(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Any:
+    call, submit = Calls.call, Calls.submit
+
+    def _call_with(self, options: object, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._finished(self._sent(function, args, kwargs))
 
-    def submit(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> InlineFuture:
+    def _submit_with(self, options: object, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Done when it returns; an `async def` tool of a caller with a running event loop is a task of that loop."""
         sent = self._sent(function, args, kwargs)
         future = InlineFuture()
@@ -169,12 +172,6 @@ class InlinePool(Pool):
             task = loop.create_task(self._awaited(sent), context=self._context.copy())
             task.add_done_callback(lambda task: future.settle(task.result))
         return future
-
-    def _call_with(self, options: object, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.call(function, *args, **kwargs)
-
-    def _submit_with(self, options: object, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.submit(function, *args, **kwargs)
 
     def _stream_with(self, options: object, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         context = self._context.copy()

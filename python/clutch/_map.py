@@ -69,7 +69,7 @@ def check_timeout(timeout: float | None) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What a pool's options say of each item of a map."""
+    """What the options of a pool, or of a call, say of each item of a map."""
 
     deadline: float | None = None
     """Seconds."""
@@ -77,6 +77,8 @@ class Limits:
     """Of one worker."""
     payload_bytes: int | None = None
     """Of the arguments of one call."""
+    priority: int = 0
+    retry: int = 0
 
     def batch_items(self) -> int:
         """The most that a batch has that is sized here."""
@@ -363,7 +365,9 @@ class Batches:
     def _submit_batch(self, batch: Batch) -> None:
         before = batch.start - self._batches[0].start
         # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
-        options = _core.CallOptions(self._limits.time_of(batch.size, before / self._slots), 0, 0, True)
+        limits = self._limits
+        time = limits.time_of(batch.size, before / self._slots)
+        options = _core.CallOptions(time, limits.priority, limits.retry, True)
         batch.bytes_before = self._bytes_submitted
         try:
             refused = self._submit(options, self._function, self._spread, batch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import dataclasses
 import functools
 import json
 import os
@@ -17,8 +18,8 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from typing import Any, Self, TextIO
+from collections.abc import Callable, Collection, Generator
+from typing import TYPE_CHECKING, Any, Generic, Self, TextIO, TypeVar
 
 from clutch import _core, config
 from clutch._caller import (
@@ -29,12 +30,21 @@ from clutch._caller import (
     refuse_in_main_import,
     refuse_in_subinterpreter,
 )
-from clutch._map import Batches, Limits, check_sizes, check_timeout, rows
+from clutch._calls import Calls
+from clutch._map import Batches, Limits
 from clutch.errors import ConfigError, PoolClosed
 from clutch.options import WORKERS_MAX
+from clutch.values import DURATION
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from clutch.pool_options import PoolOptions, Workers
+
+T = TypeVar("T")
 
 
-class Future(_core.Completion, concurrent.futures.Future):
+class Future(_core.Completion, concurrent.futures.Future[T]):
     """What `Pool.submit` returns: a `concurrent.futures.Future` that can be awaited and whose cancel is real.
 
     The value is decoded in the thread that asks for it. What the standard library's own machinery needs of a future
@@ -88,7 +98,11 @@ class Future(_core.Completion, concurrent.futures.Future):
             self._waiters, self._done_callbacks = [], []
             self._settle()
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    if TYPE_CHECKING:
+
+        def result(self, timeout: float | None = None) -> T: ...
+
+    def __await__(self) -> Generator[Any, None, T]:
         if not self.done():
             waiter = asyncio.get_running_loop().create_future()
             self._subscribe(bridge_of_running_loop(), waiter)
@@ -130,13 +144,17 @@ def bridge_of_running_loop() -> _core.Bridge:
     return bridge
 
 
-class Stream(_core.StreamCore):
+class Stream(_core.StreamCore, Generic[T]):
     """The values of a generator in a worker: an iterator, also an asynchronous one. Closing it closes the generator."""
+
+    if TYPE_CHECKING:
+
+        def __next__(self) -> T: ...
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> T:
         while True:
             try:
                 there, value = self._poll()
@@ -164,24 +182,7 @@ class Stream(_core.StreamCore):
         self.close()
 
 
-class Calls:
-    """A pool with options for each call: what `Pool.options` returns."""
-
-    def __init__(self, pool: Pool, options: _core.CallOptions) -> None:
-        self._pool = pool
-        self._options = options
-
-    def call(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Any:
-        return self._pool._call_with(self._options, function, args, kwargs)
-
-    def submit(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Future:
-        return self._pool._submit_with(self._options, function, args, kwargs)
-
-    def stream(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Stream:
-        return self._pool._stream_with(self._options, function, args, kwargs)
-
-
-class Pool(_core.PoolCore, concurrent.futures.Executor):
+class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[misc]
     """Runs functions in workers.
 
     `target` is `package.module` or `package.module:object` with tools that can be called by name; without one, any
@@ -190,6 +191,8 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     """
 
     future_class, stream_class = Future, Stream
+    if not TYPE_CHECKING:  # what is native is faster
+        call, submit = _core.PoolCore.call, _core.PoolCore.submit
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """In a program that gevent has patched, a pool whose waits let the hub run."""
@@ -207,17 +210,17 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         initargs: tuple[Any, ...] = (),
         *,
         name: str = "pool",
-        workers: int | dict[str, int] | None = None,
+        workers: int | Workers | None = None,
         max_workers: int | None = None,
         max_tasks_per_child: int | None = None,
-        **options: Any,
+        **options: Unpack[PoolOptions],
     ) -> None:
         """`max_workers` is `workers`; `max_tasks_per_child` is `recycle = {"calls": …}`; `mp_context` has no effect."""
         if isinstance(target, int):
             target, max_workers = None, target
         if max_tasks_per_child is not None:
             calls = check_count("max_tasks_per_child", max_tasks_per_child)
-            options["recycle"] = {**options.get("recycle", {}), "calls": calls}
+            options["recycle"] = {**(options.get("recycle") or {}), "calls": calls}
         if max_workers is not None:
             if workers is not None:
                 raise TypeError(f"workers={workers!r} and max_workers={max_workers!r} are the same option: give one")
@@ -239,6 +242,7 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     _is_over = True
     _is_cut = False
     _item_limits = Limits()
+    _options = _core.CallOptions()
 
     def _start(
         self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
@@ -283,51 +287,25 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
         return self
 
     @property
+    def _pool(self) -> Pool:  # type: ignore[override]
+        return self
+
+    @property
     def _max_workers(self) -> int:
         """How many calls run at once. For programs that read it, as that of ProcessPoolExecutor."""
         return self._slots()
 
     # ---- work
 
-    def map(
-        self,
-        fn: Callable[..., Any],
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int | None = None,
-        buffersize: int | None = None,
-    ) -> Iterator[Any]:
-        """`fn` over the items, in order. Items travel in batches sized by measured cost, or of `chunksize`.
-
-        An item that fails raises when it is reached; iteration may go on after it. `buffersize` is how many results
-        may be unread (items, or chunks of `chunksize`); by default some batches for each slot are submitted ahead, and
-        the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map.
-        """
-        check_sizes(chunksize, buffersize)
-        check_timeout(timeout)
-        self._check_open()
-        spread = len(iterables) != 1
-        items = rows(iterables) if spread else iter(iterables[0])
-        slots = max(1, self._slots())
-        batches = Batches(
-            self._submit_batch, fn, spread, items, slots, self._item_limits, timeout, chunksize, buffersize
-        )
-        self._maps.add(batches)
-        return batches.items()
-
     def _slots(self) -> int:
         """What a map fills. Of a pool that scales, as many as it may come to: else it would have no reason to grow."""
         slots = self.stats()["slots"] or self._slots_given
         return max(slots, self._slots_given) if self._scales else slots
 
-    def stream(self, function: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Stream:
-        """The values of a generator, as they are produced; the producer is at most a few values ahead."""
-        return self._stream_with(_NO_OPTIONS, function, args, kwargs)
-
     def options(
         self,
         *,
-        deadline: float | None = None,
+        deadline: float | str | None = None,
         priority: int = 0,
         retry: int = 0,
         block: bool = False,
@@ -335,12 +313,17 @@ class Pool(_core.PoolCore, concurrent.futures.Executor):
     ) -> Calls:
         """Options for the calls made through what this returns; they never collide with a tool's own arguments.
 
-        `deadline`: seconds until nobody waits any more. `priority`: -9 to 9, larger first. `retry`: how often the work
-        may run again when its worker dies. `block`: wait for room in a full queue.
+        `deadline`: seconds, or a text as in the config (`"90s"`), until nobody waits any more; of a map, for each item.
+        `priority`: -9 to 9, larger first. `retry`: how often the work may run again when its worker dies. `block`: wait
+        for room in a full queue; a map always does.
         """
         if session is not None:
             raise ConfigError("options(session=…): sessions are not in this version of clutch")
-        return Calls(self, _core.CallOptions(deadline, priority, retry, block))
+        seconds = seconds_of("deadline", deadline)
+        limits = dataclasses.replace(self._item_limits, priority=priority, retry=retry)
+        if seconds is not None:
+            limits = dataclasses.replace(limits, deadline=seconds)
+        return Calls.through(self, _core.CallOptions(seconds, priority, retry, block), limits)
 
     # ---- the pool itself
 
@@ -509,7 +492,6 @@ PRINTED_SECONDS = 2.0
 LOOK_SECONDS = 0.1
 """How often it looks whether they were."""
 
-_NO_OPTIONS = _core.CallOptions()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _forgotten: set[Pool] = set()
 """Pools that nobody refers to any more and that have work yet."""
@@ -610,6 +592,16 @@ def is_patched() -> bool:
 
 def closed_error(name: str) -> Exception:
     return PoolClosed(f"pool {name!r} is closed: cannot schedule new futures after shutdown")
+
+
+def seconds_of(name: str, given: float | str | None) -> float | None:
+    """A time as in the config. Raises ValueError where it is none."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return DURATION.parse(given)
+    except ValueError:
+        raise ValueError(f"{name}={given!r} is no time; allowed: {DURATION.allowed}") from None
 
 
 def check_count(name: str, value: object) -> int:

@@ -152,6 +152,10 @@ CASES: dict[str, tuple[Callable[[Pool], Any], Any]] = {
     "call of a generator": (lambda pool: pool.call("count", 3), BadArguments),
     "stream of no generator": (lambda pool: list(pool.stream("sell", "tea")), BadArguments),
     "wrong priority": (lambda pool: pool.options(priority=10), ValueError),
+    "wrong retry": (lambda pool: pool.options(retry=-1), ValueError),
+    "a deadline as text": (lambda pool: pool.options(deadline="30s").call("ask", "x"), "x?"),
+    "a wrong deadline": (lambda pool: pool.options(deadline="soon"), ValueError),
+    "a map with options": (lambda pool: list(pool.options(deadline=30, priority=1).map("ask", "xy")), ["x?", "y?"]),
     "wrong buffersize": (lambda pool: pool.map(abs, [1], buffersize=0), ValueError),
 }
 

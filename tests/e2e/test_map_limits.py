@@ -10,13 +10,14 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from running import WAIT_SECONDS, environment
 
-from clutch import BadArguments, DeadlineExceeded, Pool
+from clutch import BadArguments, DeadlineExceeded, Pool, WorkerLost
 from clutch._map import BATCH_BYTES_MAX, SLICE_ITEMS, Weights
 
 pytestmark = pytest.mark.timeout(120)
@@ -55,6 +56,33 @@ def test_an_item_that_hangs_fails_by_the_deadline() -> None:
         assert [next(results), next(results)] == [0, 0]
         with pytest.raises(DeadlineExceeded):
             next(results)
+
+
+@pytest.mark.parametrize("of_the_pool", [None, 600.0])
+def test_a_map_has_the_deadline_of_its_options(of_the_pool: float | None) -> None:
+    with Pool(1, deadline=of_the_pool) as pool:
+        pool.wait_ready()
+        results = pool.options(deadline="1s").map(sleep_for, [0, 600, 0])
+        assert next(results) == 0
+        with pytest.raises(DeadlineExceeded):
+            next(results)
+        assert next(results) == 0, "each item has its own"
+        assert list(pool.map(sleep_for, [0, 1.1])) == [0, 1.1], "the pool has it not"
+
+
+def die_once(trace: Path) -> str:
+    if not trace.exists():
+        trace.touch()
+        os._exit(1)
+    return "there"
+
+
+def test_items_of_a_map_run_again_as_its_options_say(tmp_path: Path) -> None:
+    traces = [tmp_path / "one", tmp_path / "two"]
+    with Pool(1) as pool:
+        with pytest.raises(WorkerLost):
+            next(pool.map(die_once, traces[:1]))
+        assert list(pool.options(retry=1).map(die_once, traces)) == ["there", "there"]
 
 
 @pytest.mark.parametrize("chunksize", [None, 7, 1000])

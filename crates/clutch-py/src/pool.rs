@@ -48,11 +48,13 @@ impl CallOptions {
     /// for room whatever the pool's overflow says.
     #[new]
     #[pyo3(signature = (deadline = None, priority = 0, retry = 0, block = false))]
-    fn new(deadline: Option<f64>, priority: i64, retry: u32, block: bool) -> PyResult<CallOptions> {
+    fn new(deadline: Option<f64>, priority: i64, retry: i64, block: bool) -> PyResult<CallOptions> {
         let wrong = |what: String| PyValueError::new_err(what);
         if !(-9..=9).contains(&priority) {
             return Err(wrong(format!("priority {priority}: allowed are -9 to 9, larger first")));
         }
+        let retry = u32::try_from(retry)
+            .map_err(|_| wrong(format!("retry {retry}: allowed is how often work may run again, 0 to {}", u32::MAX)))?;
         let deadline = match deadline {
             None => None,
             Some(seconds) => Some(

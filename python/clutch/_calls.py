@@ -1,0 +1,152 @@
+"""The ways to call a function in a pool, for `Pool` and for what `Pool.options` returns.
+
+A call carries its function's parameters and its result, as typeshed has it for `concurrent.futures.Executor`. Further,
+the call of an `async def` returns what that returns; a tool that is called by name may return anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from clutch._map import Batches, Limits, check_sizes, check_timeout, rows
+
+if TYPE_CHECKING:
+    from clutch import _core
+    from clutch.pool import Future, Pool, Stream
+
+P = ParamSpec("P")
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Calls:
+    """A pool, and options for the calls made through it."""
+
+    _pool: Pool
+    _options: _core.CallOptions
+    _item_limits: Limits
+
+    @classmethod
+    def through(cls, pool: Pool, options: _core.CallOptions, item_limits: Limits) -> Calls:
+        calls = Calls()
+        calls._pool, calls._options, calls._item_limits = pool, options, item_limits
+        return calls
+
+    @overload
+    def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def call(self, function: str, /, *args: Any, **kwargs: Any) -> Any: ...
+    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Runs it in a worker and returns its result; raises what it raises."""
+        return self._pool._call_with(self._options, function, args, kwargs)
+
+    @overload
+    def submit(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]: ...
+    @overload
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]: ...
+    @overload
+    def submit(self, function: str, /, *args: Any, **kwargs: Any) -> Future[Any]: ...
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """The same, at once: a `Future`, which can be awaited too."""
+        return self._pool._submit_with(self._options, function, args, kwargs)
+
+    @overload
+    def stream(
+        self, function: Callable[P, Iterable[T] | AsyncIterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Stream[T]: ...
+    @overload
+    def stream(self, function: str, /, *args: Any, **kwargs: Any) -> Stream[Any]: ...
+    def stream(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """The values of a generator, as they are produced; the producer is at most a few values ahead."""
+        return self._pool._stream_with(self._options, function, args, kwargs)
+
+    @overload
+    def map(
+        self,
+        fn: Callable[[A], Coroutine[Any, Any, T]],
+        items: Iterable[A],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[T]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[[A], T],
+        items: Iterable[A],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[T]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[[A, B], T],
+        items: Iterable[A],
+        others: Iterable[B],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[T]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        items: Iterable[Any],
+        others: Iterable[Any],
+        more: Iterable[Any],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[T]: ...
+    @overload
+    def map(
+        self,
+        fn: str,
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[Any]: ...
+    def map(
+        self,
+        fn: Any,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+    ) -> Iterator[Any]:
+        """`fn` over the items, in order. Items travel in batches sized by measured cost, or of `chunksize`.
+
+        An item that fails raises when it is reached; iteration may go on after it. `buffersize` is how many results
+        may be unread (items, or chunks of `chunksize`); by default some batches for each slot are submitted ahead, and
+        the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map; a
+        `deadline` of the options is each item's.
+        """
+        check_sizes(chunksize, buffersize)
+        check_timeout(timeout)
+        pool = self._pool
+        pool._check_open()
+        spread = len(iterables) != 1
+        items = rows(iterables) if spread else iter(iterables[0])
+        limits = self._item_limits
+        batches = Batches(
+            pool._submit_batch, fn, spread, items, max(1, pool._slots()), limits, timeout, chunksize, buffersize
+        )
+        pool._maps.add(batches)
+        return batches.items()
