@@ -162,11 +162,11 @@ class Processes:
 def children(pid: int) -> list[int]:
     """Of all of its threads."""
     found = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, file.read_text().split())
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+    tasks = Path(f"/proc/{pid}/task")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        for task in os.listdir(tasks):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, (tasks / task / "children").read_text().split())
     return found
 
 

@@ -145,7 +145,7 @@ def test_looking_at_a_worker_never_ends_it(make_pool: Callable[..., Pool], rende
     guest = rendezvous.guest()
     for _ in range(300):
         shown(pool)
-    assert future.cancel()
+    assert future.cancel(), future.exception(0)
     guest.wait_gone()
     assert pool.submit("pid").result(30) == guest.pid
 
