@@ -8,6 +8,7 @@ happen.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os

@@ -70,19 +70,32 @@ def test_a_map_has_the_deadline_of_its_options(of_the_pool: float | None) -> Non
         assert list(pool.map(sleep_for, [0, 1.1])) == [0, 1.1], "the pool has it not"
 
 
-def die_once(trace: Path) -> str:
+def die_once(trace: Path | None) -> str:
+    """Or each time, without a trace."""
+    if trace is None:
+        os._exit(1)
     if not trace.exists():
         trace.touch()
         os._exit(1)
     return "there"
 
 
-def test_items_of_a_map_run_again_as_its_options_say(tmp_path: Path) -> None:
-    traces = [tmp_path / "one", tmp_path / "two"]
+@pytest.mark.parametrize("chunksize", [None, 3])
+def test_items_of_a_map_run_again_as_its_options_say(chunksize: int | None, tmp_path: Path) -> None:
+    traces = [tmp_path / "one", tmp_path / "two", tmp_path / "three"]
     with Pool(1) as pool:
         with pytest.raises(WorkerLost):
             next(pool.map(die_once, traces[:1]))
-        assert list(pool.options(retry=1).map(die_once, traces)) == ["there", "there"]
+        assert list(pool.options(retry=1).map(die_once, traces, chunksize=chunksize)) == ["there"] * 3
+
+
+def test_an_item_without_tries_left_is_lost_alone(tmp_path: Path) -> None:
+    with Pool(1) as pool:
+        results = pool.options(retry=1).map(die_once, [tmp_path / "one", None, tmp_path / "two"], chunksize=3)
+        assert next(results) == "there"
+        with pytest.raises(WorkerLost):
+            next(results)
+        assert list(results) == ["there"]
 
 
 @pytest.mark.parametrize("chunksize", [None, 7, 1000])

@@ -1,6 +1,6 @@
 //! The Python stacks of this worker as text, whatever it does.
 //!
-//! Python is asked first, by a thread that waits for the GIL. Where code keeps that, faulthandler writes them in a signal's
+//! Python is asked first, by a thread that waits for the GIL. Where code keeps that, or there is none, faulthandler writes them in a signal's
 //! handler, and needs neither the GIL nor a willing thread. What it takes for a frame may be anything, where a thread enters
 //! or leaves a function right then: it runs apart, so that no worker dies of it.
 
@@ -48,8 +48,8 @@ pub struct Stacks {
     signal: i32,
     /// Parts of the lines of frames that are not the user's code, but carry it.
     carriers: Vec<String>,
-    /// Python's answer: `of_threads(idents)`.
-    of_threads: Arc<Py<PyAny>>,
+    /// Python's answer: `of_threads(idents)`. None without a GIL: what a thread runs may be freed while another one looks.
+    of_threads: Option<Arc<Py<PyAny>>>,
     main: Thread,
     /// Somebody waits for the GIL.
     asking: Arc<AtomicBool>,
@@ -57,9 +57,9 @@ pub struct Stacks {
 
 impl Stacks {
     /// Called in the main thread.
-    pub fn new(signal: i32, carriers: Vec<String>, of_threads: Py<PyAny>) -> io::Result<Stacks> {
+    pub fn new(signal: i32, carriers: Vec<String>, of_threads: Option<Py<PyAny>>) -> io::Result<Stacks> {
         let (file, written) = (sys::memory_file("clutch-stacks")?, sys::event_fd()?);
-        let (of_threads, main, asking) = (Arc::new(of_threads), Thread::current(), Arc::default());
+        let (of_threads, main, asking) = (of_threads.map(Arc::new), Thread::current(), Arc::default());
         Ok(Stacks { file, written, signal, carriers, of_threads, main, asking })
     }
 
@@ -78,14 +78,11 @@ impl Stacks {
         let others = busy.iter().copied().filter(|thread| *thread != self.main).take(THREADS_SHOWN);
         let threads: Vec<Thread> = others.chain([self.main]).collect();
         let told = self.ask(slots.clone(), threads.iter().map(|thread| thread.ident).collect());
-        let mut parts = Vec::new();
-        let shown = match told.and_then(|told| Some((told.recv_timeout(ASKED).ok()?, told))) {
-            Some((shown, told)) => {
-                parts = wait_told(&told);
-                shown
-            }
-            None => self.written_by(&threads),
-        };
+        let by_python =
+            told.as_ref().filter(|_| self.of_threads.is_some()).and_then(|told| told.recv_timeout(ASKED).ok());
+        let is_busy = self.of_threads.is_some() && by_python.is_none();
+        let shown = by_python.unwrap_or_else(|| self.written_by(&threads));
+        let mut parts = told.filter(|_| !is_busy).map(|told| wait_told(&told)).unwrap_or_default();
         parts.push(users_part(&shown, &self.carriers));
         parts.retain(|part| !part.is_empty());
         let mut text = parts.join("\n").into_bytes();
@@ -104,7 +101,7 @@ impl Stacks {
         let ask = move || {
             sys::block_signals();
             Python::try_attach(|py| {
-                let told = tell_all(py, &of_threads, idents, &slots, tell);
+                let told = tell_all(py, of_threads.as_deref(), idents, &slots, tell);
                 told.unwrap_or_else(|error| error.write_unraisable(py, None));
                 drop((of_threads, slots));
             });
@@ -158,13 +155,15 @@ impl Tell {
 
 fn tell_all(
     py: Python<'_>,
-    of_threads: &Py<PyAny>,
+    of_threads: Option<&Py<PyAny>>,
     idents: Vec<c_ulong>,
     slots: &Slots,
     tell: Sender<String>,
 ) -> PyResult<()> {
-    // Nobody waits any more, if it cannot be sent.
-    let _ = tell.send(of_threads.call1(py, (idents,))?.extract(py)?);
+    if let Some(of_threads) = of_threads {
+        // Nobody waits any more, if it cannot be sent.
+        let _ = tell.send(of_threads.call1(py, (idents,))?.extract(py)?);
+    }
     if slots.has_loops() { slots.show_tasks(Bound::new(py, Tell(Mutex::new(tell)))?.as_any()) } else { Ok(()) }
 }
 

@@ -279,7 +279,7 @@ impl WorkerLink {
     /// Prepares to show stacks: `(signal, descriptor)` for `faulthandler.register(…, all_threads=False)`. Frames
     /// with one of `carriers` in their lines are left out where they lie below the user's. `of_threads(idents)` gives the
     /// text of these threads.
-    fn show_stacks(&self, carriers: Vec<String>, of_threads: Py<PyAny>) -> PyResult<(i32, i32)> {
+    fn show_stacks(&self, carriers: Vec<String>, of_threads: Option<Py<PyAny>>) -> PyResult<(i32, i32)> {
         let signal = sys::real_time_signal(STACKS_SIGNAL);
         let stacks = Stacks::new(signal, carriers, of_threads)?;
         let file = stacks.file();

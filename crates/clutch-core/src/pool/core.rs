@@ -241,12 +241,13 @@ impl Core {
     }
 
     /// What a dead worker had begun and has not answered. What it had not begun is taken back from it; of a batch the item
-    /// that ran is lost, and the rest goes on elsewhere.
+    /// that ran is lost, unless it may run again, and the rest goes on elsewhere. `ended`: Clutch ended the worker itself.
     pub(super) fn leave_behind(
         &mut self,
         pool: &Pool,
         peer: &mut Peer,
         failure: &Failure,
+        ended: bool,
         now: Instant,
         effects: &mut Effects,
     ) -> Vec<WorkId> {
@@ -263,7 +264,14 @@ impl Core {
                 continue;
             }
             leases.iter().for_each(|lease| lease.retire());
-            if entry.has_items_left() && items_begun > entry.items.count() {
+            let (item, retry) = (entry.items.count(), entry.work.retry);
+            let item_ran = entry.has_items_left() && items_begun > item;
+            if item_ran && retry > 0 && self.machine.item_runs_again(id, item, retry, ended) {
+                begun.push(id);
+                continue;
+            }
+            let Some(entry) = self.machine.body_mut(id) else { continue };
+            if item_ran {
                 entry.items.push_failure(failure);
                 self.failed += 1;
                 pool.emit(|pool| telemetry::Event::WorkLost { pool, id });

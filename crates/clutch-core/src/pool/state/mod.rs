@@ -86,6 +86,8 @@ struct Item<T> {
     cut_at: Option<Instant>,
     /// Workers that died of it, or may have.
     deaths: u32,
+    /// Of a batch: the item that `deaths` and the retries left are about.
+    tried_item: u32,
     /// Runs alone in its worker.
     alone: bool,
     load_ns: u64,
@@ -569,6 +571,7 @@ impl<T> Machine<T> {
             stopping: None,
             cut_at: None,
             deaths: 0,
+            tried_item: 0,
             alone: false,
             load_ns: 0,
             sent_as: 0,

@@ -39,6 +39,17 @@ impl<T> Item<T> {
 }
 
 impl<T> Machine<T> {
+    /// Whether an item of a batch, which ran when its worker died, may run again: each item has the batch's `retry`. If
+    /// so, the batch is to be among those that had begun in [`super::Event::WorkerGone`]; if not, the item is lost.
+    pub fn item_runs_again(&mut self, id: WorkId, item: u32, retry: u32, ended: bool) -> bool {
+        let deaths_max = self.limits.deaths_max;
+        let Some(batch) = self.item_mut(id) else { return false };
+        if batch.tried_item != item {
+            (batch.tried_item, batch.deaths, batch.request.retry) = (item, 0, retry);
+        }
+        batch.request.retry > 0 && (ended || batch.deaths + 1 < deaths_max)
+    }
+
     /// Work that had begun in a worker that is gone.
     pub(super) fn judge(
         &mut self,
