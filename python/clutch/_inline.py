@@ -325,6 +325,16 @@ class InlinePool(Pool):
         """Without effect, as there are no workers."""
         self._check_open()
 
+    def running(self) -> dict[str, list[dict[str, Any]]]:
+        """Nothing: what runs here runs in the caller's own thread."""
+        self._check_open()
+        return {}
+
+    def cancel(self, call: int) -> bool:
+        """False: what was submitted is done."""
+        self._check_open()
+        return False
+
     def stacks(self, worker: int | None = None, *, call: int | None = None) -> dict[str, str]:
         """Nothing: what runs here runs in the caller's own thread."""
         self._check_open()

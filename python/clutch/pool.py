@@ -331,6 +331,18 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         """Counts and workers at this instant: queued, sent, done, failed, ready, workers (nr, pid, state, calls) …"""
         return json.loads(self._stats())
 
+    def running(self) -> dict[str, list[dict[str, Any]]]:
+        """What each worker runs, by its name (`pool/0`), the oldest first.
+
+        Of each: `id` (`Future.work_id`), `what` (its function, or its request), `seconds` since it began, `abandoned`
+        (nobody waits for it any more: it was told to stop).
+        """
+        return {f"{self.name}/{nr}": found for nr, found in json.loads(self._running()).items()}
+
+    def cancel(self, call: int) -> bool:
+        """Stops the call with this `Future.work_id`, waiting or running. False: this pool does not have it."""
+        return self._cancel(call)
+
     def stacks(self, worker: int | None = None, *, call: int | None = None) -> dict[str, str]:
         """The Python stacks of the workers as text, by name (`pool/0`), without stopping anything.
 

@@ -52,6 +52,16 @@ class FakePool:
         states = {"name": self.name, "state": "ready", "reason": None, "ready": 1, "target": 2}
         return {**states, **counts, "workers": [worker, {**worker, "nr": 1, "rss": 9 << 20, "private": 5 << 20}]}
 
+    def running(self) -> dict[str, list[dict[str, Any]]]:
+        return {f"{self.name}/0": [{"id": 12, "what": "GET /slow", "seconds": 93.4, "abandoned": self.name == "work"}]}
+
+    def _is_awaited(self, call: int) -> bool:
+        return call == 13 or (call == 12 and self.name == "api")
+
+    def cancel(self, call: int) -> bool:
+        self.asked.append(("cancel", call))
+        return True
+
     def stacks(self, worker: int | None = None, call: int | None = None) -> dict[str, str]:
         self.asked.append(("stacks", worker, call))
         return {f"{self.name}/0": "File x, line 1\n"} if call in (None, 12) and worker in (None, 0) else {}
@@ -107,6 +117,7 @@ def house(tmp_path: Path) -> Iterator[House]:
         (["stack", "api"], [("stacks", None, None)], "api/0\nFile x, line 1\n"),
         (["stack", "api/0"], [("stacks", 0, None)], "api/0\nFile x, line 1\n"),
         (["stack", "12"], [("stacks", None, 12)], "api/0\nFile x, line 1\n\nwork/0\nFile x, line 1\n"),
+        (["cancel", "--pool=api", "13"], [("cancel", 13)], "api: call 13 cancelled\n"),
         (["drain", "api", "--json"], [("drain",)], '{"pools": ["api"]}\n'),
     ],
 )
@@ -125,6 +136,7 @@ def test_ps(house: House) -> None:
     assert (second["rss"], second["private"]) == (9 << 20, 5 << 20)
     text = house.clutch("ps").stdout
     assert "api: ready, 1 of 2 workers ready; 3 queued, 3 sent, 3 done, 3 failed, 3 restarts" in text
+    assert "runs GET /slow for 2m (call 12)" in text and "runs GET /slow for 2m, told to stop (call 12)" in text
     assert "api/1" in text and "5 MB\n" in text and "MB, shared included" in text
 
 
@@ -144,8 +156,11 @@ def test_reload(house: House) -> None:
     ("arguments", "words"),
     [
         (["drain", "nope"], "no pool 'nope'; allowed: api, work"),
-        (["stack", "99"], "no such call runs"),
-        (["stack", "api/7"], "no such worker"),
+        (["stack", "99"], "no call 99 runs; `clutch ps` lists those that do"),
+        (["stack", "api/7"], "no worker api/7 that answers; there are: api/0, api/1, work/0, work/1"),
+        (["cancel", "99"], "no call 99 waits or runs"),
+        (["cancel", "12", "--pool", "work"], "no call 12 waits or runs"),
+        (["cancel", "13"], "pools api and work both have a call 13: name one of them with --pool"),
     ],
 )
 def test_what_cannot_be_done_is_an_error(house: House, arguments: list[str], words: str) -> None:
@@ -370,7 +385,7 @@ def test_two_at_one_place(house: House) -> None:
         (b"x" * (control.REQUEST_BYTES_MAX + 10) + b"\n", "at most"),
         (b"no json\n", "Expecting"),
         (b"[1, 2]\n", "JSON object"),
-        (b"{}\n", "no command None; allowed: drain"),
+        (b"{}\n", "no command None; allowed: cancel, drain"),
         (b'{"command": "__class__"}\n', "no command '__class__'"),
         (b'{"command": "stop", "when": "soon"}\n', "when"),
         (b'{"command": "scale"}\n', "missing"),

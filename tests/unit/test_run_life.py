@@ -103,8 +103,18 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             scene.events.append(f"fronts stop {grace_s:g}")
             scene.when_fronts_stop()
 
+    class Events:
+        def __init__(self, lives: bool) -> None:
+            self._closed = threading.Event()
+
+        def next(self) -> None:
+            self._closed.wait()
+
+        def close(self) -> None:
+            self._closed.set()
+
     core, pool = types.ModuleType("clutch._core"), types.ModuleType("clutch.pool")
-    core.Fronts, pool.Pool = Fronts, Pool  # type: ignore[attr-defined]
+    core.Fronts, core.Events, pool.Pool = Fronts, Events, Pool  # type: ignore[attr-defined]
     import clutch
 
     monkeypatch.setitem(sys.modules, "clutch._core", core)

@@ -323,6 +323,13 @@ impl EndSignal {
     pub fn of_number(number: u8) -> EndSignal {
         if number == EndSignal::Term as u8 { EndSignal::Term } else { EndSignal::Kill }
     }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EndSignal::Kill => "SIGKILL",
+            EndSignal::Term => "SIGTERM",
+        }
+    }
 }
 
 /// Sends a whole process group a signal that ends it.

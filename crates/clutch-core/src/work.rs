@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::descriptor::Descriptor;
@@ -104,6 +105,17 @@ pub enum WorkKind {
     Job = 3,
 }
 
+impl WorkKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkKind::Call => "call",
+            WorkKind::Request => "request",
+            WorkKind::Connection => "connection",
+            WorkKind::Job => "job",
+        }
+    }
+}
+
 /// One unit in.
 pub struct Work {
     pub kind: WorkKind,
@@ -151,6 +163,10 @@ pub trait Reply: Send + Sync {
     fn begun(&self) {}
     /// The work has left the lobby of a pool with `overflow = "block"`.
     fn admitted(&self) {}
+    /// What the work is, for people; none: its function's name says it. Asked when somebody looks, under the pool's lock.
+    fn describe(&self, _payload: &Payload) -> Option<String> {
+        None
+    }
 }
 
 /// What came of a piece of work.
@@ -162,6 +178,18 @@ pub enum Outcome {
     Failure(Arc<Failure>),
     /// It was taken and then could not be run: expired, draining, cancelled.
     Refused(Refusal),
+}
+
+/// A piece of work that a worker has begun and not ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Running {
+    pub id: WorkId,
+    /// The name of its function, or its request.
+    pub what: String,
+    /// Since it was sent to the worker or, where that runs one at a time, since the one before it ended.
+    pub seconds: f64,
+    /// Its caller was answered without it (deadline, cancelled): it was told to stop.
+    pub abandoned: bool,
 }
 
 /// Where a deadline passed.

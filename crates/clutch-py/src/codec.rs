@@ -99,6 +99,8 @@ pub struct Encoder<'a> {
 pub struct Encoded {
     pub payload: Payload,
     pub by_value: bool,
+    /// The name of the function that is in it, if one is.
+    pub function: Option<Box<str>>,
 }
 
 impl<'a> Encoder<'a> {
@@ -167,7 +169,7 @@ impl<'a> Encoder<'a> {
             self.leases.push(Arc::new(lease));
         }
         let payload = Payload { codec: Codec::Pickle, inline: self.out, leases: self.leases };
-        Ok(Encoded { payload, by_value })
+        Ok(Encoded { payload, by_value, function: None })
     }
 
     /// What is too large for a frame, many small values too, goes into a region of its own, before those of its parts.
@@ -177,7 +179,7 @@ impl<'a> Encoder<'a> {
             self.out = Vec::new();
         }
         let payload = Payload { codec: Codec::Plain, inline: self.out, leases: self.leases };
-        Ok(Encoded { payload, by_value: false })
+        Ok(Encoded { payload, by_value: false, function: None })
     }
 
     fn plain_arguments(

@@ -1,6 +1,6 @@
 //! `clutch.Pool`'s native half: functions to numbers, arguments to payloads, and the door of the core's pool.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use clutch_core::region::{RegionPool, WRITTEN_MAX};
 use clutch_core::stdio::Stream;
 use clutch_core::supervisor::{self, Identity, descriptors_of};
 use clutch_core::sync::Mutex;
-use clutch_core::work::{Codec, FunctionId, Refusal, Work, WorkKind};
+use clutch_core::work::{Codec, FunctionId, Refusal, Running, Work, WorkKind};
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -127,6 +127,14 @@ fn by_value<'py>(function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
     Ok(Reference::ByValue(function.clone()))
 }
 
+/// For people: as it was defined, or of what it is an instance.
+fn name_of(function: &Bound<'_, PyAny>) -> Option<Box<str>> {
+    let py = function.py();
+    let named = function.getattr(pyo3::intern!(py, "__qualname__"));
+    let name = named.and_then(|name| name.extract::<String>()).or_else(|_| function.get_type().name()?.extract());
+    name.ok().map(String::into_boxed_str)
+}
+
 impl Open {
     fn reference<'py>(&self, function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
         if let Ok(name) = function.cast_exact::<PyString>() {
@@ -142,7 +150,7 @@ impl Open {
         if let Some(number) = self.names.lock().get(name) {
             return Ok(*number);
         }
-        let number = self.pool.function(Codec::Name, name.as_bytes());
+        let number = self.pool.function(Codec::Name, name.as_bytes(), name);
         self.names.lock().insert(name.to_owned(), number);
         Ok(number)
     }
@@ -166,7 +174,8 @@ impl Open {
         let Ok(body) = py.import("pickle")?.call_method1("dumps", (function, 5)) else {
             return by_value(function);
         };
-        let number = self.pool.function(Codec::Pickle, body.cast::<PyBytes>()?.as_bytes());
+        let name = name_of(function).unwrap_or_default();
+        let number = self.pool.function(Codec::Pickle, body.cast::<PyBytes>()?.as_bytes(), &name);
         let mut references = self.references.lock();
         if references.len() < REFERENCES_MAX {
             references.insert(function.as_ptr() as usize, (function.clone().unbind(), number));
@@ -188,7 +197,7 @@ impl Open {
                 let kwargs = asked.kwargs.map_or_else(|| PyDict::new(py), Bound::clone);
                 let all = PyTuple::new(py, [&function, asked.args.as_any(), kwargs.as_any()])?;
                 let encoded = self.encode_code(regions, all.as_any()).map_err(|error| unsendable(asked, error))?;
-                Ok((crate::call::BY_VALUE, encoded))
+                Ok((crate::call::BY_VALUE, Encoded { function: name_of(&function), ..encoded }))
             }
         }
     }
@@ -215,6 +224,7 @@ impl Open {
         answer: &Arc<Answer>,
     ) -> PyResult<Work> {
         Python::attach(|py| self.check_size(py, &encoded))?;
+        encoded.function.into_iter().for_each(|name| answer.set_what(name));
         let deadline = options.deadline.or(self.deadline);
         Ok(Work {
             kind: WorkKind::Call,
@@ -354,7 +364,7 @@ impl PoolCore {
         let pool = Pool::new(config, registry::telemetry()?)?;
         pool.regions.bound_by(left);
         // Number 0 means that the function comes with the arguments.
-        pool.function(Codec::Empty, b"");
+        pool.function(Codec::Empty, b"", "");
         let (tag, environ) = own;
         supervisor::start(pool.clone(), Identity { tag, environ })?;
         let (names, references) = (Mutex::default(), Mutex::default());
@@ -443,6 +453,28 @@ impl PoolCore {
         let open = self.open(py)?;
         let stats = py.detach(|| open.pool.stats());
         serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned}`.
+    fn _running(&self, py: Python<'_>) -> PyResult<String> {
+        let pool = self.core(py)?;
+        let running: BTreeMap<u32, Vec<Running>> = py.detach(|| {
+            let numbers: HashMap<_, _> = pool.status().workers.into_iter().map(|(key, view)| (key, view.nr)).collect();
+            let running = pool.running().into_iter();
+            running.filter_map(|(key, running)| Some((*numbers.get(&key)?, running))).collect()
+        });
+        serde_json::to_string(&running).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Whether it waits or runs, and somebody waits for it.
+    fn _is_awaited(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+        Ok(self.core(py)?.is_awaited(id))
+    }
+
+    /// Stops one piece of work wherever it is; False: the pool does not have it.
+    fn _cancel(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+        let pool = self.core(py)?;
+        Ok(py.detach(|| pool.cancel(id)))
     }
 
     /// `(worker's number, stacks)` of every worker, of the one with this number, or of the one that has this work. A

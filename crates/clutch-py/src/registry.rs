@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clutch_core::forked::{self, PerProcess};
 use clutch_core::supervisor::output::Printed;
-use clutch_core::telemetry::{Subscription, Telemetry};
+use clutch_core::telemetry::{Scope, Subscription, Telemetry};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -68,7 +68,7 @@ impl PrintedByNow {
     }
 }
 
-/// Events of all pools since it was made.
+/// Events of all pools since it was made; `lives`: of pools and workers alone, and of single pieces of work what is rare.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Events {
     subscription: Subscription,
@@ -77,14 +77,26 @@ pub struct Events {
 #[pymethods]
 impl Events {
     #[new]
-    fn new() -> PyResult<Events> {
-        Ok(Events { subscription: telemetry()?.subscribe() })
+    #[pyo3(signature = (lives = false))]
+    fn new(lives: bool) -> PyResult<Events> {
+        let scope = if lives { Scope::Lives } else { Scope::All };
+        Ok(Events { subscription: telemetry()?.subscribe(scope) })
     }
 
-    /// The next event as JSON, or None after `timeout` seconds.
-    fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
-        let event = wait_in_slices(py, Some(timeout), |at| self.subscription.next(at), || Ok(()))?;
+    /// The next event as JSON; None after `timeout` seconds, or when it is closed and all is read.
+    #[pyo3(signature = (timeout = None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
+        let next = |at| {
+            let event = self.subscription.next(at);
+            (event.is_some() || self.subscription.is_closed()).then_some(event)
+        };
+        let event = wait_in_slices(py, timeout, next, || Ok(()))?.flatten();
         let text = event.map(|event| serde_json::to_string(&event)).transpose();
         text.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Nothing comes after what is there.
+    fn close(&self) {
+        self.subscription.close();
     }
 }

@@ -15,7 +15,7 @@ from clutch.errors import ClutchError, ConfigError
 COMMANDS = {
     "run": "run:command",
     "serve": "serve:command",
-    **{name: f"remote:{name}" for name in ("ps", "drain", "scale", "reload", "recycle", "stop", "stack")},
+    **{name: f"remote:{name}" for name in ("ps", "drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
     "call": "call:command",
     "doctor": "doctor:command",
     "init": "init:command",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from clutch.cli import logs
 from clutch.errors import NoSuchPool
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -34,7 +35,7 @@ class Commands:
     def __call__(self, request: dict[str, Any]) -> Any:
         arguments = dict(request)
         name = arguments.pop("command", None)
-        known = {"hello", "ps", "drain", "scale", "reload", "recycle", "stacks", "stop"}
+        known = {"hello", "ps", "drain", "scale", "reload", "recycle", "stacks", "cancel", "stop"}
         if name not in known:
             raise ValueError(f"no command {name!r}; allowed: {', '.join(sorted(known))}")
         method = getattr(self, name)
@@ -48,22 +49,27 @@ class Commands:
         return {"pid": os.getpid(), "config": self._config}
 
     def ps(self) -> dict[str, Any]:
-        pools = [pool.stats() for pool in self._chosen(None).values()]
-        for pool in pools:
-            for worker in pool["workers"]:
-                worker.update(process_facts(worker))
+        pools = []
+        for name, pool in self._chosen(None).items():
+            running = pool.running()
+            pools.append(pool.stats())
+            for worker in pools[-1]["workers"]:
+                worker.update(process_facts(worker), running=running.get(f"{name}/{worker['nr']}", []))
         return {**self.hello(), "age_s": age_seconds(os.getpid()), "pools": pools}
 
     def drain(self, pool: str | None = None, resume: bool = False) -> list[str]:
         chosen = self._chosen(pool)
         for one in chosen.values():
             one.resume() if resume else one.drain()
+        for name in chosen:
+            logs.info(f"pool {name}: {'takes work again' if resume else 'takes no more work'}, by command", pool=name)
         return list(chosen)
 
     def scale(self, pool: str, min: int, max: int) -> list[str]:  # noqa: A002
         chosen = self._chosen(pool)
         for one in chosen.values():
             one.scale(min) if min == max else one.scale(min=min, max=max)
+        logs.info(f"pool {pool}: {min if min == max else f'{min} to {max}'} workers, by command", pool=pool)
         return list(chosen)
 
     def reload(self, pool: str | None = None) -> dict[str, str]:
@@ -80,9 +86,23 @@ class Commands:
         found: dict[str, str] = {}
         for one in self._chosen(pool).values():
             found.update(one.stacks(worker=nr, call=call))
+        if not found and call is not None:
+            raise ValueError(f"no call {call} runs; `clutch ps` lists those that do")
         if not found:
-            raise ValueError("no such call runs" if call is not None else "no such worker")
+            known = [f"{one['name']}/{worker['nr']}" for one in self.ps()["pools"] for worker in one["workers"]]
+            raise ValueError(f"no worker {pool}/{nr} that answers; there are: {', '.join(known) or 'none'}")
         return found
+
+    def cancel(self, call: int, pool: str | None = None) -> str:
+        """The pool that had it. Numbers of calls are their pool's own: two pools may have the same."""
+        having = [name for name, one in self._chosen(pool).items() if one._is_awaited(call)]
+        if len(having) > 1:
+            raise ValueError(f"pools {' and '.join(having)} both have a call {call}: name one of them with --pool")
+        if not having or not self._pools[having[0]].cancel(call):
+            gone = "or it was told to stop before"
+            raise ValueError(f"no call {call} waits or runs, {gone}; `clutch ps` lists those that run")
+        logs.info(f"pool {having[0]}: call {call} cancelled, by command", pool=having[0], call=call)
+        return having[0]
 
     def stop(self, now: bool = False) -> dict[str, Any]:
         self._stop(now)

@@ -23,6 +23,7 @@ from clutch.config import APPS
 from clutch.errors import ClutchError, ConfigError
 
 if TYPE_CHECKING:
+    from clutch.cli.event_log import EventLog
     from clutch.config import Config, PoolSpec
 
 LEAVING_SECONDS_MAX = 5.0
@@ -44,6 +45,7 @@ class Life:
         self.watch = watch
         self.pools: dict[str, Any] = {}
         self.fronts: Any = None
+        self._event_log: EventLog | None = None
         self.reloader = Reloader(self.pools, self.notifier, self._reload_certificate)
         self.control: control_server.Control | None = None
         self.announcers: list[threading.Thread] = []
@@ -58,8 +60,10 @@ class Life:
     def start(self) -> None:
         """Returns when the fronts listen. Raises OSError; what it has begun by then is stopped by `stop`."""
         from clutch import _core
+        from clutch.cli.event_log import EventLog
         from clutch.pool import Pool
 
+        self._event_log = EventLog()
         for spec in self.config.pools:
             self.pools[spec.name] = Pool.from_spec(spec)
             logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
@@ -150,6 +154,8 @@ class Life:
         if self._watcher is not None:
             self._watcher.close()
         self._stop_fronts_and_pools(has_grace)
+        if self._event_log is not None:
+            self._event_log.close()
         if self._warner is not None:
             self._warner.join()
         for announcer in self.announcers:

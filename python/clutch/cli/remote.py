@@ -187,6 +187,17 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
     click.echo("\n\n".join(f"{worker}\n{text.rstrip()}" for worker, text in stacks.items()))
 
 
+@click.command("cancel")
+@click.argument("call", type=int)
+@click.option("--pool", help="Whose call it is, where several pools have one of this number.")
+@dispatcher_flags
+@as_json
+def cancel(call: int, pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Stops the call with this id, waiting or running; `clutch ps` lists those that run."""
+    name = control.ask(find(socket, pid), "cancel", ANSWER_SECONDS_MAX, call=call, pool=pool)
+    say([name], as_json, f"call {call} cancelled")
+
+
 # Words to values
 
 
@@ -225,8 +236,16 @@ def pool_text(pool: dict[str, Any]) -> str:
     rows = [("worker", "pid", "generation", "state", "calls", "sent", "age", "memory")]
     rows += [worker_row(pool["name"], worker) for worker in pool["workers"]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines.append(shown[0])
+    for row, worker in zip(shown[1:], pool["workers"], strict=True):
+        lines += [row, *(f"    {running_text(one)}" for one in worker["running"])]
     return "\n".join(lines)
+
+
+def running_text(one: dict[str, Any]) -> str:
+    told = ", told to stop" if one["abandoned"] else ""
+    return f"runs {one['what']} for {age(one['seconds'])}{told} (call {one['id']})"
 
 
 def worker_row(pool: str, worker: dict[str, Any]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ impl Entry {
             Some(names) if !names.contains(&tool) => Err(self.no_such_tool(tool, &names)),
             None if self.functions.read().len() >= UNVERIFIED_MAX => Err(self.not_up(&status)),
             _ => {
-                let function = self.pool.function(Codec::Name, tool.as_bytes());
+                let function = self.pool.function(Codec::Name, tool.as_bytes(), tool);
                 self.functions.write().insert(tool.to_owned(), function);
                 Ok(function)
             }

@@ -16,8 +16,11 @@ use crate::sync::Mutex;
 use super::account::Queued;
 use crate::config::Disconnect;
 use crate::pool::{Part, Pool};
-use crate::wire::http::INPUT_WINDOW;
+use crate::wire::http::{INPUT_WINDOW, RequestHead};
 use crate::work::{Codec, Outcome, Payload, Reply, Work, WorkId};
+
+/// Characters of a path that are shown where somebody looks what runs.
+const PATH_SHOWN_MAX: usize = 200;
 
 #[derive(Default)]
 struct Inner {
@@ -78,6 +81,13 @@ impl Reply for Inbound {
     fn sent(&self, queued: Duration) {
         // Five hundred years of nanoseconds fit.
         self.queued_ns.store(queued.as_nanos() as u64 + 1, Ordering::Relaxed);
+    }
+
+    fn describe(&self, payload: &Payload) -> Option<String> {
+        let (head, _) = RequestHead::read(payload.body()).ok().filter(|_| payload.codec == Codec::Http)?;
+        let line = head.line;
+        let path: String = String::from_utf8_lossy(line.path).chars().take(PATH_SHOWN_MAX).collect();
+        Some(format!("{} {path}", line.method))
     }
 
     fn credit(&self, count: u32) {

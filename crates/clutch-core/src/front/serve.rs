@@ -70,7 +70,7 @@ impl ServeFront {
     /// Fails when the access log cannot be opened.
     pub(super) fn new(pool: Arc<Pool>, config: ServeConfig, warnings: Arc<Warnings>) -> io::Result<ServeFront> {
         // The app has no name of its own: it is all that its pool runs.
-        let function = pool.function(Codec::Name, b"");
+        let function = pool.function(Codec::Name, b"", "request");
         let timeout = config.timeout_ms.map(Duration::from_millis);
         let body_limits =
             BodyLimits { bytes_max: config.body_bytes_max, silence: Duration::from_millis(config.body_timeout_ms) };

@@ -43,7 +43,7 @@ impl TcpFront {
         config: &TcpConfig,
         warnings: Arc<Warnings>,
     ) -> TcpFront {
-        let handler = pool.function(Codec::Name, b"");
+        let handler = pool.function(Codec::Name, b"", "connection");
         let places = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
         TcpFront { pool, handler, listeners, first: 0, places, warnings }
     }

@@ -1,6 +1,7 @@
 //! Where a caller that waits finds the answer: a reply that keeps what it was told.
 
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,11 +37,18 @@ pub struct Answer {
     cancelled: AtomicBool,
     waiting: AtomicBool,
     id: AtomicU64,
+    what: OnceLock<Box<str>>,
 }
 
 impl Answer {
     pub fn set_id(&self, id: WorkId) {
         self.id.store(id, Ordering::Release);
+    }
+
+    /// What the work is, where its function has no name of its own.
+    pub fn set_what(&self, what: Box<str>) {
+        // The first word stands.
+        let _ = self.what.set(what);
     }
 
     pub fn id(&self) -> WorkId {
@@ -163,6 +171,10 @@ impl Reply for Answer {
         }
         drop(inner);
         ends.into_iter().chain(parts).for_each(|waker| waker());
+    }
+
+    fn describe(&self, _payload: &Payload) -> Option<String> {
+        self.what.get().map(|what| what.to_string())
     }
 
     fn admitted(&self) {

@@ -25,6 +25,7 @@ use crate::work::{Codec, Failure, FunctionId, Outcome, Payload, Refusal, Reply, 
 pub(super) struct Function {
     pub(super) codec: Codec,
     pub(super) body: Vec<u8>,
+    pub(super) name: String,
 }
 
 /// What the machine keeps with each piece of work.
@@ -86,12 +87,25 @@ pub(super) struct Core {
     pub(super) failed: u64,
     /// Endless work that was cut off so that its worker could end.
     pub(super) drained: u64,
+    /// Work refused because the queue was full, since that was told, and when it was.
+    pub(super) refused: u64,
+    pub(super) told_full: Option<Instant>,
     /// Past their deadlines, their callers wait for the stacks.
     pub(super) expiring: BTreeMap<WorkId, Expiring>,
     /// Workers whose boards had no word left when they were last looked at.
     pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
+}
+
+/// How often it is told, at most, that the pool refuses work.
+const TELL_FULL_EVERY: Duration = Duration::from_secs(1);
+
+/// Work that is answered without a result.
+struct OfWork<'a> {
+    id: WorkId,
+    entry: &'a Entry,
+    now: Instant,
 }
 
 /// What is done after the core's lock is released.
@@ -274,7 +288,7 @@ impl Core {
             if item_ran {
                 entry.items.push_failure(failure);
                 self.failed += 1;
-                pool.emit(|pool| telemetry::Event::WorkLost { pool, id });
+                pool.emit_of_work(|pool| telemetry::Event::WorkLost { pool, id });
             }
             let is_batch = entry.work.items > 0;
             match entry.has_items_left() {
@@ -325,12 +339,13 @@ impl Core {
             Action::Take { worker, id } => {
                 let taken = self.take(worker, id);
                 if taken {
-                    pool.emit(|pool| telemetry::Event::WorkTakenBack { pool, id });
+                    pool.emit_of_work(|pool| telemetry::Event::WorkTakenBack { pool, id });
                 }
                 self.machine.on(Event::Taken { worker, id, taken }, now, actions);
             }
             Action::Answer { id, verdict, mut body } => {
-                let outcome = body.conclude(self.outcome(pool, id, verdict), 0);
+                let outcome = self.outcome(pool, OfWork { id, entry: &body, now }, verdict);
+                let outcome = body.conclude(outcome, 0);
                 effects.replies.push((body.work.reply, Told::Finish(outcome)));
             }
             Action::Admitted { id } => self.admitted(id, effects),
@@ -426,26 +441,28 @@ impl Core {
         }
     }
 
-    fn outcome(&mut self, pool: &Pool, id: WorkId, verdict: Verdict) -> Outcome {
+    fn outcome(&mut self, pool: &Pool, work: OfWork<'_>, verdict: Verdict) -> Outcome {
+        let id = work.id;
         let name = || pool.config.name.clone();
         let refusal = match verdict {
             Verdict::Overloaded => {
-                pool.emit(|pool| telemetry::Event::PoolFull { pool });
                 let limit = pool.config.queue_limit.unwrap_or(usize::MAX);
+                self.tell_full(pool, limit, work.now);
                 Refusal::Overloaded { pool: name(), queued: self.machine.counts().queued, limit }
             }
             Verdict::Draining => Refusal::Draining { pool: name() },
             Verdict::Closed => Refusal::Closed { pool: name() },
             Verdict::Expired(at) => {
-                pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: at.as_str().to_owned() });
+                pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: at.as_str().to_owned() });
                 Refusal::Expired { at, stacks: String::new() }
             }
             Verdict::Cancelled => {
-                pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
+                pool.emit_of_work(|pool| telemetry::Event::WorkCancelled { pool, id });
                 Refusal::Cancelled
             }
             Verdict::Poisoned { deaths, .. } => {
-                pool.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths });
+                let what = || self.describe(work.entry);
+                pool.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what: what() });
                 self.failed += 1;
                 let last = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
                 let message =
@@ -455,7 +472,7 @@ impl Core {
             Verdict::Failing if self.failing.is_none() => Refusal::Closed { pool: name() },
             Verdict::Failing | Verdict::Lost(_) => {
                 if matches!(verdict, Verdict::Lost(_)) {
-                    pool.emit(|pool| telemetry::Event::WorkLost { pool, id });
+                    pool.emit_of_work(|pool| telemetry::Event::WorkLost { pool, id });
                 }
                 self.failed += 1;
                 let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
@@ -464,6 +481,15 @@ impl Core {
             }
         };
         Outcome::Refused(refusal)
+    }
+
+    fn tell_full(&mut self, pool: &Pool, limit: usize, now: Instant) {
+        self.refused += 1;
+        if self.told_full.is_none_or(|at| now >= at + TELL_FULL_EVERY) {
+            let refused = std::mem::take(&mut self.refused);
+            self.told_full = Some(now);
+            pool.emit(|pool| telemetry::Event::PoolFull { pool, refused, limit });
+        }
     }
 
     /// The link to read for this work, when it went to an otherwise idle worker that nobody reads.

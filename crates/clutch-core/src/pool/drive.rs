@@ -13,7 +13,7 @@ use super::{Carried, END_OF_FILE, Notice, Pool, Reader, Said, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::sys;
 use crate::wire::{self, Kind};
-use crate::work::Failure;
+use crate::work::{Failure, Running};
 
 /// What a look at a link brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,20 +238,24 @@ impl Pool {
     }
 
     /// The worker is dead (`ended`: by our own hand): what it had begun fails with `failure`, the rest runs elsewhere.
-    pub fn worker_gone(&self, key: WorkerKey, failure: Failure, ended: bool) {
-        let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return };
+    /// Returns what it was running.
+    pub fn worker_gone(&self, key: WorkerKey, failure: Failure, ended: bool) -> Vec<Running> {
+        let Some(link) = self.core.lock().peers.get(&key).map(|peer| peer.link.clone()) else { return Vec::new() };
         self.read_rest(&link);
         let failure = Arc::new(failure);
-        self.transact_with(|core, now, actions, effects| {
-            let Some(mut peer) = core.peers.remove(&key) else { return };
+        let running = self.transact_with(|core, now, actions, effects| {
+            let running = core.running(key, now);
+            let Some(mut peer) = core.peers.remove(&key) else { return running };
             self.poller.remove(peer.link.socket.as_fd());
             self.poller.remove(peer.link.alarm.socket());
             core.answer_expiring_of(key, effects);
             let begun = core.leave_behind(self, &mut peer, &failure, ended, now, effects);
             core.lost = Some(failure);
             core.machine.on(Event::WorkerGone { worker: key, begun, ended }, now, actions);
+            running
         });
         self.regions.reader_gone(u64::from(key));
+        running
     }
 
     /// Takes in what a worker that has ended had still written.

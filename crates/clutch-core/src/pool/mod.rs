@@ -13,6 +13,7 @@ mod incoming;
 mod orders;
 mod peer;
 pub mod queue;
+mod running;
 pub mod state;
 mod status;
 mod stop;
@@ -138,6 +139,8 @@ impl Pool {
             done: 0,
             failed: 0,
             drained: 0,
+            refused: 0,
+            told_full: None,
             expiring: BTreeMap::new(),
             starved: BTreeSet::new(),
             spare: Vec::new(),
@@ -172,8 +175,8 @@ impl Pool {
 
     // ---- for callers
 
-    /// The number of a function, by its name or its pickle; the same bytes always get the same number.
-    pub fn function(&self, codec: Codec, body: &[u8]) -> FunctionId {
+    /// The number of a function, by its name or its pickle; the same bytes always get the same number. `name`: for people.
+    pub fn function(&self, codec: Codec, body: &[u8], name: &str) -> FunctionId {
         let mut core = self.core.lock();
         let mut key = vec![codec as u8];
         key.extend_from_slice(body);
@@ -181,7 +184,7 @@ impl Pool {
             return *id;
         }
         let id = core.functions.len() as FunctionId;
-        core.functions.push(Function { codec, body: body.to_vec() });
+        core.functions.push(Function { codec, body: body.to_vec(), name: name.to_owned() });
         core.names.insert(key, id);
         id
     }
@@ -307,6 +310,11 @@ impl Pool {
     /// As [`Pool::credit`], but it stays until [`Pool::flush_all`].
     pub fn credit_unflushed(&self, id: WorkId, count: u32) {
         self.post_unflushed(id, |out| wire::put_credit(out, id, count));
+    }
+
+    /// Whether it waits or runs, and somebody waits for it.
+    pub fn is_awaited(&self, id: WorkId) -> bool {
+        !self.is_forked() && self.core.lock().machine.body(id).is_some()
     }
 
     /// Whether user code has started on it.
@@ -583,6 +591,10 @@ impl Pool {
 
     fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
         self.telemetry.emit(|| make(self.config.name.clone()));
+    }
+
+    fn emit_of_work(&self, make: impl FnOnce(String) -> telemetry::Event) {
+        self.telemetry.emit_of_work(|| make(self.config.name.clone()));
     }
 }
 

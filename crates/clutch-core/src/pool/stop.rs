@@ -77,7 +77,7 @@ impl Core {
         else {
             return;
         };
-        pool.emit(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
+        pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
         let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks };
@@ -101,7 +101,7 @@ impl Core {
             return;
         }
         if self.give_up(pool, work, StopCause::Cancelled, effects) {
-            pool.emit(|pool| telemetry::Event::WorkCancelled { pool, id });
+            pool.emit_of_work(|pool| telemetry::Event::WorkCancelled { pool, id });
         }
     }
 
@@ -118,7 +118,7 @@ impl Core {
         }
         if self.give_up(pool, work, StopCause::Drained, effects) {
             self.drained += 1;
-            pool.emit(|pool| telemetry::Event::WorkDrained { pool, id: work.id });
+            pool.emit_of_work(|pool| telemetry::Event::WorkDrained { pool, id: work.id });
         }
     }
 
@@ -154,8 +154,9 @@ impl Core {
 
     /// Tells the worker to stop, in every way there is. Returns whether it can hear.
     fn stop_code(&mut self, worker: WorkerKey, id: WorkId, entry: &Entry, stacks: bool, effects: &mut Effects) -> bool {
+        let what = self.describe(entry);
         let Some(peer) = self.peers.get_mut(&worker) else { return false };
-        peer.abandon(id, entry.word);
+        peer.abandon(id, entry.word, what);
         // For event loops, which read it at their next turn.
         let flags = if stacks { flag::WANT_STACKS } else { 0 };
         peer.link.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Cancel, id, flags));

@@ -62,6 +62,8 @@ pub struct Driver {
     zygotes: BTreeMap<u32, Zygote>,
     outputs: HashMap<WorkerKey, Output>,
     processes: HashMap<WorkerKey, Process>,
+    /// The last signal that was sent to each of them.
+    signalled: HashMap<WorkerKey, EndSignal>,
     was_failing: bool,
     /// Whether the machine was told something in this turn of the loop.
     told: bool,
@@ -77,8 +79,7 @@ pub struct Driver {
 struct Lost {
     worker: WorkerKey,
     failure: Failure,
-    /// By our own hand.
-    by_us: bool,
+    record: WorkerRecord,
 }
 
 /// Starts the driver of a pool on a thread of its own.
@@ -101,6 +102,7 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
         zygotes: BTreeMap::new(),
         outputs: HashMap::new(),
         processes: HashMap::new(),
+        signalled: HashMap::new(),
         was_failing: false,
         told: false,
         untold: RefCell::default(),
@@ -381,8 +383,11 @@ impl Driver {
             return;
         }
         self.publish();
-        for Lost { worker, failure, by_us } in std::mem::take(&mut self.ended) {
-            self.pool.worker_gone(worker, failure, by_us);
+        for Lost { worker, failure, record } in std::mem::take(&mut self.ended) {
+            let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
+            let left = record.left.map(str::to_owned);
+            let running = self.pool.worker_gone(worker, failure, record.cause.is_some());
+            self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause, left, running });
         }
     }
 
@@ -411,8 +416,11 @@ impl Driver {
             }
             Action::Short { worker } => self.short(worker),
             Action::End { worker } => self.pool.send_drain(worker),
-            Action::Kill { worker, signal } => self.signal(worker, signal),
-            Action::Gone { worker, fate, record } => self.gone(worker, fate, &record),
+            Action::Kill { worker, signal } => {
+                self.tell_kill(worker, signal);
+                self.signal(worker, signal);
+            }
+            Action::Gone { worker, fate, record } => self.gone(worker, fate, *record),
             Action::Failing { reason, by_code } => self.failing(reason, by_code),
             Action::RefuseWaiting => {
                 self.answer_lost();
@@ -493,6 +501,18 @@ impl Driver {
         });
     }
 
+    /// Once for each signal, of one that is made to end.
+    fn tell_kill(&mut self, worker: WorkerKey, signal: EndSignal) {
+        let Some(known) = self.machine.workers.get(&worker) else { return };
+        let (nr, Some(pid), Some(reason)) = (known.nr, known.pid, known.cause().map(str::to_owned)) else { return };
+        if self.signalled.insert(worker, signal) == Some(signal) {
+            return;
+        }
+        let signal = signal.as_str().to_owned();
+        let running = || self.pool.running_in(worker);
+        self.emit(|pool| telemetry::Event::WorkerKilled { pool, nr, pid, signal, reason, running: running() });
+    }
+
     /// Directly, where its process is held; else by its zygote, which is its parent; without one by its group, which the
     /// worker made itself leader of.
     fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
@@ -507,7 +527,7 @@ impl Driver {
         }
     }
 
-    fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: &WorkerRecord) {
+    fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: WorkerRecord) {
         match self.processes.remove(&worker) {
             Some(process) => process.release(&self.pool.poller),
             // Its zygote is gone and cannot do it.
@@ -515,10 +535,9 @@ impl Driver {
             None => {}
         }
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
-        let failure = report::lost(&self.pool.config.name, fate, record, output);
-        let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
-        self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause });
-        self.ended.push(Lost { worker, failure, by_us: record.cause.is_some() });
+        let failure = report::lost(&self.pool.config.name, fate, &record, output);
+        self.signalled.remove(&worker);
+        self.ended.push(Lost { worker, failure, record });
     }
 
     fn failing(&mut self, reason: String, by_code: bool) {

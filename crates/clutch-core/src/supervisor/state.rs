@@ -137,6 +137,17 @@ impl Worker {
         self.leaving.is_some_and(Leave::by_policy)
     }
 
+    /// Why Clutch ends it itself.
+    pub fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+
+    /// Why it was to end, of one that was told to and not made to.
+    fn left(&self) -> Option<&'static str> {
+        let told = self.state == State::Draining && self.cause.is_none();
+        told.then(|| self.leaving.unwrap_or(Leave::Stopped).as_str())
+    }
+
     fn end_by(&mut self, at: Instant) {
         self.end_at = Some(self.end_at.map_or(at, |before| before.min(at)));
     }
@@ -330,6 +341,8 @@ pub struct WorkerRecord {
     pub cause: Option<String>,
     /// Its zygote was there and did not tell how it ended.
     pub untold: bool,
+    /// It was to end, for this reason, and was not made to.
+    pub left: Option<&'static str>,
 }
 
 #[derive(Debug)]

@@ -1,17 +1,20 @@
 //! The event catalogue: all that the pool and the supervisor tell of themselves, once.
 //!
-//! Test signals, logs and metrics derive from it. Emitting without subscribers costs one atomic load.
+//! Test signals and logs derive from it. Emitting without subscribers costs one atomic load, and what happens to single
+//! pieces of work is made into an event for those alone who want to hear of it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use crate::sync::{Condvar, Mutex};
 use serde::Serialize;
 
+use crate::sync::{Condvar, Mutex};
+use crate::work::Running;
+
 /// Something that happened. `name()` is how tests, logs and metrics call it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     ZygoteStarted {
@@ -70,11 +73,23 @@ pub enum Event {
         nr: u32,
         pid: i32,
     },
+    /// It is made to end, by a signal.
+    WorkerKilled {
+        pool: String,
+        nr: u32,
+        pid: i32,
+        signal: String,
+        reason: String,
+        running: Vec<Running>,
+    },
+    /// `left`: why it was to end, of one that did so when it was told. `running`: what it had begun and not ended.
     WorkerGone {
         pool: String,
         nr: u32,
         pid: i32,
         cause: String,
+        left: Option<String>,
+        running: Vec<Running>,
     },
     WorkTakenBack {
         pool: String,
@@ -102,6 +117,7 @@ pub enum Event {
         pool: String,
         id: u64,
         deaths: u32,
+        what: String,
     },
     PoolFailing {
         pool: String,
@@ -110,8 +126,11 @@ pub enum Event {
     PoolRecovered {
         pool: String,
     },
+    /// It refuses work. Told at most once a second; `refused`: so many times since it was told last.
     PoolFull {
         pool: String,
+        refused: u64,
+        limit: usize,
     },
     /// It should have another number of workers from now on.
     PoolScaled {
@@ -138,13 +157,29 @@ const KEPT_MAX: usize = 10_000;
 struct Mailbox {
     events: Mutex<VecDeque<Event>>,
     arrived: Condvar,
+    closed: AtomicBool,
 }
 
 /// Where events go.
 #[derive(Default)]
 pub struct Telemetry {
-    subscribers: Mutex<Vec<Weak<Mailbox>>>,
+    subscribers: Mutex<Vec<Subscriber>>,
     count: AtomicUsize,
+    /// Of those, who hear of single pieces of work, too.
+    count_of_all: AtomicUsize,
+}
+
+struct Subscriber {
+    mailbox: Weak<Mailbox>,
+    scope: Scope,
+}
+
+/// What a subscriber hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    All,
+    /// Pools and workers, and of single pieces of work what is rare.
+    Lives,
 }
 
 impl Telemetry {
@@ -154,33 +189,53 @@ impl Telemetry {
     }
 
     pub fn emit(&self, make: impl FnOnce() -> Event) {
-        if !self.is_watched() {
-            return;
+        if self.is_watched() {
+            self.tell(&make(), |_| true);
         }
-        let event = make();
+    }
+
+    /// Of one piece of work: there may be many a second.
+    pub fn emit_of_work(&self, make: impl FnOnce() -> Event) {
+        if self.count_of_all.load(Ordering::Relaxed) > 0 {
+            self.tell(&make(), |scope| scope == Scope::All);
+        }
+    }
+
+    fn tell(&self, event: &Event, hears: impl Fn(Scope) -> bool) {
         let mut subscribers = self.subscribers.lock();
-        subscribers.retain(|subscriber| match subscriber.upgrade() {
+        subscribers.retain(|subscriber| match subscriber.mailbox.upgrade() {
             Some(mailbox) => {
-                mailbox.put(event.clone());
+                if hears(subscriber.scope) {
+                    mailbox.put(event.clone());
+                }
                 true
             }
             None => false,
         });
-        self.count.store(subscribers.len(), Ordering::Relaxed);
+        self.recount(&subscribers);
     }
 
-    pub fn subscribe(&self) -> Subscription {
+    pub fn subscribe(&self, scope: Scope) -> Subscription {
         let mailbox = Arc::new(Mailbox::default());
         let mut subscribers = self.subscribers.lock();
-        subscribers.push(Arc::downgrade(&mailbox));
-        self.count.store(subscribers.len(), Ordering::Relaxed);
+        subscribers.push(Subscriber { mailbox: Arc::downgrade(&mailbox), scope });
+        self.recount(&subscribers);
         Subscription { mailbox }
+    }
+
+    fn recount(&self, subscribers: &[Subscriber]) {
+        let of_all = subscribers.iter().filter(|subscriber| subscriber.scope == Scope::All).count();
+        self.count.store(subscribers.len(), Ordering::Relaxed);
+        self.count_of_all.store(of_all, Ordering::Relaxed);
     }
 }
 
 impl Mailbox {
     fn put(&self, event: Event) {
         let mut events = self.events.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return;
+        }
         if events.len() == KEPT_MAX {
             events.pop_front();
         }
@@ -195,10 +250,22 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next event, or none when the deadline passes first.
+    /// The next event, or none when the deadline passes first, or nothing is to come.
     pub fn next(&self, deadline: Instant) -> Option<Event> {
         let events = self.mailbox.events.lock();
-        let (mut events, _) = self.mailbox.arrived.wait_until(events, deadline, |events| !events.is_empty());
+        let there = |events: &VecDeque<Event>| !events.is_empty() || self.is_closed();
+        let (mut events, _) = self.mailbox.arrived.wait_until(events, deadline, there);
         events.pop_front()
+    }
+
+    /// Nothing comes after what is there.
+    pub fn close(&self) {
+        let _events = self.mailbox.events.lock();
+        self.mailbox.closed.store(true, Ordering::Relaxed);
+        self.mailbox.arrived.notify_all();
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.mailbox.closed.load(Ordering::Relaxed)
     }
 }

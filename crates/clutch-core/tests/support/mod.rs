@@ -20,7 +20,7 @@ use clutch_core::pool::state::WorkerKey;
 use clutch_core::pool::{Answer, Health, Link, Notice, Pool, WAKE};
 use clutch_core::region::{Lease, RegionPool};
 use clutch_core::sys;
-use clutch_core::telemetry::{Event, Subscription, Telemetry};
+use clutch_core::telemetry::{Event, Scope, Subscription, Telemetry};
 use clutch_core::wire::{self, Head, Kind};
 use clutch_core::work::{Codec, Failure, Outcome, Payload, Work, WorkId, WorkKind};
 
@@ -81,7 +81,7 @@ impl Stage {
     /// Without the driver: the test itself calls `pool.on_ready` and `pool.tick`, when it wants them.
     pub fn undriven(config: PoolConfig) -> Stage {
         let telemetry = Arc::new(Telemetry::default());
-        let events = telemetry.subscribe();
+        let events = telemetry.subscribe(Scope::All);
         let pool = Pool::new(config, telemetry).expect("a pool");
         Stage { pool, events, stop: Arc::default(), driver: None, next_key: AtomicU32::new(0) }
     }
@@ -156,7 +156,7 @@ impl Stage {
     pub fn work(&self, tool: &str, arguments: &str, answer: &Arc<Answer>) -> Work {
         Work {
             kind: WorkKind::Call,
-            function: self.pool.function(Codec::Name, tool.as_bytes()),
+            function: self.pool.function(Codec::Name, tool.as_bytes(), tool),
             payload: Payload::new(Codec::Json, arguments.as_bytes().to_vec()),
             deadline: None,
             priority: 0,
@@ -200,7 +200,7 @@ fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
 fn heed(pool: &Pool, notice: Notice) {
     match notice {
         Notice::WantWrite(worker) => pool.want_write(worker, true),
-        Notice::LinkEnded(worker, _) => pool.worker_gone(worker, lost(), false),
+        Notice::LinkEnded(worker, _) => drop(pool.worker_gone(worker, lost(), false)),
         _ => {}
     }
 }

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::{Asked, CallOptions, Open, Reference, unsendable};
+use super::{Asked, CallOptions, Open, Reference, name_of, unsendable};
 use crate::call::BY_VALUE;
 use crate::codec::Encoded;
 
@@ -74,6 +74,7 @@ impl Open {
         let encoded = self.encode_code(&self.pool.regions, &parts);
         let mut encoded = encoded.map_err(|error| unsendable(shared.asked, error))?;
         self.check_size(py, &encoded)?;
+        encoded.function = shared.code.as_ref().and_then(name_of);
         encoded.payload.codec = Codec::Batch;
         Ok(encoded)
     }

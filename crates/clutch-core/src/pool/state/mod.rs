@@ -386,6 +386,13 @@ impl<T> Machine<T> {
         self.workers.get(worker).map(|load| (load.sent.len(), load.calls))
     }
 
+    /// When work was sent to its worker or, where that runs one at a time, when it could begin.
+    pub fn sent_at(&self, id: WorkId, worker: WorkerKey) -> Option<Instant> {
+        let (item, load) = (self.item(id)?, self.workers.get(worker)?);
+        let sent = item.since + item.queued;
+        Some(if load.slots == 1 { sent.max(load.progress) } else { sent })
+    }
+
     /// The worker whose link it is on.
     pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
         self.item(id).and_then(|item| match item.place {

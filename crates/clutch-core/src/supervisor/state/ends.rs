@@ -86,6 +86,7 @@ impl Supervisor {
             said: worker.said.clone(),
             cause: worker.cause.clone(),
             untold: fate.is_none() && worker.pid.is_some() && zygote_is_there,
+            left: worker.left(),
         };
         out.push(Action::Gone { worker: key, fate, record: Box::new(record) });
         Some(worker)
