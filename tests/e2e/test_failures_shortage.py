@@ -79,9 +79,9 @@ LIMITED = """
 import resource
 HEADROOM = 200 << 20
 LARGE = 120 << 20
-def limit():
+def limit(headroom=HEADROOM):
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + HEADROOM,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (used + headroom,) * 2)
 """
 
 NO_MEMORY_IN_THE_PROGRAM = """
@@ -116,6 +116,19 @@ if __name__ == "__main__":
             except BadArguments as error:
                 assert "memory" in str(error).lower() and "descriptor" not in str(error), error
             assert pool.call("size", b"small") == 5
+        assert pool.stats()["restarts"] == 0
+    print("held")
+"""
+
+NO_THREAD_IN_THE_WORKER = """
+import limited
+from clutch import Pool
+if __name__ == "__main__":
+    with Pool("shortage", workers=1, profile="async") as pool:
+        pool.call("size", b"")
+        pool.call(limited.limit, 4 << 20)
+        futures = [pool.submit("size", b"small") for _ in range(100)]
+        assert [future.result() for future in futures] == [5] * 100
         assert pool.stats()["restarts"] == 0
     print("held")
 """
@@ -227,6 +240,11 @@ def test_no_memory_for_a_result_in_the_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", ["process", "thread", "async", "greenlet"])
 def test_no_memory_for_arguments_in_the_worker(tmp_path: Path, profile: str) -> None:
     run(tmp_path, NO_MEMORY_IN_THE_WORKER, profile)
+
+
+def test_no_more_threads_for_blocking_code_beside_tasks(tmp_path: Path) -> None:
+    """The thread that there is runs it."""
+    run(tmp_path, NO_THREAD_IN_THE_WORKER)
 
 
 def test_no_thread_for_what_workers_print_at_first(tmp_path: Path) -> None:

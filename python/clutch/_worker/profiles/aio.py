@@ -68,6 +68,18 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop if uvloop is not None else None
 
 
+class Threads(ThreadPoolExecutor):
+    """Where no more threads can be started, those that run take the work; where none runs, it is refused."""
+
+    def _adjust_thread_count(self) -> None:
+        try:
+            super()._adjust_thread_count()
+        except RuntimeError:
+            if not self._threads:
+                self._work_queue.get_nowait()  # it has failed, and must not run later
+                raise
+
+
 class Loop:
     """One event loop and the calls on it.
 
@@ -89,7 +101,7 @@ class Loop:
         self.started = threading.Event()
         self.failure: BaseException | None = None
         self.is_serving = False
-        self.executor = ThreadPoolExecutor(self.tasks, thread_name_prefix="clutch-task")
+        self.executor = Threads(self.tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
         self.lifespan = profile.lifespan
