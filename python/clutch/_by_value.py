@@ -27,6 +27,10 @@ class Pickler(cloudpickle.Pickler):
     """Of what was pickled so far, some is code, which other versions of Python do not understand."""
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is types.CodeType:
+            make, parts = cloudpickle.cloudpickle._code_reduce(obj)
+            # From 3.1.3 on it leaves out the file, without which tracebacks show no lines and debuggers stop nowhere.
+            return make, tuple(obj.co_filename if part == "<dynamic-code>" else part for part in parts)
         if isinstance(obj, type) and obj.__module__ == "__main__" and self.is_by_name(obj):
             return NotImplemented
         if isinstance(obj, functools._lru_cache_wrapper) and not self.is_by_name(obj):
