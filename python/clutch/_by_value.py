@@ -27,18 +27,16 @@ class Pickler(cloudpickle.Pickler):
     """Of what was pickled so far, some is code, which other versions of Python do not understand."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is types.CodeType:
-            make, parts = cloudpickle.cloudpickle._code_reduce(obj)
-            # From 3.1.3 on it leaves out the file, without which tracebacks show no lines and debuggers stop nowhere.
-            return make, tuple(obj.co_filename if part == "<dynamic-code>" else part for part in parts)
         if isinstance(obj, type) and obj.__module__ == "__main__" and self.is_by_name(obj):
             return NotImplemented
         if isinstance(obj, functools._lru_cache_wrapper) and not self.is_by_name(obj):
             return restore_cached, (obj.__wrapped__, obj.cache_parameters()), attributes_of(obj)
         if isinstance(obj, types.CodeType):
             self.has_code = True
-            parts: Any = self.dispatch_table[types.CodeType](obj)
-            return restore_code, (MAGIC_NUMBER, sys.version.split()[0], parts[1])
+            parts: Any = self.dispatch_table[types.CodeType](obj)[1]
+            # From 3.1.3 on cloudpickle leaves the file out, and with it the lines of tracebacks.
+            parts = tuple(obj.co_filename if part == "<dynamic-code>" else part for part in parts)
+            return restore_code, (MAGIC_NUMBER, sys.version.split()[0], parts)
         if type(obj) in REDUCERS:
             return REDUCERS[type(obj)](obj)
         if type(obj) is io.TextIOWrapper and obj not in (sys.stdout, sys.stderr):
