@@ -132,15 +132,22 @@ async def many_headers(scope: Scope, receive: Receive, send: Send) -> None:
 
 @route
 async def endless(scope: Scope, receive: Receive, send: Send) -> None:
-    """Until the client has gone; every piece that `send` took is told."""
+    """Until the client has gone; how many pieces `send` has taken is told when somebody asks."""
     port, sent = int(query(scope)["port"]), 0
+
+    async def tell() -> None:
+        await meet_async(port, "asks")
+        await meet_async(port, str(sent))
+
+    telling = asyncio.ensure_future(tell())
     await start(send)
     gone = asyncio.ensure_future(receive_gone(receive))
     while not gone.done():
         await send({"type": "http.response.body", "body": PIECE, "more_body": True})
         sent += 1
         await asyncio.sleep(0)
-    await meet_async(port, str(sent))
+    await telling
+    await meet_async(port, "gone")
 
 
 async def receive_gone(receive: Receive) -> None:
