@@ -1,8 +1,8 @@
 //! The Python stacks of this worker as text, whatever it does.
 //!
-//! Python is asked first, by a thread that waits for the GIL. Where code keeps that, or there is none, faulthandler writes them in a signal's
-//! handler, and needs neither the GIL nor a willing thread. What it takes for a frame may be anything, where a thread enters
-//! or leaves a function right then: it runs apart, so that no worker dies of it.
+//! Python is asked first, by a thread that waits for the GIL. Where code keeps that, or there is none, faulthandler writes
+//! them in a signal's handler, and needs neither the GIL nor a willing thread. What it takes for a frame may be anything,
+//! where a thread enters or leaves a function right then: it runs apart, so that no worker dies of it.
 
 use std::ffi::c_ulong;
 use std::io;
@@ -78,11 +78,11 @@ impl Stacks {
         let others = busy.iter().copied().filter(|thread| *thread != self.main).take(THREADS_SHOWN);
         let threads: Vec<Thread> = others.chain([self.main]).collect();
         let told = self.ask(slots.clone(), threads.iter().map(|thread| thread.ident).collect());
-        let by_python =
-            told.as_ref().filter(|_| self.of_threads.is_some()).and_then(|told| told.recv_timeout(ASKED).ok());
-        let is_busy = self.of_threads.is_some() && by_python.is_none();
-        let shown = by_python.unwrap_or_else(|| self.written_by(&threads));
-        let mut parts = told.filter(|_| !is_busy).map(|told| wait_told(&told)).unwrap_or_default();
+        // An empty text, where Python must not look at threads: it is told at once.
+        let by_python = told.as_ref().and_then(|told| told.recv_timeout(ASKED).ok());
+        let tasks = by_python.as_ref().and(told.as_ref()).map(wait_told);
+        let shown = by_python.filter(|_| self.of_threads.is_some()).unwrap_or_else(|| self.written_by(&threads));
+        let mut parts = tasks.unwrap_or_default();
         parts.push(users_part(&shown, &self.carriers));
         parts.retain(|part| !part.is_empty());
         let mut text = parts.join("\n").into_bytes();
@@ -160,10 +160,9 @@ fn tell_all(
     slots: &Slots,
     tell: Sender<String>,
 ) -> PyResult<()> {
-    if let Some(of_threads) = of_threads {
-        // Nobody waits any more, if it cannot be sent.
-        let _ = tell.send(of_threads.call1(py, (idents,))?.extract(py)?);
-    }
+    let threads = of_threads.map(|of_threads| of_threads.call1(py, (idents,))?.extract(py)).transpose()?;
+    // Nobody waits any more, if it cannot be sent.
+    let _ = tell.send(threads.unwrap_or_default());
     if slots.has_loops() { slots.show_tasks(Bound::new(py, Tell(Mutex::new(tell)))?.as_any()) } else { Ok(()) }
 }
 

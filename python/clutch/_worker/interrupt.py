@@ -25,6 +25,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker.failure import CARRIERS
+from clutch._worker.image import gil_is_enabled
 from clutch.errors import Interrupted
 
 FRAMES_MAX = 100
@@ -32,8 +33,6 @@ STACKS_MAX = 200_000
 """Characters of the stacks of all tasks or greenlets of a worker."""
 BELOW = (*CARRIERS, threading.__file__, selectors.__file__, "/gevent/", '"<string>", line 1 in <module>')
 """Parts of frames, in faulthandler's form, between a thread's start and the user's code; the last is the zygote's."""
-HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Without one, frames of a thread that runs may be freed while another thread looks at them."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
 STEPS = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
 UNHEARD = {
@@ -67,7 +66,7 @@ class Signals:
 
     def __init__(self, link: _core.WorkerLink) -> None:
         self.link = link
-        self.stacks, self.file = link.show_stacks(BELOW, stacks_of_threads if HAS_GIL else None)
+        self.stacks, self.file = link.show_stacks(BELOW, stacks_of_threads if gil_is_enabled() else None)
         self.known = signal.getsignal(self.stacks)
         self._show_stacks()
 
@@ -122,8 +121,8 @@ def interrupt_of(
         def is_safe(ident: int) -> bool:
             if ident == main:
                 return lets_out(here)
-            # Without a GIL only where the exception lands is known what it meets: see `Landing`.
-            return not HAS_GIL or lets_out(sys._current_frames().get(ident))
+            # Without a GIL the frames of a thread that runs may be freed meanwhile; `Landing` looks where it lands.
+            return not gil_is_enabled() or lets_out(sys._current_frames().get(ident))
 
         hit = link.interrupt(SENT, is_safe)
         held_up = is_held_up() if is_held_up is not None and lets_out(here) else False

@@ -280,7 +280,7 @@ impl Core {
             leases.iter().for_each(|lease| lease.retire());
             let (item, retry) = (entry.items.count(), entry.work.retry);
             let item_ran = entry.has_items_left() && items_begun > item;
-            if item_ran && retry > 0 && self.machine.item_runs_again(id, item, retry, ended) {
+            if item_ran && self.machine.item_runs_again(id, item, retry, ended) {
                 begun.push(id);
                 continue;
             }
