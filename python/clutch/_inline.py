@@ -317,7 +317,7 @@ class InlinePool(Pool):
         """Without effect: the code is that of this process."""
         self._check_open()
 
-    def recycle(self, nr: int | None = None, timeout: float | None = None) -> None:
+    def recycle(self, nr: int | None = None, timeout: float | None = None, *, kill: bool = False) -> None:
         """Without effect, as there are no workers."""
         self._check_open()
 

@@ -253,6 +253,8 @@ def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> d
     section = FRONTS[name]
     given = _read(section, raw, place, report)
     values = {option.name: given.get(option.name, option.default_value(False)) for option in section.options}
+    if values.get("access_log") not in (None, "-"):
+        values["access_log"] = str(folder / values["access_log"])
     if name in APPS:
         _finish_app_front(place, APPS[name], raw, values, folder, report)
     else:
@@ -274,14 +276,12 @@ def _finish_app_front(
     if app not in raw:
         report.add(f"{place}.{app}", "is missing", allowed=TARGET.allowed)
     values["bind"] = tuple(bind.under(folder) for bind in values["bind"])
-    if "access_log" in values:  # of serve alone
+    if "interface" in values:  # of serve alone
         _finish_serve(place, values, folder, report)
 
 
 def _finish_serve(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
     values["threads"] = values["threads"] or max(1, limits.usable_cpus() // CPUS_FOR_EACH_HTTP_THREAD)
-    if values["access_log"] not in (None, "-"):
-        values["access_log"] = str(folder / values["access_log"])
     if values["tls.client_auth"] is None:
         values["tls.client_auth"] = "required" if values["tls.client_ca"] is not None else "none"
     asks_clients = "tls.client_auth" if values["tls.client_auth"] != "none" else None

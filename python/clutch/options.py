@@ -165,6 +165,17 @@ TOP = Section("", "Of the dispatcher itself.", (
 TOKEN = Option("token", TEXT, None, "`Authorization: Bearer …` that every request must bring.", "token", "none")
 INSECURE = Option("insecure", FLAG, False, "Allow an address beyond loopback without a token.")
 
+ACCESS_LOG = Option(
+    "access_log", LOG_FILE, None,
+    "A line for each request: into this file (relative to the config's folder), or `-` for stdout.",
+    "access_log", "none",
+)
+ACCESS_LOG_FORMAT = Option(
+    "access_log_format", LOG_FORMAT, None,
+    "How that line is written; atoms are those of gunicorn's `access_log_format`.", "access_log_format",
+    "`json` with `--log-format json`, else `text`",
+)
+
 HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
     Option("bind", ADDRESS, "127.0.0.1:8080", "Where it listens.", "bind"),
     TOKEN,
@@ -179,6 +190,8 @@ HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
            "A client that takes less than 1 KB of its response in so long is cut off.", "write_timeout_ms"),
     Option("keep_alive", DURATION, "75s", "An idle connection is closed after this long.", "keep_alive_ms"),
     Option("connections_max", whole(1, 1_000_000), 4096, "Most connections at a time.", "connections_max"),
+    ACCESS_LOG,
+    ACCESS_LOG_FORMAT,
 ))
 
 ADMIN = Section("fronts.admin", "Health, readiness and metrics: /healthz, /readyz, /metrics.", (
@@ -245,11 +258,8 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("forwarded_allow", NETWORKS, ["127.0.0.1", "::1"],
            "Whose `X-Forwarded-…` headers are believed; of a Unix socket's clients they always are.",
            "forwarded_allow"),
-    Option("access_log", LOG_FILE, None,
-           "A line for each request: into this file (relative to the config's folder), or `-` for stdout.",
-           "access_log", "none"),
-    Option("access_log_format", LOG_FORMAT, "text",
-           "How that line is written; atoms are those of gunicorn's `access_log_format`.", "access_log_format"),
+    ACCESS_LOG,
+    ACCESS_LOG_FORMAT,
 ))
 
 TCP = Section("fronts.tcp", "A handler of TCP connections, which go to the workers themselves.", (

@@ -335,7 +335,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         """What each worker runs, by its name (`pool/0`), the oldest first.
 
         Of each: `id` (`Future.work_id`), `what` (its function, or its request), `seconds` since it began, `abandoned`
-        (nobody waits for it any more: it was told to stop).
+        (nobody waits for it any more: it was told to stop), `pid` of the worker.
         """
         return {f"{self.name}/{nr}": found for nr, found in json.loads(self._running()).items()}
 
@@ -376,17 +376,20 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         if not self._reload(timeout):
             raise TimeoutError(f"pool {self.name!r}: not all workers run the new code after {timeout} s")
 
-    def recycle(self, nr: int | None = None, timeout: float | None = None) -> None:
+    def recycle(self, nr: int | None = None, timeout: float | None = None, *, kill: bool = False) -> None:
         """Replaces worker `nr`, or all of them in turn, and waits until they are gone.
 
-        Running work is waited for. Raises `ConfigError` with the reason when a replacement does not start (the old
-        worker stays), TimeoutError after `timeout` seconds (the replacing goes on).
+        Running work is waited for; with `kill` the one worker is ended at once, and what it runs is lost or, by
+        `retry`, tried again. Raises `ConfigError` with the reason when a replacement does not start (the old worker
+        stays), TimeoutError after `timeout` seconds (the replacing goes on).
         """
         self._check_open()
         known = sorted({worker["nr"] for worker in self.stats()["workers"]})
         if nr is not None and nr not in known:
             raise ValueError(f"pool {self.name!r} has no worker {nr}; allowed: {', '.join(map(str, known))}")
-        if not self._recycle(nr, timeout):
+        if kill and nr is None:
+            raise ValueError("kill=True ends one worker: give its nr, as in recycle(0, kill=True)")
+        if not (self._kill(nr, timeout) if kill and nr is not None else self._recycle(nr, timeout)):
             raise TimeoutError(f"pool {self.name!r}: not all workers are replaced after {timeout} s")
 
     def scale(

@@ -532,7 +532,10 @@ def test_failure_42_an_app_that_never_answers(served: Served, rendezvous: Rendez
     response = served.get(f"/silent?port={rendezvous.port}")
     assert status(response) == 504
     rendezvous.guest().wait_gone()
-    served.serving.err.wait("WARNING GET /silent: fronts.serve.timeout: an app did not begin its response in time")
+    served.serving.err.wait(
+        r"WARNING the deadline passed after \d+\.\d+ s, while GET /silent ran in worker \w+/\d, "
+        r"and had not begun its response \(fronts.serve.timeout\)"
+    )
     served.serving.err.wait("in silent")
     (line,) = served.logged()
     assert (line["status"], line["end"]) == (504, "timeout")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from running import FRONTS, Server, clutch
+from running import COMMAND, FRONTS, Server, clutch, environment, with_http_option
 
 from rendezvous import Rendezvous
 
@@ -123,3 +125,49 @@ def test_what_a_worker_runs_is_shown_and_can_be_cancelled(tmp_path: Path, rendez
         again = clutch("cancel", str(running["id"]), cwd=tmp_path)
         assert again.returncode == 1
         assert "clutch ps" in again.stderr
+
+
+def test_a_worker_that_hangs_is_named_and_can_be_killed(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with Server(tmp_path, POOL + FRONTS) as server, contextlib.ExitStack() as calls:
+        calls.enter_context(server.calling("visit", {"port": rendezvous.port}))
+        guest = rendezvous.guest()
+        command = [*COMMAND, "recycle", "api"]
+        recycling = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+        assert recycling.stderr is not None
+        waits = recycling.stderr.readline()
+        assert re.match(r"waiting for api/0, which runs visit for \d+s \(call \d+\); --kill ends it$", waits)
+        assert clutch("recycle", "api", "--kill", cwd=tmp_path).returncode == 2
+        assert clutch("recycle", "api/0", "--kill", cwd=tmp_path).returncode == 0
+        guest.wait_gone()
+        assert recycling.wait(30) == 0
+        recycling.stderr.close()
+        server.err.wait(
+            rf"WARNING worker api/0 \(pid {guest.pid}\) was killed by signal 9 \(SIGKILL\) \(it was killed by command\)"
+            r"; it was running visit"
+        )
+
+
+def test_processes_are_named(tmp_path: Path) -> None:
+    with Server(tmp_path, POOL + FRONTS) as server:
+        server.wait_ready("api")
+        (pool,) = json.loads(clutch("ps", "--json", cwd=tmp_path).stdout)["pools"]
+        titles = [titled(pool["workers"][0]["pid"]), titled(pool["zygote_pid"])]
+        assert titles == ["clutch: worker api/0", "clutch: zygote api"]
+
+
+def titled(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+
+
+def test_what_runs_in_this_folder_is_found(tmp_path: Path) -> None:
+    with Server(tmp_path, POOL + FRONTS) as server:
+        server.wait_ready("api")
+        (tmp_path / "clutch.toml").unlink()
+        assert "api: ready" in clutch("ps", cwd=tmp_path).stdout
+        assert clutch("call", "api.pid", cwd=tmp_path).stdout == f"{worker_pid(server)}\n"
+
+
+def test_a_call_finds_address_and_token(tmp_path: Path) -> None:
+    with Server(tmp_path, POOL + with_http_option('token = "s3cret"')) as server:
+        server.wait_ready("api")
+        assert clutch("call", "api.pid", cwd=tmp_path).stdout == f"{worker_pid(server)}\n"

@@ -6,16 +6,18 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
-from running import FRONTS, Server, answer, clutch
+from running import FRONTS, Server, answer, clutch, with_http_option
 
 from clutch.testing import Processes
 from rendezvous import Rendezvous
 
-ONE_POOL = f'[pools.api]\ntarget = "served"\nworkers = 2\n{FRONTS}'
+POOL = '[pools.api]\ntarget = "served"\nworkers = 2\n'
+ONE_POOL = POOL + FRONTS
 IMPORT_ERROR_SECONDS_MAX = 2.0
 
 FIVE_MISTAKES = """
@@ -116,20 +118,60 @@ def test_what_tools_print_has_the_pool_and_the_worker_before_it(tmp_path: Path) 
 
 
 def test_logs_for_machines(tmp_path: Path) -> None:
-    with Server(tmp_path, ONE_POOL, "--log-format", "json") as server:
+    """Our own, those of workers and those of calls have the same keys."""
+    fronts = with_http_option('access_log = "-"')
+    with Server(tmp_path, POOL + fronts, "--log-format", "json") as server:
         server.err.wait('"pool api: ready"')
         assert server.call("say", {"text": "from a tool"}).status == 200
         server.err.wait("from a tool")
+        server.out.wait('"total_s"')
         server.terminate()
         assert server.wait() == 0
-        lines = [json.loads(line) for line in server.err.lines if not line.startswith("[api/")]
+        lines = [json.loads(line) for line in server.err.lines]
+        of_tools = [line for line in lines if line["message"] == "from a tool"]
+        assert [(line["pool"], line["worker"][:4], line["stream"]) for line in of_tools] == [("api", "api/", "stderr")]
+        said, called = sorted(map(json.loads, server.out.lines), key=lambda line: "front" in line)
+        assert (said["message"], said["stream"]) == ("from a tool", "stdout")
+        assert (called["front"], called["status"]) == ("http", 200)
+        assert called["message"] == "POST /pools/api/tools/say HTTP/1.1 200"
+        assert called["queue_s"] < called["total_s"]
+        lines += [said, called]
         assert {line["level"] for line in lines} == {"info"}
         assert all(line["time"] and line["message"] for line in lines)
         assert any({"pool": "api", "ready": True}.items() <= line.items() for line in lines)
-        assert {line.get("front"): line.get("address") for line in lines if "front" in line} == {
+        assert {line.get("front"): line.get("address") for line in lines if "address" in line} == {
             "http": server.http,
             "admin": server.admin,
         }
+
+
+def test_calls_have_an_access_log(tmp_path: Path) -> None:
+    with Server(tmp_path, POOL + with_http_option('access_log = "log/calls"')) as server:
+        assert server.wait() == 1
+        assert re.search("cannot start: fronts.http.access_log '.*/log/calls': No such file", server.err.text)
+    (tmp_path / "log").mkdir()
+    with Server(tmp_path, POOL + with_http_option('access_log = "log/calls"')) as server:
+        server.call("say", {"text": "x"})
+        server.call("none", {})
+        server.call("say", {"text": "x"}, Clutch_Timeout="soon")
+        with socket.create_connection(server.http.split(":")) as client:
+            client.sendall(b"no HTTP at all\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 400")
+        (tmp_path / "log" / "calls").rename(tmp_path / "calls.1")
+        server.process.send_signal(signal.SIGUSR1)
+        server.err.wait("log files opened anew")
+        server.call("say", {"text": "x"})
+        server.terminate()
+        assert server.wait() == 0
+    assert len((tmp_path / "log" / "calls").read_text().splitlines()) == 1
+    lines = (tmp_path / "calls.1").read_text().splitlines()
+    shown = [re.sub(r"^.*?\"(.*?)\" (\S+) .* (\S+)$", r"\1 \2 \3", line) for line in lines]
+    assert sorted(shown) == [
+        "- 400 refused",
+        "POST /pools/api/tools/none HTTP/1.1 404 refused",
+        "POST /pools/api/tools/say HTTP/1.1 200 whole",
+        "POST /pools/api/tools/say HTTP/1.1 400 refused",
+    ]
 
 
 def test_a_log_level(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         "proxy_protocol": False,
         "forwarded_allow": ["127.0.0.1", "::1"],
         "access_log": None,
-        "access_log_format": "text",
+        "access_log_format": None,
     }
     assert loaded.fronts["tcp"] == {"pool": "tcp", "bind": ["127.0.0.1:9000"], "connections_max": 10_000}
 

@@ -53,7 +53,8 @@ class FakePool:
         return {**states, **counts, "workers": [worker, {**worker, "nr": 1, "rss": 9 << 20, "private": 5 << 20}]}
 
     def running(self) -> dict[str, list[dict[str, Any]]]:
-        return {f"{self.name}/0": [{"id": 12, "what": "GET /slow", "seconds": 93.4, "abandoned": self.name == "work"}]}
+        running = {"id": 12, "what": "GET /slow", "seconds": 93.4, "abandoned": self.name == "work", "pid": os.getpid()}
+        return {f"{self.name}/0": [running, {**running, "id": 14, "pid": 1}]}
 
     def _is_awaited(self, call: int) -> bool:
         return call == 13 or (call == 12 and self.name == "api")
@@ -118,6 +119,7 @@ def house(tmp_path: Path) -> Iterator[House]:
         (["stack", "api/0"], [("stacks", 0, None)], "api/0\nFile x, line 1\n"),
         (["stack", "12"], [("stacks", None, 12)], "api/0\nFile x, line 1\n\nwork/0\nFile x, line 1\n"),
         (["cancel", "--pool=api", "13"], [("cancel", 13)], "api: call 13 cancelled\n"),
+        (["recycle", "api/0", "--kill"], [("recycle", 0, ("kill", True))], "api: worker 0 recycled\n"),
         (["drain", "api", "--json"], [("drain",)], '{"pools": ["api"]}\n'),
     ],
 )
@@ -137,6 +139,7 @@ def test_ps(house: House) -> None:
     text = house.clutch("ps").stdout
     assert "api: ready, 1 of 2 workers ready; 3 queued, 3 sent, 3 done, 3 failed, 3 restarts" in text
     assert "runs GET /slow for 2m (call 12)" in text and "runs GET /slow for 2m, told to stop (call 12)" in text
+    assert "(call 14)" not in text, "that of another worker of this number, which leaves"
     assert "api/1" in text and "5 MB\n" in text and "MB, shared included" in text
 
 
@@ -189,9 +192,9 @@ def test_an_error_of_a_pool_is_told_and_the_next_command_works(house: House) -> 
 
 # Which dispatcher.
 
-ONE = Dispatcher(Path("/s1"), 1, "/a/clutch.toml")
-TWO = Dispatcher(Path("/s2"), 2, "/b/clutch.toml")
-SAME = Dispatcher(Path("/s3"), 3, "/b/clutch.toml")
+ONE = Dispatcher(Path("/s1"), 1, "/a/clutch.toml", "/a")
+TWO = Dispatcher(Path("/s2"), 2, "/b/clutch.toml", "/b")
+SAME = Dispatcher(Path("/s3"), 3, "/b/clutch.toml", "/b")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,20 @@ PACKAGE = ROOT / "python/clutch"
 
 # Each may import those of lower rank. Fronts, jobs and the supervisor know nothing of one another.
 RANKS = [
-    {"app", "config", "descriptor", "error", "forked", "handover", "items", "journal", "outbox", "region", "shutdown"}
+    {
+        "app",
+        "config",
+        "date",
+        "descriptor",
+        "error",
+        "forked",
+        "handover",
+        "items",
+        "journal",
+        "outbox",
+        "region",
+        "shutdown",
+    }
     | {"stdio", "sync", "sys", "telemetry", "wire", "work"},
     {"link"},
     {"pool"},

@@ -70,8 +70,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             scene.events.append(f"{self.name} reloads")
             scene.when_reloaded()
 
-        def stats(self) -> dict[str, int]:
-            return {"min": scene.workers, "max": scene.workers, "target": scene.workers}
+        def stats(self) -> dict[str, Any]:
+            return {"min": scene.workers, "max": scene.workers, "target": scene.workers, "image": {}}
 
         def scale(self, *, min: int, max: int) -> None:  # noqa: A002
             scene.events.append(f"{self.name} scales to {min}-{max}")

@@ -155,6 +155,9 @@ pub struct HttpConfig {
     pub keep_alive_ms: u64,
     /// Most connections at a time.
     pub connections_max: usize,
+    /// `-`: standard output, or a path. None: no access log.
+    pub access_log: Option<String>,
+    pub access_log_format: LogFormat,
     /// `Authorization: Bearer …` that every request must bring; needed on addresses beyond loopback.
     pub token: Option<String>,
 }

@@ -9,6 +9,7 @@ use std::sync::atomic;
 
 pub mod app;
 pub mod config;
+mod date;
 pub mod descriptor;
 pub mod error;
 pub mod forked;

@@ -626,3 +626,22 @@ pub fn readable<T: AsFd + AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
     // both traits are of types that own or borrow one descriptor.
     unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(io::Error::from)
 }
+
+/// What `ps` and `top` show in place of the command line, as far as that has room: the kernel reads it where it is, in the
+/// memory of the process (proc(5), `arg_start` and `arg_end` of /proc/pid/stat).
+pub fn set_title(title: &str) -> io::Result<()> {
+    const ARG_START: usize = 48;
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name of the program, the second field, may have spaces and parentheses in it.
+    let behind_name = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let mut ends = behind_name.split_whitespace().skip(ARG_START - 3).map(str::parse::<u64>);
+    let (Some(Ok(start)), Some(Ok(end))) = (ends.next(), ends.next()) else {
+        return Err(io::ErrorKind::Unsupported.into());
+    };
+    let mut room = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or_default()];
+    // A last byte that is not zero would mean that the title goes on in the environment.
+    let shown = title.len().min(room.len().saturating_sub(1));
+    room[..shown].copy_from_slice(&title.as_bytes()[..shown]);
+    let memory = std::fs::OpenOptions::new().write(true).open("/proc/self/mem")?;
+    std::os::unix::fs::FileExt::write_all_at(&memory, &room, start)
+}

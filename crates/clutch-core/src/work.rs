@@ -2,6 +2,7 @@
 //!
 //! Owns the values that cross the pool's only door. Assumes nothing of how work is run.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -208,6 +209,32 @@ impl Where {
     }
 }
 
+/// Work whose deadline has passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    pub at: Where,
+    /// The name of its function, or its request.
+    pub what: String,
+    /// Since it was submitted.
+    pub after: Duration,
+    /// `pool/0`, where it ran.
+    pub worker: Option<String>,
+    /// The Python stacks of its worker, or nothing.
+    pub stacks: String,
+}
+
+impl fmt::Display for Expired {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Expired { at, what, after, worker, .. } = self;
+        write!(formatter, "the deadline passed after {:.3} s, while {what} ", after.as_secs_f64())?;
+        match (at, worker) {
+            (Where::Queue, _) => formatter.write_str("waited for a worker"),
+            (Where::Running, Some(worker)) => write!(formatter, "ran in worker {worker}"),
+            (Where::Running, None) => formatter.write_str("ran"),
+        }
+    }
+}
+
 /// Why something failed. The names are those of the wire and of `RemoteError.kind`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
@@ -250,8 +277,8 @@ pub enum Refusal {
     Overloaded { pool: String, queued: usize, limit: usize },
     #[error("pool '{pool}' is draining and takes no more work")]
     Draining { pool: String },
-    #[error("the deadline passed (where: {})", .at.as_str())]
-    Expired { at: Where, stacks: String },
+    #[error("{0}")]
+    Expired(Box<Expired>),
     #[error("cancelled")]
     Cancelled,
     #[error("pool '{pool}' is closed: cannot schedule new futures after shutdown")]

@@ -84,8 +84,8 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
             clutch_error(py, "Overloaded", &message, &[attribute(py, "pool", pool), attribute(py, "retry_after", 1.0)])
         }
         Refusal::Draining { pool } => clutch_error(py, "Draining", &message, &[attribute(py, "pool", pool)]),
-        Refusal::Expired { at, stacks } => {
-            let attributes = [attribute(py, "where", at.as_str()), attribute(py, "stacks", stacks)];
+        Refusal::Expired(expired) => {
+            let attributes = [attribute(py, "where", expired.at.as_str()), attribute(py, "stacks", &expired.stacks)];
             clutch_error(py, "DeadlineExceeded", &message, &attributes)
         }
         Refusal::Cancelled => match py.import("concurrent.futures").and_then(|module| module.getattr("CancelledError"))

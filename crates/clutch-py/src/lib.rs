@@ -39,7 +39,7 @@ mod _core {
     #[pymodule_export]
     use crate::pool::{CallOptions, PoolCore};
     #[pymodule_export]
-    use crate::registry::{Events, PrintedByNow, keep_from_copies};
+    use crate::registry::{Events, PrintedByNow, keep_from_copies, print_as_json};
 
     // The worker's side.
     #[pymodule_export]
@@ -51,7 +51,7 @@ mod _core {
     #[pymodule_export]
     use crate::worker::WorkerLink;
     #[pymodule_export]
-    use crate::zygote::{ForkOrder, ZygoteControl};
+    use crate::zygote::{ForkOrder, ZygoteControl, set_title};
 
     use super::*;
 

@@ -16,6 +16,7 @@ use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyString, PyTuple, PyType};
+use serde::Serialize;
 
 use crate::codec::{self, Encoded, Encoder};
 use crate::errors::{clutch_error, forked_error, refusal_error, told};
@@ -455,15 +456,27 @@ impl PoolCore {
         serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned}`.
+    /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned, pid}`.
     fn _running(&self, py: Python<'_>) -> PyResult<String> {
+        #[derive(Serialize)]
+        struct Shown {
+            #[serde(flatten)]
+            running: Running,
+            pid: Option<i32>,
+        }
         let pool = self.core(py)?;
-        let running: BTreeMap<u32, Vec<Running>> = py.detach(|| {
-            let numbers: HashMap<_, _> = pool.status().workers.into_iter().map(|(key, view)| (key, view.nr)).collect();
-            let running = pool.running().into_iter();
-            running.filter_map(|(key, running)| Some((*numbers.get(&key)?, running))).collect()
+        let shown = py.detach(|| {
+            let views: HashMap<_, _> = pool.status().workers.into_iter().collect();
+            // One that leaves and the one that takes over have one number.
+            let mut shown: BTreeMap<u32, Vec<Shown>> = BTreeMap::new();
+            for (key, running) in pool.running() {
+                let Some(view) = views.get(&key) else { continue };
+                let running = running.into_iter().map(|running| Shown { running, pid: view.pid });
+                shown.entry(view.nr).or_default().extend(running);
+            }
+            shown
         });
-        serde_json::to_string(&running).map_err(|error| PyValueError::new_err(error.to_string()))
+        serde_json::to_string(&shown).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     /// Whether it waits or runs, and somebody waits for it.
@@ -544,6 +557,12 @@ impl PoolCore {
     #[pyo3(signature = (nr = None, timeout = None))]
     fn _recycle(&self, py: Python<'_>, nr: Option<u32>, timeout: Option<f64>) -> PyResult<bool> {
         self.carry(py, Command::Recycle { nr }, timeout)
+    }
+
+    /// Ends one worker at once, and waits until it is gone; False: not in time.
+    #[pyo3(signature = (nr, timeout = None))]
+    fn _kill(&self, py: Python<'_>, nr: u32, timeout: Option<f64>) -> PyResult<bool> {
+        self.carry(py, Command::Kill { nr }, timeout)
     }
 
     /// Between so many workers from now on.

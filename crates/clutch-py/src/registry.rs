@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use clutch_core::forked::{self, PerProcess};
-use clutch_core::supervisor::output::Printed;
+use clutch_core::supervisor::output::{self, Printed};
 use clutch_core::telemetry::{Scope, Subscription, Telemetry};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -66,6 +66,12 @@ impl PrintedByNow {
         let written = |at| printed.wait_written(at).then_some(());
         wait_in_slices(py, timeout, written, || Ok(())).map(|written| written.is_some())
     }
+}
+
+/// Workers that start from now on have their lines passed on as JSON objects.
+#[pyfunction]
+pub fn print_as_json() {
+    output::pass_on_as_json();
 }
 
 /// Events of all pools since it was made; `lives`: of pools and workers alone, and of single pieces of work what is rare.

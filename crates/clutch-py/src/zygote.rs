@@ -270,6 +270,12 @@ impl ZygoteControl {
     }
 }
 
+/// What `ps` and `top` show of this process from now on. Without effect where the system does not let it.
+#[pyfunction]
+pub fn set_title(title: &str) {
+    let _ = sys::set_title(title);
+}
+
 fn gone() -> PyErr {
     PyConnectionError::new_err("the dispatcher is gone")
 }

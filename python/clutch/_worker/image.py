@@ -189,6 +189,7 @@ class Image:
             "warnings": self.warnings,
             "shape": self.shape if self.shape != self.launch["shape"] else None,
             "tools": sorted(self.tools(self.found)) if self.options.get("target") and self.module else None,
+            "interface": self.kind,
             "python": sys.version.split()[0],
             "gil": gil_is_enabled(),
         }

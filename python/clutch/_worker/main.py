@@ -60,6 +60,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
     limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
     link = _core.WorkerLink(descriptors, resolver, failure.describe, *limits)
     code, failed = 1, "could not start"
+    _core.set_title(f"clutch: worker {image.launch['pool']}/{order['nr']}")
 
     def ready() -> None:
         nonlocal failed
@@ -77,8 +78,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         code = 0
     except BaseException as error:
         copies.leave_if_copy(error)
-        link.failed(json.dumps({"reason": reason_of(image, failed, error)}))
-        print(failure.traceback_of(error), file=sys.stderr, end="")
+        link.failed(json.dumps({"reason": reason_of(image, failed, error)}))  # with its traceback
     finally:
         copies.flush()
         os._exit(code)

@@ -55,6 +55,7 @@ def load(control: _core.ZygoteControl) -> Image:
         sys.stderr.flush()
         os._exit(1)
     copies.leave_if_copy()
+    _core.set_title(f"clutch: zygote {launch['pool']}")
     interrupt.prepare()
     gc.collect()
     gc.freeze()

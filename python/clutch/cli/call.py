@@ -20,7 +20,9 @@ from urllib.parse import quote, urlsplit
 
 import click
 
+from clutch.cli import control
 from clutch.cli.flags import pool_flags, pool_options
+from clutch.cli.remote import ANSWER_SECONDS_MAX, find
 
 URL = "http://127.0.0.1:8080"
 OWN_POOL = "call"
@@ -40,9 +42,11 @@ class Server:
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
 @click.option(
-    "--url", default=URL, show_default=True, envvar="CLUTCH_URL", help="The server's http front; also unix:path."
+    "--url",
+    envvar="CLUTCH_URL",
+    help=f"The server's http front; also unix:path. Default: that of what runs in this folder, else {URL}.",
 )
-@click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says.")
+@click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says, with --url.")
 @click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")
 @click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
 @pool_flags
@@ -50,7 +54,7 @@ def command(
     tool: str,
     arguments: tuple[str, ...],
     body: str | None,
-    url: str,
+    url: str | None,
     token: str | None,
     timeout: str | None,
     target: str | None,
@@ -68,7 +72,8 @@ def command(
         pool, dot, name = tool.partition(".")
         if not dot:
             raise click.UsageError(f"which pool? write POOL.{tool}, or give --target")
-        _call(Server(url, token), pool, name, request, timeout)
+        server = Server(url, token) if url is not None else _server_here(token)
+        _call(server, pool, name, request, timeout)
         return
     with _own_server(target, options) as server:
         _call(server, OWN_POOL, tool.rpartition(".")[2], request, timeout)
@@ -93,6 +98,17 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def _server_here(token: str | None) -> Server:
+    """What takes calls in this folder, as its control socket says."""
+    try:
+        found = control.ask(find(None, None), "http", ANSWER_SECONDS_MAX)
+    except (control.ControlError, click.UsageError):
+        found = None
+    if found is None:
+        return Server(URL, token)
+    return Server(found["address"], token or found["token"])
+
+
 @contextlib.contextmanager
 def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     from clutch import _core, config
@@ -103,7 +119,7 @@ def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     spec = config.resolve(OWN_POOL, validate=True, folder=Path.cwd(), target=target, **{"workers": 1, **options})
     token = secrets.token_urlsafe(24)
     http_options = {option.name: option.default_value(False) for option in HTTP.options}
-    http_options |= {"bind": Address("127.0.0.1", 0), "token": token}
+    http_options |= {"bind": Address("127.0.0.1", 0), "token": token, "access_log_format": "text"}
     with Pool.from_spec(spec) as pool:
         pool.wait_ready(1)
         fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(core_json(HTTP, http_options)), None)

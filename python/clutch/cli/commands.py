@@ -26,16 +26,18 @@ class Commands:
         pools: Mapping[str, Any],
         reload: Callable[[list[str]], dict[str, str]],
         stop: Callable[[bool], None],
+        http: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         self._config = config
         self._pools = pools
         self._reload = reload
         self._stop = stop
+        self._http = http
 
     def __call__(self, request: dict[str, Any]) -> Any:
         arguments = dict(request)
         name = arguments.pop("command", None)
-        known = {"hello", "ps", "drain", "scale", "reload", "recycle", "stacks", "cancel", "stop"}
+        known = {"hello", "http", "ps", "drain", "scale", "reload", "recycle", "stacks", "cancel", "stop"}
         if name not in known:
             raise ValueError(f"no command {name!r}; allowed: {', '.join(sorted(known))}")
         method = getattr(self, name)
@@ -46,7 +48,11 @@ class Commands:
         return method(**arguments)
 
     def hello(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "config": self._config}
+        return {"pid": os.getpid(), "config": self._config, "folder": os.getcwd()}
+
+    def http(self) -> dict[str, Any] | None:
+        """Where calls are taken, and with what token. None: nowhere, or not yet."""
+        return self._http()
 
     def ps(self) -> dict[str, Any]:
         pools = []
@@ -54,7 +60,9 @@ class Commands:
             running = pool.running()
             pools.append(pool.stats())
             for worker in pools[-1]["workers"]:
-                worker.update(process_facts(worker), running=running.get(f"{name}/{worker['nr']}", []))
+                of_number = running.get(f"{name}/{worker['nr']}", [])
+                own = [one for one in of_number if one["pid"] == worker["pid"]]
+                worker.update(process_facts(worker), running=own)
         return {**self.hello(), "age_s": age_seconds(os.getpid()), "pools": pools}
 
     def drain(self, pool: str | None = None, resume: bool = False) -> list[str]:
@@ -76,10 +84,10 @@ class Commands:
         """By pool, why the new code does not run: nothing, where it does."""
         return self._reload(list(self._chosen(pool)))
 
-    def recycle(self, pool: str | None = None, nr: int | None = None) -> list[str]:
+    def recycle(self, pool: str | None = None, nr: int | None = None, kill: bool = False) -> list[str]:
         chosen = self._chosen(pool)
         for one in chosen.values():
-            one.recycle(nr)
+            one.recycle(nr, kill=True) if kill else one.recycle(nr)
         return list(chosen)
 
     def stacks(self, pool: str | None = None, nr: int | None = None, call: int | None = None) -> dict[str, str]:

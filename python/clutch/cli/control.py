@@ -44,6 +44,7 @@ class Dispatcher:
     socket: Path
     pid: int
     config: str
+    folder: str
 
     def __str__(self) -> str:
         return f"pid {self.pid}: {self.config}"
@@ -171,8 +172,13 @@ def _hello(path: Path) -> Dispatcher | None:
         answer = ask(path, "hello", HELLO_SECONDS_MAX)
     except ControlError:
         return None
-    return Dispatcher(path, answer["pid"], answer["config"])
+    return Dispatcher(path, answer["pid"], answer["config"], answer["folder"])
 
 
 def of_config(dispatchers: list[Dispatcher], config: Path) -> list[Dispatcher]:
     return [found for found in dispatchers if found.config == os.fspath(config.resolve())]
+
+
+def of_folder(dispatchers: list[Dispatcher], folder: Path) -> list[Dispatcher]:
+    """Those that were started in it."""
+    return [found for found in dispatchers if found.folder == os.fspath(folder.resolve())]

@@ -53,6 +53,8 @@ class EventLog:
                 self._served.add(pool)
             if name in LINES and (name != "pool_failing" or pool in self._served):
                 level, message = LINES[name](event)
+                if pool not in self._served:
+                    message = message.partition("\n")[0]
                 logs.log.log(level, "%s", message, extra={"fields": fields_of(event)})
 
 
@@ -86,7 +88,16 @@ def gone(event: Event) -> Line:
     if event["left"] is not None and not event["running"]:
         return logging.INFO, f"{worker(event)}: gone: {LEAVES[event['left']]}"
     guess = " (by the kernel, out of memory?)" if event["cause"].endswith("(SIGKILL)") else ""
-    return logging.WARNING, f"{event['cause']}{guess}{running(event)}"
+    return harm(event, event["ended"]), f"{event['cause']}{guess}{running(event)}"
+
+
+def killed(event: Event) -> Line:
+    return harm(event, True), f"{worker(event)}: sent {event['signal']}: {event['reason']}{running(event)}"
+
+
+def harm(event: Event, by_us: bool) -> int:
+    """A worker that Clutch itself ends while nothing runs there is no harm."""
+    return logging.INFO if by_us and not event["running"] else logging.WARNING
 
 
 def about_worker(level: int, text: Callable[[Event], str]) -> Callable[[Event], Line]:
@@ -107,9 +118,7 @@ LINES: dict[str, Callable[[Event], Line]] = {
         logging.WARNING, lambda event: "stopped by a signal; it gets no work until it goes on"
     ),
     "worker_continued": about_worker(logging.INFO, lambda event: "goes on"),
-    "worker_killed": about_worker(
-        logging.WARNING, lambda event: f"sent {event['signal']}: {event['reason']}{running(event)}"
-    ),
+    "worker_killed": killed,
     "worker_gone": gone,
     "work_poisoned": about_pool(
         logging.ERROR,

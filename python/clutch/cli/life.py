@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,17 @@ class Life:
     """All pools and fronts of a configuration."""
 
     def __init__(
-        self, config: Config, notifier: Notifier, never_ready: Callable[[ConfigError], None], watch: bool = False
+        self,
+        config: Config,
+        notifier: Notifier,
+        never_ready: Callable[[ConfigError], None],
+        watch: bool = False,
+        log_format: str = "text",
     ) -> None:
-        """`never_ready`: told in a thread of ours of a pool that can never be ready. `watch`: for changes of files."""
+        """`never_ready`: told in a thread of ours of a pool that can never be ready. `watch`: for changes of files.
+        `log_format`: of what workers print, and of access logs for which none was chosen.
+        """
+        self.log_format = log_format
         self.config = config
         self.notifier = notifier
         self.watch = watch
@@ -63,12 +71,15 @@ class Life:
         from clutch.cli.event_log import EventLog
         from clutch.pool import Pool
 
+        if self.log_format == "json":
+            _core.print_as_json()
         self._event_log = EventLog()
         for spec in self.config.pools:
             self.pools[spec.name] = Pool.from_spec(spec)
             logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
         cores = {name: pool._core for name, pool in self.pools.items()}
-        self.fronts = _core.Fronts(cores, **{name: json.dumps(core) for name, core in self.config.fronts.items()})
+        fronts = {name: json.dumps(with_log_format(core, self.log_format)) for name, core in self.config.fronts.items()}
+        self.fronts = _core.Fronts(cores, **fronts)
         for front, address, shown in addresses(self.config, self.fronts):
             logs.info(f"{front}: {shown}", front=front, address=address)
         self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
@@ -85,7 +96,8 @@ class Life:
 
     def open_control(self, socket: Path | None, asked_to_stop: Callable[[bool], None]) -> None:
         """Before the start. Where it cannot be, the pools are served all the same; not where one was asked for."""
-        commands = Commands(str(self.config.file.resolve()), self.pools, self.reloader.reload, asked_to_stop)
+        config = str(self.config.file.resolve())
+        commands = Commands(config, self.pools, self.reloader.reload, asked_to_stop, self._http)
         try:
             if socket is not None:
                 self.control = control_server.open_at(socket, commands)
@@ -95,6 +107,10 @@ class Life:
             if socket is not None:
                 raise
             logs.log.warning("no control socket, so `clutch ps` and the like do not reach this: %s", error)
+
+    def _http(self) -> dict[str, Any] | None:
+        address = self.fronts.http_address() if self.fronts is not None else None
+        return None if address is None else {"address": address, "token": self.config.fronts["http"]["token"]}
 
     def reopen_logs(self) -> None:
         """Our own log follows its file by itself; the access log is the front's."""
@@ -131,7 +147,12 @@ class Life:
         except ClutchError as error:
             self._not_ready(error)
         else:
-            logs.info(f"pool {spec.name}: ready", pool=spec.name, ready=True)
+            image = self.pools[spec.name].stats()["image"] or {}
+            shape = image.get("shape") or spec.core["shape"]
+            became = f": {describe_shape(spec, shape)}" if image.get("shape") else ""
+            kind = {"interface": image["interface"]} if image.get("interface") else {}
+            served = f" ({image['interface']} app)" if kind else ""
+            logs.info(f"pool {spec.name}: ready{became}{served}", pool=spec.name, ready=True, **shape, **kind)
             self._ready(spec.name)
 
     def _not_ready(self, error: ClutchError) -> None:
@@ -192,16 +213,29 @@ def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Even
     pool.shutdown()
 
 
+def with_log_format(front: Mapping[str, Any], form: str) -> Mapping[str, Any]:
+    """Of the access log, where none was chosen: that of our own log."""
+    if front.get("access_log_format", "") is not None:
+        return front
+    return {**front, "access_log_format": form}
+
+
 def describe(spec: PoolSpec) -> str:
     """`shop.tools, process 8 × 1 × 1, Python 3.11.7`."""
-    shape, launch, workers = spec.core["shape"], spec.core["launch"], spec.values["workers"]
-    count = workers.max if workers.min == workers.max else f"{workers.min} to {workers.max}"
-    profile = f"{shape['profile']} {count} × {shape['threads']} × {shape['tasks']}"
+    shape, launch = spec.core["shape"], spec.core["launch"]
+    profile = describe_shape(spec, shape)
     if launch["app"] and launch["app"]["kind"] in ("auto", "wsgi") and not launch["profile_given"]:
         other = "thread" if shape["threads"] > 1 else "process"
-        of_wsgi = f"{other} {count} × {shape['threads']} × 1"
+        of_wsgi = describe_shape(spec, {**shape, "profile": other, "tasks": 1})
         profile = of_wsgi if launch["app"]["kind"] == "wsgi" else f"{profile} (a WSGI app: {of_wsgi})"
     return f"{spec.values['target']}, {profile}, Python {spec.interpreter.label}"
+
+
+def describe_shape(spec: PoolSpec, shape: Mapping[str, Any]) -> str:
+    """`thread 2 × 4 × 1`."""
+    workers = spec.values["workers"]
+    count = workers.max if workers.min == workers.max else f"{workers.min} to {workers.max}"
+    return f"{shape['profile']} {count} × {shape['threads']} × {shape['tasks']}"
 
 
 def addresses(config: Config, fronts: Any) -> Iterator[tuple[str, str, str]]:

@@ -30,6 +30,7 @@ OF_RUN: Orders = {
     signal.SIGINT: Order.STOP,
     signal.SIGTERM: Order.STOP,
     signal.SIGHUP: Order.RELOAD,
+    signal.SIGUSR1: Order.REOPEN,
 }
 OF_SERVE: Orders = {
     signal.SIGINT: Order.STOP_QUICKLY,

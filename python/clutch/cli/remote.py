@@ -1,6 +1,7 @@
-"""Commands for a running `clutch run`: `ps`, `drain`, `scale`, `reload`, `recycle`, `stop`, `stack`.
+"""Commands for a running `clutch run` or `clutch serve`: `ps`, `drain`, `scale`, `reload`, `recycle`, `stop`, `stack`.
 
-They find it by the config of the working folder, and talk to its control socket.
+They find it by the config of the working folder, else by the folder that it was started in, and talk to its control
+socket.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 import select
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +24,8 @@ from clutch.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ANSWER_SECONDS_MAX = 30.0
+PATIENCE_SECONDS = 1.0
+"""Until it is said what is waited for."""
 END_SECONDS_MAX = 5.0
 """For a process to be gone that was told to end at once."""
 
@@ -49,8 +53,10 @@ def choose(running: list[Dispatcher], config: Path | None, pid: int | None) -> D
     meant = running
     if pid is not None:
         meant = [one for one in running if one.pid == pid]
-    elif config is not None:
-        meant = control.of_config(running, config)
+    else:
+        of_config = control.of_config(running, config) if config is not None else []
+        of_folder = control.of_folder(running, Path.cwd())
+        meant = of_config or of_folder or ([] if config is not None else running)
     if len(meant) == 1:
         return meant[0]
     listed = "".join(f"\n  {one}" for one in (meant or running))
@@ -138,13 +144,31 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
 
 @click.command("recycle")
 @click.argument("worker", required=False, metavar="[POOL[/NR]]")
+@click.option("--kill", is_flag=True, help="End POOL/NR at once: what it runs is lost, or tried again by `retry`.")
 @dispatcher_flags
 @as_json
-def recycle(worker: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
+def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Replaces a worker, or all of a pool or of all pools in turn, and waits until that is done. No work is lost."""
     pool, nr = worker_name(worker) if worker is not None else (None, None)
-    names = control.ask(find(socket, pid), "recycle", pool=pool, nr=nr)
+    if kill and nr is None:
+        raise click.UsageError("--kill ends one worker: name it, as in api/3")
+    path = find(socket, pid)
+    with ThreadPoolExecutor(1) as together:
+        recycled = together.submit(control.ask, path, "recycle", pool=pool, nr=nr, kill=kill)
+        if not wait([recycled], PATIENCE_SECONDS).done:
+            say_awaited(path, pool, nr)
+        names = recycled.result()
     say(names, as_json, "recycled" if nr is None else f"worker {nr} recycled")
+
+
+def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
+    """What runs in the workers that are to go."""
+    for one in control.ask(path, "ps", ANSWER_SECONDS_MAX)["pools"]:
+        for worker in one["workers"]:
+            is_meant = pool in (None, one["name"]) and nr in (None, worker["nr"])
+            for running in worker["running"] if is_meant else []:
+                name = f"{one['name']}/{worker['nr']}"
+                click.echo(f"waiting for {name}, which {running_text(running)}; --kill ends it", err=True)
 
 
 @click.command("stop")
@@ -184,7 +208,8 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
     if as_json:
         click.echo(json.dumps(stacks, indent=2))
         return
-    click.echo("\n\n".join(f"{worker}\n{text.rstrip()}" for worker, text in stacks.items()))
+    shown = {worker: text.rstrip() or "no Python code of yours runs" for worker, text in stacks.items()}
+    click.echo("\n\n".join(f"{worker}\n{text}" for worker, text in shown.items()))
 
 
 @click.command("cancel")

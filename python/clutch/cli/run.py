@@ -75,7 +75,7 @@ def command(
         return
     if watch:
         import_watchfiles()
-    raise SystemExit(Server(loaded, socket or loaded.control, watch).serve())
+    raise SystemExit(Server(loaded, socket or loaded.control, watch, log_format=log_format).serve())
 
 
 class Server:
@@ -88,13 +88,14 @@ class Server:
         watch: bool = False,
         orders: Orders = OF_RUN,
         pidfile: Pidfile | None = None,
+        log_format: str = "text",
     ) -> None:
         """`orders`: what each signal means."""
         self.orders = orders
         self.pidfile = pidfile
         self.socket = socket
         self.inbox = Inbox(orders)
-        self.life = Life(config, Notifier(), self._never_ready, watch)
+        self.life = Life(config, Notifier(), self._never_ready, watch, log_format)
         self.had_terminal = has_terminal()
         self.log = logs.Queued()
         self.stop_was_asked = False

@@ -72,9 +72,8 @@ def command(
     if watch := layers.value("reload", False):
         import_watchfiles()
     pidfile = layers.value("pidfile")
-    server = Server(
-        config, socket or config.control, watch, orders.OF_SERVE, Pidfile(Path(pidfile)) if pidfile else None
-    )
+    own_pidfile = Pidfile(Path(pidfile)) if pidfile else None
+    server = Server(config, socket or config.control, watch, orders.OF_SERVE, own_pidfile, log_format)
     raise SystemExit(server.serve())
 
 

@@ -58,6 +58,7 @@ impl AdminFront {
             headers_max: HEADERS_MAX,
             streams_max: 0,
             figures: Figures::new("admin"),
+            access_log: None,
         };
         figures.push(connections.figures.clone());
         let door = Door::new(&config.bind, address, config.token.as_deref());

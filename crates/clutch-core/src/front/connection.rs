@@ -20,6 +20,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
+use hyper::http::request::Parts;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -33,9 +34,12 @@ pub(super) use self::pulse::Limits;
 use self::pulse::{Pulse, Verdict};
 use self::turn::Paced;
 pub(super) use self::turn::Turn;
+use super::access::{AccessLog, Record, Recorded};
 use super::account::{Account, BrokenOff, Fate};
-use super::figures::Figures;
+use super::figures::{End, Figures};
 use super::listen::{Io, Stay};
+use super::peer::Peer;
+use super::warnings::Warnings;
 use crate::sync::Mutex;
 
 /// What the HTTP library needs at least for a head.
@@ -73,6 +77,7 @@ pub(super) struct Connections {
     pub(super) headers_max: usize,
     pub(super) streams_max: u32,
     pub(super) figures: Arc<Figures>,
+    pub(super) access_log: Option<Arc<AccessLog>>,
 }
 
 impl Connections {
@@ -134,6 +139,43 @@ impl Connections {
             .max_local_error_reset_streams(RESET_STREAMS_MAX)
             .max_send_buf_size(SEND_BUFFER_BYTES);
         builder
+    }
+
+    /// A line for a request, when it has ended. `add`: what else is known of it.
+    pub(super) fn keep_record(&self, turn: &Turn, peer: &Arc<Peer>, head: &Parts, add: impl FnOnce(&mut Record)) {
+        if let Some(log) = &self.access_log {
+            let mut record = Record::of(peer, head, log);
+            add(&mut record);
+            turn.account().keep(Box::new(Recorded { record, log: log.clone() }));
+        }
+    }
+
+    /// A connection has ended: what it sent that became no request is told.
+    pub(super) fn ended(&self, peer: &Arc<Peer>, closed: &Closed) {
+        let unheard = closed.unheard();
+        if let Some(Unheard { status, end: End::Refused, .. }) = unheard {
+            let is_too_large = matches!(status, Some(414 | 431));
+            self.figures.told(if is_too_large { "head-too-large" } else { "malformed" });
+        }
+        self.tell(peer, unheard);
+    }
+
+    /// A figure and a line for what became no request.
+    pub(super) fn tell(&self, peer: &Arc<Peer>, unheard: Option<Unheard>) {
+        let Some(Unheard { since, status, end }) = unheard else { return };
+        self.figures.ended(status, end, since.elapsed());
+        if let Some(log) = &self.access_log {
+            log.write(Record::of_nothing(peer, since, status, end));
+        }
+    }
+
+    /// There was no place for one. `status`: what it was told.
+    pub(super) fn turned_away(&self, peer: &Arc<Peer>, status: Option<u16>, warnings: &Warnings) {
+        self.figures.told("connections");
+        self.tell(peer, Some(Unheard { since: Instant::now(), status, end: End::Refused }));
+        warnings.tell("connections", || {
+            format!("fronts.{}.connections_max: a connection was refused with 503", self.figures.front)
+        });
     }
 
     /// Whether a head is within the limits: the library has others beside, or none.
@@ -249,6 +291,36 @@ pub(super) struct Closed {
     pub(super) is_first: bool,
 }
 
+impl Closed {
+    /// What is told of it, beside its requests.
+    fn unheard(&self) -> Option<Unheard> {
+        let Closed { ended, came, head_since, is_first } = *self;
+        // Bytes that came while no request ran need not be those of a head: what is left of the body of the request before,
+        // which nobody wanted, looks the same; so it counts that no request had come, or that hyper knows better.
+        let gone = |is_head: bool| {
+            let since = head_since.filter(|_| is_head || is_first)?;
+            Some(Unheard { since, status: None, end: End::ClientGone })
+        };
+        let refused = |status| Some(Unheard { since: head_since.unwrap_or(came), status, end: End::Refused });
+        match ended {
+            Ended::Malformed(status) => refused(Some(status)),
+            Ended::Violated => refused(None),
+            Ended::Cut => gone(true),
+            Ended::Lost { in_message } => gone(in_message),
+            Ended::Itself => gone(false),
+        }
+    }
+}
+
+/// Something was sent that never became a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unheard {
+    pub(super) since: Instant,
+    /// None: the client was told nothing.
+    pub(super) status: Option<u16>,
+    pub(super) end: End,
+}
+
 /// What ended a connection of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -302,7 +374,8 @@ mod tests {
         let second = Duration::from_secs(1);
         let limits = Limits { head: second, write: second, idle: second, requests_max: None };
         let figures = Figures::new("serve");
-        let connections = Connections { limits, head_bytes_max: 300, headers_max: 4, streams_max: 1, figures };
+        let connections =
+            Connections { limits, head_bytes_max: 300, headers_max: 4, streams_max: 1, figures, access_log: None };
         let admits = |headers: &[(&'static str, &str)]| {
             let value = |text: &str| HeaderValue::from_str(text).expect("a value");
             connections
@@ -318,5 +391,26 @@ mod tests {
     fn each_stream_has_its_window_of_the_connection() {
         assert_eq!(connection_window(3), 3 * STREAM_WINDOW_BYTES);
         assert_eq!(connection_window(u32::MAX), (1 << 31) - 1);
+    }
+
+    #[test]
+    fn a_line_is_for_what_was_sent_and_became_no_request() {
+        let came = Instant::now();
+        let line = |ended: Ended, head_since, is_first| {
+            let closed = Closed { ended, came, head_since, is_first };
+            closed.unheard().map(|unheard| (unheard.status, unheard.end))
+        };
+        let (gone, head) = (Some((None, End::ClientGone)), Some(came));
+        for is_first in [true, false] {
+            assert_eq!(line(Ended::Itself, None, is_first), None, "an idle connection is closed");
+            assert_eq!(line(Ended::Cut, None, is_first), None, "it did not read its response: that has its own line");
+            assert_eq!(line(Ended::Cut, head, is_first), gone);
+            assert_eq!(line(Ended::Lost { in_message: true }, head, is_first), gone);
+            assert_eq!(line(Ended::Malformed(400), head, is_first), Some((Some(400), End::Refused)));
+            assert_eq!(line(Ended::Violated, None, is_first), Some((None, End::Refused)));
+        }
+        assert_eq!(line(Ended::Itself, head, true), gone);
+        assert_eq!(line(Ended::Itself, head, false), None, "the rest of a body that its app did not read");
+        assert_eq!(line(Ended::Lost { in_message: false }, head, false), None);
     }
 }

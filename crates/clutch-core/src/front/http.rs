@@ -4,6 +4,8 @@
 //! result, the lines of a stream, or a problem document. A client that goes away gives its call up. docs/http.md is the
 //! page for callers.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,13 +15,15 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderVal
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
+use super::access::AccessLog;
 use super::body::{Body, Lines, discard, with_type};
 use super::catalog::{Catalog, Entry};
-use super::connection::{Connections, Limits, Protocol};
+use super::connection::{Connections, Limits, Protocol, Turn};
 use super::door::Door;
 use super::exchange::Exchange;
 use super::figures::Figures;
 use super::listen::{Address, Stay, Stream};
+use super::peer::Peer;
 use super::problem::Problem;
 use super::warnings::Warnings;
 use super::{Front, Pools};
@@ -51,7 +55,14 @@ pub(super) struct HttpFront {
 }
 
 impl HttpFront {
-    pub(super) fn new(pools: &Pools, config: &HttpConfig, address: &Address, warnings: Arc<Warnings>) -> HttpFront {
+    /// Fails when the access log cannot be opened.
+    pub(super) fn new(
+        pools: &Pools,
+        config: &HttpConfig,
+        address: &Address,
+        warnings: Arc<Warnings>,
+    ) -> io::Result<HttpFront> {
+        let figures = Figures::new("http");
         let connections = Connections {
             limits: Limits {
                 head: Duration::from_millis(config.head_timeout_ms),
@@ -62,21 +73,28 @@ impl HttpFront {
             head_bytes_max: config.head_bytes_max,
             headers_max: HEADERS_MAX,
             streams_max: 0,
-            figures: Figures::new("http"),
+            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
+            figures,
         };
-        HttpFront {
+        Ok(HttpFront {
             catalog: Catalog::new(pools),
             door: Door::new(&config.bind, address, config.token.as_deref()),
             connections,
             warnings,
             body_bytes_max: config.body_bytes_max,
             body_time: Duration::from_millis(config.body_timeout_ms),
-        }
+        })
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    /// Its log file was moved away: a new one is begun.
+    pub(super) fn reopen_logs(&self) {
+        self.connections.access_log.iter().for_each(|log| log.reopen());
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>, turn: &Arc<Turn>) -> Response<Body> {
         let (head, mut body) = request.into_parts();
-        match self.call(&head, &mut body).await {
+        self.connections.keep_record(turn, peer, &head, |_| ());
+        match self.call(&head, &mut body, turn).await {
             Ok(response) => response,
             Err(problem) => {
                 if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
@@ -87,7 +105,7 @@ impl HttpFront {
         }
     }
 
-    async fn call(&self, head: &Parts, body: &mut Incoming) -> Result<Response<Body>, Box<Problem>> {
+    async fn call(&self, head: &Parts, body: &mut Incoming, turn: &Turn) -> Result<Response<Body>, Box<Problem>> {
         if !self.connections.admits(&head.headers) {
             return Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max));
         }
@@ -115,6 +133,7 @@ impl HttpFront {
             one_value: false,
             reply,
         });
+        turn.account().queued(exchange.inbound());
         let first = exchange.part().await;
         self.respond(first, exchange)
     }
@@ -151,13 +170,20 @@ impl HttpFront {
 
 impl Front for HttpFront {
     async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
-        let front = self.clone();
-        let answer = move |request, _turn| {
-            let front = front.clone();
-            async move { front.answer(request).await }
+        let peer = Arc::new(Peer::new(stream.client, stream.server, false));
+        let (front, client) = (self.clone(), peer.clone());
+        let answer = move |request, turn| {
+            let (front, peer) = (front.clone(), client.clone());
+            async move { front.answer(request, &peer, &turn).await }
         };
         let opened = self.connections.open(stream.io);
-        self.connections.serve(opened, Protocol::Http1, stay, answer).await;
+        let closed = self.connections.serve(opened, Protocol::Http1, stay, answer).await;
+        self.connections.ended(&peer, &closed);
+    }
+
+    /// It was told to come later.
+    fn turned_away(&self, client: Option<SocketAddr>) {
+        self.connections.turned_away(&Arc::new(Peer::new(client, None, false)), Some(503), &self.warnings);
     }
 
     fn figures(&self) -> &Arc<Figures> {

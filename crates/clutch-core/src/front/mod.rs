@@ -4,6 +4,7 @@
 //! them share one small runtime, which exists only when a network front is configured. Assumes that signals belong to
 //! another thread: the runtime's threads block them all.
 
+mod access;
 mod account;
 mod admin;
 mod body;
@@ -15,6 +16,7 @@ mod figures;
 mod http;
 mod listen;
 mod metrics;
+mod peer;
 mod problem;
 mod serve;
 mod tcp;
@@ -123,7 +125,7 @@ struct Serving {
 
 struct Running {
     runtime: Runtime,
-    http: Option<Served>,
+    http: Option<(Served, Arc<HttpFront>)>,
     serve: Option<Serving>,
     tcp: Option<Served>,
     admin: Option<Served>,
@@ -243,16 +245,17 @@ impl Fronts {
 
     /// Log files were moved away: new ones are begun.
     pub fn reopen_logs(&self) {
-        self.serving().iter().for_each(|front| front.reopen_logs());
+        let running = self.running.lock();
+        let Some(Running { http, serve, .. }) = running.as_ref() else { return };
+        http.iter().for_each(|(_, front)| front.reopen_logs());
+        serve.iter().for_each(|serving| serving.front.reopen_logs());
     }
 
     /// Certificate and key of served apps are read anew. What is wrong with them is told, and the old ones go on.
     pub fn reload_certificate(&self) -> io::Result<()> {
-        self.serving().map_or(Ok(()), |front| front.reload_certificate())
-    }
-
-    fn serving(&self) -> Option<Arc<ServeFront>> {
-        self.running.lock().as_ref().and_then(|running| running.serve.as_ref()).map(|serving| serving.front.clone())
+        let running = self.running.lock();
+        let serving = running.as_ref().and_then(|running| running.serve.as_ref());
+        serving.map_or(Ok(()), |serving| serving.front.reload_certificate())
     }
 
     fn end(&self, grace: Duration) {
@@ -261,6 +264,7 @@ impl Fronts {
         };
         runtime.block_on(async {
             let served = serve.as_mut().map(|serving| std::mem::take(&mut serving.served)).unwrap_or_default();
+            let http = http.map(|(served, _)| served);
             let ending = http.into_iter().chain(served).chain(tcp).map(|served| tokio::spawn(end(Some(served), grace)));
             for ending in ending.collect::<Vec<_>>() {
                 // It ends by itself, or is cut off.
@@ -275,14 +279,14 @@ impl Fronts {
         runtime.shutdown_timeout(CUT);
     }
 
-    fn start_http(&mut self, pools: &Pools, config: HttpConfig) -> io::Result<Served> {
+    fn start_http(&mut self, pools: &Pools, config: HttpConfig) -> io::Result<(Served, Arc<HttpFront>)> {
         let listener = Listener::bind(&config.bind, Access::Owner)
             .map_err(|error| not_bound("fronts.http", &config.bind, &error))?;
         self.http_address = Some(listener.address().to_string());
         let connections_max = config.connections_max;
-        let front = Arc::new(HttpFront::new(pools, &config, listener.address(), self.warnings.clone()));
+        let front = Arc::new(HttpFront::new(pools, &config, listener.address(), self.warnings.clone())?);
         self.figures.push(front.figures().clone());
-        Ok(serve(listener, front, Places::new(connections_max)))
+        Ok((serve(listener, front.clone(), Places::new(connections_max)), front))
     }
 
     fn start_serve(&mut self, pools: &Pools, config: ServeConfig) -> io::Result<Serving> {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::account::Fate;
 use super::body::Body;
 use super::figures::End;
-use crate::work::{Failure, Refusal, Where};
+use crate::work::{Expired, Failure, Refusal};
 
 /// What comes before each type's name.
 const TYPE_PREFIX: &str = "urn:clutch:";
@@ -203,17 +203,13 @@ impl Problem {
             }
             Refusal::Cancelled => Problem::new(unavailable, "cancelled", "The call was cancelled", refusal),
             Refusal::Failing { reason, .. } => Problem::failing(reason).and_retry(),
-            Refusal::Expired { at, stacks } => Problem::expired(*at).with_local(local, "stacks", stacks),
+            Refusal::Expired(expired) => Problem::expired(expired).with_local(local, "stacks", &expired.stacks),
         }
     }
 
-    fn expired(at: Where) -> Box<Problem> {
-        let detail = match at {
-            Where::Queue => "the deadline passed before the tool was started",
-            Where::Running => "the deadline passed while the tool was running",
-        };
-        Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline-exceeded", "The deadline passed", detail)
-            .with("where", at.as_str())
+    fn expired(expired: &Expired) -> Box<Problem> {
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline-exceeded", "The deadline passed", expired)
+            .with("where", expired.at.as_str())
     }
 
     fn failing(reason: &str) -> Box<Problem> {

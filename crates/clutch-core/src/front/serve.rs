@@ -4,7 +4,6 @@
 //! here, bodies pass through in pieces as the app asks for them, and so do messages.
 //! docs/serve.md is the page for its users.
 
-mod access;
 mod admit;
 mod arrive;
 mod body;
@@ -27,21 +26,21 @@ use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
 use tokio_rustls::rustls;
 
-use self::access::{AccessLog, Record, Recorded};
 use self::admit::Refused;
-use self::arrive::{Arrival, Unheard};
+use self::arrive::Arrival;
 use self::body::Body;
 use self::forwarded::Trust;
-use self::request::{BodyLimits, Origin, Peer};
+use self::request::{BodyLimits, Origin};
 use self::websocket::{Handshake, Session};
 use super::Front;
+use super::access::AccessLog;
 use super::account::Fate;
 use super::body::discard;
 use super::connection::{Connections, Limits, Opened, Protocol, Turn};
 use super::exchange::{AtWork, Exchange};
-use super::figures::End;
 use super::figures::Figures;
 use super::listen::{Io, Stay, Stream};
+use super::peer::Peer;
 use super::thread::FrontThread;
 use super::tls::Tls;
 use super::warnings::Warnings;
@@ -58,7 +57,6 @@ pub(super) struct ServeFront {
     timeout: Option<Duration>,
     body_limits: BodyLimits,
     connections: Connections,
-    access_log: Option<Arc<AccessLog>>,
     tls: Option<Tls>,
     trust: Trust,
     warnings: Arc<Warnings>,
@@ -85,31 +83,18 @@ impl ServeFront {
             head_bytes_max: config.head_bytes_max,
             headers_max: config.headers_max,
             streams_max: config.streams_max,
-            figures: figures.clone(),
+            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
+            figures,
         };
-        let open = |path: &String| AccessLog::open(path, &config.access_log_format, figures.clone()).map(Arc::new);
-        let access_log = config.access_log.as_ref().map(open).transpose()?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
         let flush = Arc::default();
-        Ok(ServeFront {
-            pool,
-            function,
-            config,
-            timeout,
-            body_limits,
-            connections,
-            access_log,
-            tls,
-            trust,
-            warnings,
-            flush,
-        })
+        Ok(ServeFront { pool, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
     }
 
     /// Its files were moved away: new ones are begun.
     pub(super) fn reopen_logs(&self) {
-        self.access_log.iter().for_each(|log| log.reopen());
+        self.connections.access_log.iter().for_each(|log| log.reopen());
     }
 
     /// Certificate and key are read anew: connections that come are shown these.
@@ -156,15 +141,6 @@ impl ServeFront {
         }
     }
 
-    /// A line for what became no request.
-    fn log(&self, peer: &Arc<Peer>, unheard: Option<Unheard>) {
-        let Some(Unheard { since, status, end }) = unheard else { return };
-        self.connections.figures.ended(status, end, since.elapsed());
-        if let Some(log) = &self.access_log {
-            log.write(Record::of_nothing(peer, since, status, end));
-        }
-    }
-
     /// Has the workers' answers read in the thread that needs them.
     pub(super) fn read_links(&self, thread: &FrontThread) {
         let (handle, pool) = (thread.handle().clone(), Arc::downgrade(&self.pool));
@@ -181,10 +157,9 @@ impl ServeFront {
     ) -> Response<Body> {
         let (mut head, mut body) = request.into_parts();
         let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now());
-        if let Some(log) = &self.access_log {
-            let record = Record::of(peer, &head, &forwarded, log);
-            turn.account().keep(Box::new(Recorded { record, log: log.clone() }));
-        }
+        self.connections.keep_record(turn, peer, &head, |record| {
+            record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
+        });
         let response = match self.admit(&head, &body) {
             Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, stay, turn).await,
             Err(refused) => {
@@ -195,10 +170,7 @@ impl ServeFront {
             }
         };
         if let Some(Fate { reason, warning: Some(words), .. }) = response.extensions().get() {
-            self.warnings.tell(reason, || match *reason {
-                "timeout" => format!("{} {}: {words}", head.method, head.uri.path()),
-                _ => words.clone(),
-            });
+            self.warnings.tell(reason, || words.clone());
         }
         response
     }
@@ -351,7 +323,7 @@ impl Front for ServeFront {
                 if let (Some(_), Some(error)) = (unheard, &error) {
                     self.tell_failed(error);
                 }
-                return self.log(&peer, unheard);
+                return self.connections.tell(&peer, unheard);
             }
         };
         let (front, client, place) = (self.clone(), peer.clone(), stay.clone());
@@ -360,12 +332,7 @@ impl Front for ServeFront {
             async move { front.answer(request, &peer, &turn, &stay).await }
         };
         let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
-        let unheard = arrive::unheard(&closed);
-        if let Some(Unheard { status, end: End::Refused, .. }) = unheard {
-            let is_too_large = matches!(status, Some(414 | 431));
-            self.connections.figures.told(if is_too_large { "head-too-large" } else { "malformed" });
-        }
-        self.log(&peer, unheard);
+        self.connections.ended(&peer, &closed);
     }
 
     fn figures(&self) -> &Arc<Figures> {
@@ -384,11 +351,7 @@ impl Front for ServeFront {
     /// It was told to come later.
     fn turned_away(&self, client: Option<SocketAddr>) {
         let status = Some(503).filter(|_| self.is_plain());
-        let unheard = Unheard { since: Instant::now(), status, end: End::Refused };
-        self.connections.figures.told("connections");
-        self.log(&self.peer(client, None), Some(unheard));
-        self.warnings
-            .tell("connections", || "fronts.serve.connections_max: a connection was refused with 503".to_owned());
+        self.connections.turned_away(&self.peer(client, None), status, &self.warnings);
     }
 
     fn stopping(&self) {

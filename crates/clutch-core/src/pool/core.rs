@@ -18,7 +18,7 @@ use crate::items::Items;
 use crate::link::PutError;
 use crate::sys::Poller;
 use crate::telemetry;
-use crate::work::{Codec, Failure, FunctionId, Outcome, Payload, Refusal, Reply, Work, WorkId};
+use crate::work::{Codec, Expired, Failure, FunctionId, Outcome, Payload, Refusal, Reply, Work, WorkId};
 
 /// A function that workers know by number.
 #[derive(Debug)]
@@ -105,6 +105,7 @@ const TELL_FULL_EVERY: Duration = Duration::from_secs(1);
 struct OfWork<'a> {
     id: WorkId,
     entry: &'a Entry,
+    since: Instant,
     now: Instant,
 }
 
@@ -343,8 +344,8 @@ impl Core {
                 }
                 self.machine.on(Event::Taken { worker, id, taken }, now, actions);
             }
-            Action::Answer { id, verdict, mut body } => {
-                let outcome = self.outcome(pool, OfWork { id, entry: &body, now }, verdict);
+            Action::Answer { id, verdict, mut body, since } => {
+                let outcome = self.outcome(pool, OfWork { id, entry: &body, since, now }, verdict);
                 let outcome = body.conclude(outcome, 0);
                 effects.replies.push((body.work.reply, Told::Finish(outcome)));
             }
@@ -454,7 +455,8 @@ impl Core {
             Verdict::Closed => Refusal::Closed { pool: name() },
             Verdict::Expired(at) => {
                 pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: at.as_str().to_owned() });
-                Refusal::Expired { at, stacks: String::new() }
+                let (what, after) = (self.describe(work.entry), work.now.saturating_duration_since(work.since));
+                Refusal::Expired(Box::new(Expired { at, what, after, worker: None, stacks: String::new() }))
             }
             Verdict::Cancelled => {
                 pool.emit_of_work(|pool| telemetry::Event::WorkCancelled { pool, id });

@@ -15,6 +15,8 @@ pub enum Command {
     Reload,
     /// Replace one worker, or all of them in turn.
     Recycle { nr: Option<u32> },
+    /// End one worker at once, whatever it runs.
+    Kill { nr: u32 },
     /// Have so many workers, at least and at most.
     Scale { min: usize, max: usize },
 }

@@ -172,6 +172,13 @@ impl Pool {
         status
     }
 
+    /// `pool/0`. None: it is gone.
+    pub(super) fn name_of(&self, worker: WorkerKey) -> Option<String> {
+        let status = self.status.lock();
+        let (_, view) = status.workers.iter().find(|(key, _)| *key == worker)?;
+        Some(format!("{}/{}", self.config.name, view.nr))
+    }
+
     pub fn status(&self) -> Status {
         self.status.lock().clone()
     }

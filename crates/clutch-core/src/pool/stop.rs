@@ -12,7 +12,7 @@ use super::state::{Action, Event, StopCause, WorkerKey};
 use super::{Notice, Pool};
 use crate::telemetry;
 use crate::wire::{self, Kind, flag};
-use crate::work::{Outcome, Refusal, Reply, Where, WorkId};
+use crate::work::{Expired, Outcome, Refusal, Reply, Where, WorkId};
 
 /// How long a caller whose deadline has passed waits for the stacks of its worker.
 const STACKS_WAIT: Duration = Duration::from_millis(25);
@@ -31,11 +31,13 @@ pub(super) struct Expiring {
     reply: Arc<dyn Reply>,
     until: Instant,
     stacks: Parts,
+    expired: Box<Expired>,
 }
 
 impl Expiring {
-    fn answer(self, effects: &mut Effects) {
-        let refusal = Refusal::Expired { at: Where::Running, stacks: self.stacks.text() };
+    fn answer(mut self, effects: &mut Effects) {
+        self.expired.stacks = self.stacks.text();
+        let refusal = Refusal::Expired(self.expired);
         effects.replies.push((self.reply, Told::Finish(Outcome::Refused(refusal))));
     }
 }
@@ -73,14 +75,22 @@ impl Core {
             self.machine.expire(id, actions);
             return;
         }
+        let since = self.machine.since(id).unwrap_or(now);
         let Some(entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace())
         else {
             return;
         };
+        let expired = Box::new(Expired {
+            at: Where::Running,
+            what: self.describe(&entry),
+            after: now.saturating_duration_since(since),
+            worker: pool.name_of(worker),
+            stacks: String::new(),
+        });
         pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
-        let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks };
+        let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks, expired };
         match hears {
             true => drop(self.expiring.insert(id, expiring)),
             false => expiring.answer(effects),

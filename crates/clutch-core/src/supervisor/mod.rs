@@ -218,6 +218,7 @@ impl Driver {
         self.tell(match command {
             Command::Reload => Event::Reload { ticket },
             Command::Recycle { nr } => Event::Recycle { ticket, nr },
+            Command::Kill { nr } => Event::Kill { ticket, nr },
             Command::Scale { min, max } => Event::Scale { ticket, min, max, idle: self.pool.idle_workers() },
         });
     }
@@ -293,6 +294,7 @@ impl Driver {
         let (shape, warnings) = (up.shape, up.warnings);
         let mut image = up.rest;
         image.insert("warnings".to_owned(), warnings.clone().into());
+        image.insert("shape".to_owned(), serde_json::to_value(shape).unwrap_or_default());
         zygote.image = serde_json::Value::Object(image);
         let python = zygote.hello.as_ref().map(|hello| (hello.tag.clone(), hello.python.clone()));
         let foreign = python.filter(|(tag, _)| *tag != self.identity.tag).map(|(_, version)| version);
@@ -385,9 +387,9 @@ impl Driver {
         self.publish();
         for Lost { worker, failure, record } in std::mem::take(&mut self.ended) {
             let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
-            let left = record.left.map(str::to_owned);
-            let running = self.pool.worker_gone(worker, failure, record.cause.is_some());
-            self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause, left, running });
+            let (left, ended) = (record.left.map(str::to_owned), record.cause.is_some());
+            let running = self.pool.worker_gone(worker, failure, ended);
+            self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause, left, ended, running });
         }
     }
 

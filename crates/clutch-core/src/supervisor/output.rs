@@ -1,4 +1,5 @@
-//! What workers print: line by line to the dispatcher's own stdout and stderr, prefixed; the last bytes are kept.
+//! What workers print: line by line to the dispatcher's own stdout and stderr, with the worker's name; the last bytes are
+//! kept.
 //!
 //! One thread for the whole process reads the pipes and writes. A slow reader of our stdout slows the workers' prints, and
 //! the end of a program, which waits for them; a closed one is ignored.
@@ -7,13 +8,15 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Instant, SystemTime};
 
-use crate::sync::{Condvar, Mutex};
+use serde_json::{Map, Value};
 
+use crate::date::Date;
 use crate::forked::{self, PerProcess, Tracked};
 use crate::stdio::Stream;
+use crate::sync::{Condvar, Mutex};
 use crate::sys::{self, Poller};
 
 /// A line longer than this is passed on in pieces.
@@ -47,16 +50,65 @@ impl Tail {
 /// The read end of one pipe.
 struct Source {
     pipe: OwnedFd,
-    stream: Stream,
-    prefix: String,
+    label: Label,
     tail: Arc<Tail>,
     state: Mutex<Lines>,
+}
+
+/// What is told of each line.
+struct Label {
+    stream: Stream,
+    /// `pool/0`.
+    worker: String,
+    as_json: bool,
+}
+
+/// Whether workers that start from now on have their lines passed on as JSON objects.
+static AS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Workers that start from now on have their lines passed on as JSON objects, one each, with the keys of a log.
+pub fn pass_on_as_json() {
+    AS_JSON.store(true, Ordering::Relaxed);
+}
+
+impl Label {
+    fn put(&self, out: &mut Vec<u8>, line: &[u8]) {
+        if self.as_json {
+            out.extend_from_slice(self.json(line).to_string().as_bytes());
+        } else {
+            out.extend_from_slice(format!("[{}] ", self.worker).as_bytes());
+            out.extend_from_slice(line);
+        }
+        out.push(b'\n');
+    }
+
+    /// A line that is an object already, as logging libraries write them, keeps what it says.
+    fn json(&self, line: &[u8]) -> Value {
+        let (stream, level) = match self.stream {
+            Stream::Out => ("stdout", "info"),
+            // Logs of all levels go there.
+            Stream::Err => ("stderr", "info"),
+        };
+        let object = serde_json::from_slice::<Map<String, Value>>(line);
+        let mut object = object.unwrap_or_else(|_| {
+            let mut object = Map::new();
+            object.insert("time".to_owned(), Date::of(SystemTime::now()).iso().into());
+            object.insert("level".to_owned(), level.into());
+            object.insert("message".to_owned(), String::from_utf8_lossy(line).into());
+            object
+        });
+        let pool = self.worker.rsplit_once('/').map_or(self.worker.as_str(), |(pool, _)| pool);
+        for (key, value) in [("pool", pool), ("worker", self.worker.as_str()), ("stream", stream)] {
+            object.entry(key).or_insert_with(|| value.into());
+        }
+        Value::Object(object)
+    }
 }
 
 #[derive(Default)]
 struct Lines {
     partial: Vec<u8>,
-    /// Prefixed lines that wait to be written.
+    /// Lines with their worker's name that wait to be written.
     ready: Vec<u8>,
     ended: bool,
 }
@@ -71,12 +123,12 @@ impl Source {
             match rustix::io::read(&self.pipe, &mut bytes) {
                 Ok(0) => {
                     state.ended = true;
-                    state.end_line(&self.prefix);
+                    state.end_line(&self.label);
                     return false;
                 }
                 Ok(count) => {
                     self.tail.add(&bytes[..count]);
-                    state.add(&self.prefix, &bytes[..count]);
+                    state.add(&self.label, &bytes[..count]);
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return !state.ended,
@@ -87,24 +139,21 @@ impl Source {
 }
 
 impl Lines {
-    fn add(&mut self, prefix: &str, bytes: &[u8]) {
+    fn add(&mut self, label: &Label, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.partial.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.partial.len() >= LINE_BYTES_MAX {
-                self.end_line(prefix);
+                self.end_line(label);
             }
         }
     }
 
-    fn end_line(&mut self, prefix: &str) {
+    fn end_line(&mut self, label: &Label) {
         if self.partial.is_empty() {
             return;
         }
-        self.ready.extend_from_slice(prefix.as_bytes());
-        self.ready.append(&mut self.partial);
-        if self.ready.last() != Some(&b'\n') {
-            self.ready.push(b'\n');
-        }
+        label.put(&mut self.ready, self.partial.strip_suffix(b"\n").unwrap_or(&self.partial));
+        self.partial.clear();
     }
 }
 
@@ -191,7 +240,7 @@ impl Reader {
         let Some(source) = self.sources.lock().get(&token).cloned() else { return };
         let more = source.read();
         let ready = std::mem::take(&mut source.state.lock().ready);
-        let mut ours = source.stream;
+        let mut ours = source.label.stream;
         // Whoever closed it does not want it.
         let _ = ours.write_all(&ready);
         if !more {
@@ -225,10 +274,10 @@ pub struct Output {
 
 impl Output {
     /// Makes two pipes; returns the write ends for stdout and stderr.
-    pub fn open(prefix: &str, kept: usize) -> io::Result<(Output, OwnedFd, OwnedFd)> {
+    pub fn open(worker: &str, kept: usize) -> io::Result<(Output, OwnedFd, OwnedFd)> {
         let tail = Tail::new(kept);
-        let (out, out_write) = source(Stream::Out, prefix, &tail)?;
-        let (err, err_write) = source(Stream::Err, prefix, &tail)?;
+        let (out, out_write) = source(Stream::Out, worker, &tail)?;
+        let (err, err_write) = source(Stream::Err, worker, &tail)?;
         Ok((Output { sources: vec![out, err], tail }, out_write, err_write))
     }
 
@@ -241,11 +290,12 @@ impl Output {
     }
 }
 
-fn source(stream: Stream, prefix: &str, tail: &Arc<Tail>) -> io::Result<(Arc<Source>, OwnedFd)> {
+fn source(stream: Stream, worker: &str, tail: &Arc<Tail>) -> io::Result<(Arc<Source>, OwnedFd)> {
     let (read, write) = sys::pipe()?;
     rustix::io::ioctl_fionbio(&read, true)?;
     let state = Mutex::default();
-    let source = Arc::new(Source { pipe: read, stream, prefix: format!("[{prefix}] "), tail: tail.clone(), state });
+    let label = Label { stream, worker: worker.to_owned(), as_json: AS_JSON.load(Ordering::Relaxed) };
+    let source = Arc::new(Source { pipe: read, label, tail: tail.clone(), state });
     let reader = reader()?;
     let token = reader.next.fetch_add(1, Ordering::Relaxed);
     reader.sources.lock().insert(token, source.clone());
@@ -258,15 +308,35 @@ fn source(stream: Stream, prefix: &str, tail: &Arc<Tail>) -> io::Result<(Arc<Sou
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead;
+
     use super::*;
 
     #[test]
     fn lines_are_prefixed_and_pieces_wait_for_their_end() {
-        let mut lines = Lines::default();
-        lines.add("[a/0] ", b"one\ntw");
+        let (mut lines, label) = (Lines::default(), label(false));
+        lines.add(&label, b"one\ntw");
         assert_eq!(lines.ready, b"[a/0] one\n");
-        lines.add("[a/0] ", b"o\n");
+        lines.add(&label, b"o\n");
         assert_eq!(lines.ready, b"[a/0] one\n[a/0] two\n");
+    }
+
+    fn label(as_json: bool) -> Label {
+        Label { stream: Stream::Err, worker: "a/0".to_owned(), as_json }
+    }
+
+    #[test]
+    fn as_json_each_line_is_an_object_that_names_its_worker() {
+        let (mut lines, label) = (Lines::default(), label(true));
+        lines.add(&label, b"caf\xe9 \"x\"\n{\"level\": \"error\", \"worker\": 7}\n[1]\n\n");
+        let lines: Vec<Value> =
+            lines.ready.lines().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).collect();
+        assert_eq!(lines[0]["message"], "caf\u{fffd} \"x\"");
+        assert_eq!((&lines[0]["level"], &lines[0]["stream"]), (&"info".into(), &"stderr".into()));
+        assert_eq!((&lines[0]["pool"], &lines[0]["worker"]), (&"a".into(), &"a/0".into()));
+        assert_eq!((&lines[1]["level"], &lines[1]["worker"]), (&"error".into(), &7.into()), "it keeps what it says");
+        assert_eq!(lines[1].get("message"), None);
+        assert_eq!((&lines[2]["message"], &lines[3]["message"]), (&"[1]".into(), &"".into()));
     }
 
     #[test]

@@ -233,6 +233,11 @@ pub enum Event {
         ticket: Ticket,
         nr: Option<u32>,
     },
+    /// One worker is to end at once.
+    Kill {
+        ticket: Ticket,
+        nr: u32,
+    },
     /// `idle`: who has nothing to do, as far as is known; they go first.
     Scale {
         ticket: Ticket,
@@ -479,6 +484,7 @@ impl Supervisor {
             Event::Resize { target, idlest } => self.aim(target, &idlest, now, out),
             Event::Reload { ticket } => self.reload(ticket, now, out),
             Event::Recycle { ticket, nr } => self.recycle(ticket, nr, out),
+            Event::Kill { ticket, nr } => self.kill_by_command(ticket, nr, now, out),
             Event::Scale { ticket, min, max, idle } => self.scale(ticket, min..=max, &idle, now, out),
             Event::Stop { grace, term } => self.stop(grace, term, now),
             Event::Empty => self.stop_empty(now),

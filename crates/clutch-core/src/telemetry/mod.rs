@@ -82,13 +82,15 @@ pub enum Event {
         reason: String,
         running: Vec<Running>,
     },
-    /// `left`: why it was to end, of one that did so when it was told. `running`: what it had begun and not ended.
+    /// `left`: why it was to end, of one that did so when it was told. `ended`: Clutch ended it itself. `running`: what it
+    /// had begun and not ended.
     WorkerGone {
         pool: String,
         nr: u32,
         pid: i32,
         cause: String,
         left: Option<String>,
+        ended: bool,
         running: Vec<Running>,
     },
     WorkTakenBack {

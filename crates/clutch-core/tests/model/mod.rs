@@ -351,7 +351,7 @@ impl World {
                 let taken = self.take(worker, id);
                 self.machine.on(Event::Taken { worker, id, taken }, self.now, out);
             }
-            Action::Answer { id, verdict, body } => self.tell(id, verdict, body),
+            Action::Answer { id, verdict, body, .. } => self.tell(id, verdict, body),
             Action::Admitted { id } => {
                 let priority =
                     self.works.get(&id).map_or_else(|| self.newest_priority(id), |known| known.request.priority);

@@ -1,6 +1,6 @@
 //! A pool with an http front before it, for tests that come in by the front.
 
-use clutch_core::config::{HttpConfig, PoolConfig};
+use clutch_core::config::{HttpConfig, LogFormat, PoolConfig};
 use clutch_core::front::{FrontConfigs, Fronts};
 
 use super::client::{Client, Response};
@@ -11,6 +11,8 @@ pub const ECHO: &str = "/pools/api/tools/echo";
 /// A front that nothing limits much.
 pub fn http(bind: &str) -> HttpConfig {
     HttpConfig {
+        access_log: None,
+        access_log_format: LogFormat::Text,
         bind: bind.to_owned(),
         body_bytes_max: 4 << 20,
         head_bytes_max: 16 << 10,

@@ -1,7 +1,6 @@
 //! From what a client sent to what a worker gets.
 
 use std::future::{Future, poll_fn};
-use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use super::admit::Refused;
 use super::forwarded::Forwarded;
 use crate::front::body::discard;
 use crate::front::exchange::Feeder;
+use crate::front::peer::Peer;
 use crate::wire::INLINE_BYTES_MAX;
 use crate::wire::http::{self, Place, RequestLine, request_flag};
 use crate::work::Codec;
@@ -28,32 +28,6 @@ const CRUMB_BYTES: usize = 4 << 10;
 /// Of a body that its app waits for, a client has to send so much, or all, in the time that it may be silent: a byte now
 /// and then is a way to hold a slot for as long as one likes.
 const CAME_BYTES_MIN: usize = 1024;
-
-/// Who is at the two ends of a connection.
-#[derive(Debug, Default)]
-pub(super) struct Peer {
-    client: (String, u16),
-    server: (String, u16),
-    /// None: it came by a unix socket.
-    pub(super) from: Option<IpAddr>,
-    /// By TLS.
-    pub(super) is_secure: bool,
-}
-
-impl Peer {
-    pub(super) fn new(client: Option<SocketAddr>, server: Option<SocketAddr>, is_secure: bool) -> Peer {
-        let named = |address: Option<SocketAddr>| {
-            address.map(|address| (address.ip().to_string(), address.port())).unwrap_or_default()
-        };
-        let from = client.map(|client| client.ip());
-        Peer { client: named(client), server: named(server), from, is_secure }
-    }
-
-    /// Empty: it came by a unix socket.
-    pub(super) fn client_address(&self) -> &str {
-        &self.client.0
-    }
-}
 
 fn place(named: &(String, u16)) -> Place<'_> {
     Place { address: &named.0, port: named.1 }

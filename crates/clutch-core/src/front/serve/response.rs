@@ -158,13 +158,13 @@ fn of_failure(failure: &Failure) -> Response<Body> {
 
 fn of_refusal(refusal: &Refusal) -> Response<Body> {
     match refusal {
-        Refusal::Expired { at: Where::Running, stacks } => {
-            let words = format!("fronts.serve.timeout: an app did not begin its response in time\n{stacks}");
+        Refusal::Expired(expired) if expired.at == Where::Running => {
+            let words = format!("{expired}, and had not begun its response (fronts.serve.timeout)\n{}", expired.stacks);
             let words = words.trim_end().to_owned();
             with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", Some(words))
         }
-        Refusal::Expired { .. } => {
-            let words = "fronts.serve.timeout: a request waited too long for a worker".to_owned();
+        Refusal::Expired(expired) => {
+            let words = format!("{expired} (fronts.serve.timeout)");
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "queue-timeout", Some(words))
         }
         refusal => {
@@ -180,7 +180,7 @@ fn reason_of(refusal: &Refusal) -> &'static str {
         Refusal::Draining { .. } | Refusal::Closed { .. } => "draining",
         Refusal::Failing { .. } => "failing",
         Refusal::Cancelled => "cancelled",
-        Refusal::Expired { .. } => "queue-timeout",
+        Refusal::Expired(_) => "queue-timeout",
     }
 }
 

@@ -164,8 +164,8 @@ pub enum Action<T> {
     Send { worker: WorkerKey, id: WorkId },
     /// Try to claim its word back, and report [`Event::Taken`].
     Take { worker: WorkerKey, id: WorkId },
-    /// Tell the submitter.
-    Answer { id: WorkId, verdict: Verdict, body: T },
+    /// Tell the submitter. `since`: when it was submitted.
+    Answer { id: WorkId, verdict: Verdict, body: T, since: Instant },
     /// It has left the lobby.
     Admitted { id: WorkId },
     /// Its running work is past its deadline.
@@ -386,6 +386,11 @@ impl<T> Machine<T> {
         self.workers.get(worker).map(|load| (load.sent.len(), load.calls))
     }
 
+    /// When work was submitted.
+    pub fn since(&self, id: WorkId) -> Option<Instant> {
+        self.item(id).map(|item| item.since)
+    }
+
     /// When work was sent to its worker or, where that runs one at a time, when it could begin.
     pub fn sent_at(&self, id: WorkId, worker: WorkerKey) -> Option<Instant> {
         let (item, load) = (self.item(id)?, self.workers.get(worker)?);
@@ -602,8 +607,9 @@ impl<T> Machine<T> {
     }
 
     fn answer(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
+        let since = self.items[index(id)].since;
         if let Some(body) = self.remove(id) {
-            out.push(Action::Answer { id, verdict, body });
+            out.push(Action::Answer { id, verdict, body, since });
         }
     }
 }

@@ -111,7 +111,7 @@ impl Supervisor {
     fn leave_for_good(&mut self, key: WorkerKey, reason: String, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
         if worker.state == State::Ready {
-            out.push(Action::Drain { worker: key, reason: Leave::Stuck.as_str() });
+            out.push(Action::Drain { worker: key, reason: worker.leaving.unwrap_or(Leave::Stuck).as_str() });
         }
         (worker.state, worker.cause, worker.end_at) = (State::Killed, Some(reason), None);
     }

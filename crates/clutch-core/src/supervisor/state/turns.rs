@@ -8,6 +8,8 @@ use super::{Action, Leave, State, Supervisor};
 use crate::pool::state::WorkerKey;
 use crate::pool::{Denied, Ticket};
 
+const KILLED: &str = "it was killed by command";
+
 /// A command to replace some workers, until they are gone.
 #[derive(Debug)]
 pub(super) struct Recycle {
@@ -81,6 +83,26 @@ impl Supervisor {
         }
         let meant = |worker: &super::Worker| nr.is_none_or(|nr| nr == worker.nr) && worker.is_live();
         let workers = self.workers.iter().filter(|(_, worker)| meant(worker)).map(|(key, _)| *key).collect();
+        self.recycles.push(Recycle { ticket, workers });
+    }
+
+    /// The one that is to leave, where another one has its number already. Over when it is gone, as a recycling is.
+    pub(super) fn kill_by_command(&mut self, ticket: Ticket, nr: u32, now: Instant, out: &mut Vec<Action>) {
+        if self.stopping.is_some() {
+            return out.push(Action::Done { ticket, outcome: Err(Denied::Closed) });
+        }
+        let of_number = |live: bool| {
+            let meant = self.workers.iter().filter(|(_, worker)| worker.nr == nr && worker.is_live() == live);
+            meant.map(|(key, _)| *key).collect::<BTreeSet<_>>()
+        };
+        let leaving = of_number(false);
+        let workers = if leaving.is_empty() { of_number(true) } else { leaving };
+        for key in &workers {
+            if let Some(worker) = self.workers.get_mut(key) {
+                worker.leaving.get_or_insert(Leave::Recycle);
+            }
+            self.kill(*key, KILLED, now, out);
+        }
         self.recycles.push(Recycle { ticket, workers });
     }
 

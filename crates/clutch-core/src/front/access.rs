@@ -18,12 +18,10 @@ use hyper::http::request::Parts;
 use hyper::{Method, Version};
 
 use self::format::Line;
-use super::forwarded::Forwarded;
-use super::request::Peer;
+use super::account::Note;
+use super::figures::{End, Figures};
+use super::peer::Peer;
 use crate::config::LogFormat;
-use crate::front::account::Note;
-use crate::front::figures::End;
-use crate::front::figures::Figures;
 use crate::stdio::Stream;
 use crate::sync::Mutex;
 use crate::sys;
@@ -120,11 +118,14 @@ impl Record {
     }
 
     /// `log`: keeps what its lines name.
-    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, forwarded: &Forwarded, log: &AccessLog) -> Box<Record> {
-        let mut record = Record::begin(peer, Some(Asked::of(head, &log.line)));
-        (record.client, record.waited) = (forwarded.client, forwarded.waited);
-        record.is_secure = forwarded.is_secure.unwrap_or(record.is_secure);
-        record
+    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, log: &AccessLog) -> Box<Record> {
+        Record::begin(peer, Some(Asked::of(head, &log.line)))
+    }
+
+    /// What proxies say of it. `waited`: before it came to us.
+    pub(super) fn forwarded(&mut self, client: Option<IpAddr>, is_secure: Option<bool>, waited: Duration) {
+        (self.client, self.waited) = (client, waited);
+        self.is_secure = is_secure.unwrap_or(self.is_secure);
     }
 
     /// Of what became no request.
@@ -213,14 +214,22 @@ pub(super) struct AccessLog {
 }
 
 impl AccessLog {
-    /// `-` is standard output.
-    pub(super) fn open(path: &str, format: &LogFormat, figures: Arc<Figures>) -> io::Result<AccessLog> {
-        let line = Arc::new(Line::new(format));
+    /// `path`: `-` is standard output; none: there is no log.
+    pub(super) fn open(
+        path: Option<&str>,
+        format: &LogFormat,
+        figures: &Arc<Figures>,
+    ) -> io::Result<Option<Arc<AccessLog>>> {
+        path.map(|path| AccessLog::begin(path, format, figures.clone()).map(Arc::new)).transpose()
+    }
+
+    fn begin(path: &str, format: &LogFormat, figures: Arc<Figures>) -> io::Result<AccessLog> {
+        let line = Arc::new(Line::new(format, figures.front));
         let (lines, records) = sync_channel(WAITING_MAX);
         let (end, ended) = sync_channel(0);
         let backlog = Arc::<Backlog>::default();
-        let mut writer =
-            Writer { path: path.to_owned(), line: line.clone(), out: output(path)?, backlog: backlog.clone() };
+        let out = output(path, figures.front)?;
+        let mut writer = Writer { path: path.to_owned(), line: line.clone(), out, backlog: backlog.clone() };
         std::thread::Builder::new().name("clutch-access".to_owned()).spawn(move || {
             sys::block_signals();
             writer.run(&records);
@@ -258,17 +267,17 @@ impl Drop for AccessLog {
     }
 }
 
-fn output(path: &str) -> io::Result<BufWriter<Box<dyn Write + Send>>> {
+fn output(path: &str, front: &str) -> io::Result<BufWriter<Box<dyn Write + Send>>> {
     let out: Box<dyn Write + Send> = match path {
         "-" => Box::new(Stream::Out),
-        path => Box::new(open(path)?),
+        path => Box::new(open(path, front)?),
     };
     Ok(BufWriter::with_capacity(64 << 10, out))
 }
 
-fn open(path: &str) -> io::Result<File> {
+fn open(path: &str, front: &str) -> io::Result<File> {
     let opened = OpenOptions::new().create(true).append(true).open(path);
-    opened.map_err(|error| io::Error::new(error.kind(), format!("fronts.serve.access_log '{path}': {error}")))
+    opened.map_err(|error| io::Error::new(error.kind(), format!("fronts.{front}.access_log '{path}': {error}")))
 }
 
 struct Writer {
@@ -306,7 +315,7 @@ impl Writer {
     /// Where it cannot be had, the old one goes on.
     fn reopen(&mut self) {
         let _ = self.out.flush();
-        if let Ok(out) = output(&self.path) {
+        if let Ok(out) = output(&self.path, self.line.front) {
             self.out = out;
         }
     }

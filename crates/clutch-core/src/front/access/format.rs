@@ -5,13 +5,14 @@
 
 use std::fmt::{self, Display, Write};
 use std::process;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, REFERER, USER_AGENT};
 use serde_json::json;
 
 use super::{Asked, Record, Said};
 use crate::config::{LogFact, LogFormat, LogPiece};
+use crate::date::Date;
 
 /// What stands for what is not known.
 const NONE: &str = "-";
@@ -31,11 +32,13 @@ pub(super) struct Line {
     pub(super) headers: Vec<HeaderName>,
     pub(super) response_headers: Vec<HeaderName>,
     has_user: bool,
+    pub(super) front: &'static str,
 }
 
 impl Line {
-    pub(super) fn new(format: &LogFormat) -> Line {
-        let mut line = Line { pieces: None, headers: Vec::new(), response_headers: Vec::new(), has_user: false };
+    pub(super) fn new(format: &LogFormat, front: &'static str) -> Line {
+        let (headers, response_headers) = (Vec::new(), Vec::new());
+        let mut line = Line { pieces: None, headers, response_headers, has_user: false, front };
         match format {
             LogFormat::Json => line.headers = vec![REFERER, USER_AGENT],
             LogFormat::Text => line.pieces = Some(usual().iter().map(|piece| line.compiled(piece)).collect()),
@@ -74,7 +77,7 @@ impl Line {
     }
 
     pub(super) fn of(&self, record: &Record) -> String {
-        let Some(pieces) = &self.pieces else { return json(record) };
+        let Some(pieces) = &self.pieces else { return json(record, self.front) };
         let mut line = String::with_capacity(256);
         for piece in pieces {
             // A String takes all that is written.
@@ -93,7 +96,14 @@ impl Line {
     pub(super) fn of_dropped(&self, count: u64) -> String {
         match &self.pieces {
             Some(_) => format!("# {count} lines were dropped: they came faster than they are written"),
-            None => json!({ "dropped": count }).to_string(),
+            None => json!({
+                "time": Date::of(SystemTime::now()).iso(),
+                "level": "warning",
+                "message": "lines were dropped: they came faster than they are written",
+                "front": self.front,
+                "dropped": count,
+            })
+            .to_string(),
         }
     }
 }
@@ -197,15 +207,23 @@ fn put_escaped(line: &mut String, bytes: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-fn json(record: &Record) -> String {
+/// With the keys that all lines of a log as JSON have, and its own.
+fn json(record: &Record, front: &str) -> String {
     let asked = record.asked.as_ref();
     let target = asked.map(Asked::path_and_query);
     let header = |at: usize| {
         let said = asked.and_then(|asked| asked.headers.get(at)).and_then(Option::as_ref);
         said.map(|said| String::from_utf8_lossy(said).into_owned())
     };
+    let mut message = String::new();
+    // A String takes all that is written.
+    let _ = put_request_line(&mut message, asked);
+    let _ = put_known(&mut message, record.status.map(|status| format!(" {status}")));
     json!({
         "time": Date::of(record.at).iso(),
+        "level": "info",
+        "message": message,
+        "front": front,
         "client": record.client(),
         "method": asked.map(|asked| asked.method.as_str()),
         "path": target.map(|(path, _)| path),
@@ -241,49 +259,6 @@ fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A moment of UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Date {
-    year: u64,
-    month: usize,
-    day: u64,
-    seconds: u64,
-    millis: u32,
-}
-
-impl Date {
-    fn of(at: SystemTime) -> Date {
-        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Years from March on, so that the odd day is a year's last; eras of 400 years repeat.
-        let days = since.as_secs() / 86_400 + 719_468;
-        let (era, of_era) = (days / 146_097, days % 146_097);
-        let years = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * years + years / 4 - years / 100);
-        let from_march = (5 * of_year + 2) / 153;
-        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-        Date {
-            year: era * 400 + years + u64::from(month <= 2),
-            month: month as usize,
-            day: of_year - (153 * from_march + 2) / 5 + 1,
-            seconds: since.as_secs() % 86_400,
-            millis: since.subsec_millis(),
-        }
-    }
-
-    fn clock(&self) -> String {
-        format!("{:02}:{:02}:{:02}", self.seconds / 3600, self.seconds / 60 % 60, self.seconds % 60)
-    }
-
-    fn of_web_servers(&self) -> String {
-        const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        format!("{:02}/{}/{}:{} +0000", self.day, MONTHS[self.month - 1], self.year, self.clock())
-    }
-
-    fn iso(&self) -> String {
-        format!("{}-{:02}-{:02}T{}.{:03}Z", self.year, self.month, self.day, self.clock(), self.millis)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -293,28 +268,9 @@ mod tests {
     use hyper::header::HeaderValue;
 
     use super::*;
-    use crate::front::figures::End;
-    use crate::front::figures::Figures;
-    use crate::front::serve::access::AccessLog;
-    use crate::front::serve::forwarded::Forwarded;
-    use crate::front::serve::request::Peer;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_399, "2000-02-28T23:59:59.000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000Z"),
-            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
-            (1_735_689_600, "2025-01-01T00:00:00.000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(Date::of(UNIX_EPOCH + Duration::from_secs(seconds)).iso(), expected);
-        }
-        let date = Date::of(UNIX_EPOCH + Duration::from_millis(1_700_000_000_123));
-        assert_eq!(date.of_web_servers(), "14/Nov/2023:22:13:20 +0000");
-        assert_eq!(date.iso(), "2023-11-14T22:13:20.123Z");
-    }
+    use crate::front::access::AccessLog;
+    use crate::front::figures::{End, Figures};
+    use crate::front::peer::Peer;
 
     #[test]
     fn a_client_cannot_write_lines_of_its_own() {
@@ -324,7 +280,7 @@ mod tests {
     }
 
     fn written(pieces: Vec<LogPiece>) -> (String, String) {
-        let log = AccessLog::open("/dev/null", &LogFormat::Line(pieces), Figures::new("serve")).expect("a log");
+        let log = AccessLog::begin("/dev/null", &LogFormat::Line(pieces), Figures::new("serve")).expect("a log");
         let request = Request::get("/a%20b?c=d")
             .header("x-id", "one\ttwo")
             .header("x-id", "three")
@@ -332,7 +288,7 @@ mod tests {
             .body(())
             .expect("a request");
         let peer = Arc::new(Peer::new(Some("1.2.3.4:5".parse().expect("an address")), None, true));
-        let mut record = Record::of(&peer, &request.into_parts().0, &Forwarded::default(), &log);
+        let mut record = Record::of(&peer, &request.into_parts().0, &log);
         let mut headers = HeaderMap::new();
         headers.insert("x-of-app", HeaderValue::from_bytes(b"caf\xe9").expect("a value"));
         record.head_came(201, &headers, &log.line);
@@ -375,11 +331,14 @@ mod tests {
 
     #[test]
     fn a_record_keeps_what_its_line_names_and_no_password() {
-        let named = Line::new(&LogFormat::Line(vec![
-            LogPiece::RequestHeader("x-a".to_owned()),
-            LogPiece::ResponseHeader("x-b".to_owned()),
-            LogPiece::RequestHeader("x-a".to_owned()),
-        ]));
+        let named = Line::new(
+            &LogFormat::Line(vec![
+                LogPiece::RequestHeader("x-a".to_owned()),
+                LogPiece::ResponseHeader("x-b".to_owned()),
+                LogPiece::RequestHeader("x-a".to_owned()),
+            ]),
+            "serve",
+        );
         assert_eq!(
             (named.headers.as_slice(), named.response_headers.as_slice()),
             (&["x-a".parse().expect("a name")][..], &["x-b".parse().expect("a name")][..])
@@ -387,7 +346,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         let mut user = |text: &'static str| {
             headers.insert(AUTHORIZATION, text.parse().expect("a value"));
-            let said = Line::new(&LogFormat::Line(vec![LogPiece::Fact(LogFact::User)])).user(&headers)?;
+            let said = Line::new(&LogFormat::Line(vec![LogPiece::Fact(LogFact::User)]), "serve").user(&headers)?;
             assert_eq!(named_nobody(&headers), None);
             String::from_utf8(said.into()).ok()
         };
@@ -398,14 +357,14 @@ mod tests {
     }
 
     fn named_nobody(headers: &HeaderMap) -> Said {
-        Line::new(&LogFormat::Text).user(headers)
+        Line::new(&LogFormat::Text, "serve").user(headers)
     }
 
     #[test]
     fn a_client_by_a_unix_socket_has_no_address() {
         let peer = Arc::new(Peer::new(None, None, false));
         let record = Record::of_nothing(&peer, Instant::now(), None, End::ClientGone);
-        assert!(Line::new(&LogFormat::Json).of(&record).contains("\"client\":null"));
-        assert!(Line::new(&LogFormat::Text).of(&record).starts_with("- - - ["));
+        assert!(Line::new(&LogFormat::Json, "serve").of(&record).contains("\"client\":null"));
+        assert!(Line::new(&LogFormat::Text, "serve").of(&record).starts_with("- - - ["));
     }
 }
