@@ -101,6 +101,9 @@ def test_lines_for_programs(tmp_path: Path) -> None:
         assert 0 <= line.pop("queue_s") < line.pop("head_s") <= line.pop("total_s")
         del line["time"]
         assert line == {
+            "level": "info",
+            "message": "HEAD /x?y=%20 HTTP/1.1 200",
+            "front": "serve",
             "client": "127.0.0.1",
             "method": "HEAD",
             "path": "/x",

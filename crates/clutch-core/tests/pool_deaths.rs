@@ -10,7 +10,7 @@ use clutch_core::link::word;
 use clutch_core::pool::{Answer, Notice};
 use clutch_core::sys;
 use clutch_core::wire::{self, Kind, NO_DEADLINE};
-use clutch_core::work::{Codec, Failure, Outcome, Payload, Refusal, Work};
+use clutch_core::work::{Codec, Failure, Outcome, Payload, Refusal, Where, Work};
 use support::{PATIENCE, Stage, Worker, config, lost, value};
 
 /// The items of a batch: their values, and none where the worker died.
@@ -175,8 +175,11 @@ fn work_that_its_worker_finds_late_is_taken_back_and_was_never_begun() {
     assert!(worker.board.claim(call.word, word::SENT, word::LATE));
     stage.pool.tick(None, |_| None);
     let expired = answer.outcome();
-    let in_queue = |refusal: &Refusal| refusal.to_string().contains("queue");
-    assert!(matches!(&expired, Some(Outcome::Refused(refusal)) if in_queue(refusal)), "{expired:?}");
+    let at = |outcome: &Option<Outcome>| match outcome {
+        Some(Outcome::Refused(Refusal::Expired(expired))) => Some(expired.at),
+        _ => None,
+    };
+    assert_eq!(at(&expired), Some(Where::Queue), "{expired:?}");
     assert_eq!(worker.board.get(call.word), word::FREE);
     let next = stage.submit("echo", "2");
     let call = worker.next_call();
