@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from clutch._map import Batches, Limits, check_sizes, check_timeout, rows
+from clutch._map import Batches, Limits, Reading, check_sizes, check_timeout, rows
+from clutch._progress import hook_of
 
 if TYPE_CHECKING:
     from clutch import _core
@@ -76,6 +77,8 @@ class Calls:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
+        ordered: bool = True,
+        progress: bool | Callable[[int], object] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -87,6 +90,8 @@ class Calls:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
+        ordered: bool = True,
+        progress: bool | Callable[[int], object] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -99,6 +104,8 @@ class Calls:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
+        ordered: bool = True,
+        progress: bool | Callable[[int], object] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -112,6 +119,8 @@ class Calls:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
+        ordered: bool = True,
+        progress: bool | Callable[[int], object] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -122,6 +131,8 @@ class Calls:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
+        ordered: bool = True,
+        progress: bool | Callable[[int], object] = False,
     ) -> Iterator[Any]: ...
     def map(
         self,
@@ -130,6 +141,8 @@ class Calls:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
+        ordered: bool = True,
+        progress: bool | Callable[[int], object] = False,
     ) -> Iterator[Any]:
         """`fn` over the items, in order. Items travel in batches sized by measured cost, or of `chunksize`.
 
@@ -137,6 +150,9 @@ class Calls:
         may be unread (items, or chunks of `chunksize`); by default some batches for each slot are submitted ahead, and
         the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map; a
         `deadline` of the options is each item's.
+
+        With `ordered=False` results come as they are done. `progress=True` shows a bar on stderr; a function, such as
+        `tqdm(total=…).update`, is called with the number of items that have just been read.
         """
         check_sizes(chunksize, buffersize)
         check_timeout(timeout)
@@ -144,9 +160,8 @@ class Calls:
         pool._check_open()
         spread = len(iterables) != 1
         items = rows(iterables) if spread else iter(iterables[0])
-        limits = self._item_limits
-        batches = Batches(
-            pool._submit_batch, fn, spread, items, max(1, pool._slots()), limits, timeout, chunksize, buffersize
-        )
+        reading = Reading(timeout, chunksize, buffersize, ordered, hook_of(progress, iterables))
+        slots = max(1, pool._slots())
+        batches = Batches(pool._submit_batch, fn, spread, items, slots, self._item_limits, reading)
         pool._maps.add(batches)
         return batches.items()

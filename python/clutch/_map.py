@@ -12,10 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any
 
 from clutch import _core
+from clutch._progress import Bar
 from clutch.errors import BadArguments, ClutchError
 
 # A batch should run about this long: long against its way to the worker, short against the whole.
@@ -92,6 +93,19 @@ class Limits:
     def time_of(self, items: int, before: float) -> float | None:
         """Seconds that so many items have, where each slot has `before` others of the same map to run first."""
         return None if self.deadline is None else self.deadline * (items + before)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """How the caller of a map reads its results."""
+
+    timeout: float | None = None
+    """Seconds from its making, for the whole map."""
+    chunksize: int | None = None
+    buffersize: int | None = None
+    ordered: bool = True
+    progress: Callable[[int], object] | None = None
+    """Told how many items more are done, when their results have been read."""
 
 
 def rows(iterables: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
@@ -224,10 +238,9 @@ class Batches:
         items: Iterator[Any],
         slots: int,
         limits: Limits,
-        timeout: float | None,
-        chunksize: int | None,
-        buffersize: int | None,
+        reading: Reading,
     ) -> None:
+        chunksize, buffersize = reading.chunksize, reading.buffersize
         self._submit = submit
         self._function = function
         self._spread = spread
@@ -247,7 +260,11 @@ class Batches:
         self._limits = limits
         self._weights = Weights(limits.batch_bytes())
         self._bytes_submitted = 0
-        self._ends_at = None if timeout is None else time.monotonic() + timeout
+        self._ends_at = None if reading.timeout is None else time.monotonic() + reading.timeout
+        self._ordered = reading.ordered
+        self._progress = reading.progress
+        self._given = 0
+        """Items of the batch that is being read."""
         self._is_made = True
 
     def items(self) -> Iterator[Any]:
@@ -274,12 +291,22 @@ class Batches:
 
     def close(self) -> None:
         """Nobody reads on: what has not begun is cancelled."""
+        self._end_progress()
         with self._lock:
             self._items = NONE_LEFT
             while self._batches:
                 future = self._batches.popleft().future
                 if future is not None:
                     future.cancel()
+
+    def _tell_progress(self) -> None:
+        given, self._given = self._given, 0
+        if given and self._progress is not None:
+            self._progress(given)
+
+    def _end_progress(self) -> None:
+        if isinstance(self._progress, Bar):
+            self._progress.close()
 
     def leave_to_the_parent(self) -> None:
         """In a forked child: nobody else is at it, whoever held the lock. The iterable may share a file with the
@@ -349,7 +376,7 @@ class Batches:
             return self._limited(self._size) if self._looks_ahead(len(self._batches) - read) else 0
         # Some for each slot, and none that is only as large as the room that happens to be left.
         size = min(self._limited(self._size), max(1, self._items_max // (self._slots + 1)))
-        under_way = self._batches[-1].end - self._batches[0].start if self._batches else 0
+        under_way = self._items_under_way()
         return size if size <= self._items_max - under_way + read else 0
 
     def _limited(self, size: int) -> int:
@@ -359,11 +386,19 @@ class Batches:
         """Whether there may be a batch more."""
         if under_way <= self._slots:
             return under_way < self._ahead
-        bytes_under_way = self._bytes_submitted - self._batches[0].bytes_before
+        if self._ordered:
+            bytes_under_way = self._bytes_submitted - self._batches[0].bytes_before
+        else:
+            bytes_under_way = sum(batch.payload_bytes for batch in self._batches)
         return under_way < self._ahead and bytes_under_way < self._slots * AHEAD_BYTES_FOR_EACH_SLOT
 
+    def _items_under_way(self) -> int:
+        if not self._ordered:
+            return sum(batch.size for batch in self._batches)
+        return self._batches[-1].end - self._batches[0].start if self._batches else 0
+
     def _submit_batch(self, batch: Batch) -> None:
-        before = batch.start - self._batches[0].start
+        before = batch.start - self._batches[0].start if self._ordered else self._items_under_way() - batch.size
         # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
         limits = self._limits
         time = limits.time_of(batch.size, before / self._slots)
@@ -393,13 +428,16 @@ class Batches:
             batch.items = []
 
     def _advance(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
-        """The next batch, in order; a batch that was lost fails each of its items. `MapItems` has it called by one
-        thread at a time."""
+        """The next batch, in order or whichever is done; a batch that was lost fails each of its items. `MapItems` has
+        it called by one thread at a time."""
         self._runs_unread = False
+        self._tell_progress()
         self._submit_ahead()
         while self._batches:
             if self._batches[0].future is None:
                 self._submit_again()
+            if not self._ordered:
+                self._bring_forward()
             batch = self._batches[0]
             made = self._result(batch)
             if made is None:
@@ -407,13 +445,27 @@ class Batches:
             self._submit_ahead(read=1)
             # From here to the reader there is no call of Python, and a signal's handler runs at one.
             del self._batches[0]
+            self._given = batch.size
             try:
                 return made
             finally:  # an error of it holds this frame
                 batch.future, batch.items = None, []
                 del made, batch
+        self._end_progress()
         self._raise_kept_error()
         return None
+
+    def _bring_forward(self) -> None:
+        """Waits for any batch, and has it be the first. Where none is done in time, the first stays."""
+        sent = {batch.future: batch for batch in self._batches if batch.future is not None and batch.rest is None}
+        done, _ = wait(sent, self._left(), FIRST_COMPLETED)
+        if not done or self._batches[0].future in done:
+            return
+        first = next(batch for future, batch in sent.items() if future in done)
+        with self._lock:
+            others = [batch for batch in self._batches if batch is not first]
+            # In one step: what breaks it off, comes before or after it.
+            self._batches = deque(itertools.chain([first], others))
 
     def _result(self, batch: Batch) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
         """What the first batch gives. None: other batches have taken its place."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from running import WAIT_SECONDS, environment
 
 from clutch import BadArguments, DeadlineExceeded, Pool, WorkerLost
 from clutch._map import BATCH_BYTES_MAX, SLICE_ITEMS, Weights
+from rendezvous import Rendezvous, meet
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -114,6 +117,56 @@ def test_an_item_over_the_limit_of_a_payload_fails_alone() -> None:
         assert list(results) == [1]
 
 
+def visit_unless_zero(port: int) -> str:
+    return meet(port) if port else "none"
+
+
+def test_without_order_results_come_as_they_are_done(rendezvous: Rendezvous) -> None:
+    with Pool(2) as pool:
+        results = pool.map(visit_unless_zero, [rendezvous.port, *[0] * 20], ordered=False, chunksize=1)
+        guest = rendezvous.guest()
+        assert [next(results) for _ in range(20)] == ["none"] * 20
+        guest.let_go("met")
+        assert list(results) == ["met"]
+
+
+def test_without_order_the_timeout_is_that_of_all(rendezvous: Rendezvous) -> None:
+    with Pool(2) as pool:
+        results = pool.map(visit_unless_zero, [rendezvous.port, 0, 0], ordered=False, chunksize=1, timeout=1.0)
+        guest = rendezvous.guest()
+        assert [next(results), next(results)] == ["none", "none"]
+        with pytest.raises(TimeoutError):
+            next(results)
+        guest.let_go()
+
+
+BAR = """
+import sys
+from clutch import Pool
+if __name__ == "__main__":
+    with Pool(2) as pool:
+        assert list(pool.map(abs, range(30), progress=True)) == list(range(30))
+"""
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_progress_is_shown_on_a_terminal(on_terminal: bool, tmp_path: Path) -> None:
+    script = tmp_path / "bar.py"
+    script.write_text(BAR)
+    ours, theirs = pty.openpty() if on_terminal else os.pipe()
+    command = [sys.executable, script]
+    done = subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # a terminal that nobody has any more
+        while piece := os.read(ours, 1 << 16):
+            shown += piece
+    os.close(ours)
+    assert done.wait(30) == 0
+    assert (b"30/30" in shown) == on_terminal
+    assert on_terminal or shown == b""
+
+
 def first_of(array: Any) -> float:
     return float(array[0])
 
@@ -170,7 +223,7 @@ def test_batches_become_small_with_the_first_heavy_one() -> None:
 
 BROKEN_OFF = """
 import signal, sys
-from clutch._map import Batches
+from clutch._map import Batches, Reading
 
 def stop(*_):
     raise KeyboardInterrupt
@@ -182,7 +235,7 @@ class Limits:
 
 signal.signal(signal.SIGUSR1, stop)
 try:
-    Batches(None, None, False, iter(()), 1, Limits(), None, None, None)
+    Batches(None, None, False, iter(()), 1, Limits(), Reading())
 except KeyboardInterrupt:
     print("told")
 """

@@ -470,3 +470,24 @@ def test_a_chunksize_that_is_no_integer(pool: Pool) -> None:
 def test_two_maps_at_once(pool: Pool) -> None:
     first, second = pool.map(target.add, range(100), chunksize=3), pool.map(target.add_async, range(100))
     assert list(zip(first, second, strict=True)) == [(number, number) for number in range(100)]
+
+
+def test_without_order_each_item_comes_once(pool: Pool) -> None:
+    assert sorted(pool.map(target.add, range(5000), ordered=False)) == list(range(5000))
+    assert len(list(pool.map(target.add, range(500), ordered=False, buffersize=7))) == 500
+    results, read, errors = pool.map(target.fail_on, range(200), itertools.repeat(77), ordered=False), [], 0
+    for _ in range(200):
+        try:
+            read.append(next(results))
+        except ArithmeticError:
+            errors += 1
+    assert (sorted(read), errors) == ([at for at in range(200) if at != 77], 1)
+    assert list(results) == []
+
+
+def test_progress_is_told_of_each_item(pool: Pool) -> None:
+    told: list[int] = []
+    assert len(list(pool.map(target.add, range(1000), progress=told.append))) == 1000
+    assert sum(told) == 1000
+    with pytest.raises(TypeError, match="progress 5: allowed are True"):
+        pool.map(target.add, [1], progress=5)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="clutch")
+@click.version_option(None, "-V", "--version", package_name="clutch")
 def program() -> None:
     """Runs Python code in pools of process, thread, async and greenlet workers."""
 

@@ -37,7 +37,7 @@ class Server:
     token: str | None
 
 
-@click.command("call")
+@click.command("call", short_help="Calls a tool and prints its result as JSON.")
 @click.argument("tool", metavar="[POOL.]TOOL")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")

@@ -91,7 +91,7 @@ def own_socket(config: Path) -> Path | None:
 # The commands
 
 
-@click.command("ps")
+@click.command("ps", short_help="Shows pools, workers and what they run.")
 @dispatcher_flags
 @as_json
 def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
@@ -111,7 +111,7 @@ def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, 
     say(names, as_json, "takes work again" if resume else "takes no more work")
 
 
-@click.command("scale")
+@click.command("scale", short_help="Gives a pool so many workers, or bounds.")
 @click.argument("pool")
 @click.argument("workers", metavar="N|MIN-MAX")
 @dispatcher_flags
@@ -123,7 +123,7 @@ def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json
     say(names, as_json, f"{workers} workers")
 
 
-@click.command("reload")
+@click.command("reload", short_help="Loads the code anew and waits until it serves.")
 @click.argument("pool", required=False)
 @dispatcher_flags
 @as_json
@@ -142,7 +142,7 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
         raise click.ClickException("\n".join([*failed.values(), "what was loaded before goes on"]))
 
 
-@click.command("recycle")
+@click.command("recycle", short_help="Replaces workers and waits until that is done.")
 @click.argument("worker", required=False, metavar="[POOL[/NR]]")
 @click.option("--kill", is_flag=True, help="End POOL/NR at once: what it runs is lost, or tried again by `retry`.")
 @dispatcher_flags
@@ -171,7 +171,7 @@ def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
                 click.echo(f"waiting for {name}, which {running_text(running)}; --kill ends it", err=True)
 
 
-@click.command("stop")
+@click.command("stop", short_help="Stops it in order and waits until it is gone.")
 @click.option("--now", is_flag=True, help="Without the grace: running work is cut.")
 @dispatcher_flags
 @as_json
@@ -194,7 +194,7 @@ def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None
     click.echo(json.dumps(stopped) if as_json else f"stopped: pid {stopped['pid']}")
 
 
-@click.command("stack")
+@click.command("stack", short_help="Prints where a worker's Python code is.")
 @click.argument("what", metavar="POOL[/NR]|CALL")
 @dispatcher_flags
 @as_json
@@ -212,7 +212,7 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
     click.echo("\n\n".join(f"{worker}\n{text}" for worker, text in shown.items()))
 
 
-@click.command("cancel")
+@click.command("cancel", short_help="Stops one call, waiting or running.")
 @click.argument("call", type=int)
 @click.option("--pool", help="Whose call it is, where several pools have one of this number.")
 @dispatcher_flags

@@ -35,7 +35,7 @@ HURRIED_SECONDS = 0.2
 """The same after a second signal."""
 
 
-@click.command("run")
+@click.command("run", short_help="Runs the pools and fronts of a configuration.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
 @click.option(
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."

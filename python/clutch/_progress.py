@@ -1,0 +1,41 @@
+"""`Pool.map(…, progress=True)`: a bar on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from typing import Any
+
+
+class Bar:
+    """Where stderr is a terminal or a notebook, from its making until it is closed."""
+
+    def __init__(self, total: int | None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+        self._progress = Progress(*columns, console=console, disable=not (console.is_terminal or console.is_jupyter))
+        self._task = self._progress.add_task("", total=total)
+        self._progress.start()
+
+    def __call__(self, items: int) -> None:
+        self._progress.advance(self._task, items)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def hook_of(progress: bool | Callable[[int], object], iterables: Iterable[Any]) -> Callable[[int], object] | None:
+    """What is told how many items more are done. Raises TypeError."""
+    if progress is True:
+        sized = [len(one) if isinstance(one, Sized) else None for one in iterables]
+        known = [size for size in sized if size is not None]
+        return Bar(min(known) if len(known) == len(sized) else None)
+    if progress is False or progress is None:
+        return None
+    if not callable(progress):
+        raise TypeError(
+            f"progress {progress!r}: allowed are True, or what is called with the number of items just done"
+        )
+    return progress
