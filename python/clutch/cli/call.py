@@ -44,7 +44,7 @@ class Server:
 @click.option(
     "--url",
     envvar="CLUTCH_URL",
-    help=f"The server's http front; also unix:path. Default: that of what runs in this folder, else {URL}.",
+    help=f"The server's http front; also unix:path. Default: that of what `clutch ps` finds, else {URL}.",
 )
 @click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says, with --url.")
 @click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")

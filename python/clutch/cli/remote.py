@@ -6,12 +6,13 @@ socket.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import select
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,17 +154,22 @@ def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None
     if kill and nr is None:
         raise click.UsageError("--kill ends one worker: name it, as in api/3")
     path = find(socket, pid)
-    with ThreadPoolExecutor(1) as together:
-        recycled = together.submit(control.ask, path, "recycle", pool=pool, nr=nr, kill=kill)
-        if not wait([recycled], PATIENCE_SECONDS).done:
-            say_awaited(path, pool, nr)
-        names = recycled.result()
+    notice = threading.Timer(PATIENCE_SECONDS, say_awaited, (path, pool, nr))
+    notice.daemon = True
+    notice.start()
+    try:
+        names = control.ask(path, "recycle", pool=pool, nr=nr, kill=kill)
+    finally:
+        notice.cancel()
     say(names, as_json, "recycled" if nr is None else f"worker {nr} recycled")
 
 
 def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
     """What runs in the workers that are to go."""
-    for one in control.ask(path, "ps", ANSWER_SECONDS_MAX)["pools"]:
+    pools: list[dict[str, Any]] = []
+    with contextlib.suppress(ControlError):  # it has just ended
+        pools = control.ask(path, "ps", ANSWER_SECONDS_MAX)["pools"]
+    for one in pools:
         for worker in one["workers"]:
             is_meant = pool in (None, one["name"]) and nr in (None, worker["nr"])
             for running in worker["running"] if is_meant else []:
