@@ -58,14 +58,14 @@ def test_failure_72_poison_is_named(tmp_path: Path) -> None:
 
 def test_failure_72_a_kill_is_said_with_its_reason(tmp_path: Path, rendezvous: Rendezvous) -> None:
     options = 'interrupt_grace = "100ms"\nterm_grace = "100ms"\n'
-    with Server(tmp_path, POOL + options + FRONTS) as server, server.calling("stick", {"port": rendezvous.port}):
+    with Server(tmp_path, POOL + options + FRONTS) as server, server.calling("ignore_term", {"port": rendezvous.port}):
         rendezvous.guest()
         (running,) = json.loads(clutch("ps", "--json", cwd=tmp_path).stdout)["pools"][0]["workers"][0]["running"]
         assert clutch("cancel", str(running["id"]), cwd=tmp_path).returncode == 0
         for name in ("SIGTERM", "SIGKILL"):
             server.err.wait(
                 rf"WARNING worker api/0 \(pid \d+\): sent {name}: its work was cancelled and did not stop"
-                r"; it was running stick \(call \d+"
+                r"; it was running ignore_term \(call \d+"
             )
 
 

@@ -132,12 +132,10 @@ def test_without_order_results_come_as_they_are_done(rendezvous: Rendezvous) -> 
 
 def test_without_order_the_timeout_is_that_of_all(rendezvous: Rendezvous) -> None:
     with Pool(2) as pool:
-        results = pool.map(visit_unless_zero, [rendezvous.port, 0, 0], ordered=False, chunksize=1, timeout=1.0)
-        guest = rendezvous.guest()
-        assert [next(results), next(results)] == ["none", "none"]
+        results = pool.map(visit_unless_zero, [rendezvous.port], ordered=False, timeout=0.01)
         with pytest.raises(TimeoutError):
             next(results)
-        guest.let_go()
+        assert list(results) == []
 
 
 BAR = """
