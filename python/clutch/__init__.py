@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if sys.platform != "linux":
     raise ImportError(f"clutch runs on Linux only (pidfd, memfd, subreapers); this is {sys.platform}")
 
+from clutch._call_headers import call_headers
 from clutch.errors import (
     BadArguments,
     ClutchError,
@@ -59,6 +60,7 @@ __all__ = [
     "SessionLost",
     "Stream",
     "WorkerLost",
+    "call_headers",
     "on_start",
     "on_stop",
     "serve",

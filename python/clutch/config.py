@@ -212,7 +212,7 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     ]
     if not tables and not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
-    cores = {name: _front_core(name, values) for name, values in fronts.items()}
+    cores = {name: front_core(name, values) for name, values in fronts.items()}
     _check_distinct_binds(cores, report)
     control = folder / top["control"] if "control" in top else None
     return Config(file, tuple(pools), cores, control)
@@ -263,10 +263,39 @@ def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> d
 
 
 def _finish_call_front(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
-    bind = values["bind"] = values["bind"].under(folder)
-    if not (bind.is_local or values["token"] or values["insecure"]):
-        allowed = "a loopback address, a Unix socket, a token, or insecure = true (--insecure)"
-        report.add(f"{place}.bind", "an address beyond loopback needs a token", given=str(bind), allowed=allowed)
+    binds = values["bind"] if isinstance(values["bind"], tuple) else (values["bind"],)
+    binds = tuple(bind.under(folder) for bind in binds)
+    values["bind"] = binds if isinstance(values["bind"], tuple) else binds[0]
+    if "tls.certificate" in values:
+        _finish_tls(place, values, folder, report)
+    _finish_tokens(place, values, folder, report)
+    has_token = values["token"] is not None or values["token_file"] is not None
+    has_tls = values.get("tls.certificate") is not None
+    for bind in binds:
+        # Where a socket listens that was handed over is seen when it is taken over.
+        if not (bind.is_local or bind.descriptor is not None or has_token or has_tls or values["insecure"]):
+            ways = "a token, TLS" if "tls.certificate" in values else "a token"
+            allowed = f"a loopback address, a Unix socket, {ways}, or insecure = true (--insecure)"
+            what = f"an address beyond loopback needs {ways.replace(',', ' or')}"
+            report.add(f"{place}.bind", what, given=str(bind), allowed=allowed)
+    if "*" in values.get("cors_origins", ()) and not has_token:
+        what = "'*' needs a token: else any web page that somebody opens near this server may call its tools"
+        report.add(f"{place}.cors_origins", what, given='"*"', allowed="a list of origins, or a token")
+
+
+def _finish_tokens(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
+    if values["token_file"] is None:
+        return
+    file = folder / values["token_file"]
+    values["token_file"] = str(file)
+    if values["token"] is not None:
+        what = "token is given, too: which tokens are good must be said at one place"
+        report.add(f"{place}.token_file", what, given=str(file), allowed="either token or token_file")
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        report.add(f"{place}.token_file", what, given=str(file), allowed="a file with one token a line")
 
 
 def _finish_app_front(
@@ -282,6 +311,10 @@ def _finish_app_front(
 
 def _finish_serve(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
     values["threads"] = values["threads"] or max(1, limits.usable_cpus() // CPUS_FOR_EACH_HTTP_THREAD)
+    _finish_tls(place, values, folder, report)
+
+
+def _finish_tls(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
     if values["tls.client_auth"] is None:
         values["tls.client_auth"] = "required" if values["tls.client_ca"] is not None else "none"
     asks_clients = "tls.client_auth" if values["tls.client_auth"] != "none" else None
@@ -294,7 +327,8 @@ def _finish_serve(place: str, values: dict[str, Any], folder: Path, report: Repo
             values[name] = str(folder / values[name])
 
 
-def _front_core(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def front_core(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the core is told of a front whose options are decided."""
     core = core_json(FRONTS[name], values) if values else {}
     if core.get("tls", {}).get("certificate", "") is None:
         core["tls"] = None

@@ -22,6 +22,7 @@ from clutch.values import (
     LOG_FILE,
     MODE,
     NETWORKS,
+    ORIGINS,
     PATH,
     POOL_NAME,
     ROOT_PATH,
@@ -163,7 +164,24 @@ TOP = Section("", "Of the dispatcher itself.", (
 ))
 
 TOKEN = Option("token", TEXT, None, "`Authorization: Bearer …` that every request must bring.", "token", "none")
-INSECURE = Option("insecure", FLAG, False, "Allow an address beyond loopback without a token.")
+TOKEN_FILE = Option(
+    "token_file", FILE, None,
+    "File of such tokens, one a line, read again when it changes; relative to the config's folder.", "token_file",
+    "none",
+)
+INSECURE = Option("insecure", FLAG, False, "Allow an address beyond loopback without a token or TLS.", "insecure")
+
+TLS = (
+    Option("tls.certificate", FILE, None,
+           "PEM file: the certificate, then those that vouch for it; relative to the config's folder.",
+           "tls.certificate", "none: no TLS"),
+    Option("tls.key", FILE, None, "PEM file: its private key.", "tls.key", "none"),
+    Option("tls.client_ca", FILE, None,
+           "PEM file: who vouches for certificates of clients.", "tls.client_ca", "none"),
+    Option("tls.client_auth", choice("none", "optional", "required"), None,
+           "Whether a client must show a certificate; one that is shown must be good.", "tls.client_auth",
+           "required with `tls.client_ca`, else none"),
+)
 
 ACCESS_LOG = Option(
     "access_log", LOG_FILE, None,
@@ -177,9 +195,13 @@ ACCESS_LOG_FORMAT = Option(
 )
 
 HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
-    Option("bind", ADDRESS, "127.0.0.1:8080", "Where it listens.", "bind"),
+    Option("bind", BINDS, "127.0.0.1:8080", "Where it listens, at one place or several.", "bind"),
     TOKEN,
+    TOKEN_FILE,
     INSECURE,
+    *TLS,
+    Option("cors_origins", ORIGINS, [],
+           "Origins whose web pages may call, as browsers write them; `*`: all, which needs a token.", "cors_origins"),
     Option("body_max", SIZE, "16MB", "Largest request body.", "body_bytes_max"),
     Option("head_max", SIZE, "64KB", "Largest request head.", "head_bytes_max"),
     Option("head_timeout", DURATION, "10s", "A client that has not sent its head by then is cut off.",
@@ -197,6 +219,7 @@ HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
 ADMIN = Section("fronts.admin", "Health, readiness and metrics: /healthz, /readyz, /metrics.", (
     Option("bind", ADDRESS, "127.0.0.1:9180", "Where it listens.", "bind"),
     TOKEN,
+    TOKEN_FILE,
     INSECURE,
 ))
 
@@ -244,15 +267,7 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
     Option("ping_interval", or_none(DURATION), "20s",
            "How often the client of a WebSocket is asked whether it is there.", "ping_interval_ms"),
     Option("ping_timeout", DURATION, "20s", "A client that does not answer for so long is cut off.", "ping_timeout_ms"),
-    Option("tls.certificate", FILE, None,
-           "PEM file: the certificate, then those that vouch for it; relative to the config's folder.",
-           "tls.certificate", "none: no TLS"),
-    Option("tls.key", FILE, None, "PEM file: its private key.", "tls.key", "none"),
-    Option("tls.client_ca", FILE, None,
-           "PEM file: who vouches for certificates of clients.", "tls.client_ca", "none"),
-    Option("tls.client_auth", choice("none", "optional", "required"), None,
-           "Whether a client must show a certificate; one that is shown must be good.", "tls.client_auth",
-           "required with `tls.client_ca`, else none"),
+    *TLS,
     Option("proxy_protocol", FLAG, False,
            "Each connection starts with a line (or head) of the PROXY protocol.", "proxy_protocol"),
     Option("forwarded_allow", NETWORKS, ["127.0.0.1", "::1"],

@@ -19,6 +19,7 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 YEAR_S = 366 * 86400.0
 PORT_MAX = 65535
+PORTS = {"http": 80, "https": 443}
 SOCKET_PATH_BYTES_MAX = 100
 """The kernel allows 107; the socket is made under a slightly longer name first."""
 
@@ -244,6 +245,23 @@ def _networks(value: Any) -> tuple[str, ...]:
     return networks
 
 
+def _origins(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError
+    return tuple(map(_origin, (value,) if isinstance(value, str) else value))
+
+
+def _origin(value: Any) -> str:
+    """As a browser writes it: in lower case, without the port that a URL need not mention."""
+    if value == "*":
+        return value
+    found = re.fullmatch(r"([a-z][a-z0-9+.-]*)://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?", _text(value).lower())
+    if found is None or int(found[3] or 0) > PORT_MAX:
+        raise ValueError
+    scheme, host, port = found[1], found[2], int(found[3] or 0)
+    return f"{scheme}://{host}" if port in (0, PORTS.get(scheme)) else f"{scheme}://{host}:{port}"
+
+
 def _root_path(value: Any) -> str:
     is_plain = isinstance(value, str) and not re.search(r"[\s?#\0]", value)
     if not is_plain or (value and not re.fullmatch(r"(/[^/]+)+", value)):
@@ -298,6 +316,12 @@ NETWORKS = Kind(
     "networks",
     'a list of addresses and networks, such as ["10.0.0.0/8", "::1"]; "*": all',
     _networks,
+    core=list,
+)
+ORIGINS = Kind(
+    "origins",
+    'a list of origins, such as ["https://app.example", "http://localhost:3000"], without a path; "*": all',
+    _origins,
     core=list,
 )
 ROOT_PATH = Kind("root path", 'a path such as "/shop", without a / at its end; or ""', _root_path, verbatim=True)

@@ -1,4 +1,4 @@
-"""The page of the FastAPI example in a real browser, headless Chromium: over HTTP, WebSocket and TLS."""
+"""A real browser, headless Chromium: the page of the FastAPI example over HTTP, WebSocket and TLS; calls of a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from running import WAIT_SECONDS
+from running import WAIT_SECONDS, Server, with_http_option
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -33,6 +33,14 @@ FLAGS = [
 FIRST_EVENT = """
 const done = arguments[0], source = new EventSource("/events");
 source.onmessage = (event) => { source.close(); done(event.data); };
+"""
+
+CALL = """
+const [url, done] = arguments;
+const headers = {"Content-Type": "application/json", "Authorization": "Bearer secret", "X-Request-Id": "from-a-page"};
+fetch(url, {method: "POST", headers, body: '{"n": 2}'})
+  .then(async (answer) => done([answer.status, await answer.text(), answer.headers.get("x-request-id")]))
+  .catch((error) => done(String(error)));
 """
 
 pytestmark = pytest.mark.skipif(
@@ -117,3 +125,20 @@ def test_over_tls_the_page_comes_by_http2_and_its_websocket_by_http1(browser: Br
         browser.wait_for("#log li", "You said: in secret")
         assert browser.protocol == "h2"
         assert browser.driver.execute_async_script(FIRST_EVENT) == '{"tick":0}'
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_page_of_a_listed_origin_calls_tools(browser: Browser, tmp_path: Path, is_listed: bool) -> None:
+    with Serving(EXAMPLES, "serve_fastapi:app", "-w", "1", "-b", ANY_PORT) as serving:
+        serving.wait_ready("web")
+        origins = [serving.url] if is_listed else ["http://localhost:1"]
+        config = '[pools.api]\ntarget = "served"\nworkers = 1\n' + with_http_option(
+            f'cors_origins = {origins}\ntoken = "secret"'
+        )
+        with Server(tmp_path, config) as server:
+            server.wait_ready("api")
+            browser.open(serving.url)
+            url = f"http://{server.http}/pools/api/tools/countdown"
+            found = browser.driver.execute_async_script(CALL, url)
+            expected = [200, "2\n1\n", "from-a-page"] if is_listed else "TypeError: Failed to fetch"
+            assert found == expected

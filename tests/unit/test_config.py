@@ -99,7 +99,8 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
     assert api.core["recycle_memory_bytes"] == 512 << 20
     assert compute.slots == 100
     assert loaded.fronts["http"]["body_bytes_max"] == 1024
-    assert loaded.fronts["admin"] == {"bind": "[::1]:9180", "token": "secret"}
+    unguarded = {"token": None, "token_file": None, "insecure": False}
+    assert loaded.fronts["admin"] == {**unguarded, "bind": "[::1]:9180", "token": "secret"}
 
 
 def test_launch_tells_the_zygote_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +134,7 @@ def test_settings_win_over_variables_over_file(tmp_path: Path) -> None:
 
 def test_a_variable_makes_a_front(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, SMALL), environ={"CLUTCH_FRONTS_ADMIN_BIND": "127.0.0.1:0"})
-    assert loaded.fronts["admin"] == {"bind": "127.0.0.1:0", "token": None}
+    assert (loaded.fronts["admin"]["bind"], loaded.fronts["admin"]["token"]) == ("127.0.0.1:0", None)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,60 @@ def test_loopback_needs_none(tmp_path: Path, bind: str) -> None:
 
 def test_a_unix_socket_is_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, SMALL + '[fronts.http]\nbind = "unix:run/clutch.sock"\n'))
-    assert loaded.fronts["http"]["bind"] == f"unix:{tmp_path.resolve()}/run/clutch.sock"
+    assert loaded.fronts["http"]["bind"] == [f"unix:{tmp_path.resolve()}/run/clutch.sock"]
+
+
+def test_the_calls_front_takes_what_the_front_of_apps_takes(tmp_path: Path) -> None:
+    options = 'bind = ["fd:3", "0.0.0.0:8443"]\ntls = { certificate = "c.pem", key = "k.pem", client_ca = "ca.pem" }\n'
+    (tmp_path / "tokens").write_text("secret\n")
+    loaded = load(write(tmp_path, f'{SMALL}[fronts.http]\n{options}token_file = "tokens"\n'))
+    http, folder = loaded.fronts["http"], tmp_path.resolve()
+    assert (http["bind"], http["token_file"]) == (["fd:3", "0.0.0.0:8443"], f"{folder}/tokens")
+    assert http["tls"] == {
+        "certificate": f"{folder}/c.pem",
+        "key": f"{folder}/k.pem",
+        "client_ca": f"{folder}/ca.pem",
+        "client_auth": "required",
+    }
+
+
+def test_origins_are_as_browsers_write_them(tmp_path: Path) -> None:
+    given = '["https://App.Example:443", "http://localhost:3000", "http://[::1]:80", "tauri://localhost"]'
+    loaded = load(write(tmp_path, f"{SMALL}[fronts.http]\ncors_origins = {given}\n"))
+    assert loaded.fronts["http"]["cors_origins"] == [
+        "https://app.example",
+        "http://localhost:3000",
+        "http://[::1]",
+        "tauri://localhost",
+    ]
+    assert load(write(tmp_path, f"{SMALL}[fronts.http]\n")).fronts["http"]["cors_origins"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "words"),
+    [
+        ('cors_origins = ["https://app.example/"]', "cors_origins", "a wrong value"),
+        ('cors_origins = ["app.example"]', "cors_origins", "a wrong value"),
+        ('cors_origins = ["null"]', "cors_origins", "a wrong value"),
+        ('cors_origins = ["https://app.example:70000"]', "cors_origins", "a wrong value"),
+        ('cors_origins = "*"', "cors_origins", "'*' needs a token"),
+        ('cors_origins = "*"\ninsecure = true', "cors_origins", "'*' needs a token"),
+        ('token_file = "missing"', "token_file", "cannot be read: No such file or directory"),
+        ('token = "a"\ntoken_file = "clutch.toml"', "token_file", "token is given, too"),
+        ('tls.key = "k.pem"', "tls.certificate", "is missing: tls.key is given"),
+        ("bind = []", "bind", "a wrong value"),
+        ('bind = ["127.0.0.1:80", "0.0.0.0:80"]', "bind", "needs a token or TLS"),
+    ],
+)
+def test_what_is_wrong_with_the_calls_front(tmp_path: Path, line: str, place: str, words: str) -> None:
+    found = problems_of(write(tmp_path, f"{SMALL}[fronts.http]\n{line}\n"))
+    assert list(found) == [f"fronts.http.{place}"]
+    assert words in found[f"fronts.http.{place}"].what
+
+
+def test_any_origin_may_call_where_a_token_is_asked_for(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, f'{SMALL}[fronts.http]\ncors_origins = "*"\ntoken = "secret"\n'))
+    assert loaded.fronts["http"]["cors_origins"] == ["*"]
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

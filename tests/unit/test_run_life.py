@@ -90,11 +90,17 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             scene.events.append(f"fronts start: {list(pools)} {http is not None} {admin is not None}")
             scene.listen()
 
-        def http_address(self) -> str:
-            return "127.0.0.1:8080"
+        def http_addresses(self) -> list[str]:
+            return ["127.0.0.1:8080"]
 
         def admin_address(self) -> None:
             return None
+
+        def http_token(self) -> None:
+            return None
+
+        def reload_files(self, pools: list[str]) -> list[tuple[str, str | None]]:
+            return []
 
         def next_warning(self) -> None:
             return None

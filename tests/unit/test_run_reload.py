@@ -90,15 +90,15 @@ def test_watched_are_the_config_and_the_targets(tmp_path: Path, monkeypatch: pyt
     assert watched_folders(config.load(project / "clutch.toml", environ={})) == [elsewhere, project]
 
 
-def test_certificates_are_part_of_a_reload() -> None:
+def test_files_of_fronts_are_part_of_a_reload() -> None:
     """What is wrong with them keeps no code from being loaded."""
     pool, heard, asked = HeldPool(), Heard(), list[list[str]]()
 
-    def certificate(names: list[str]) -> bool:
+    def read_files(names: list[str]) -> list[tuple[str, str | None]]:
         asked.append(names)
-        raise OSError("no PEM")
+        return [("fronts.serve.tls", "no PEM"), ("fronts.http.token_file", None)]
 
-    reloader = Reloader({"a": pool}, heard, certificate)  # type: ignore[arg-type]
+    reloader = Reloader({"a": pool}, heard, read_files)  # type: ignore[arg-type]
     pool.go()
     assert reloader.reload(["a"]) == {"fronts.serve.tls": "no PEM"}
     assert (asked, heard.words) == ([["a"]], ["reloading", "old in use: fronts.serve.tls"])

@@ -139,8 +139,9 @@ impl PoolConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpConfig {
-    /// `host:port`; port 0 takes a free one.
-    pub bind: String,
+    /// Each `host:port` (port 0 takes a free one), `unix:path` or `fd:number` (a socket that was handed over, listening
+    /// already).
+    pub bind: Vec<String>,
     /// Largest request body, in bytes.
     pub body_bytes_max: u64,
     /// Largest request head, in bytes.
@@ -158,8 +159,15 @@ pub struct HttpConfig {
     /// `-`: standard output, or a path. None: no access log.
     pub access_log: Option<String>,
     pub access_log_format: LogFormat,
-    /// `Authorization: Bearer …` that every request must bring; needed on addresses beyond loopback.
+    /// `Authorization: Bearer …` that every request must bring; this, a file of them, or TLS is needed beyond loopback.
     pub token: Option<String>,
+    /// One on each line; read again when it changes.
+    pub token_file: Option<String>,
+    /// An address beyond loopback needs neither a token nor TLS.
+    pub insecure: bool,
+    pub tls: Option<TlsConfig>,
+    /// Origins of the web pages that may call, as browsers write them; `*`: all.
+    pub cors_origins: Vec<String>,
 }
 
 /// Health, readiness and metrics.
@@ -168,6 +176,8 @@ pub struct HttpConfig {
 pub struct AdminConfig {
     pub bind: String,
     pub token: Option<String>,
+    pub token_file: Option<String>,
+    pub insecure: bool,
 }
 
 /// What becomes of a request whose client has gone.

@@ -11,6 +11,8 @@ use thiserror::Error;
 
 use crate::descriptor::Descriptor;
 use crate::region::Lease;
+use crate::wire::WireError;
+use crate::wire::http::{Headers, read_headers};
 
 /// Names one piece of work for as long as its pool knows it. Never reused within a pool.
 pub type WorkId = u64;
@@ -44,6 +46,8 @@ pub enum Codec {
     Text = 9,
     /// A WebSocket closes: its code, two bytes, and the reason, as text.
     Close = 10,
+    /// Header lines (see wire/http.rs), then JSON up to the end, or as all of the first region: a call of a network front.
+    HeadedJson = 11,
 }
 
 impl Codec {
@@ -60,6 +64,7 @@ impl Codec {
             8 => Codec::Last,
             9 => Codec::Text,
             10 => Codec::Close,
+            11 => Codec::HeadedJson,
             _ => return None,
         })
     }
@@ -89,6 +94,12 @@ impl Payload {
             Some(lease) if self.inline.is_empty() => lease.bytes(),
             _ => &self.inline,
         }
+    }
+
+    /// Of `Codec::HeadedJson`: the header lines, and the JSON.
+    pub fn headed(&self) -> Result<(Headers<'_>, &[u8]), WireError> {
+        let (headers, rest) = read_headers(&self.inline)?;
+        Ok((headers, self.leases.first().map_or(rest, |lease| lease.bytes())))
     }
 
     pub fn bytes_total(&self) -> u64 {

@@ -10,7 +10,7 @@ use support::client::Client;
 use support::{Stage, config, value};
 
 fn admin(token: Option<&str>) -> AdminConfig {
-    AdminConfig { bind: "127.0.0.1:0".to_owned(), token: token.map(str::to_owned) }
+    AdminConfig { bind: "127.0.0.1:0".to_owned(), token: token.map(str::to_owned), token_file: None, insecure: false }
 }
 
 fn serve(stages: &[&Stage], config: AdminConfig) -> Fronts {

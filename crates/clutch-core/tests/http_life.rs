@@ -168,7 +168,7 @@ fn a_stop_lets_requests_end_and_takes_no_more() {
     let mut running = house.start("", "{}");
     let mut idle = house.client();
     let call = worker.next_call();
-    let address = house.fronts.http_address().expect("an address").to_owned();
+    let address = house.fronts.http_address().expect("an address");
     let fronts = std::sync::Arc::new(house.fronts);
     let stopping: JoinHandle<()> = std::thread::spawn({
         let fronts = fronts.clone();
@@ -201,9 +201,9 @@ fn after_the_grace_requests_are_cut_off_and_their_calls_given_up() {
 fn an_address_that_is_taken_is_an_error_that_names_it() {
     let house = House::new();
     let address = house.fronts.http_address().expect("an address");
-    let taken = Fronts::start(Default::default(), FrontConfigs { http: Some(http(address)), ..Default::default() });
+    let taken = Fronts::start(Default::default(), FrontConfigs { http: Some(http(&address)), ..Default::default() });
     let error = taken.err().expect("an error").to_string();
-    assert!(error.contains("fronts.http") && error.contains(address), "{error}");
+    assert!(error.contains("fronts.http") && error.contains(&address), "{error}");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_unix_socket_is_its_owners_alone() {
     house.stage.worker(1).echo();
     let mode = std::fs::metadata(&path).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(house.fronts.http_address(), Some(bind.as_str()));
+    assert_eq!(house.fronts.http_address().as_deref(), Some(bind.as_str()));
     assert_eq!(house.post("", "{}").status, 200);
     assert!(Fronts::start(Default::default(), FrontConfigs { http: Some(http(&bind)), ..Default::default() }).is_err());
     assert_eq!(house.post("", "{}").status, 200);

@@ -126,6 +126,14 @@ fn request() -> Vec<u8> {
     bytes
 }
 
+/// The headers of a call, and its arguments.
+fn headed_call() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    http::put_headers(&mut bytes).put(b"x-request-id", b"r1");
+    bytes.extend_from_slice(b"{\"n\":1}");
+    bytes
+}
+
 /// The head of a response, and its body.
 fn response(flags: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -144,6 +152,7 @@ fn calls() -> Vec<Golden> {
     let job = (WorkKind::Job as u8) << flag::KIND_SHIFT;
     let plain = head(Kind::Call, Codec::Plain, 0x0001_0000_0002);
     let json = head(Kind::Call, Codec::Json, 3);
+    let headed = head(Kind::Call, Codec::HeadedJson, 8);
     let pickle = Head {
         flags: flag::WANT_BEGUN | flag::HAS_INPUT | flag::ONE_VALUE | job,
         ..head(Kind::Call, Codec::Pickle, 4)
@@ -162,6 +171,7 @@ fn calls() -> Vec<Golden> {
     vec![
         call("call", plain, first, &[], &arguments),
         call("call of a network caller, in a region", json, endless, &regions[..1], &[]),
+        call("call of a network caller with headers", headed, first, &[], &headed_call()),
         call("call with a connection beside it", connection, endless, &[], &[]),
         call("call: a request", request_head, first, &[], &request()),
         call("call with every flag and two regions", pickle, first, &regions, b"\x80\x05N."),

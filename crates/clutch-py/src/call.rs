@@ -9,7 +9,8 @@ use clutch_core::wire::flag;
 use clutch_core::work::{Codec, Failure, Payload};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::codec;
 use crate::context::in_copy;
@@ -119,10 +120,15 @@ where
 fn invoke<'py>(py: Python<'py>, link: &WorkerLink, prepared: &Prepared) -> Result<Bound<'py, PyAny>, Trouble> {
     let arguments = prepared.arguments.bind(py);
     let function = prepared.function.bind(py);
-    let made = in_copy(py, || match (&prepared.keywords, &prepared.request) {
-        (Some(keywords), _) => function.call(arguments, Some(keywords.bind(py))),
-        (None, Some(request)) => request.take(function.call1(arguments)?),
-        (None, None) => function.call1(arguments),
+    let made = in_copy(py, || {
+        if let Some(headers) = &prepared.headers {
+            show_headers(py, headers)?;
+        }
+        match (&prepared.keywords, &prepared.request) {
+            (Some(keywords), _) => function.call(arguments, Some(keywords.bind(py))),
+            (None, Some(request)) => request.take(function.call1(arguments)?),
+            (None, None) => function.call1(arguments),
+        }
     });
     if !made.as_ref().is_ok_and(needs_finish) {
         link.leave_copy(py, made.as_ref().err())?;
@@ -137,6 +143,13 @@ fn invoke<'py>(py: Python<'py>, link: &WorkerLink, prepared: &Prepared) -> Resul
             false => Trouble::Raised(error),
         }
     })
+}
+
+/// Puts the headers that came with a call where `clutch.call_headers()` finds them, in the context that is entered.
+fn show_headers(py: Python<'_>, headers: &Py<PyDict>) -> PyResult<()> {
+    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let variable = VARIABLE.import(py, "clutch._call_headers", "HEADERS")?;
+    variable.call_method1("set", (headers,)).map(drop)
 }
 
 fn interrupted(py: Python<'_>) -> PyErr {
@@ -244,6 +257,12 @@ impl Call {
     #[getter]
     fn function(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.with_prepared(py, |prepared| Ok(prepared.function.clone_ref(py))).map_err(raise)
+    }
+
+    /// The headers that came with it, once its frame was read; None: it came from Python.
+    #[getter]
+    fn headers(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        self.prepared.lock().as_ref().and_then(|prepared| Some(prepared.headers.as_ref()?.clone_ref(py)))
     }
 
     #[getter]

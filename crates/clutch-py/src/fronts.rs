@@ -44,9 +44,19 @@ impl Fronts {
         Ok(Fronts { running: py.detach(|| front::Fronts::start(pools, configs))? })
     }
 
-    /// Where the http front listens: `host:port`, or None.
-    fn http_address(&self) -> Option<&str> {
+    /// Where the http front listens, each `host:port` or `unix:path`.
+    fn http_addresses(&self) -> Vec<String> {
+        self.running.http_addresses()
+    }
+
+    /// Where a client of this machine calls, or None.
+    fn http_address(&self) -> Option<String> {
         self.running.http_address()
+    }
+
+    /// A token that the http front takes, or None where it needs none.
+    fn http_token(&self) -> Option<String> {
+        self.running.http_token()
     }
 
     /// Where the app is served, each `host:port` or `unix:path`.
@@ -74,9 +84,11 @@ impl Fronts {
         self.running.reopen_logs();
     }
 
-    /// Certificate and key of served apps are read anew. Raises OSError for files that cannot be used: the old ones go on.
-    fn reload_certificate(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.running.reload_certificate())?)
+    /// Certificates and tokens are read anew, those of an app only where its pool is among these. Pairs of the option that
+    /// names the files, and why they cannot be used: then the old ones go on.
+    fn reload_files(&self, py: Python<'_>, pools: Vec<String>) -> Vec<(&'static str, Option<String>)> {
+        let reread = py.detach(|| self.running.reload_files(&pools));
+        reread.into_iter().map(|one| (one.option, one.result.err().map(|error| error.to_string()))).collect()
     }
 
     /// Stops accepting, lets requests end for so many seconds, then cuts them off. A second stop has no effect.

@@ -11,6 +11,7 @@ import http.client
 import json
 import secrets
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,10 +32,24 @@ PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance"}
 """Of every problem document; the others depend on the problem."""
 
 
+END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files in PEM: whom to trust, and what to show to a server that wants to see a certificate."""
+
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     url: str
     token: str | None
+    own_certificate: str | None = None
+    """File of the very certificate that it shows, as its dispatcher says: no other is trusted."""
 
 
 @click.command("call", short_help="Calls a tool and prints its result as JSON.")
@@ -47,6 +62,9 @@ class Server:
     help=f"The server's http front; also unix:path. Default: that of what `clutch ps` finds, else {URL}.",
 )
 @click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says, with --url.")
+@click.option("--cacert", metavar="FILE", help="Trust this certificate (PEM) or authority. Default: the system's.")
+@click.option("--cert", metavar="FILE", help="Show this client certificate (PEM), for a front with tls.client_ca.")
+@click.option("--key", metavar="FILE", help="Its private key. Default: it is in --cert.")
 @click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")
 @click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
 @pool_flags
@@ -56,6 +74,9 @@ def command(
     body: str | None,
     url: str | None,
     token: str | None,
+    cacert: str | None,
+    cert: str | None,
+    key: str | None,
     timeout: str | None,
     target: str | None,
     **flags: str | None,
@@ -73,7 +94,7 @@ def command(
         if not dot:
             raise click.UsageError(f"which pool? write POOL.{tool}, or give --target")
         server = Server(url, token) if url is not None else _server_here(token)
-        _call(server, pool, name, request, timeout)
+        _call(server, pool, name, request, timeout, Certificates(cacert, cert, key))
         return
     with _own_server(target, options) as server:
         _call(server, OWN_POOL, tool.rpartition(".")[2], request, timeout)
@@ -106,39 +127,53 @@ def _server_here(token: str | None) -> Server:
         found = None
     if found is None:
         return Server(URL, token)
-    return Server(found["address"], token or found["token"])
+    address, certificate = found["address"], found.get("certificate")
+    has_tls = certificate is not None and not address.startswith("unix:")
+    if certificate is not None and not has_tls:
+        raise click.UsageError(f"{address} speaks TLS; give --url of an https address, or add one to fronts.http.bind")
+    url = f"https://{address}" if has_tls else address
+    return Server(url, token or found["token"], certificate)
 
 
 @contextlib.contextmanager
 def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     from clutch import _core, config
-    from clutch.options import HTTP, core_json
+    from clutch.options import HTTP
     from clutch.pool import Pool
     from clutch.values import Address
 
     spec = config.resolve(OWN_POOL, validate=True, folder=Path.cwd(), target=target, **{"workers": 1, **options})
     token = secrets.token_urlsafe(24)
     http_options = {option.name: option.default_value(False) for option in HTTP.options}
-    http_options |= {"bind": Address("127.0.0.1", 0), "token": token, "access_log_format": "text"}
+    http_options |= {"bind": (Address("127.0.0.1", 0),), "token": token, "access_log_format": "text"}
     with Pool.from_spec(spec) as pool:
         pool.wait_ready(1)
-        fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(core_json(HTTP, http_options)), None)
+        fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(config.front_core("http", http_options)), None)
         try:
             yield Server(f"http://{fronts.http_address()}", token)
         finally:
             fronts.stop(spec.values["grace"])
 
 
-def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None) -> None:
+def _call(
+    server: Server,
+    pool: str,
+    tool: str,
+    body: bytes,
+    timeout: str | None,
+    certificates: Certificates = Certificates(),
+) -> None:
     headers = {"Content-Type": "application/json", "Accept": f"application/json, {STREAM}"}
     if timeout is not None:
         headers["Clutch-Timeout"] = timeout
     if server.token is not None:
         headers["Authorization"] = f"Bearer {server.token}"
-    connection = _connection(server.url)
+    connection = _connection(server, certificates)
     try:
         connection.request("POST", f"/pools/{quote(pool, '')}/tools/{quote(tool, '')}", body, headers)
         _print(connection.getresponse())
+    except ssl.SSLCertVerificationError as error:
+        raise click.ClickException(_not_trusted(server, error)) from error
     except (OSError, http.client.HTTPException) as error:
         hint = "start a server with `clutch run`, or give --target"
         raise click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}") from error
@@ -146,14 +181,49 @@ def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None
         connection.close()
 
 
-def _connection(url: str) -> http.client.HTTPConnection:
+def _not_trusted(server: Server, error: ssl.SSLCertVerificationError) -> str:
+    hint = "trust its certificate, or who signed it, with --cacert FILE"
+    if server.own_certificate is not None:
+        hint = f"{server.own_certificate} has changed since the server read it: `clutch reload` has it read anew"
+    return f"the certificate of {server.url} is not trusted: {error.verify_message or error}; {hint}"
+
+
+def _connection(server: Server, certificates: Certificates) -> http.client.HTTPConnection:
+    url = server.url
     if url.startswith("unix:"):
         return UnixConnection(url.removeprefix("unix:"))
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise click.UsageError(f"{url!r} is not an http address")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname, parts.port)
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname, parts.port)
+    context = _tls(server.own_certificate, certificates)
+    return http.client.HTTPSConnection(parts.hostname, parts.port, context=context)
+
+
+def _tls(own_certificate: str | None, certificates: Certificates) -> ssl.SSLContext:
+    """Raises `UsageError` for a file that cannot be used."""
+    try:
+        context = ssl.create_default_context(cafile=certificates.authority)
+        if own_certificate is not None and certificates.authority is None:
+            context = _trusting_only(own_certificate)
+        # As current Pythons do: a certificate that was given is trusted, whoever signed it.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if certificates.certificate is not None:
+            context.load_cert_chain(certificates.certificate, certificates.key)
+    except OSError as error:
+        files = [certificates.authority or own_certificate, certificates.certificate, certificates.key]
+        raise click.UsageError(f"cannot use {', '.join(filter(None, files))}: {error}") from error
+    return context
+
+
+def _trusting_only(file: str) -> ssl.SSLContext:
+    """Of the chain in the file only the server's own: who shows it is the server, by whatever name it was called."""
+    text = Path(file).read_text()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=text.partition(END_OF_CERTIFICATE)[0] + END_OF_CERTIFICATE)
+    return context
 
 
 class UnixConnection(http.client.HTTPConnection):

@@ -19,7 +19,6 @@ from clutch.cli import control_server, logs
 from clutch.cli.commands import Commands
 from clutch.cli.reload import Reloader, Watcher, watched_folders
 from clutch.cli.systemd import Notifier
-from clutch.config import APPS
 from clutch.errors import ClutchError, ConfigError
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Life:
         self.pools: dict[str, Any] = {}
         self.fronts: Any = None
         self._event_log: EventLog | None = None
-        self.reloader = Reloader(self.pools, self.notifier, self._reload_certificate)
+        self.reloader = Reloader(self.pools, self.notifier, self._reload_files)
         self.control: control_server.Control | None = None
         self.announcers: list[threading.Thread] = []
         self._never_ready = never_ready
@@ -109,21 +108,21 @@ class Life:
             logs.log.warning("no control socket, so `clutch ps` and the like do not reach this: %s", error)
 
     def _http(self) -> dict[str, Any] | None:
-        address = self.fronts.http_address() if self.fronts is not None else None
-        return None if address is None else {"address": address, "token": self.config.fronts["http"]["token"]}
+        fronts = self.fronts
+        if fronts is None or (address := fronts.http_address()) is None:
+            return None
+        tls = self.config.fronts["http"]["tls"]
+        certificate = None if tls is None else tls["certificate"]
+        return {"address": address, "token": fronts.http_token(), "certificate": certificate}
 
     def reopen_logs(self) -> None:
         """Our own log follows its file by itself; the access log is the front's."""
         self.fronts.reopen_logs()
         logs.info("log files opened anew")
 
-    def _reload_certificate(self, names: list[str]) -> bool:
-        """Of the app that is served by one of these pools."""
-        serve = self.config.fronts.get("serve", {})
-        if self.fronts is None or serve.get("tls") is None or serve["pool"] not in names:
-            return False
-        self.fronts.reload_certificate()
-        return True
+    def _reload_files(self, names: list[str]) -> list[tuple[str, str | None]]:
+        """Certificates and tokens; of an app those alone that one of these pools serves."""
+        return [] if self.fronts is None else self.fronts.reload_files(names)
 
     def _ready(self, name: str | None) -> None:
         """One more pool is ready, or for a beginning none; the service manager hears of the last that is required."""
@@ -241,7 +240,7 @@ def describe_shape(spec: PoolSpec, shape: Mapping[str, Any]) -> str:
 def addresses(config: Config, fronts: Any) -> Iterator[tuple[str, str, str]]:
     """Of each front, where it listens, and the same as a person would type it."""
     for front in config.fronts:
-        found = getattr(fronts, f"{front}_addresses" if front in APPS else f"{front}_address")()
+        found = [fronts.admin_address()] if front == "admin" else getattr(fronts, f"{front}_addresses")()
         scheme = "" if front == "tcp" else "https://" if config.fronts[front].get("tls") else "http://"
-        for address in found if front in APPS else [found]:
+        for address in found:
             yield front, address, address if address.startswith("unix:") else f"{scheme}{address}"

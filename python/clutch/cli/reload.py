@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 ASKED_MAX = 4
 """Reloads at a time that nobody waits for: all but the last are overtaken."""
-CERTIFICATE = "fronts.serve.tls"
-"""What of a reload is no pool's."""
 WATCH_STEP_MS = 100
 """Changes are gathered until there were none for so long."""
 
@@ -27,12 +25,17 @@ class Reloader:
     """Reloads pools. Old code goes on where the new one does not start; a later reload overtakes an earlier one."""
 
     def __init__(
-        self, pools: Mapping[str, Any], notifier: Notifier, certificate: Callable[[list[str]], bool] = lambda _: False
+        self,
+        pools: Mapping[str, Any],
+        notifier: Notifier,
+        read_files: Callable[[list[str]], Iterable[tuple[str, str | None]]] = lambda _: (),
     ) -> None:
-        """`certificate`: reads anew what goes with these pools, and says whether there was anything. Raises OSError."""
+        """`read_files`: reads anew the files that go with these pools. Gives pairs of the option that names them, and
+        why they cannot be used.
+        """
         self._pools = pools
         self._notifier = notifier
-        self._certificate = certificate
+        self._read_files = read_files
         self._threads = ThreadPoolExecutor(ASKED_MAX, "clutch-reload")
         self._lock = threading.Lock()
         self._under_way = 0
@@ -50,11 +53,11 @@ class Reloader:
         self.reload(list(self._pools))
 
     def reload(self, names: list[str]) -> dict[str, str]:
-        """By pool, why its new code does not run; by `CERTIFICATE`, why that is the old one."""
+        """By pool, why its new code does not run; by option, why what its files said before goes on."""
         self._begins()
         failed: dict[str, str] = {}
         try:
-            failed = self._reload_certificate(names)
+            failed = self._reload_files(names)
             with ThreadPoolExecutor(max(1, len(names))) as together:
                 reasons = zip(names, together.map(self._reload, names), strict=True)
                 failed |= {name: reason for name, reason in reasons if reason is not None}
@@ -77,14 +80,15 @@ class Reloader:
             if self._under_way == 0:
                 self._notifier.ready(status)
 
-    def _reload_certificate(self, names: list[str]) -> dict[str, str]:
-        try:
-            if self._certificate(names):
-                logs.info("certificate: read anew; new connections are shown it", certificate=True)
-        except OSError as error:
-            logs.log.error("%s\nthe old certificate goes on", error)
-            return {CERTIFICATE: str(error)}
-        return {}
+    def _reload_files(self, names: list[str]) -> dict[str, str]:
+        failed = {}
+        for option, why in self._read_files(names):
+            if why is None:
+                logs.info(f"{option}: read anew", option=option)
+            else:
+                logs.log.error("%s\n%s: what was read before goes on", why, option)
+                failed[option] = why
+        return failed
 
     def _reload(self, name: str) -> str | None:
         logs.info(f"pool {name}: reloading", pool=name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
 from clutch.cli.life import Life
 from clutch.cli.orders import ENDS, OF_RUN, Order, Orders
 from clutch.cli.reload import import_watchfiles
-from clutch.cli.systemd import Notifier
+from clutch.cli.systemd import Notifier, take_listening
 from clutch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ HURRIED_SECONDS = 0.2
 @click.option(
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
 )
-@click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token.")
+@click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token or TLS.")
 @click.option("--reload", "watch", is_flag=True, help="Load the code anew when its files change: for development.")
 @click.option(
     "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
@@ -67,7 +68,8 @@ def command(
 
     logs.set_up(log_format, log_level)
     loaded = load(config, settings=settings, insecure=insecure)
-    for warning in loaded.warnings:
+    handed_over = take_listening()
+    for warning in [*loaded.warnings, *unnamed(handed_over, loaded)]:
         logs.log.warning(warning)
     if check:
         names = ", ".join(pool.name for pool in loaded.pools)
@@ -76,6 +78,14 @@ def command(
     if watch:
         import_watchfiles()
     raise SystemExit(Server(loaded, socket or loaded.control, watch, log_format=log_format).serve())
+
+
+def unnamed(handed_over: Iterable[int], config: Config) -> Iterator[str]:
+    """A warning for each socket of the service manager that no front takes over."""
+    named = {bind for front in config.fronts.values() for bind in front["bind"] if isinstance(front["bind"], list)}
+    for bind in (f"fd:{descriptor}" for descriptor in handed_over):
+        if bind not in named:
+            yield f'LISTEN_FDS hands over {bind}, and no front has it in its bind; write bind = ["{bind}"]'
 
 
 class Server:

@@ -1,5 +1,6 @@
 //! For operators and their machines: whether it lives, whether it can serve, and its figures.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,13 +11,14 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::body::{Body, with_type};
-use super::door::Door;
+use super::door::{Door, Guard};
 
 use super::connection::{Connections, Limits, Protocol};
 use super::figures::{Figures, Snapshot};
 use super::listen::{Address, Stay, Stream};
 use super::metrics;
 use super::problem::Problem;
+use super::tokens::Tokens;
 use super::warnings::Warnings;
 use super::{Front, Pools};
 use crate::config::AdminConfig;
@@ -42,7 +44,7 @@ pub(super) struct AdminFront {
 }
 
 impl AdminFront {
-    /// `figures`: of the other fronts.
+    /// `figures`: of the other fronts. Fails where its file of tokens is none. Needs the runtime entered.
     pub(super) fn new(
         pools: Pools,
         config: &AdminConfig,
@@ -50,7 +52,7 @@ impl AdminFront {
         mut figures: Vec<Arc<Figures>>,
         warnings: Arc<Warnings>,
         stopping: Arc<AtomicBool>,
-    ) -> AdminFront {
+    ) -> io::Result<AdminFront> {
         let connections = Connections {
             // Who asks again does so after a while, and pages that pile up unread hold no place.
             limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: Some(1) },
@@ -61,8 +63,13 @@ impl AdminFront {
             access_log: None,
         };
         figures.push(connections.figures.clone());
-        let door = Door::new(&config.bind, address, config.token.as_deref());
-        AdminFront { pools, door, connections, warnings, figures, stopping }
+        let tokens = Tokens::new("admin", config.token.as_deref(), config.token_file.as_deref(), &warnings)?;
+        let door = Door::new(&config.bind, address, Guard { tokens, ..Guard::default() });
+        Ok(AdminFront { pools, door, connections, warnings, figures, stopping })
+    }
+
+    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.door.tokens()
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {

@@ -70,6 +70,17 @@ pub(super) enum Protocol {
     Either,
 }
 
+impl Protocol {
+    /// Its name where a handshake of TLS chooses it. None: it is none.
+    pub(super) fn alpn(self) -> Option<&'static [u8]> {
+        match self {
+            Protocol::Http1 => Some(b"http/1.1"),
+            Protocol::Http2 => Some(b"h2"),
+            Protocol::Either => None,
+        }
+    }
+}
+
 /// What the connections of a front have in common.
 pub(super) struct Connections {
     pub(super) limits: Limits,

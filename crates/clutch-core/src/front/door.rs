@@ -1,19 +1,29 @@
-//! Who may come in: the Host must be this server's, no page of another origin, and the token where there is one.
+//! Who may come in: the Host must be this server's, no page of another origin that is not allowed to, and a token where
+//! one is needed.
 //!
 //! A web page can send requests to a server on loopback, directly or by a DNS name that it rebinds to 127.0.0.1. So the
-//! Host is checked against the names that the bind has; where a token guards a front beyond loopback, no page can know
-//! it, and the Host may be whatever a load balancer makes of it.
+//! Host is checked against the names that the bind has. Where a token guards a front beyond loopback, no page can know
+//! it; where TLS does, no browser takes its certificate for that of the rebound name: then the Host may be whatever a load
+//! balancer makes of it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use hyper::Response;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 
+use super::body::Body;
+use super::cors::Cors;
 use super::listen::Address;
 use super::problem::Problem;
+use super::tokens::Tokens;
 
 /// The port that a URL need not mention.
 const HTTP_PORT: u16 = 80;
+
+/// Longest origin that is shown to whoever sent it.
+const ORIGIN_SHOWN_MAX: usize = 200;
 
 #[derive(Debug)]
 enum Hosts {
@@ -25,26 +35,39 @@ enum Hosts {
     NumericOr(Vec<String>),
 }
 
-/// The check that each request passes first.
-#[derive(Debug)]
+/// What guards a front, wherever it listens.
+#[derive(Clone, Default)]
+pub(super) struct Guard {
+    pub(super) tokens: Option<Arc<Tokens>>,
+    pub(super) has_tls: bool,
+    /// None: the front has no such option.
+    pub(super) cors: Option<Arc<Cors>>,
+}
+
+/// The check that each request passes first, of those that come by one address.
 pub(super) struct Door {
     hosts: Hosts,
-    token: Option<Vec<u8>>,
+    guard: Guard,
     local: bool,
 }
 
 impl Door {
-    pub(super) fn new(bind: &str, address: &Address, token: Option<&str>) -> Door {
-        let (hosts, local) = match address {
-            Address::Unix(_) => (Hosts::Any, true),
-            Address::Tcp(address) if address.ip().is_loopback() => {
+    pub(super) fn new(bind: &str, address: &Address, guard: Guard) -> Door {
+        let local = address.is_local();
+        // The number of a socket that was handed over is no name.
+        let taken_over = bind.starts_with("fd:").then(|| address.to_string());
+        let bind = taken_over.as_deref().unwrap_or(bind);
+        let hosts = match address {
+            Address::Unix(_) => Hosts::Any,
+            Address::Tcp(_) if guard.has_tls => Hosts::Any,
+            Address::Tcp(address) if local => {
                 let names = [host_of(bind), "localhost", "127.0.0.1", "[::1]"];
-                (Hosts::Exactly(with_port(&names, address.port())), true)
+                Hosts::Exactly(with_port(&names, address.port()))
             }
-            Address::Tcp(_) if token.is_some() => (Hosts::Any, false),
-            Address::Tcp(_) => (Hosts::NumericOr(own_names(bind)), false),
+            Address::Tcp(_) if guard.tokens.is_some() => Hosts::Any,
+            Address::Tcp(_) => Hosts::NumericOr(own_names(bind)),
         };
-        Door { hosts, token: token.map(|token| token.as_bytes().to_vec()), local }
+        Door { hosts, guard, local }
     }
 
     /// Whether whoever comes in is on this machine.
@@ -52,17 +75,55 @@ impl Door {
         self.local
     }
 
+    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.guard.tokens.as_ref()
+    }
+
     pub(super) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
+        let host = self.host(head)?;
+        if let Some(origin) = head.headers.get(ORIGIN).filter(|origin| !self.may_be_from(origin, host)) {
+            return Err(Problem::foreign_origin(&self.remedy(origin)));
+        }
+        match &self.guard.tokens {
+            Some(tokens) if !bearer(&head.headers).is_some_and(|token| tokens.allow(token)) => {
+                Err(Problem::unauthorized())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The answer to a browser that asks whether a page may call; it brings no token. None: it asks no such thing.
+    pub(super) fn preflight(&self, head: &Parts) -> Result<Option<Response<Body>>, Box<Problem>> {
+        match &self.guard.cors {
+            Some(cors) if cors.is_preflight(head) => self.host(head).map(|_| Some(Cors::granted())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Says in an answer which page may read it.
+    pub(super) fn mark(&self, head: &Parts, answer: &mut HeaderMap) {
+        self.guard.cors.iter().for_each(|cors| cors.mark(&head.headers, answer));
+    }
+
+    fn host<'a>(&self, head: &'a Parts) -> Result<&'a str, Box<Problem>> {
         let host = host(head)?;
         if !self.hosts.allow(host) {
             return Err(Problem::wrong_host(format!("'{host}' is not a name of this server{}", self.hosts.hint())));
         }
-        if head.headers.get(ORIGIN).is_some_and(|origin| !is_same_origin(origin, host)) {
-            return Err(Problem::foreign_origin());
-        }
-        match &self.token {
-            Some(token) if !bears(&head.headers, token) => Err(Problem::unauthorized()),
-            _ => Ok(()),
+        Ok(host)
+    }
+
+    fn may_be_from(&self, origin: &HeaderValue, host: &str) -> bool {
+        is_same_origin(origin, host) || self.guard.cors.as_ref().is_some_and(|cors| cors.allows(origin))
+    }
+
+    /// What would let a page of this origin in.
+    fn remedy(&self, origin: &HeaderValue) -> String {
+        let shown = origin.to_str().ok().filter(|shown| shown.len() <= ORIGIN_SHOWN_MAX && shown.contains("://"));
+        match (&self.guard.cors, shown) {
+            (Some(_), Some(origin)) => format!("; to allow it, add it to fronts.http.cors_origins: [\"{origin}\"]"),
+            (Some(_), None) => "; fronts.http.cors_origins allows some".to_owned(),
+            (None, _) => String::new(),
         }
     }
 }
@@ -109,20 +170,10 @@ fn is_same_origin(origin: &HeaderValue, host: &str) -> bool {
     !host.is_empty() && authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
-fn bears(headers: &HeaderMap, token: &[u8]) -> bool {
-    let Some(given) = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes) else {
-        return false;
-    };
-    match given.split_at_checked("Bearer ".len()) {
-        Some((scheme, given)) if scheme.eq_ignore_ascii_case(b"Bearer ") => is_same(given, token),
-        _ => false,
-    }
-}
-
-/// Compares in a time that depends on the lengths only.
-fn is_same(given: &[u8], token: &[u8]) -> bool {
-    let differing = given.iter().zip(token).fold(0, |differing, (one, other)| differing | (one ^ other));
-    std::hint::black_box(differing) == 0 && given.len() == token.len()
+/// The token that a request brings.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
 /// The part before the port.
@@ -177,13 +228,19 @@ mod tests {
         request.body(()).expect("a request").into_parts().0
     }
 
+    fn guard(token: Option<&str>, has_tls: bool, origins: Option<&[&str]>) -> Guard {
+        let tokens = Tokens::new("http", token, None, &Arc::default()).expect("no file");
+        let listed = |origins: &[&str]| origins.iter().map(|origin| (*origin).to_owned()).collect::<Vec<_>>();
+        Guard { tokens, has_tls, cors: origins.map(|origins| Arc::new(Cors::new(&listed(origins)))) }
+    }
+
     fn passes(door: &Door, headers: &[(&str, &str)]) -> bool {
         door.check(&head(headers)).is_ok()
     }
 
     #[test]
     fn on_loopback_only_its_own_names_with_the_port_are_let_in() {
-        let door = Door::new("127.0.0.1:8080", &loopback(8080), None);
+        let door = Door::new("127.0.0.1:8080", &loopback(8080), Guard::default());
         for host in ["127.0.0.1:8080", "localhost:8080", "LOCALHOST:8080", "[::1]:8080"] {
             assert!(passes(&door, &[("host", host)]), "{host}");
         }
@@ -194,12 +251,12 @@ mod tests {
         }
         assert!(!passes(&door, &[]));
         assert!(!passes(&door, &[("host", "localhost:8080"), ("host", "evil.example")]));
-        assert!(passes(&Door::new("127.0.0.1:80", &loopback(80), None), &[("host", "localhost")]));
+        assert!(passes(&Door::new("127.0.0.1:80", &loopback(80), Guard::default()), &[("host", "localhost")]));
     }
 
     #[test]
     fn a_page_of_another_origin_stays_out_everywhere() {
-        let here = Door::new("127.0.0.1:8080", &loopback(8080), None);
+        let here = Door::new("127.0.0.1:8080", &loopback(8080), guard(None, false, Some(&[])));
         let host = ("host", "localhost:8080");
         assert!(passes(&here, &[host, ("origin", "http://localhost:8080")]));
         for origin in
@@ -207,23 +264,66 @@ mod tests {
         {
             assert!(!passes(&here, &[host, ("origin", origin)]), "{origin}");
         }
-        let unix = Door::new("unix:/run/clutch", &Address::Unix(PathBuf::from("/run/clutch")), None);
+        let unix = Door::new("unix:/run/clutch", &Address::Unix(PathBuf::from("/run/clutch")), Guard::default());
         assert!(passes(&unix, &[("host", "whatever")]));
         assert!(!passes(&unix, &[("host", "whatever"), ("origin", "http://evil.example")]));
     }
 
     #[test]
     fn beyond_loopback_a_token_or_an_address_that_no_page_can_rebind() {
-        let open = Door::new("0.0.0.0:8080", &anywhere(), None);
+        let open = Door::new("0.0.0.0:8080", &anywhere(), Guard::default());
         assert!(passes(&open, &[("host", "10.0.0.5:9000")]));
         assert!(passes(&open, &[("host", "[fe80::1]:9000")]));
         assert!(!passes(&open, &[("host", "rebound.example:8080")]));
-        let guarded = Door::new("0.0.0.0:8080", &anywhere(), Some("secret"));
+        let guarded = Door::new("0.0.0.0:8080", &anywhere(), guard(Some("secret"), false, None));
         let host = ("host", "api.example");
         assert!(passes(&guarded, &[host, ("authorization", "bearer secret")]));
         for given in ["Bearer secre", "Bearer secrets", "Bearer ", "Basic secret", "secret", "Bearer Secret"] {
             assert!(!passes(&guarded, &[host, ("authorization", given)]), "{given}");
         }
         assert!(!passes(&guarded, &[host]));
+        let encrypted = Door::new("0.0.0.0:8443", &anywhere(), guard(None, true, None));
+        assert!(passes(&encrypted, &[host]));
+    }
+
+    #[test]
+    fn loopback_is_known_by_the_address_however_the_socket_came() {
+        let mapped: IpAddr = "::ffff:127.0.0.1".parse().expect("an address");
+        for address in [loopback(8080), Address::Tcp((mapped, 8080).into())] {
+            let door = Door::new("fd:3", &address, Guard::default());
+            assert!(door.is_local());
+            assert!(passes(&door, &[("host", "localhost:8080")]));
+            assert!(!passes(&door, &[("host", "rebound.example:8080")]));
+        }
+        let door = Door::new("fd:3", &anywhere(), Guard::default());
+        assert!(!door.is_local());
+        assert!(!passes(&door, &[("host", "fd")]));
+    }
+
+    #[test]
+    fn listed_origins_come_in_and_others_are_told_how() {
+        let listed = Some(&["https://app.example"][..]);
+        let door = Door::new("127.0.0.1:8080", &loopback(8080), guard(Some("secret"), false, listed));
+        let host = ("host", "localhost:8080");
+        let (origin, token) = (("origin", "https://app.example"), ("authorization", "Bearer secret"));
+        assert!(passes(&door, &[host, origin, token]));
+        assert!(!passes(&door, &[host, origin]));
+        assert!(!passes(&door, &[("host", "evil.example:8080"), origin, token]));
+        let refused = door.check(&head(&[host, ("origin", "https://other.example"), token])).expect_err("foreign");
+        let document = String::from_utf8(refused.document()).expect("text");
+        assert!(document.contains(r#"fronts.http.cors_origins: [\"https://other.example\"]"#), "{document}");
+    }
+
+    #[test]
+    fn a_preflight_needs_no_token_but_the_right_host() {
+        let door = Door::new("127.0.0.1:8080", &loopback(8080), guard(Some("secret"), false, Some(&["https://a.b"])));
+        let asked = |host: &str, origin: &str| {
+            let mut head = head(&[("host", host), ("origin", origin), ("access-control-request-method", "POST")]);
+            head.method = hyper::Method::OPTIONS;
+            door.preflight(&head).map(|answer| answer.map(|answer| answer.status().as_u16())).map_err(|_| ())
+        };
+        assert_eq!(asked("localhost:8080", "https://a.b"), Ok(Some(204)));
+        assert_eq!(asked("localhost:8080", "https://c.d"), Ok(None));
+        assert_eq!(asked("evil.example:8080", "https://a.b"), Err(()));
     }
 }

@@ -16,15 +16,20 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
 use super::access::AccessLog;
+use super::arrive::{self, Arrival};
 use super::body::{Body, Lines, discard, with_type};
+use super::call_headers::{self, REQUEST_ID};
 use super::catalog::{Catalog, Entry};
-use super::connection::{Connections, Limits, Protocol, Turn};
-use super::door::Door;
+use super::connection::{Connections, Limits, Opened, Protocol, Turn};
+use super::cors::Cors;
+use super::door::{Door, Guard};
 use super::exchange::Exchange;
 use super::figures::Figures;
-use super::listen::{Address, Stay, Stream};
+use super::listen::{Listener, Stay, Stream};
 use super::peer::Peer;
 use super::problem::Problem;
+use super::tls::Tls;
+use super::tokens::Tokens;
 use super::warnings::Warnings;
 use super::{Front, Pools};
 use crate::config::HttpConfig;
@@ -44,26 +49,52 @@ const HEADERS_MAX: usize = 100;
 
 const RESULT_START: &[u8] = b"{\"result\":";
 
-/// The call front.
+/// By ALPN.
+const SPEAKS: &[Protocol] = &[Protocol::Http1];
+
+/// The call front at one of its addresses.
 pub(super) struct HttpFront {
-    catalog: Catalog,
+    catalog: Arc<Catalog>,
     door: Door,
-    connections: Connections,
+    connections: Arc<Connections>,
+    tls: Option<Arc<Tls>>,
     warnings: Arc<Warnings>,
     body_bytes_max: u64,
     body_time: Duration,
 }
 
 impl HttpFront {
-    /// Fails when the access log cannot be opened.
-    pub(super) fn new(
+    /// One for each address. Fails when the access log, or another of its files, cannot be opened. Needs the runtime
+    /// entered.
+    pub(super) fn of_all(
         pools: &Pools,
         config: &HttpConfig,
-        address: &Address,
-        warnings: Arc<Warnings>,
-    ) -> io::Result<HttpFront> {
+        listeners: &[Listener],
+        warnings: &Arc<Warnings>,
+    ) -> io::Result<Vec<Arc<HttpFront>>> {
+        let connections = Arc::new(HttpFront::connections(config)?);
+        let tls = config.tls.as_ref().map(|files| Tls::load("http", files, SPEAKS)).transpose()?.map(Arc::new);
+        let tokens = Tokens::new("http", config.token.as_deref(), config.token_file.as_deref(), warnings)?;
+        let cors = Some(Arc::new(Cors::new(&config.cors_origins)));
+        let guard = Guard { tokens, has_tls: tls.is_some(), cors };
+        let catalog = Arc::new(Catalog::new(pools));
+        let fronts = config.bind.iter().zip(listeners).map(|(bind, listener)| {
+            Arc::new(HttpFront {
+                catalog: catalog.clone(),
+                door: Door::new(bind, listener.address(), guard.clone()),
+                connections: connections.clone(),
+                tls: tls.clone(),
+                warnings: warnings.clone(),
+                body_bytes_max: config.body_bytes_max,
+                body_time: Duration::from_millis(config.body_timeout_ms),
+            })
+        });
+        Ok(fronts.collect())
+    }
+
+    fn connections(config: &HttpConfig) -> io::Result<Connections> {
         let figures = Figures::new("http");
-        let connections = Connections {
+        Ok(Connections {
             limits: Limits {
                 head: Duration::from_millis(config.head_timeout_ms),
                 write: Duration::from_millis(config.write_timeout_ms),
@@ -75,15 +106,17 @@ impl HttpFront {
             streams_max: 0,
             access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
             figures,
-        };
-        Ok(HttpFront {
-            catalog: Catalog::new(pools),
-            door: Door::new(&config.bind, address, config.token.as_deref()),
-            connections,
-            warnings,
-            body_bytes_max: config.body_bytes_max,
-            body_time: Duration::from_millis(config.body_timeout_ms),
         })
+    }
+
+    /// Certificate and key of all its addresses are read anew. None: it has none.
+    pub(super) fn reload_certificate(&self) -> Option<io::Result<()>> {
+        self.tls.as_ref().map(|tls| tls.reload())
+    }
+
+    /// Those of all its addresses.
+    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.door.tokens()
     }
 
     /// Its log file was moved away: a new one is begun.
@@ -92,9 +125,15 @@ impl HttpFront {
     }
 
     async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>, turn: &Arc<Turn>) -> Response<Body> {
-        let (head, mut body) = request.into_parts();
+        let (mut head, mut body) = request.into_parts();
+        let is_admitted = self.connections.admits(&head.headers);
+        let id = call_headers::settle_id(&mut head.headers);
         self.connections.keep_record(turn, peer, &head, |_| ());
-        match self.call(&head, &mut body, turn).await {
+        let answered = match is_admitted {
+            true => self.call(&head, &mut body, turn).await,
+            false => Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max)),
+        };
+        let mut response = match answered {
             Ok(response) => response,
             Err(problem) => {
                 if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
@@ -102,12 +141,15 @@ impl HttpFront {
                 }
                 problem.response()
             }
-        }
+        };
+        response.headers_mut().insert(REQUEST_ID, id);
+        self.door.mark(&head, response.headers_mut());
+        response
     }
 
     async fn call(&self, head: &Parts, body: &mut Incoming, turn: &Turn) -> Result<Response<Body>, Box<Problem>> {
-        if !self.connections.admits(&head.headers) {
-            return Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max));
+        if let Some(granted) = self.door.preflight(head)? {
+            return Ok(granted);
         }
         self.door.check(head)?;
         let (entry, tool) = self.target(head)?;
@@ -118,7 +160,7 @@ impl HttpFront {
         let wishes = Wishes::of(&head.headers, &entry.pool)?;
         let function = entry.function(&tool)?;
         let body = self.read(body, &entry.pool).await?;
-        let payload = payload(body, &entry.pool)?;
+        let payload = payload(&head.headers, &body, &entry.pool)?;
         let mut exchange = Exchange::submit(&entry.pool, |reply| Work {
             kind: WorkKind::Call,
             function,
@@ -169,21 +211,34 @@ impl HttpFront {
 }
 
 impl Front for HttpFront {
-    async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
-        let peer = Arc::new(Peer::new(stream.client, stream.server, false));
+    async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
+        let Stream { io, client, server } = stream;
+        let peer = Arc::new(Peer::new(client, server, self.tls.is_some()));
+        let Opened { io, watch } = self.connections.open(io);
+        let (arrival, io) = Arrival::of(io, client, server, self.tls.is_some());
+        let handshake = arrive::by_tls(self.tls.as_deref(), io, Protocol::Http1);
+        let (io, protocol) = match arrive::in_time(&self.connections, &mut stay, handshake).await {
+            Ok(arrived) => arrived,
+            Err(error) => return arrival.end(error.as_ref(), &peer, &self.connections, &self.warnings),
+        };
         let (front, client) = (self.clone(), peer.clone());
         let answer = move |request, turn| {
             let (front, peer) = (front.clone(), client.clone());
             async move { front.answer(request, &peer, &turn).await }
         };
-        let opened = self.connections.open(stream.io);
-        let closed = self.connections.serve(opened, Protocol::Http1, stay, answer).await;
+        let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
         self.connections.ended(&peer, &closed);
+    }
+
+    /// HTTP is spoken from the first byte on.
+    fn is_plain(&self) -> bool {
+        self.tls.is_none()
     }
 
     /// It was told to come later.
     fn turned_away(&self, client: Option<SocketAddr>) {
-        self.connections.turned_away(&Arc::new(Peer::new(client, None, false)), Some(503), &self.warnings);
+        let peer = Arc::new(Peer::new(client, None, self.tls.is_some()));
+        self.connections.turned_away(&peer, Some(503).filter(|_| self.is_plain()), &self.warnings);
     }
 
     fn figures(&self) -> &Arc<Figures> {
@@ -301,13 +356,17 @@ async fn collect(body: &mut Incoming, bytes_max: u64) -> Result<Vec<u8>, Box<Pro
     Ok(bytes)
 }
 
-/// The body as the pool takes it: large ones go through shared memory.
-fn payload(body: Vec<u8>, pool: &Pool) -> Result<Payload, Box<Problem>> {
-    if body.len() <= INLINE_BYTES_MAX {
-        return Ok(Payload::new(Codec::Json, body));
+/// Headers and body as the pool takes them: large bodies go through shared memory.
+fn payload(headers: &HeaderMap, body: &[u8], pool: &Pool) -> Result<Payload, Box<Problem>> {
+    let is_inline = body.len() <= INLINE_BYTES_MAX;
+    let mut payload = Payload::new(Codec::HeadedJson, Vec::with_capacity(256 + if is_inline { body.len() } else { 0 }));
+    call_headers::put(headers, &mut payload.inline);
+    if is_inline {
+        payload.inline.extend_from_slice(body);
+    } else {
+        payload.leases.push(Arc::new(pool.regions.store(body).map_err(Problem::no_room)?));
     }
-    let lease = pool.regions.store(&body).map_err(Problem::no_room)?;
-    Ok(Payload { codec: Codec::Json, inline: Vec::new(), leases: vec![Arc::new(lease)] })
+    Ok(payload)
 }
 
 fn result(payload: &Payload) -> Response<Body> {

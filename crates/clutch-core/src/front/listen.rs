@@ -52,6 +52,16 @@ pub(super) enum Address {
     Unix(PathBuf),
 }
 
+impl Address {
+    /// Whether whoever connects is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -7,9 +7,12 @@
 mod access;
 mod account;
 mod admin;
+mod arrive;
 mod body;
+mod call_headers;
 mod catalog;
 mod connection;
+mod cors;
 mod door;
 mod exchange;
 mod figures;
@@ -22,6 +25,7 @@ mod serve;
 mod tcp;
 mod thread;
 mod tls;
+mod tokens;
 mod warnings;
 
 use std::collections::BTreeMap;
@@ -40,7 +44,7 @@ use tokio::task::JoinHandle;
 use self::admin::AdminFront;
 use self::figures::Figures;
 use self::http::HttpFront;
-use self::listen::{Access, Listener, Places, Stay, Stream};
+use self::listen::{Access, Address, Listener, Places, Stay, Stream};
 use self::serve::ServeFront;
 use self::tcp::TcpFront;
 use self::thread::FrontThread;
@@ -123,12 +127,43 @@ struct Serving {
     front: Arc<ServeFront>,
 }
 
+/// What takes calls.
+struct Calling {
+    served: Vec<Served>,
+    /// At the first of its addresses.
+    front: Arc<HttpFront>,
+}
+
 struct Running {
     runtime: Runtime,
-    http: Option<(Served, Arc<HttpFront>)>,
+    http: Option<Calling>,
     serve: Option<Serving>,
     tcp: Option<Served>,
-    admin: Option<Served>,
+    admin: Option<(Served, Arc<AdminFront>)>,
+}
+
+impl Running {
+    /// Reads files anew: certificates of the app that one of these pools runs, and all that belongs to no pool.
+    fn reload_files(&self, pools: &[String]) -> Vec<Reread> {
+        let served = self.serve.as_ref().map(|serving| &serving.front);
+        let served = served.filter(|front| pools.iter().any(|pool| pool == front.pool_name()));
+        let calls = self.http.as_ref().map(|calling| &calling.front);
+        let reread = [
+            ("fronts.serve.tls", served.and_then(|front| front.reload_certificate())),
+            ("fronts.http.tls", calls.and_then(|front| front.reload_certificate())),
+            ("fronts.http.token_file", calls.and_then(|front| front.tokens()?.reload())),
+            ("fronts.admin.token_file", self.admin.as_ref().and_then(|(_, front)| front.tokens()?.reload())),
+        ];
+        reread.into_iter().filter_map(|(option, result)| Some(Reread { option, result: result? })).collect()
+    }
+}
+
+/// A file, or files that belong together, read anew.
+#[derive(Debug)]
+pub struct Reread {
+    pub option: &'static str,
+    /// Of an error: the old content goes on.
+    pub result: io::Result<()>,
 }
 
 /// What is to be served.
@@ -178,7 +213,7 @@ impl FrontConfigs {
 /// The network fronts of one dispatcher.
 #[derive(Default)]
 pub struct Fronts {
-    http_address: Option<String>,
+    http_addresses: Vec<Address>,
     serve_addresses: Vec<String>,
     tcp_addresses: Vec<String>,
     admin_address: Option<String>,
@@ -210,9 +245,20 @@ impl Fronts {
         Ok(fronts)
     }
 
-    /// Where the http front listens: `host:port` or `unix:path`.
-    pub fn http_address(&self) -> Option<&str> {
-        self.http_address.as_deref()
+    /// Where the http front listens, each `host:port` or `unix:path`.
+    pub fn http_addresses(&self) -> Vec<String> {
+        self.http_addresses.iter().map(Address::to_string).collect()
+    }
+
+    /// Where a client of this machine calls: the first address of TCP, else the first.
+    pub fn http_address(&self) -> Option<String> {
+        let tcp = self.http_addresses.iter().find(|address| matches!(address, Address::Tcp(_)));
+        tcp.or(self.http_addresses.first()).map(Address::to_string)
+    }
+
+    /// A token that the http front takes. None: it needs none.
+    pub fn http_token(&self) -> Option<String> {
+        self.running.lock().as_ref()?.http.as_ref()?.front.tokens()?.first()
     }
 
     /// Where the app is served.
@@ -247,15 +293,14 @@ impl Fronts {
     pub fn reopen_logs(&self) {
         let running = self.running.lock();
         let Some(Running { http, serve, .. }) = running.as_ref() else { return };
-        http.iter().for_each(|(_, front)| front.reopen_logs());
+        http.iter().for_each(|calling| calling.front.reopen_logs());
         serve.iter().for_each(|serving| serving.front.reopen_logs());
     }
 
-    /// Certificate and key of served apps are read anew. What is wrong with them is told, and the old ones go on.
-    pub fn reload_certificate(&self) -> io::Result<()> {
-        let running = self.running.lock();
-        let serving = running.as_ref().and_then(|running| running.serve.as_ref());
-        serving.map_or(Ok(()), |serving| serving.front.reload_certificate())
+    /// Certificates and tokens are read anew, those of an app only where its pool is among these. What is wrong with them
+    /// is told, and the old ones go on.
+    pub fn reload_files(&self, pools: &[String]) -> Vec<Reread> {
+        self.running.lock().as_ref().map(|running| running.reload_files(pools)).unwrap_or_default()
     }
 
     fn end(&self, grace: Duration) {
@@ -264,13 +309,13 @@ impl Fronts {
         };
         runtime.block_on(async {
             let served = serve.as_mut().map(|serving| std::mem::take(&mut serving.served)).unwrap_or_default();
-            let http = http.map(|(served, _)| served);
+            let http = http.map(|calling| calling.served).unwrap_or_default();
             let ending = http.into_iter().chain(served).chain(tcp).map(|served| tokio::spawn(end(Some(served), grace)));
             for ending in ending.collect::<Vec<_>>() {
                 // It ends by itself, or is cut off.
                 let _ = ending.await;
             }
-            end(admin, grace.min(ADMIN_GRACE)).await;
+            end(admin.map(|(served, _)| served), grace.min(ADMIN_GRACE)).await;
         });
         if let Some(Serving { threads, pool, .. }) = serve {
             pool.read_by_driver();
@@ -279,14 +324,19 @@ impl Fronts {
         runtime.shutdown_timeout(CUT);
     }
 
-    fn start_http(&mut self, pools: &Pools, config: HttpConfig) -> io::Result<(Served, Arc<HttpFront>)> {
-        let listener = Listener::bind(&config.bind, Access::Owner)
-            .map_err(|error| not_bound("fronts.http", &config.bind, &error))?;
-        self.http_address = Some(listener.address().to_string());
-        let connections_max = config.connections_max;
-        let front = Arc::new(HttpFront::new(pools, &config, listener.address(), self.warnings.clone())?);
+    fn start_http(&mut self, pools: &Pools, config: HttpConfig) -> io::Result<Calling> {
+        let listeners = bind_all("fronts.http", &config.bind, Access::Owner)?;
+        let is_guarded = config.token.is_some() || config.token_file.is_some() || config.tls.is_some();
+        for (bind, listener) in config.bind.iter().zip(&listeners) {
+            refuse_unguarded("fronts.http", bind, listener.address(), is_guarded || config.insecure)?;
+        }
+        self.http_addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let fronts = HttpFront::of_all(pools, &config, &listeners, &self.warnings)?;
+        let front = fronts.first().cloned().ok_or_else(|| io::Error::other("fronts.http.bind names no address"))?;
         self.figures.push(front.figures().clone());
-        Ok((serve(listener, front.clone(), Places::new(connections_max)), front))
+        let places = Places::new(config.connections_max);
+        let served = listeners.into_iter().zip(fronts).map(|(listener, front)| serve(listener, front, places.clone()));
+        Ok(Calling { served: served.collect(), front })
     }
 
     fn start_serve(&mut self, pools: &Pools, config: ServeConfig) -> io::Result<Serving> {
@@ -311,20 +361,23 @@ impl Fronts {
 
     fn start_tcp(&mut self, pools: &Pools, config: &TcpConfig) -> io::Result<Served> {
         let pool = pools.named(&config.pool)?;
-        let listeners = bind_all("fronts.tcp", &config.bind)?;
+        let listeners = bind_all("fronts.tcp", &config.bind, Access::Everyone)?;
         self.tcp_addresses = listeners.iter().map(|listener| listener.address().to_string()).collect();
         let (stop, stopped) = oneshot::channel();
         let done = tokio::spawn(TcpFront::new(pool, listeners, config, self.warnings.clone()).serve(stopped));
         Ok(Served { stop, done, figures: None })
     }
 
-    fn start_admin(&mut self, pools: &Pools, config: AdminConfig) -> io::Result<Served> {
+    fn start_admin(&mut self, pools: &Pools, config: AdminConfig) -> io::Result<(Served, Arc<AdminFront>)> {
         let listener = Listener::bind(&config.bind, Access::Owner)
             .map_err(|error| not_bound("fronts.admin", &config.bind, &error))?;
+        let is_guarded = config.token.is_some() || config.token_file.is_some();
+        refuse_unguarded("fronts.admin", &config.bind, listener.address(), is_guarded || config.insecure)?;
         self.admin_address = Some(listener.address().to_string());
         let (figures, warnings, stopping) = (self.figures.clone(), self.warnings.clone(), self.stopping.clone());
-        let front = AdminFront::new(pools.clone(), &config, listener.address(), figures, warnings, stopping);
-        Ok(serve(listener, Arc::new(front), Places::new(ADMIN_CONNECTIONS_MAX)))
+        let front = AdminFront::new(pools.clone(), &config, listener.address(), figures, warnings, stopping)?;
+        let front = Arc::new(front);
+        Ok((serve(listener, front.clone(), Places::new(ADMIN_CONNECTIONS_MAX)), front))
     }
 }
 
@@ -346,11 +399,19 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-fn bind_all(front: &str, binds: &[String]) -> io::Result<Vec<Listener>> {
-    binds
-        .iter()
-        .map(|bind| Listener::bind(bind, Access::Everyone).map_err(|error| not_bound(front, bind, &error)))
-        .collect()
+fn bind_all(front: &str, binds: &[String], access: Access) -> io::Result<Vec<Listener>> {
+    binds.iter().map(|bind| Listener::bind(bind, access).map_err(|error| not_bound(front, bind, &error))).collect()
+}
+
+/// What the check of the configuration cannot see: where a socket listens that was handed over, or a name leads to.
+fn refuse_unguarded(front: &str, bind: &str, address: &Address, may_be_open: bool) -> io::Result<()> {
+    if may_be_open || address.is_local() {
+        return Ok(());
+    }
+    let why = format!(
+        "{front}.bind {bind} is {address}, an address beyond loopback: it needs a token, TLS, or insecure = true (--insecure)"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
 fn serve<F: Front>(listener: Listener, front: Arc<F>, places: Places) -> Served {

@@ -82,8 +82,9 @@ impl Problem {
             .and_header(WWW_AUTHENTICATE, "Bearer")
     }
 
-    pub(super) fn foreign_origin() -> Box<Problem> {
-        let detail = "pages of another origin may not call this server";
+    /// `remedy`: what allows it, where anything does.
+    pub(super) fn foreign_origin(remedy: &str) -> Box<Problem> {
+        let detail = format!("pages of another origin may not call this server{remedy}");
         Problem::new(StatusCode::FORBIDDEN, "foreign-origin", "Not for web pages", detail)
     }
 

@@ -5,7 +5,6 @@
 //! docs/serve.md is the page for its users.
 
 mod admit;
-mod arrive;
 mod body;
 mod forwarded;
 mod links;
@@ -24,10 +23,8 @@ use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
-use tokio_rustls::rustls;
 
 use self::admit::Refused;
-use self::arrive::Arrival;
 use self::body::Body;
 use self::forwarded::Trust;
 use self::request::{BodyLimits, Origin};
@@ -35,6 +32,7 @@ use self::websocket::{Handshake, Session};
 use super::Front;
 use super::access::AccessLog;
 use super::account::Fate;
+use super::arrive::{self, Arrival};
 use super::body::discard;
 use super::connection::{Connections, Limits, Opened, Protocol, Turn};
 use super::exchange::{AtWork, Exchange};
@@ -48,6 +46,9 @@ use crate::config::ServeConfig;
 use crate::pool::Pool;
 use crate::wire::http::request_flag;
 use crate::work::{Codec, FunctionId, Payload, Work, WorkKind};
+
+/// By ALPN.
+const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
 
 /// The front of one app.
 pub(super) struct ServeFront {
@@ -86,7 +87,7 @@ impl ServeFront {
             access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
             figures,
         };
-        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
+        let tls = config.tls.as_ref().map(|files| Tls::load("serve", files, SPEAKS)).transpose()?;
         let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
         let flush = Arc::default();
         Ok(ServeFront { pool, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
@@ -97,9 +98,13 @@ impl ServeFront {
         self.connections.access_log.iter().for_each(|log| log.reopen());
     }
 
-    /// Certificate and key are read anew: connections that come are shown these.
-    pub(super) fn reload_certificate(&self) -> io::Result<()> {
-        self.tls.as_ref().map_or(Ok(()), Tls::reload)
+    /// Certificate and key are read anew: connections that come are shown these. None: it has none.
+    pub(super) fn reload_certificate(&self) -> Option<io::Result<()>> {
+        self.tls.as_ref().map(Tls::reload)
+    }
+
+    pub(super) fn pool_name(&self) -> &str {
+        &self.config.pool
     }
 
     pub(super) fn binds(&self) -> &[String] {
@@ -117,28 +122,11 @@ impl ServeFront {
                 (arrival.client, arrival.server) = (Some(client), Some(server));
             }
         }
-        let Some(tls) = &self.tls else { return Ok((io, Protocol::Either)) };
-        let io = tls.accept(io).await?;
-        let protocol = match io.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Protocol::Http2,
-            Some(_) => Protocol::Http1,
-            None => Protocol::Either,
-        };
-        Ok((Box::new(io), protocol))
+        arrive::by_tls(self.tls.as_ref(), io, Protocol::Either).await
     }
 
     fn peer(&self, client: Option<SocketAddr>, server: Option<SocketAddr>) -> Arc<Peer> {
         Arc::new(Peer::new(client, server, self.tls.is_some()))
-    }
-
-    /// What a client sent before HTTP was wrong.
-    fn tell_failed(&self, error: &io::Error) {
-        let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-        self.connections.figures.told(if of_tls.is_some() { "tls" } else { "malformed" });
-        // Whatever else comes to a port that speaks TLS is the noise of the network.
-        if let Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) = of_tls {
-            self.warnings.tell("tls", || format!("fronts.serve.tls: a client was refused by its certificate: {error}"));
-        }
     }
 
     /// Has the workers' answers read in the thread that needs them.
@@ -306,25 +294,11 @@ impl Front for ServeFront {
         let Stream { io, client, server } = stream;
         let Opened { io, watch } = self.connections.open(io);
         let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
-        let arrived = tokio::time::timeout(self.connections.limits.head, async {
-            tokio::select! {
-                arrived = self.arrive(&mut arrival, io) => arrived,
-                // Nothing was asked yet.
-                () = stay.leave_asked() => Err(io::ErrorKind::ConnectionAborted.into()),
-            }
-        });
-        let arrived = arrived.await;
+        let arrived = arrive::in_time(&self.connections, &mut stay, self.arrive(&mut arrival, io)).await;
         let peer = self.peer(arrival.client, arrival.server);
         let (io, protocol) = match arrived {
-            Ok(Ok(arrived)) => arrived,
-            failed => {
-                let error = failed.ok().and_then(Result::err);
-                let unheard = arrival.failed(error.as_ref());
-                if let (Some(_), Some(error)) = (unheard, &error) {
-                    self.tell_failed(error);
-                }
-                return self.connections.tell(&peer, unheard);
-            }
+            Ok(arrived) => arrived,
+            Err(error) => return arrival.end(error.as_ref(), &peer, &self.connections, &self.warnings),
         };
         let (front, client, place) = (self.clone(), peer.clone(), stay.clone());
         let answer = move |request, turn| {

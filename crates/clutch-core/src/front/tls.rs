@@ -1,4 +1,4 @@
-//! TLS of connections, with HTTP/2 and HTTP/1.1 by ALPN. Clients may have to show certificates.
+//! TLS of connections, with the versions of HTTP by ALPN. Clients may have to show certificates.
 
 use std::io;
 use std::sync::Arc;
@@ -11,25 +11,29 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
+use super::connection::Protocol;
 use super::listen::Io;
 use crate::config::{ClientAuth, TlsConfig};
 
 /// What a server shows its clients, as the files said when they were read last.
 pub(super) struct Tls {
-    files: TlsConfig,
+    source: Source,
     /// Taken by handshakes that begin; a reload puts another one here.
     acceptor: RwLock<TlsAcceptor>,
 }
 
 impl Tls {
-    /// Reads certificate and key; what is wrong with them is told with the file.
-    pub(super) fn load(files: &TlsConfig) -> io::Result<Tls> {
-        Ok(Tls { files: files.clone(), acceptor: RwLock::new(acceptor(files)?) })
+    /// Reads certificate and key of this front; what is wrong with them is told with the file. `speaks`: offered to
+    /// clients by ALPN, the best first.
+    pub(super) fn load(front: &'static str, files: &TlsConfig, speaks: &'static [Protocol]) -> io::Result<Tls> {
+        let source = Source { front, files: files.clone(), speaks };
+        let acceptor = RwLock::new(source.acceptor()?);
+        Ok(Tls { source, acceptor })
     }
 
     /// Reads the files anew, for connections that come. Where something is wrong with them, nothing changes.
     pub(super) fn reload(&self) -> io::Result<()> {
-        *self.acceptor.write() = acceptor(&self.files)?;
+        *self.acceptor.write() = self.source.acceptor()?;
         Ok(())
     }
 
@@ -39,47 +43,63 @@ impl Tls {
     }
 }
 
-fn acceptor(config: &TlsConfig) -> io::Result<TlsAcceptor> {
-    let chain = certificates("tls.certificate", &config.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&config.key)
-        .map_err(|error| wrong("tls.key", &config.key, &why_no_key(config, &error)))?;
-    let both = format!("{}' with tls.certificate '{}", config.key, config.certificate);
-    let builder = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?;
-    let builder = match client_verifier(config)? {
-        Some(verifier) => builder.with_client_cert_verifier(verifier),
-        None => builder.with_no_client_auth(),
-    };
-    let mut server =
-        builder.with_single_cert(chain, key).map_err(|error| wrong("tls.key", &both, &error.to_string()))?;
-    server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(server)))
+/// Where it comes from.
+struct Source {
+    front: &'static str,
+    files: TlsConfig,
+    speaks: &'static [Protocol],
 }
 
-fn certificates(option: &str, path: &str) -> io::Result<Vec<CertificateDer<'static>>> {
-    let found = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| wrong(option, path, &why(&error)))?;
-    if found.is_empty() {
-        return Err(wrong(option, path, "it holds no certificate in PEM"));
+impl Source {
+    fn acceptor(&self) -> io::Result<TlsAcceptor> {
+        let files = &self.files;
+        let chain = self.certificates("tls.certificate", &files.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| self.wrong("tls.key", &files.key, &why_no_key(files, &error)))?;
+        let both = format!("{}' with tls.certificate '{}", files.key, files.certificate);
+        let builder = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?;
+        let builder = match self.client_verifier()? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut server =
+            builder.with_single_cert(chain, key).map_err(|error| self.wrong("tls.key", &both, &error.to_string()))?;
+        server.alpn_protocols = self.speaks.iter().filter_map(|protocol| protocol.alpn()).map(<[u8]>::to_vec).collect();
+        Ok(TlsAcceptor::from(Arc::new(server)))
     }
-    Ok(found)
-}
 
-/// None: clients are not asked for certificates.
-fn client_verifier(config: &TlsConfig) -> io::Result<Option<Arc<dyn ClientCertVerifier>>> {
-    let Some(path) = config.client_ca.as_deref().filter(|_| config.client_auth != ClientAuth::None) else {
-        return Ok(None);
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates("tls.client_ca", path)? {
-        roots.add(certificate).map_err(|error| wrong("tls.client_ca", path, &error.to_string()))?;
+    fn certificates(&self, option: &str, path: &str) -> io::Result<Vec<CertificateDer<'static>>> {
+        let found = CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| self.wrong(option, path, &why(&error)))?;
+        if found.is_empty() {
+            return Err(self.wrong(option, path, "it holds no certificate in PEM"));
+        }
+        Ok(found)
     }
-    let provider = Arc::new(crypto::ring::default_provider());
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    let builder = if config.client_auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
-    builder.build().map(Some).map_err(|error| wrong("tls.client_ca", path, &error.to_string()))
+
+    /// None: clients are not asked for certificates.
+    fn client_verifier(&self) -> io::Result<Option<Arc<dyn ClientCertVerifier>>> {
+        let auth = self.files.client_auth;
+        let Some(path) = self.files.client_ca.as_deref().filter(|_| auth != ClientAuth::None) else {
+            return Ok(None);
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates("tls.client_ca", path)? {
+            roots.add(certificate).map_err(|error| self.wrong("tls.client_ca", path, &error.to_string()))?;
+        }
+        let provider = Arc::new(crypto::ring::default_provider());
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let builder = if auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
+        builder.build().map(Some).map_err(|error| self.wrong("tls.client_ca", path, &error.to_string()))
+    }
+
+    fn wrong(&self, option: &str, path: &str, why: &str) -> io::Error {
+        let front = self.front;
+        io::Error::new(io::ErrorKind::InvalidInput, format!("fronts.{front}.{option} '{path}': {why}"))
+    }
 }
 
 fn why_no_key(config: &TlsConfig, error: &PemError) -> String {
@@ -98,8 +118,4 @@ fn why(error: &PemError) -> String {
         PemError::NoItemsFound => "it holds none in PEM".to_owned(),
         error => error.to_string(),
     }
-}
-
-fn wrong(option: &str, path: &str, why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("fronts.serve.{option} '{path}': {why}"))
 }

@@ -149,6 +149,11 @@ impl<'a> HeaderWriter<'a> {
     }
 }
 
+/// Appends header lines alone: those of a call.
+pub fn put_headers(out: &mut Vec<u8>) -> HeaderWriter<'_> {
+    HeaderWriter::new(out)
+}
+
 /// Appends a request's head up to its headers.
 pub fn put_request<'a>(out: &'a mut Vec<u8>, line: RequestLine<'_>) -> HeaderWriter<'a> {
     out.extend_from_slice(&[line.version, line.flags]);
@@ -231,6 +236,13 @@ impl<'a> Reader<'a> {
 
 fn short(missing: usize) -> WireError {
     WireError::Text(format!("a head is {missing} bytes short"))
+}
+
+/// Header lines, and what follows them.
+pub fn read_headers(bytes: &[u8]) -> Result<(Headers<'_>, &[u8]), WireError> {
+    let mut reader = Reader(bytes);
+    let headers = reader.headers()?;
+    Ok((headers, reader.0))
 }
 
 impl<'a> RequestHead<'a> {

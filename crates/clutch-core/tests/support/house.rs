@@ -13,7 +13,7 @@ pub fn http(bind: &str) -> HttpConfig {
     HttpConfig {
         access_log: None,
         access_log_format: LogFormat::Text,
-        bind: bind.to_owned(),
+        bind: vec![bind.to_owned()],
         body_bytes_max: 4 << 20,
         head_bytes_max: 16 << 10,
         head_timeout_ms: 10_000,
@@ -22,6 +22,10 @@ pub fn http(bind: &str) -> HttpConfig {
         body_timeout_ms: 10_000,
         connections_max: 100,
         token: None,
+        token_file: None,
+        insecure: false,
+        tls: None,
+        cors_origins: Vec::new(),
     }
 }
 
@@ -52,7 +56,7 @@ impl House {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(self.fronts.http_address().expect("an address"))
+        Client::new(&self.fronts.http_address().expect("an address"))
     }
 
     pub fn post(&self, headers: &str, body: &str) -> Response {

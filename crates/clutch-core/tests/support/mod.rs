@@ -182,6 +182,16 @@ impl Drop for Stage {
     }
 }
 
+/// Headers and body of a call.
+fn told(payload: &Payload) -> (Vec<(String, String)>, Vec<u8>) {
+    if payload.codec != Codec::HeadedJson {
+        return (Vec::new(), payload.body().to_vec());
+    }
+    let (headers, body) = payload.headed().expect("headers");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    (headers.iter().map(|(name, value)| (text(name), text(value))).collect(), body.to_vec())
+}
+
 fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
     let mut tokens = Vec::new();
     while !stop.load(Ordering::Acquire) {
@@ -222,6 +232,8 @@ pub fn lost() -> Failure {
 pub struct Call {
     pub id: WorkId,
     pub tool: String,
+    /// Of a call of a network front: what came beside the arguments.
+    pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub word: u32,
     pub deadline_ns: u64,
@@ -427,10 +439,12 @@ impl Worker {
                 let begun = begin && self.board.claim(frame.word(), word::SENT, word::BEGUN);
                 let payload = if begun || !begin { Some(received.payload().expect("regions")) } else { None };
                 let function = u64::from(frame.function());
+                let (headers, body) = payload.as_ref().map(told).unwrap_or_default();
                 let call = Call {
                     id: frame.head.id,
                     tool: self.names.get(&function).expect("a call of what was never defined").clone(),
-                    body: payload.as_ref().map(|payload| payload.body().to_vec()).unwrap_or_default(),
+                    headers,
+                    body,
                     word: frame.word(),
                     deadline_ns: frame.deadline_ns(),
                     skip: frame.skip(),

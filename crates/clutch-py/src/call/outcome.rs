@@ -34,7 +34,7 @@ pub fn encode(
     item: bool,
 ) -> Result<Payload, Trouble> {
     let encoded = match (codec, tool) {
-        (Codec::Json, Some(tool)) => {
+        (Codec::Json | Codec::HeadedJson, Some(tool)) => {
             let method = if item { "encode_item" } else { "encode_json" };
             tool.bind(py).call_method1(method, (value,)).and_then(|bytes| {
                 let bytes = bytes.cast_into::<PyBytes>()?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clutch_core::wire::flag;
 use clutch_core::work::{Codec, Failure, Payload};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -21,6 +21,8 @@ pub struct Prepared {
     pub by_name: bool,
     pub arguments: Py<PyTuple>,
     pub keywords: Option<Py<PyDict>>,
+    /// What came beside the arguments of a network's caller.
+    pub headers: Option<Py<PyDict>>,
     /// Of a mapped batch: whether each item is a tuple of arguments.
     pub spread: bool,
     /// It comes from a client of the app.
@@ -53,7 +55,8 @@ pub fn prepare(
         return Ok(Prepared::of(py, entry, arguments, None));
     }
     let read = match frame.codec {
-        Codec::Json => return json(py, entry, &payload).map_err(Trouble::Raised),
+        Codec::Json => return json(py, entry, payload.body()).map_err(Trouble::Raised),
+        Codec::HeadedJson => return headed(py, entry, &payload).map_err(Trouble::Raised),
         Codec::Batch => batch(py, Some(entry), &payload),
         _ => codec::decode_arguments(py, &payload)
             .map(|(arguments, keywords)| Prepared::of(py, entry, arguments, keywords)),
@@ -61,9 +64,19 @@ pub fn prepare(
     read.map_err(|error| Trouble::Failure(unreadable(error)))
 }
 
+/// The same with the headers before them.
+fn headed(py: Python<'_>, entry: &Entry, payload: &Payload) -> PyResult<Prepared> {
+    let (headers, body) = payload.headed().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let shown = PyDict::new(py);
+    for (name, value) in headers.iter() {
+        shown.set_item(String::from_utf8_lossy(name), String::from_utf8_lossy(value))?;
+    }
+    Ok(Prepared { headers: Some(shown.unbind()), ..json(py, entry, body)? })
+}
+
 /// The arguments of a network's caller, by name.
-fn json(py: Python<'_>, entry: &Entry, payload: &Payload) -> PyResult<Prepared> {
-    let body = PyBytes::new(py, payload.body());
+fn json(py: Python<'_>, entry: &Entry, body: &[u8]) -> PyResult<Prepared> {
+    let body = PyBytes::new(py, body);
     let keywords = entry.tool.bind(py).call_method1("decode_json", (body,))?.cast_into::<PyDict>()?;
     Ok(Prepared::of(py, entry, PyTuple::empty(py), Some(keywords)))
 }
@@ -108,6 +121,7 @@ impl Prepared {
             by_name: self.by_name,
             arguments: self.arguments.clone_ref(py),
             keywords: self.keywords.as_ref().map(|keywords| keywords.clone_ref(py)),
+            headers: self.headers.as_ref().map(|headers| headers.clone_ref(py)),
             spread: self.spread,
             request: self.request.as_ref().map(|request| request.clone_ref(py)),
         }
@@ -129,6 +143,15 @@ impl Prepared {
     }
 
     fn unknown(function: Py<PyAny>, arguments: Py<PyTuple>) -> Prepared {
-        Prepared { tool: None, function, by_name: false, arguments, keywords: None, spread: false, request: None }
+        Prepared {
+            tool: None,
+            function,
+            by_name: false,
+            arguments,
+            keywords: None,
+            headers: None,
+            spread: false,
+            request: None,
+        }
     }
 }

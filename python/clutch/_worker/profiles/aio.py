@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clutch import _core
+from clutch._call_headers import show
 from clutch._worker import copies
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
@@ -298,6 +299,7 @@ class Loop:
                 await self._batch(call)
                 return
             made = call.invoke()
+            show(call)  # to the rest of this task
             if inspect.isawaitable(made):
                 made = await made
         if inspect.isasyncgen(made):

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import Any, Protocol
 
 from clutch import _core
+from clutch._call_headers import show
 from clutch._worker.interrupt import came_in_wait, stack_of_coroutine
 from clutch.errors import Interrupted
 
@@ -147,6 +148,16 @@ class Slot:
     def finish(self, call: _core.Call, made: Any) -> None:
         """Ends a call whose function made a coroutine, a generator, or a value. The thread has left the call: it is
         interrupted again while the user's code goes on."""
+        if call.headers is None:
+            self._finish(call, made)
+        else:
+            contextvars.copy_context().run(self._finish_with_headers, call, made)
+
+    def _finish_with_headers(self, call: _core.Call, made: Any) -> None:
+        show(call)
+        self._finish(call, made)
+
+    def _finish(self, call: _core.Call, made: Any) -> None:
         try:
             if inspect.iscoroutine(made):
                 made = self._loop.run(call.word, made)

@@ -21,6 +21,7 @@ from gevent.lock import RLock
 from gevent.pool import Group
 
 from clutch import _core
+from clutch._call_headers import show
 from clutch._worker import copies
 from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine, stack_of_frame
@@ -194,6 +195,7 @@ class Hub:
                 self._batch(call)
                 return
             made = call.invoke()
+            show(call)  # to the rest of this greenlet
             if inspect.iscoroutine(made):
                 made = self._on_loop(made)
         if inspect.isgenerator(made):

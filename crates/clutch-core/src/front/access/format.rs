@@ -13,6 +13,7 @@ use serde_json::json;
 use super::{Asked, Record, Said};
 use crate::config::{LogFact, LogFormat, LogPiece};
 use crate::date::Date;
+use crate::front::call_headers::REQUEST_ID;
 
 /// What stands for what is not known.
 const NONE: &str = "-";
@@ -40,7 +41,7 @@ impl Line {
         let (headers, response_headers) = (Vec::new(), Vec::new());
         let mut line = Line { pieces: None, headers, response_headers, has_user: false, front };
         match format {
-            LogFormat::Json => line.headers = vec![REFERER, USER_AGENT],
+            LogFormat::Json => line.headers = vec![REFERER, USER_AGENT, REQUEST_ID],
             LogFormat::Text => line.pieces = Some(usual().iter().map(|piece| line.compiled(piece)).collect()),
             LogFormat::Line(pieces) => line.pieces = Some(pieces.iter().map(|piece| line.compiled(piece)).collect()),
         }
@@ -233,6 +234,7 @@ fn json(record: &Record, front: &str) -> String {
         "bytes": record.bytes,
         "referer": header(0),
         "agent": header(1),
+        "request_id": header(2),
         "proxy_s": record.waited.as_secs_f64(),
         "queue_s": record.queued.map(|queued| queued.as_secs_f64()),
         "head_s": record.head_after.map(|after| after.as_secs_f64()),

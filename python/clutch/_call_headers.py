@@ -1,0 +1,32 @@
+"""What came beside the arguments of the call that runs: the headers that a network front passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+
+HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("clutch.call_headers", default=None)
+"""Set by the worker, natively around a call and by `show` around what goes on after it."""
+
+
+def call_headers() -> Mapping[str, str]:
+    """Return the headers that came over HTTP with the call that runs, by name in lower case.
+
+    `x-request-id` is always among them; `traceparent` and `tracestate` are where the client sent them. The mapping can
+    be read only. It is empty outside of a call, and in a call from Python. A thread that a tool starts has its own,
+    empty one, but for `asyncio.to_thread`.
+
+        from opentelemetry.propagate import extract
+
+        with tracer.start_as_current_span("total", context=extract(clutch.call_headers())):
+            ...
+    """
+    return MappingProxyType(HEADERS.get() or {})
+
+
+def show(call: Any) -> None:
+    """Shows the headers of this call, where there are any, to all that runs in the current context."""
+    if call.headers is not None:
+        HEADERS.set(call.headers)
