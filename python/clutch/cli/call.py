@@ -29,6 +29,8 @@ OWN_POOL = "call"
 STREAM = "application/x-ndjson"
 PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance"}
 """Of every problem document; the others depend on the problem."""
+UNKNOWN_NAMES = ("urn:clutch:no-such-pool", "urn:clutch:no-such-tool")
+LIST_THEM = "`clutch tools` lists them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Server:
 
 
 @click.command("call", short_help="Calls a tool and prints its result as JSON.")
-@click.argument("tool", metavar="[POOL.]TOOL")
+@click.argument("tool", metavar="[POOL.]TOOL", required=False)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
 @click.option(
@@ -51,7 +53,7 @@ class Server:
 @click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
 @pool_flags
 def command(
-    tool: str,
+    tool: str | None,
     arguments: tuple[str, ...],
     body: str | None,
     url: str | None,
@@ -64,6 +66,8 @@ def command(
 
     A VALUE is read as JSON where it is JSON, else as text: size=100, name=Ada, tags='["a","b"]'.
     """
+    if tool is None:
+        raise click.UsageError(f"which tool? name it, as in: clutch call api.add a=1; {LIST_THEM}")
     request = _body(arguments, body)
     options = pool_options(flags)
     if target is None:
@@ -71,11 +75,11 @@ def command(
             raise click.UsageError("flags of a pool need --target")
         pool, dot, name = tool.partition(".")
         if not dot:
-            raise click.UsageError(f"which pool? write POOL.{tool}, or give --target")
-        server = Server(url, token) if url is not None else _server_here(token)
+            raise click.UsageError(f"which pool? write POOL.{tool}, or give --target; {LIST_THEM}")
+        server = Server(url, token) if url is not None else server_here(token)
         _call(server, pool, name, request, timeout)
         return
-    with _own_server(target, options) as server:
+    with own_server(target, options) as server:
         _call(server, OWN_POOL, tool.rpartition(".")[2], request, timeout)
 
 
@@ -98,7 +102,7 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _server_here(token: str | None) -> Server:
+def server_here(token: str | None) -> Server:
     """What takes calls in this folder, as its control socket says."""
     try:
         found = control.ask(find(None, None), "http", ANSWER_SECONDS_MAX)
@@ -110,7 +114,7 @@ def _server_here(token: str | None) -> Server:
 
 
 @contextlib.contextmanager
-def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
+def own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     from clutch import _core, config
     from clutch.options import HTTP, core_json
     from clutch.pool import Pool
@@ -140,10 +144,31 @@ def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None
         connection.request("POST", f"/pools/{quote(pool, '')}/tools/{quote(tool, '')}", body, headers)
         _print(connection.getresponse())
     except (OSError, http.client.HTTPException) as error:
-        hint = "start a server with `clutch run`, or give --target"
-        raise click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}") from error
+        raise _no_answer(server, error) from error
     finally:
         connection.close()
+
+
+def fetch(server: Server, path: str) -> Any:
+    """What a server says of itself, as JSON."""
+    headers = {} if server.token is None else {"Authorization": f"Bearer {server.token}"}
+    connection = _connection(server.url)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        text = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise _no_answer(server, error) from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise click.ClickException(_problem(answer.status, text))
+    return json.loads(text)
+
+
+def _no_answer(server: Server, error: Exception) -> click.ClickException:
+    hint = "start a server with `clutch run`, or give --target"
+    return click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}")
 
 
 def _connection(url: str) -> http.client.HTTPConnection:
@@ -206,6 +231,8 @@ def _problem_text(problem: dict[str, Any]) -> str:
     for name, value in problem.items():
         if name not in PROBLEM_MEMBERS and value not in (None, "", [], {}):
             lines += _member(name, value)
+    if problem.get("type") in UNKNOWN_NAMES:
+        lines.append(LIST_THEM)
     return "\n".join(lines)
 
 

@@ -34,6 +34,11 @@ impl Catalog {
         Catalog(pools.iter().map(|pool| (pool.config.name.clone(), entry(pool))).collect())
     }
 
+    /// In the order of their names.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.0.values()
+    }
+
     pub(super) fn pool(&self, name: &str) -> Result<&Entry, Box<Problem>> {
         self.0.get(name).ok_or_else(|| {
             let names = self.0.keys().map(String::as_str);
@@ -68,14 +73,14 @@ impl Entry {
         Problem::no_such_tool(format!("no tool '{}' in pool '{pool}'{near}", quoted(tool)))
     }
 
-    fn not_up(&self, status: &Status) -> Box<Problem> {
+    pub(super) fn not_up(&self, status: &Status) -> Box<Problem> {
         let state = if status.health == Health::Failing { "failing" } else { "starting" };
         Problem::not_ready(format!("pool '{}' is {state}: its tools are not known yet", self.pool.config.name))
     }
 }
 
 /// The tools of the target, once the zygote has told them.
-fn tools(status: &Status) -> Option<Vec<&str>> {
+pub(super) fn tools(status: &Status) -> Option<Vec<&str>> {
     let tools = status.image.get("tools")?.as_array()?;
     Some(tools.iter().filter_map(serde_json::Value::as_str).collect())
 }

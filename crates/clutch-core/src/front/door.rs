@@ -52,7 +52,21 @@ impl Door {
         self.local
     }
 
+    /// Whether there is a token that callers must bring.
+    pub(super) fn wants_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     pub(super) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
+        self.check_origin(head)?;
+        match &self.token {
+            Some(token) if !bears(&head.headers, token) => Err(Problem::unauthorized()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The Host, and the origin of the page that asks; not the token.
+    pub(super) fn check_origin(&self, head: &Parts) -> Result<(), Box<Problem>> {
         let host = host(head)?;
         if !self.hosts.allow(host) {
             return Err(Problem::wrong_host(format!("'{host}' is not a name of this server{}", self.hosts.hint())));
@@ -60,10 +74,7 @@ impl Door {
         if head.headers.get(ORIGIN).is_some_and(|origin| !is_same_origin(origin, host)) {
             return Err(Problem::foreign_origin());
         }
-        match &self.token {
-            Some(token) if !bears(&head.headers, token) => Err(Problem::unauthorized()),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

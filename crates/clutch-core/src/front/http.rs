@@ -1,4 +1,5 @@
-//! Calls over HTTP: `POST /pools/{pool}/tools/{tool}` with a JSON object of arguments.
+//! Calls over HTTP: `POST /pools/{pool}/tools/{tool}` with a JSON object of arguments. (What there is to call is told by
+//! discovery.rs; the page to try it is in page.rs.)
 //!
 //! Parses what the head says, hands the body to the pool as it came (the worker validates it), and answers with the
 //! result, the lines of a stream, or a problem document. A client that goes away gives its call up. docs/http.md is the
@@ -19,10 +20,12 @@ use super::access::AccessLog;
 use super::body::{Body, Lines, discard, with_type};
 use super::catalog::{Catalog, Entry};
 use super::connection::{Connections, Limits, Protocol, Turn};
+use super::discovery::Discovery;
 use super::door::Door;
 use super::exchange::Exchange;
 use super::figures::Figures;
 use super::listen::{Address, Stay, Stream};
+use super::page;
 use super::peer::Peer;
 use super::problem::Problem;
 use super::warnings::Warnings;
@@ -47,6 +50,7 @@ const RESULT_START: &[u8] = b"{\"result\":";
 /// The call front.
 pub(super) struct HttpFront {
     catalog: Catalog,
+    discovery: Discovery,
     door: Door,
     connections: Connections,
     warnings: Arc<Warnings>,
@@ -78,6 +82,7 @@ impl HttpFront {
         };
         Ok(HttpFront {
             catalog: Catalog::new(pools),
+            discovery: Discovery::default(),
             door: Door::new(&config.bind, address, config.token.as_deref()),
             connections,
             warnings,
@@ -109,7 +114,14 @@ impl HttpFront {
         if !self.connections.admits(&head.headers) {
             return Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max));
         }
+        if let Some(part) = page::part_of(head) {
+            self.door.check_origin(head)?;
+            return part.response(head);
+        }
         self.door.check(head)?;
+        if let Some(response) = self.discovery.response(head, &self.catalog, self.door.wants_token()) {
+            return response;
+        }
         let (entry, tool) = self.target(head)?;
         if head.method != Method::POST {
             return Err(Problem::method_not_allowed("POST"));
@@ -144,7 +156,7 @@ impl HttpFront {
         let decoded = names.and_then(|(pool, tool)| Some((decode(pool)?, decode(tool)?)));
         match decoded {
             Some((pool, tool)) => Ok((self.catalog.pool(&pool)?, tool)),
-            None => Err(Problem::no_such_path("calls are POST /pools/{pool}/tools/{tool}")),
+            None => Err(Problem::no_such_path("calls are POST /pools/{pool}/tools/{tool}; GET /openapi.json describes them")),
         }
     }
 
@@ -265,7 +277,7 @@ fn is_utf8_or_no_charset(parameter: &str) -> bool {
 }
 
 /// A name out of a path: no slash, and percent signs only as escapes of UTF-8.
-fn decode(name: &str) -> Option<String> {
+pub(super) fn decode(name: &str) -> Option<String> {
     if name.is_empty() || name.contains('/') {
         return None;
     }
