@@ -221,7 +221,9 @@ def test_browsers_get_a_page_and_programs_a_pointer(server: Server) -> None:
 
 def test_a_reload_brings_new_schemas(tmp_path: Path) -> None:
     def write(hint: str, doc: str) -> None:
-        text = f'from clutch import tool\n\n@tool\ndef one(value: {hint}) -> {hint}:\n    """{doc}"""\n    return value\n'
+        text = (
+            f'from clutch import tool\n\n@tool\ndef one(value: {hint}) -> {hint}:\n    """{doc}"""\n    return value\n'
+        )
         (tmp_path / "renewed.py").write_text(text)
 
     write("int", "Before.")

@@ -243,7 +243,10 @@ fn what_is_not_a_call_is_refused_by_name() {
     let house = House::echoing();
     let mut client = house.client();
     let cases = [
-        ("POST", "/", "no-such-path", 404),
+        ("POST", "/", "method-not-allowed", 405),
+        ("POST", "/openapi.json", "method-not-allowed", 405),
+        ("POST", "/pools/api/tools", "method-not-allowed", 405),
+        ("GET", "/ui", "no-such-path", 404),
         ("POST", "/pools/api", "no-such-path", 404),
         ("POST", "/pools/api/tools/", "no-such-path", 404),
         ("POST", "/pools/api/tools/echo/", "no-such-path", 404),

@@ -12,8 +12,7 @@ use hyper::{Method, Response};
 use serde::{Deserialize, Serialize};
 
 use super::body::{Body, with_type};
-use super::catalog::{Catalog, Entry, tools};
-use super::http::decode;
+use super::catalog::{Catalog, Entry, decode, tools};
 use super::openapi;
 use super::problem::Problem;
 use crate::config::{Profile, Shape};

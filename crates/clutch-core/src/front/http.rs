@@ -18,7 +18,7 @@ use hyper::{Method, Request, Response};
 
 use super::access::AccessLog;
 use super::body::{Body, Lines, discard, with_type};
-use super::catalog::{Catalog, Entry};
+use super::catalog::{Catalog, Entry, decode};
 use super::connection::{Connections, Limits, Protocol, Turn};
 use super::discovery::Discovery;
 use super::door::Door;
@@ -156,7 +156,9 @@ impl HttpFront {
         let decoded = names.and_then(|(pool, tool)| Some((decode(pool)?, decode(tool)?)));
         match decoded {
             Some((pool, tool)) => Ok((self.catalog.pool(&pool)?, tool)),
-            None => Err(Problem::no_such_path("calls are POST /pools/{pool}/tools/{tool}; GET /openapi.json describes them")),
+            None => Err(Problem::no_such_path(
+                "calls are POST /pools/{pool}/tools/{tool}; GET /openapi.json describes them",
+            )),
         }
     }
 
@@ -276,26 +278,6 @@ fn is_utf8_or_no_charset(parameter: &str) -> bool {
     }
 }
 
-/// A name out of a path: no slash, and percent signs only as escapes of UTF-8.
-pub(super) fn decode(name: &str) -> Option<String> {
-    if name.is_empty() || name.contains('/') {
-        return None;
-    }
-    if !name.contains('%') {
-        return Some(name.to_owned());
-    }
-    let mut parts = name.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.as_bytes().split_at_checked(2)?;
-        let digits =
-            std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest);
-    }
-    String::from_utf8(bytes).ok()
-}
-
 async fn collect(body: &mut Incoming, bytes_max: u64) -> Result<Vec<u8>, Box<Problem>> {
     let announced = body.size_hint().lower();
     if announced > bytes_max {
@@ -361,15 +343,6 @@ mod tests {
         }
         for wrong in ["text/plain", "application/jsonx", "application/json; charset=latin1", "", "json"] {
             assert!(!is_json(wrong), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn names_are_decoded_and_never_hold_a_slash_of_the_path() {
-        assert_eq!(decode("echo").as_deref(), Some("echo"));
-        assert_eq!(decode("%C3%A9cho").as_deref(), Some("écho"));
-        for wrong in ["", "a/b", "%", "%4", "%zz", "%+1", "%ff"] {
-            assert_eq!(decode(wrong), None, "{wrong}");
         }
     }
 }

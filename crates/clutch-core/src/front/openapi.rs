@@ -104,7 +104,8 @@ enum Definition<'a> {
 pub(super) fn document(pools: &[(&str, Option<&ToolSchemas>)], wants_token: bool) -> Vec<u8> {
     let known = || pools.iter().filter_map(|(pool, schemas)| Some((*pool, (*schemas)?)));
     let tools = known().flat_map(|(pool, schemas)| schemas.tools.iter().map(move |tool| (pool, tool)));
-    let mut paths: BTreeMap<String, Path<'_>> = tools.map(|(pool, tool)| (path(pool, tool), call(pool, tool))).collect();
+    let mut paths: BTreeMap<String, Path<'_>> =
+        tools.map(|(pool, tool)| (path(pool, tool), call(pool, tool))).collect();
     paths.extend(listings());
     let definitions = known().flat_map(|(_, schemas)| &schemas.definitions);
     let mut schemas: BTreeMap<&str, _> =
@@ -295,7 +296,8 @@ fn problem() -> Value {
 
 /// The paths that tell of tools.
 fn listings() -> [(String, Path<'static>); 2] {
-    let schema = |member: &str| json!({ "type": "object", "required": [member], "properties": { member: { "type": "array" } } });
+    let schema =
+        |member: &str| json!({ "type": "object", "required": [member], "properties": { member: { "type": "array" } } });
     let operation = |id: &str, summary: &str, member: &str, parameters: Value| {
         let content = json!({ "application/json": { "schema": schema(member) } });
         let responses = json!({
@@ -309,7 +311,10 @@ fn listings() -> [(String, Path<'static>); 2] {
     };
     let pool = json!([{ "name": "pool", "in": "path", "required": true, "schema": { "type": "string" } }]);
     [
-        ("/pools".to_owned(), operation("pools", "Pools, their state and the names of their tools", "pools", json!([]))),
+        (
+            "/pools".to_owned(),
+            operation("pools", "Pools, their state and the names of their tools", "pools", json!([])),
+        ),
         ("/pools/{pool}/tools".to_owned(), operation("tools", "Tools of a pool with their schemas", "tools", pool)),
     ]
 }

@@ -72,7 +72,9 @@ pub(super) fn part_of(head: &Parts) -> Option<PagePart> {
         "/" => PagePart::of("application/json", POINTER.as_bytes()),
         "/ui/page.css" => PagePart::of(CSS, include_bytes!("page/page.css")),
         "/ui/page.js" => PagePart::of(SCRIPT, include_bytes!("page/page.js")),
-        "/ui/swagger-ui.css" => PagePart::compressed(CSS, include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz"))),
+        "/ui/swagger-ui.css" => {
+            PagePart::compressed(CSS, include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui.css.gz")))
+        }
         "/ui/swagger-ui-bundle.js" => {
             PagePart::compressed(SCRIPT, include_bytes!(concat!(env!("OUT_DIR"), "/swagger-ui-bundle.js.gz")))
         }

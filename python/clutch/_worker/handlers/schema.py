@@ -129,7 +129,10 @@ class Description:
         return {"name": self.name, **empty, "stream": self.stream, "note": why}
 
 
-MODES: dict[str, typing.Literal["validation", "serialization"]] = {"parameters": "validation", "result": "serialization"}
+MODES: dict[str, typing.Literal["validation", "serialization"]] = {
+    "parameters": "validation",
+    "result": "serialization",
+}
 
 
 def describe(tools: Mapping[str, Callable[..., Any]], owner: type | None, pool: str) -> dict[str, Any]:
