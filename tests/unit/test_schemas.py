@@ -20,6 +20,9 @@ class Model(pydantic.BaseModel):
 class Unknown: ...
 
 
+UNSAID = object()
+
+
 def told(*functions: Callable[..., Any], owner: type | None = None) -> dict[str, dict[str, Any]]:
     named = {getattr(function, "__name__", "tool"): function for function in functions}
     return {tool["name"]: tool for tool in describe(named, owner, "api")["tools"]}
@@ -97,7 +100,7 @@ def test_results(function: Callable[..., Any], stream: bool, result: Any) -> Non
 
 
 def test_defaults_are_shown_where_json_has_them() -> None:
-    def tool(a: int, b: int | None = None, c: Any = (1, 2), d: float = float("nan"), e: Any = object()): ...
+    def tool(a: int, b: int | None = None, c: Any = (1, 2), d: float = float("nan"), e: Any = UNSAID): ...
 
     members = told(tool)["tool"]["parameters"]["properties"]
     assert (members["b"]["default"], members["c"]["default"]) == (None, [1, 2])

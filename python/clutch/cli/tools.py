@@ -48,8 +48,9 @@ def command(
     with _server(url, token, target, options) as server:
         pool, tool = _meant(name, target)
         pools = [_described(server, one) for one in _pools(server, pool)]
-    for one in pools if tool else []:
-        one["tools"] = [_named(one, tool)]
+    if tool is not None:
+        for one in pools:
+            one["tools"] = [_named(one, tool)]
     if as_json:
         click.echo(json.dumps({"pools": pools}, indent=2, ensure_ascii=False))
     else:

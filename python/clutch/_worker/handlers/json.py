@@ -153,7 +153,7 @@ def _add_defaults(defaults: dict[str, Any], schema: dict[str, Any]) -> None:
 
 
 def default_as_json(value: Any) -> Any:
-    """A default as a schema has it. Raises `PydanticSerializationError` for what JSON has no word for: infinities, too."""
+    """A default as a schema has it. Raises `PydanticSerializationError` for what JSON cannot say: infinities, too."""
     try:
         plain = to_jsonable_python(value, bytes_mode="base64")
         json.dumps(plain, allow_nan=False, ensure_ascii=False).encode()

@@ -1,7 +1,7 @@
 """What callers may know of the tools before they call one: JSON schemas, docstrings, signatures.
 
 Made once for each image, in the zygote, and only of pools that a network front can reach. Schemas come from the type
-adapters that check the calls (json.py). Promises a result that is JSON and no longer than `POOL_BYTES_MAX`, whatever the
+adapters that check the calls (json.py). Promises a result that is JSON and takes `POOL_BYTES_MAX` at most, whatever the
 tools are: a hint that no schema can say is `{}`, with a note.
 
 Each tool has its schemas in two forms: `parameters` and `result` stand alone, with the models that they need inside;
@@ -16,12 +16,11 @@ import types
 import typing
 from collections import abc
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
-from pydantic_core import CoreSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue, JsonSchemaWarningKind
 
 from clutch._worker.handlers.json import adapter_of, arguments_of, default_as_json, hints_of, written
 from clutch.errors import ConfigError
@@ -46,13 +45,16 @@ RESULT = ConfigDict(arbitrary_types_allowed=True)
 STREAMS = (abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncGenerator)
 """Hints of what gives its values one by one; their first argument is the type of one."""
 
+MODES: dict[str, JsonSchemaMode] = {"parameters": "validation", "result": "serialization"}
+"""What callers send, and what they get."""
+
 Schema = dict[str, Any]
 
 
 class Generator(GenerateJsonSchema):
     """JSON schemas as OpenAPI 3.1 takes them, without the titles that repeat the names of members."""
 
-    ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {"skipped-choice", "non-serializable-default"}
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -67,7 +69,7 @@ class Generator(GenerateJsonSchema):
 class Lenient(Generator):
     """Of what has no schema it says nothing, rather than to fail for all of the tool."""
 
-    def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {}
 
 
@@ -127,12 +129,6 @@ class Description:
         self.adapters.clear()
         empty = {"signature": UNKNOWN_SIGNATURE, "summary": "", "description": "", "parameters": {}, "result": {}}
         return {"name": self.name, **empty, "stream": self.stream, "note": why}
-
-
-MODES: dict[str, typing.Literal["validation", "serialization"]] = {
-    "parameters": "validation",
-    "result": "serialization",
-}
 
 
 def describe(tools: Mapping[str, Callable[..., Any]], owner: type | None, pool: str) -> dict[str, Any]:
