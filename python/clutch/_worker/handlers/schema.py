@@ -152,7 +152,7 @@ def describe(tools: Mapping[str, Callable[..., Any]], owner: type | None, pool: 
 def _shared(descriptions: list[Description], pool: str) -> tuple[dict[str, Schema], Schema]:
     """Schemas of each tool, and what they refer to; nothing where that is too large. The names of the definitions begin
     with that of the pool, so that those of several pools can stand side by side."""
-    inputs = [
+    inputs: list[tuple[tuple[str, str], JsonSchemaMode, TypeAdapter[Any]]] = [
         ((description.name, what), MODES[what], adapter)
         for description in descriptions
         for what, adapter in description.adapters.items()
