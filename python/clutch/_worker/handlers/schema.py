@@ -82,30 +82,32 @@ class Description:
         hints = hints_of(function)
         self.stream, value = _result(function, hints.get("return", Any))
         self.adapters: dict[str, TypeAdapter[Any]] = {}
+        self._alone: dict[str, Schema] = {}
         self._adapt("parameters", lambda: arguments_of(name, function, hints))
         self._adapt("result", lambda: adapter_of(f"{name}_result", {"result": value}, RESULT))
         self._text = _text(function)
         self._signature = _signature(function)
 
     def _adapt(self, what: str, make: Callable[[], TypeAdapter[Any]]) -> None:
-        """An adapter of which at least a lenient schema can be made; else a note."""
+        """Keeps an adapter and its schema, or a note where there can be none."""
         try:
             adapter = make()
-            adapter.json_schema(schema_generator=Lenient, mode=MODES[what])
+            self._alone[what] = self._schema(what, adapter)
+            self.adapters[what] = adapter
         except ConfigError as error:
             self.notes.append(str(error))
-            return
         except Exception as error:  # a hint may run code of its user's
             self.notes.append(f"{what}: {_first_line(error)}")
-            return
-        self.adapters[what] = adapter
+
+    def _schema(self, what: str, adapter: TypeAdapter[Any]) -> Schema:
         try:
-            adapter.json_schema(schema_generator=Generator, mode=MODES[what])
+            return adapter.json_schema(schema_generator=Generator, mode=MODES[what])
         except PydanticInvalidForJsonSchema as error:
             self.notes.append(f"{what}: {_first_line(error)}")
+            return adapter.json_schema(schema_generator=Lenient, mode=MODES[what])
 
     def told(self) -> dict[str, Any]:
-        parameters, result = (self._schema(what) for what in MODES)
+        parameters, result = (self._alone.get(what, {}) for what in MODES)
         parameters.pop("title", None)
         members = result.pop("properties", {})
         kept = {"$defs": result["$defs"]} if "$defs" in result else {}
@@ -119,10 +121,6 @@ class Description:
             "parameters": parameters,
             "result": members.get("result", {}) | kept,
         }
-
-    def _schema(self, what: str) -> Schema:
-        adapter = self.adapters.get(what)
-        return {} if adapter is None else adapter.json_schema(schema_generator=Lenient, mode=MODES[what])
 
     def withheld(self, why: str) -> dict[str, Any]:
         """No more than its name."""
