@@ -275,7 +275,8 @@ def test_headers_that_are_refused(server: Server, headers: dict[str, str], statu
     ("method", "path", "status"),
     [
         ("GET", "/pools/api/tools/add", 405),
-        ("POST", "/", 404),
+        ("POST", "/", 405),
+        ("POST", "/pools/api/tools", 405),
         ("POST", "/pools/api", 404),
         ("POST", "/pools/api/tools/a/b", 404),
         ("POST", "/pools/api/tools/%ff", 404),

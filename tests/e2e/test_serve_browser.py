@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from running import WAIT_SECONDS, Server, with_http_option
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
-from selenium.webdriver.support.wait import WebDriverWait
+from browsing import Browser, browser, needs_chromium
+from running import Server, with_http_option
 from serving import ANY_PORT, EXAMPLES, Serving
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",  # in containers, and for root
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 FIRST_EVENT = """
 const done = arguments[0], source = new EventSource("/events");
 source.onmessage = (event) => { source.close(); done(event.data); };
@@ -43,48 +23,8 @@ fetch(url, {method: "POST", headers, body: '{"n": 2}'})
   .catch((error) => done(String(error)));
 """
 
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="Chromium is missing: make chromium, or apt-get install chromium chromium-driver"
-)
-
-
-@dataclass
-class Browser:
-    driver: webdriver.Chrome
-
-    def open(self, url: str) -> None:
-        self.driver.get(url)
-
-    def wait_for(self, place: str, text: str) -> None:
-        """Until a part of the page says so."""
-        WebDriverWait(self.driver, WAIT_SECONDS, 0.05).until(
-            text_to_be_present_in_element((By.CSS_SELECTOR, place), text),
-            f"{text!r} is not in:\n{self.driver.page_source}",
-        )
-
-    def say(self, text: str) -> None:
-        self.driver.find_element(By.ID, "text").send_keys(text, Keys.ENTER)
-
-    @property
-    def protocol(self) -> str:
-        """Over which the page came."""
-        return self.driver.execute_script('return performance.getEntriesByType("navigation")[0].nextHopProtocol')
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    options.accept_insecure_certs = True
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'browser'}"):
-        options.add_argument(flag)
-    # A driver that is named is not looked for, nor downloaded.
-    driver = webdriver.Chrome(options, Service(executable_path=DRIVER))
-    driver.set_script_timeout(WAIT_SECONDS)
-    try:
-        yield Browser(driver)
-    finally:
-        driver.quit()
+__all__ = ["browser"]
+pytestmark = needs_chromium
 
 
 @pytest.mark.parametrize("letters", ["-w 1", "-w 3 -k sync"])

@@ -58,6 +58,7 @@ FORBIDDEN_IN = {
 WORKER_EXTRAS = {
     "profiles/aio.py": {"uvloop"},
     "handlers/json.py": {"pydantic", "pydantic_core", "typing_extensions"},
+    "handlers/schema.py": {"pydantic"},
     "profiles/greenlet.py": {"gevent", "greenlet"},
 }
 

@@ -243,7 +243,10 @@ fn what_is_not_a_call_is_refused_by_name() {
     let house = House::echoing();
     let mut client = house.client();
     let cases = [
-        ("POST", "/", "no-such-path", 404),
+        ("POST", "/", "method-not-allowed", 405),
+        ("POST", "/openapi.json", "method-not-allowed", 405),
+        ("POST", "/pools/api/tools", "method-not-allowed", 405),
+        ("GET", "/ui", "no-such-path", 404),
         ("POST", "/pools/api", "no-such-path", 404),
         ("POST", "/pools/api/tools/", "no-such-path", 404),
         ("POST", "/pools/api/tools/echo/", "no-such-path", 404),
@@ -403,4 +406,38 @@ fn hostile_bytes_are_answered_or_cut_off_and_do_no_harm() {
     }
     assert_eq!(house.post("", "{}").status, 200);
     assert_eq!(house.stage.pool.stats().queued, 0);
+}
+
+// ---- what there is to call
+
+#[test]
+fn tools_are_told_as_the_zygote_wrote_them_and_anew_after_a_reload() {
+    let house = House::new();
+    assert_eq!(house.get("/pools/api/tools").json()["tools"], json!([]));
+    for (summary, hint) in [("One.", "integer"), ("Two.", "string")] {
+        house.stage.schemas(&json!({
+            "tools": [{
+                "name": "echo", "signature": "(n)", "summary": summary, "description": summary, "stream": false,
+                "note": null, "parameters": { "type": "object" }, "result": { "type": hint },
+                "shared": { "parameters": { "type": "object" }, "result": { "type": hint } },
+            }],
+            "definitions": {},
+        }));
+        let tools = house.get("/pools/api/tools").json();
+        assert_eq!((&tools["pool"], &tools["tools"][0]["summary"]), (&json!("api"), &json!(summary)));
+        assert!(tools["tools"][0].get("shared").is_none());
+        let document = house.get("/openapi.json").json();
+        assert_eq!(document, house.get("/openapi.json").json());
+        assert_eq!(document["paths"][ECHO]["post"]["summary"], summary);
+    }
+    house.stage.pool.update_status(|status| status.image = serde_json::Value::Null);
+    assert_eq!(house.get("/pools/api/tools").problem(), "not-ready");
+}
+
+#[test]
+fn pools_are_listed_with_their_state() {
+    let house = House::echoing();
+    let pool = house.get("/pools").json()["pools"][0].clone();
+    let expected = json!({ "name": "api", "state": "ready", "profile": "process", "tools": ["echo", "countdown"] });
+    assert_eq!(pool, expected);
 }

@@ -57,6 +57,8 @@ class Image:
         """Of the app: tcp, asgi, asgi2, wsgi."""
         self.warnings: list[str] = []
         self.gil_module: str | None = None
+        self.schemas: dict[str, Any] | None = None
+        """Of its tools, where a network front can reach them."""
 
     @classmethod
     def load(cls, launch: dict[str, Any]) -> Image:
@@ -67,6 +69,7 @@ class Image:
         image.prepare()
         if image.options.get("preload", True) and launch["start"] == "fork":
             image.import_target()
+            image.describe_tools()
         return image
 
     def prepare(self) -> None:
@@ -140,6 +143,19 @@ class Image:
             except ConfigError as error:
                 self.warnings.append(f"{error}: it cannot be called over the network")
 
+    def describe_tools(self) -> None:
+        """Makes the schemas that network callers may ask for; a failure leaves the tools callable."""
+        if not (self.options.get("validate") and self.options.get("target")):
+            return
+        from clutch._worker.handlers.schema import describe
+
+        tools = {name: function for name, (function, _) in self.tools(self.found).items()}
+        owner = self.found if isinstance(self.found, type) else None
+        try:
+            self.schemas = describe(tools, owner, self.launch["pool"])
+        except Exception as error:  # pydantic's, or of code that a hint runs
+            self.warnings.append(f"the tools have no schemas: {type(error).__name__}: {error}")
+
     def _note(self, warning: warnings.WarningMessage) -> None:
         text = str(warning.message)
         if "global interpreter lock (GIL) has been enabled" in text:
@@ -189,6 +205,7 @@ class Image:
             "warnings": self.warnings,
             "shape": self.shape if self.shape != self.launch["shape"] else None,
             "tools": sorted(self.tools(self.found)) if self.options.get("target") and self.module else None,
+            "schemas": self.schemas,
             "interface": self.kind,
             "python": sys.version.split()[0],
             "gil": gil_is_enabled(),

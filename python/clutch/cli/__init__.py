@@ -17,6 +17,7 @@ COMMANDS = {
     "serve": "serve:command",
     **{name: f"remote:{name}" for name in ("ps", "drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
     "call": "call:command",
+    "tools": "tools:command",
     "doctor": "doctor:command",
     "init": "init:command",
 }

@@ -13,8 +13,8 @@ import secrets
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -30,8 +30,8 @@ OWN_POOL = "call"
 STREAM = "application/x-ndjson"
 PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance"}
 """Of every problem document; the others depend on the problem."""
-
-
+UNKNOWN_NAMES = ("urn:clutch:no-such-pool", "urn:clutch:no-such-tool")
+LIST_THEM = "`clutch tools` lists them"
 END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 
@@ -50,41 +50,65 @@ class Server:
     token: str | None
     own_certificate: str | None = None
     """File of the very certificate that it shows, as its dispatcher says: no other is trusted."""
+    certificates: Certificates = Certificates()
+
+
+def server_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Flags that say which server is meant, for `meant_server`."""
+    for flag in reversed(
+        (
+            click.option(
+                "--url",
+                envvar="CLUTCH_URL",
+                help=f"The server's http front; also unix:path. Default: that of what `clutch ps` finds, else {URL}.",
+            ),
+            click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says, with --url."),
+            click.option(
+                "--cacert", metavar="FILE", help="Trust this certificate (PEM) or authority. Default: the system's."
+            ),
+            click.option(
+                "--cert", metavar="FILE", help="Show this client certificate (PEM), for a front with tls.client_ca."
+            ),
+            click.option("--key", metavar="FILE", help="Its private key. Default: it is in --cert."),
+        )
+    ):
+        command = flag(command)
+    return command
+
+
+def meant_server(url: str | None, token: str | None, cacert: str | None, cert: str | None, key: str | None) -> Server:
+    """By the flags; without --url, what takes calls in this folder."""
+    server = Server(url, token) if url is not None else _server_here(token)
+    return replace(server, certificates=Certificates(cacert, cert, key))
 
 
 @click.command("call", short_help="Calls a tool and prints its result as JSON.")
-@click.argument("tool", metavar="[POOL.]TOOL")
+@click.argument("tool", metavar="[POOL.]TOOL", required=False)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
-@click.option(
-    "--url",
-    envvar="CLUTCH_URL",
-    help=f"The server's http front; also unix:path. Default: that of what `clutch ps` finds, else {URL}.",
-)
-@click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says, with --url.")
-@click.option("--cacert", metavar="FILE", help="Trust this certificate (PEM) or authority. Default: the system's.")
-@click.option("--cert", metavar="FILE", help="Show this client certificate (PEM), for a front with tls.client_ca.")
-@click.option("--key", metavar="FILE", help="Its private key. Default: it is in --cert.")
+@server_flags
 @click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")
 @click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
 @pool_flags
 def command(
-    tool: str,
+    tool: str | None,
     arguments: tuple[str, ...],
     body: str | None,
+    timeout: str | None,
+    target: str | None,
     url: str | None,
     token: str | None,
     cacert: str | None,
     cert: str | None,
     key: str | None,
-    timeout: str | None,
-    target: str | None,
     **flags: str | None,
 ) -> None:
     """Calls a tool and prints its result as JSON; a stream, one line for each value.
 
     A VALUE is read as JSON where it is JSON, else as text: size=100, name=Ada, tags='["a","b"]'.
     """
+    if tool is None:
+        raise click.UsageError(f"which tool? name it, as in: clutch call api.add a=1; {LIST_THEM}")
     request = _body(arguments, body)
     options = pool_options(flags)
     if target is None:
@@ -92,11 +116,10 @@ def command(
             raise click.UsageError("flags of a pool need --target")
         pool, dot, name = tool.partition(".")
         if not dot:
-            raise click.UsageError(f"which pool? write POOL.{tool}, or give --target")
-        server = Server(url, token) if url is not None else _server_here(token)
-        _call(server, pool, name, request, timeout, Certificates(cacert, cert, key))
+            raise click.UsageError(f"which pool? write POOL.{tool}, or give --target; {LIST_THEM}")
+        _call(meant_server(url, token, cacert, cert, key), pool, name, request, timeout)
         return
-    with _own_server(target, options) as server:
+    with own_server(target, options) as server:
         _call(server, OWN_POOL, tool.rpartition(".")[2], request, timeout)
 
 
@@ -136,7 +159,7 @@ def _server_here(token: str | None) -> Server:
 
 
 @contextlib.contextmanager
-def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
+def own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     from clutch import _core, config
     from clutch.options import HTTP
     from clutch.pool import Pool
@@ -155,30 +178,44 @@ def _own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
             fronts.stop(spec.values["grace"])
 
 
-def _call(
-    server: Server,
-    pool: str,
-    tool: str,
-    body: bytes,
-    timeout: str | None,
-    certificates: Certificates = Certificates(),
-) -> None:
+def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None) -> None:
     headers = {"Content-Type": "application/json", "Accept": f"application/json, {STREAM}"}
     if timeout is not None:
         headers["Clutch-Timeout"] = timeout
     if server.token is not None:
         headers["Authorization"] = f"Bearer {server.token}"
-    connection = _connection(server, certificates)
+    connection = _connection(server)
     try:
         connection.request("POST", f"/pools/{quote(pool, '')}/tools/{quote(tool, '')}", body, headers)
         _print(connection.getresponse())
-    except ssl.SSLCertVerificationError as error:
-        raise click.ClickException(_not_trusted(server, error)) from error
     except (OSError, http.client.HTTPException) as error:
-        hint = "start a server with `clutch run`, or give --target"
-        raise click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}") from error
+        raise _no_answer(server, error) from error
     finally:
         connection.close()
+
+
+def fetch(server: Server, path: str) -> Any:
+    """What a server says of itself, as JSON."""
+    headers = {} if server.token is None else {"Authorization": f"Bearer {server.token}"}
+    connection = _connection(server)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        text = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise _no_answer(server, error) from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise click.ClickException(_problem(answer.status, text))
+    return json.loads(text)
+
+
+def _no_answer(server: Server, error: Exception) -> click.ClickException:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return click.ClickException(_not_trusted(server, error))
+    hint = "start a server with `clutch run`, or give --target"
+    return click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}")
 
 
 def _not_trusted(server: Server, error: ssl.SSLCertVerificationError) -> str:
@@ -188,7 +225,7 @@ def _not_trusted(server: Server, error: ssl.SSLCertVerificationError) -> str:
     return f"the certificate of {server.url} is not trusted: {error.verify_message or error}; {hint}"
 
 
-def _connection(server: Server, certificates: Certificates) -> http.client.HTTPConnection:
+def _connection(server: Server) -> http.client.HTTPConnection:
     url = server.url
     if url.startswith("unix:"):
         return UnixConnection(url.removeprefix("unix:"))
@@ -197,7 +234,7 @@ def _connection(server: Server, certificates: Certificates) -> http.client.HTTPC
         raise click.UsageError(f"{url!r} is not an http address")
     if parts.scheme == "http":
         return http.client.HTTPConnection(parts.hostname, parts.port)
-    context = _tls(server.own_certificate, certificates)
+    context = _tls(server.own_certificate, server.certificates)
     return http.client.HTTPSConnection(parts.hostname, parts.port, context=context)
 
 
@@ -276,6 +313,8 @@ def _problem_text(problem: dict[str, Any]) -> str:
     for name, value in problem.items():
         if name not in PROBLEM_MEMBERS and value not in (None, "", [], {}):
             lines += _member(name, value)
+    if problem.get("type") in UNKNOWN_NAMES:
+        lines.append(LIST_THEM)
     return "\n".join(lines)
 
 

@@ -34,6 +34,11 @@ impl Catalog {
         Catalog(pools.iter().map(|pool| (pool.config.name.clone(), entry(pool))).collect())
     }
 
+    /// In the order of their names.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.0.values()
+    }
+
     pub(super) fn pool(&self, name: &str) -> Result<&Entry, Box<Problem>> {
         self.0.get(name).ok_or_else(|| {
             let names = self.0.keys().map(String::as_str);
@@ -68,16 +73,36 @@ impl Entry {
         Problem::no_such_tool(format!("no tool '{}' in pool '{pool}'{near}", quoted(tool)))
     }
 
-    fn not_up(&self, status: &Status) -> Box<Problem> {
+    pub(super) fn not_up(&self, status: &Status) -> Box<Problem> {
         let state = if status.health == Health::Failing { "failing" } else { "starting" };
         Problem::not_ready(format!("pool '{}' is {state}: its tools are not known yet", self.pool.config.name))
     }
 }
 
 /// The tools of the target, once the zygote has told them.
-fn tools(status: &Status) -> Option<Vec<&str>> {
+pub(super) fn tools(status: &Status) -> Option<Vec<&str>> {
     let tools = status.image.get("tools")?.as_array()?;
     Some(tools.iter().filter_map(serde_json::Value::as_str).collect())
+}
+
+/// A name out of a path: no slash, and percent signs only as escapes of UTF-8.
+pub(super) fn decode(name: &str) -> Option<String> {
+    if name.is_empty() || name.contains('/') {
+        return None;
+    }
+    if !name.contains('%') {
+        return Some(name.to_owned());
+    }
+    let mut parts = name.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.as_bytes().split_at_checked(2)?;
+        let digits =
+            std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest);
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn quoted(name: &str) -> String {
@@ -131,5 +156,14 @@ mod tests {
         assert_eq!(nearest("cuntdown", &names), Some("countdown"));
         assert_eq!(nearest("matmul", &names), None);
         assert_eq!(nearest(&"x".repeat(10_000), &names), None);
+    }
+
+    #[test]
+    fn names_are_decoded_and_never_hold_a_slash_of_the_path() {
+        assert_eq!(decode("echo").as_deref(), Some("echo"));
+        assert_eq!(decode("%C3%A9cho").as_deref(), Some("écho"));
+        for wrong in ["", "a/b", "%", "%4", "%zz", "%+1", "%ff"] {
+            assert_eq!(decode(wrong), None, "{wrong}");
+        }
     }
 }

@@ -80,15 +80,21 @@ impl Door {
     }
 
     pub(super) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
-        let host = self.host(head)?;
-        if let Some(origin) = head.headers.get(ORIGIN).filter(|origin| !self.may_be_from(origin, host)) {
-            return Err(Problem::foreign_origin(&self.remedy(origin)));
-        }
+        self.check_origin(head)?;
         match &self.guard.tokens {
             Some(tokens) if !bearer(&head.headers).is_some_and(|token| tokens.allow(token)) => {
                 Err(Problem::unauthorized())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The Host, and the origin of the page that asks; not the token.
+    pub(super) fn check_origin(&self, head: &Parts) -> Result<(), Box<Problem>> {
+        let host = self.host(head)?;
+        match head.headers.get(ORIGIN).filter(|origin| !self.may_be_from(origin, host)) {
+            Some(origin) => Err(Problem::foreign_origin(&self.remedy(origin))),
+            None => Ok(()),
         }
     }
 

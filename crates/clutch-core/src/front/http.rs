@@ -1,4 +1,5 @@
-//! Calls over HTTP: `POST /pools/{pool}/tools/{tool}` with a JSON object of arguments.
+//! Calls over HTTP: `POST /pools/{pool}/tools/{tool}` with a JSON object of arguments. (What there is to call is told by
+//! discovery.rs; the page to try it is in page.rs.)
 //!
 //! Parses what the head says, hands the body to the pool as it came (the worker validates it), and answers with the
 //! result, the lines of a stream, or a problem document. A client that goes away gives its call up. docs/http.md is the
@@ -19,13 +20,15 @@ use super::access::AccessLog;
 use super::arrive::{self, Arrival};
 use super::body::{Body, Lines, discard, with_type};
 use super::call_headers::{self, REQUEST_ID};
-use super::catalog::{Catalog, Entry};
+use super::catalog::{Catalog, Entry, decode};
 use super::connection::{Connections, Limits, Opened, Protocol, Turn};
 use super::cors::Cors;
+use super::discovery::Discovery;
 use super::door::{Door, Guard};
 use super::exchange::Exchange;
 use super::figures::Figures;
 use super::listen::{Listener, Stay, Stream};
+use super::page;
 use super::peer::Peer;
 use super::problem::Problem;
 use super::tls::Tls;
@@ -55,6 +58,7 @@ const SPEAKS: &[Protocol] = &[Protocol::Http1];
 /// The call front at one of its addresses.
 pub(super) struct HttpFront {
     catalog: Arc<Catalog>,
+    discovery: Arc<Discovery>,
     door: Door,
     connections: Arc<Connections>,
     tls: Option<Arc<Tls>>,
@@ -78,9 +82,11 @@ impl HttpFront {
         let cors = Some(Arc::new(Cors::new(&config.cors_origins)));
         let guard = Guard { tokens, has_tls: tls.is_some(), cors };
         let catalog = Arc::new(Catalog::new(pools));
+        let discovery = Arc::new(Discovery::default());
         let fronts = config.bind.iter().zip(listeners).map(|(bind, listener)| {
             Arc::new(HttpFront {
                 catalog: catalog.clone(),
+                discovery: discovery.clone(),
                 door: Door::new(bind, listener.address(), guard.clone()),
                 connections: connections.clone(),
                 tls: tls.clone(),
@@ -151,7 +157,14 @@ impl HttpFront {
         if let Some(granted) = self.door.preflight(head)? {
             return Ok(granted);
         }
+        if let Some(part) = page::part_of(head) {
+            self.door.check_origin(head)?;
+            return part.response(head);
+        }
         self.door.check(head)?;
+        if let Some(response) = self.discovery.response(head, &self.catalog, self.door.tokens().is_some()) {
+            return response;
+        }
         let (entry, tool) = self.target(head)?;
         if head.method != Method::POST {
             return Err(Problem::method_not_allowed("POST"));
@@ -186,7 +199,9 @@ impl HttpFront {
         let decoded = names.and_then(|(pool, tool)| Some((decode(pool)?, decode(tool)?)));
         match decoded {
             Some((pool, tool)) => Ok((self.catalog.pool(&pool)?, tool)),
-            None => Err(Problem::no_such_path("calls are POST /pools/{pool}/tools/{tool}")),
+            None => Err(Problem::no_such_path(
+                "calls are POST /pools/{pool}/tools/{tool}; GET /openapi.json describes them",
+            )),
         }
     }
 
@@ -319,26 +334,6 @@ fn is_utf8_or_no_charset(parameter: &str) -> bool {
     }
 }
 
-/// A name out of a path: no slash, and percent signs only as escapes of UTF-8.
-fn decode(name: &str) -> Option<String> {
-    if name.is_empty() || name.contains('/') {
-        return None;
-    }
-    if !name.contains('%') {
-        return Some(name.to_owned());
-    }
-    let mut parts = name.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.as_bytes().split_at_checked(2)?;
-        let digits =
-            std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest);
-    }
-    String::from_utf8(bytes).ok()
-}
-
 async fn collect(body: &mut Incoming, bytes_max: u64) -> Result<Vec<u8>, Box<Problem>> {
     let announced = body.size_hint().lower();
     if announced > bytes_max {
@@ -408,15 +403,6 @@ mod tests {
         }
         for wrong in ["text/plain", "application/jsonx", "application/json; charset=latin1", "", "json"] {
             assert!(!is_json(wrong), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn names_are_decoded_and_never_hold_a_slash_of_the_path() {
-        assert_eq!(decode("echo").as_deref(), Some("echo"));
-        assert_eq!(decode("%C3%A9cho").as_deref(), Some("écho"));
-        for wrong in ["", "a/b", "%", "%4", "%zz", "%+1", "%ff"] {
-            assert_eq!(decode(wrong), None, "{wrong}");
         }
     }
 }

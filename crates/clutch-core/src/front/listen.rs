@@ -217,11 +217,11 @@ fn probe_clients(socket: &std::net::TcpListener) -> io::Result<()> {
 impl Drop for Listener {
     /// Removes the file of a unix socket, unless another server has put its own there.
     fn drop(&mut self) {
-        if let (Socket::Unix(_, Some(inode)), Address::Unix(path)) = (&self.socket, &self.address) {
-            if Inode::of(path).is_ok_and(|found| found == *inode) {
-                // Gone already is as good.
-                let _ = std::fs::remove_file(path);
-            }
+        if let (Socket::Unix(_, Some(inode)), Address::Unix(path)) = (&self.socket, &self.address)
+            && Inode::of(path).is_ok_and(|found| found == *inode)
+        {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(path);
         }
     }
 }

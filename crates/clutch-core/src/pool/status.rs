@@ -1,11 +1,13 @@
 //! What anybody may know of a pool and its workers.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use super::Pool;
 use super::core::Core;
+use super::schemas::ToolSchemas;
 use super::state::WorkerKey;
 use crate::config::PoolConfig;
 
@@ -70,6 +72,8 @@ pub struct Status {
     pub restarts: u64,
     /// The zygote's own words: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
+    /// Of the image's tools; none: no network front reaches them, or only workers know them.
+    pub schemas: Option<Arc<ToolSchemas>>,
 }
 
 impl Status {
@@ -101,6 +105,7 @@ impl Status {
             generation: 0,
             restarts: 0,
             image: serde_json::Value::Null,
+            schemas: None,
         }
     }
 }

@@ -296,6 +296,7 @@ impl Driver {
         image.insert("warnings".to_owned(), warnings.clone().into());
         image.insert("shape".to_owned(), serde_json::to_value(shape).unwrap_or_default());
         zygote.image = serde_json::Value::Object(image);
+        zygote.schemas = up.schemas.map(Arc::new);
         let python = zygote.hello.as_ref().map(|hello| (hello.tag.clone(), hello.python.clone()));
         let foreign = python.filter(|(tag, _)| *tag != self.identity.tag).map(|(_, version)| version);
         self.pool.set_foreign(foreign);
@@ -605,8 +606,11 @@ impl Driver {
             status.generation = machine.generation();
             status.restarts = machine.restarts;
             // That of the last one stays known while the next one loads.
-            if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null() && status.image != zygote.image) {
-                status.image = zygote.image.clone();
+            if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null()) {
+                if status.image != zygote.image {
+                    status.image = zygote.image.clone();
+                }
+                status.schemas.clone_from(&zygote.schemas);
             }
         });
         if recovered {

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use super::state::signal_name;
 use crate::config::PoolConfig;
 use crate::forked::Tracked;
 use crate::link::{Attached, Filled, Flushed, Inbox, Outbox};
+use crate::pool::ToolSchemas;
 use crate::pool::state::WorkerKey;
 use crate::sys::{self, EndSignal, Fate, Poller};
 use crate::wire::{self, Head, Kind, WIRE_VERSION};
@@ -49,12 +51,13 @@ pub struct Hello {
 }
 
 /// What the zygote has to say after loading.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub struct Up {
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Profile and numbers when the policy changed them.
     pub shape: Option<crate::config::Shape>,
+    pub schemas: Option<ToolSchemas>,
     #[serde(flatten)]
     pub rest: serde_json::Map<String, serde_json::Value>,
 }
@@ -135,6 +138,7 @@ pub struct Zygote {
     pub hello: Option<Hello>,
     /// What it said after loading: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
+    pub schemas: Option<Arc<ToolSchemas>>,
     /// Readable when it has ended. The end of its socket may never come: what its import forked holds that, too.
     ended: Option<OwnedFd>,
     /// It was told to end.
@@ -161,9 +165,21 @@ impl Zygote {
         let pid = child.id() as i32;
         let (outbox, inbox) = (Outbox::default(), Inbox::default());
         let (image, ended) = (serde_json::Value::Null, sys::pidfd(pid).ok());
-        let (hello, ending, wants_room) = (None, false, false);
-        let zygote =
-            Zygote { generation, pid, child, control, outbox, inbox, output, wants_room, hello, image, ended, ending };
+        let zygote = Zygote {
+            generation,
+            pid,
+            child,
+            control,
+            outbox,
+            inbox,
+            output,
+            wants_room: false,
+            hello: None,
+            image,
+            schemas: None,
+            ended,
+            ending: false,
+        };
         zygote.outbox.push(|out| {
             out.attach(Attached::Given(vec![launch]));
             wire::put_head(&mut out.bytes, Kind::Launch, 0, 0);

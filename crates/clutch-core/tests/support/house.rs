@@ -59,6 +59,10 @@ impl House {
         Client::new(&self.fronts.http_address().expect("an address"))
     }
 
+    pub fn get(&self, path: &str) -> Response {
+        self.client().get(path)
+    }
+
     pub fn post(&self, headers: &str, body: &str) -> Response {
         self.client().post(ECHO, headers, body)
     }

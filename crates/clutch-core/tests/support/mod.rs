@@ -110,6 +110,13 @@ impl Stage {
         self.pool.update_status(|status| status.image = image);
     }
 
+    /// The zygote has told these schemas of its tools.
+    pub fn schemas(&self, schemas: &serde_json::Value) {
+        // By way of text: they are kept as they were written.
+        let schemas = serde_json::from_str(&schemas.to_string()).expect("schemas");
+        self.pool.update_status(|status| status.schemas = Some(Arc::new(schemas)));
+    }
+
     /// Waits for an event that fits.
     pub fn wait_event(&self, fits: impl Fn(&Event) -> bool) -> Event {
         let deadline = Instant::now() + PATIENCE;

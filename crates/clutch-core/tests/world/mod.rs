@@ -223,7 +223,7 @@ impl Play {
         let ready = self.world.early.remove(&worker);
         self.world.alive.insert(worker, Alive { generation, ready });
         // Not all of them: descriptors may be short.
-        let watched = worker % 4 != 0;
+        let watched = !worker.is_multiple_of(4);
         self.tell(Event::Forked { worker, pid: 1000 + worker as i32, watched });
     }
 
@@ -269,7 +269,7 @@ impl Play {
 
     /// Its process is seen to be dead, where it is watched; nobody has told how yet.
     pub fn die(&mut self, worker: WorkerKey) {
-        if worker % 4 != 0 && self.world.alive.contains_key(&worker) {
+        if !worker.is_multiple_of(4) && self.world.alive.contains_key(&worker) {
             self.world.dead.insert(worker);
             self.tell(Event::Died { worker });
         }

@@ -25,7 +25,7 @@ import typing
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NotRequired
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -75,8 +75,8 @@ class JsonFace:
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
-        hints = _hints(function)
-        self._validate = _arguments(name, function, hints).validator.validate_json
+        hints = hints_of(function)
+        self._validate = arguments_of(name, function, hints).validator.validate_json
         self._encoder = Encoder(takes_bytes=_mentions_bytes(hints.get("return"), set()))
 
     def decode(self, body: bytes) -> dict[str, Any]:
@@ -115,9 +115,10 @@ class JsonFace:
 # ---- arguments
 
 
-def _arguments(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> TypeAdapter[Any]:
+def arguments_of(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> TypeAdapter[Any]:
     """What checks the body: a mapping with the tool's parameters, those without a default required."""
     fields: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     extra: typing.Literal["allow", "forbid"] = "forbid"
     for parameter in inspect.signature(function).parameters.values():
         hint = hints.get(parameter.name, Any)
@@ -130,29 +131,55 @@ def _arguments(name: str, function: Callable[..., Any], hints: dict[str, Any]) -
             case parameter.POSITIONAL_OR_KEYWORD | parameter.KEYWORD_ONLY:
                 _check(name, parameter.name, hint)
                 fields[parameter.name] = hint if required else NotRequired[hint]
-    return _adapter(fields, extra)
+                defaults |= {} if required else {parameter.name: parameter.default}
+    config = ARGUMENTS | ConfigDict(extra=extra, json_schema_extra=functools.partial(_add_defaults, defaults))
+    return adapter_of(f"{name}_arguments", fields, config)
 
 
-def _adapter(fields: dict[str, Any], extra: typing.Literal["allow", "forbid"]) -> TypeAdapter[Any]:
-    arguments: Any = TypedDict("arguments", fields)  # pyright: ignore[reportArgumentType]
-    arguments.__pydantic_config__ = ARGUMENTS | ConfigDict(extra=extra)
-    return TypeAdapter(arguments)
+def adapter_of(name: str, fields: dict[str, Any], config: ConfigDict) -> TypeAdapter[Any]:
+    """Of a mapping with these members; the name is that of its schema."""
+    mapping: Any = TypedDict(name, fields)  # pyright: ignore[reportArgumentType]
+    mapping.__pydantic_config__ = config
+    return TypeAdapter(mapping)
+
+
+def _add_defaults(defaults: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Those of the parameters, as far as JSON has them: to pydantic, a parameter with a default is one that may be
+    left out."""
+    members = schema.get("properties", {})
+    for name in defaults.keys() & members.keys():
+        with suppress(PydanticSerializationError):
+            members[name].setdefault("default", default_as_json(defaults[name]))
+
+
+def default_as_json(value: Any) -> Any:
+    """A default as a schema has it. Raises `PydanticSerializationError` for what JSON cannot say: infinities, too."""
+    try:
+        plain = to_jsonable_python(value, bytes_mode="base64")
+        json.dumps(plain, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PydanticSerializationError(str(error)) from None
+    return plain
 
 
 def _check(tool: str, parameter: str, hint: Any) -> None:
     try:
-        _adapter({parameter: hint}, "forbid").rebuild(raise_errors=True)
+        adapter_of("argument", {parameter: hint}, ARGUMENTS).rebuild(raise_errors=True)
     except (PydanticUserError, NameError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"tool '{tool}': the type of parameter '{parameter}' cannot be checked: {reason}") from error
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The type hints by parameter; one that does not resolve counts as none."""
+def written(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What carries the hints and the docstring: of a partial its function, of an object the method that calls it."""
     while isinstance(function, functools.partial):
         function = function.func
-    if not inspect.isroutine(function):
-        function = type(function).__call__
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The type hints by parameter; one that does not resolve counts as none."""
+    function = written(function)
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception:

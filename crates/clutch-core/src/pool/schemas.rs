@@ -1,0 +1,40 @@
+//! What network callers may know of a pool's tools before they call one, as its zygote told it.
+//!
+//! The schemas stay the text that the zygote wrote: nothing here reads them, and their members keep their order.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Of one image.
+#[derive(Debug, Deserialize)]
+pub struct ToolSchemas {
+    pub tools: Vec<ToolSchema>,
+    /// What the shared forms refer to. Each name begins with that of the pool and a dot.
+    pub definitions: BTreeMap<String, Box<RawValue>>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ToolSchema {
+    pub name: String,
+    pub signature: String,
+    /// First line of the docstring.
+    pub summary: String,
+    pub description: String,
+    /// It answers with many values, one by one; `result` is one of them.
+    pub stream: bool,
+    /// Why a schema is empty.
+    pub note: Option<String>,
+    pub parameters: Box<RawValue>,
+    pub result: Box<RawValue>,
+    #[serde(skip_serializing)]
+    pub shared: SharedSchemas,
+}
+
+/// The same two, with references into the definitions.
+#[derive(Debug, Deserialize)]
+pub struct SharedSchemas {
+    pub parameters: Box<RawValue>,
+    pub result: Box<RawValue>,
+}
