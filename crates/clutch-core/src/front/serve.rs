@@ -12,6 +12,7 @@ mod links;
 mod proxy;
 mod request;
 mod response;
+mod trouble;
 mod websocket;
 
 use std::io;
@@ -224,7 +225,8 @@ impl ServeFront {
                 }
             }
         };
-        response::of(first, exchange, self.timeout)
+        let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
+        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout))
     }
 
     /// A WebSocket, when the app accepts it; else its answer is as to any request.

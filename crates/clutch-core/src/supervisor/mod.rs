@@ -428,6 +428,10 @@ impl Driver {
                 self.answer_lost();
                 self.pool.refuse_waiting();
             }
+            Action::Hope => {
+                self.was_failing = false;
+                self.pool.set_failing(None);
+            }
             Action::ReloadStarted { generation } => {
                 self.emit(|pool| telemetry::Event::ReloadStarted { pool, generation });
             }

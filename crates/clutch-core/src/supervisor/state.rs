@@ -3,6 +3,7 @@
 //! Worker states: Starting → Ready → Draining → Gone. A replacement is Ready before the old worker is told to drain.
 
 mod deaths;
+mod development;
 mod ends;
 mod ladder;
 mod memory;
@@ -314,6 +315,8 @@ pub enum Action {
         by_code: bool,
     },
     RefuseWaiting,
+    /// Other code is being loaded: what was wrong with the code before is no answer any more.
+    Hope,
     ReloadStarted {
         generation: u32,
     },
@@ -376,6 +379,8 @@ pub struct Supervisor {
     /// Zygotes in a row that were killed before any worker was ready.
     zygotes_killed: u32,
     retry_at: Option<Instant>,
+    /// Nothing is tried again before a reload: the code is known to be broken, and is being mended.
+    awaits_reload: bool,
     deaths: Deaths,
     /// Starts wait until then: too many workers died in the last minute.
     held_until: Option<Instant>,
@@ -412,6 +417,7 @@ impl Supervisor {
             failures: 0,
             zygotes_killed: 0,
             retry_at: None,
+            awaits_reload: false,
             deaths: Deaths::new(config.restarts_max),
             held_until: None,
             failing: None,
@@ -482,6 +488,7 @@ impl Supervisor {
             Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
             Event::Memory(figures) => self.weigh(figures, now, out),
             Event::Resize { target, idlest } => self.aim(target, &idlest, now, out),
+            Event::Reload { ticket } if self.config.development => self.start_over(ticket, now, out),
             Event::Reload { ticket } => self.reload(ticket, now, out),
             Event::Recycle { ticket, nr } => self.recycle(ticket, nr, out),
             Event::Kill { ticket, nr } => self.kill_by_command(ticket, nr, now, out),

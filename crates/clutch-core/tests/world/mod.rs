@@ -48,6 +48,7 @@ pub fn config() -> PoolConfig {
         payload_bytes_max: 1 << 20,
         output_kept_bytes: 8 << 10,
         required: true,
+        development: false,
         launch: serde_json::Value::Null,
     }
 }
@@ -389,6 +390,7 @@ impl Play {
                 world.held.remove(&worker);
             }
             Action::RefuseWaiting => world.refused += 1,
+            Action::Hope => world.failing = None,
         }
     }
 

@@ -30,6 +30,9 @@ impl Supervisor {
 
     /// No worker of this generation can be had: the image before takes over again, or nothing does.
     pub(super) fn cannot_start(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
+        if self.config.development {
+            return self.stay_broken(generation, trouble, now, out);
+        }
         let rolled = self.roll.as_ref().is_some_and(|roll| generation >= roll.generation);
         if !(rolled && self.roll_back(&trouble.reason, now, out)) {
             self.fail(trouble, now, out);
@@ -190,7 +193,7 @@ impl Supervisor {
         if self.held_until.is_some() && self.ready() == 0 && self.failing.is_none() {
             self.say_failing(Trouble { reason: self.deaths.reason(), by_code: false }, out);
         }
-        self.retry_at.is_some() || self.held_until.is_some()
+        self.retry_at.is_some() || self.held_until.is_some() || self.awaits_reload
     }
 
     /// As many as a zygote may have to fork at a time.
