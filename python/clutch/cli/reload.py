@@ -1,4 +1,7 @@
-"""New code and certificates while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`)."""
+"""New code and certificates while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`).
+
+Old code goes on where new code does not start; not under `--reload`, where nobody wants to see it any more.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,28 @@ ASKED_MAX = 4
 """Reloads at a time that nobody waits for: all but the last are overtaken."""
 CERTIFICATE = "fronts.serve.tls"
 """What of a reload is no pool's."""
-WATCH_STEP_MS = 100
-"""Changes are gathered until there were none for so long."""
+WATCH_STEP_MS = 20
+"""Changes are gathered until there were none for so long: an editor saves in several steps, milliseconds apart."""
 
 
 class Reloader:
-    """Reloads pools. Old code goes on where the new one does not start; a later reload overtakes an earlier one."""
+    """Reloads pools; a later reload overtakes an earlier one."""
 
     def __init__(
-        self, pools: Mapping[str, Any], notifier: Notifier, certificate: Callable[[list[str]], bool] = lambda _: False
+        self,
+        pools: Mapping[str, Any],
+        notifier: Notifier,
+        certificate: Callable[[list[str]], bool] = lambda _: False,
+        development: bool = False,
     ) -> None:
-        """`certificate`: reads anew what goes with these pools, and says whether there was anything. Raises OSError."""
+        """`certificate`: reads anew what goes with these pools, and says whether there was anything. Raises OSError.
+        `development`: no old code goes on, and the pool itself says what is wrong with the new one.
+        """
         self._pools = pools
         self._notifier = notifier
         self._certificate = certificate
+        self._development = development
+        self._failed_is = "does not start" if development else "old in use"
         self._threads = ThreadPoolExecutor(ASKED_MAX, "clutch-reload")
         self._lock = threading.Lock()
         self._under_way = 0
@@ -59,7 +70,7 @@ class Reloader:
                 reasons = zip(names, together.map(self._reload, names), strict=True)
                 failed |= {name: reason for name, reason in reasons if reason is not None}
         finally:
-            self._ends(f"old in use: {', '.join(failed)}" if failed else "serving")
+            self._ends(f"{self._failed_is}: {', '.join(failed)}" if failed else "serving")
         return failed
 
     def close(self) -> None:
@@ -93,7 +104,8 @@ class Reloader:
         except PoolClosed as error:
             return str(error)
         except ClutchError as error:
-            logs.log.error("%s\npool %s: the old code goes on", str(error).rstrip(), name)
+            if not self._development:
+                logs.log.error("%s\npool %s: the old code goes on", str(error).rstrip(), name)
             return str(error)
         logs.info(f"pool {name}: reloaded", pool=name, reloaded=True)
         return None

@@ -41,7 +41,7 @@ HURRIED_SECONDS = 0.2
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
 )
 @click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token.")
-@click.option("--reload", "watch", is_flag=True, help="Load the code anew when its files change: for development.")
+@click.option("--reload", "watch", is_flag=True, help="For development: load the code anew when its files change; one worker a pool where none are given.")
 @click.option(
     "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
 )
@@ -66,7 +66,7 @@ def command(
     from clutch.config import load
 
     logs.set_up(log_format, log_level)
-    loaded = load(config, settings=settings, insecure=insecure)
+    loaded = load(config, settings=settings, insecure=insecure, development=watch)
     for warning in loaded.warnings:
         logs.log.warning(warning)
     if check:

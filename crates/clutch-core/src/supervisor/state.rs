@@ -113,6 +113,8 @@ pub struct Worker {
     link_ended: Option<Instant>,
     /// Since when its process is known to be dead.
     dead_since: Option<Instant>,
+    /// A debugger asks there: it is left alone.
+    debugged: bool,
     /// Work in it was told to stop and has not.
     stuck: Option<String>,
     /// What has not ended by then is told with TERM.
@@ -218,6 +220,11 @@ pub enum Event {
         worker: WorkerKey,
         cause: String,
     },
+    /// A debugger asks at the terminal, or no longer does.
+    Debugging {
+        worker: WorkerKey,
+        on: bool,
+    },
     /// What was found when they were looked at.
     Memory(Vec<(WorkerKey, Memory)>),
     /// There should be so many; those too many leave, the first of `idlest` first.
@@ -287,6 +294,10 @@ pub enum Action {
     },
     /// It leaves first, its replacement comes when it is gone: for so long the pool is short of one.
     Short {
+        worker: WorkerKey,
+    },
+    /// A debugger asks there, so that it is not ended although it is to end.
+    Spare {
         worker: WorkerKey,
     },
     /// Gets no more work.
@@ -486,6 +497,7 @@ impl Supervisor {
             Event::Worn { worker } => self.worn(worker, Leave::Calls),
             Event::Drained { worker } => self.drained(worker, now, out),
             Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
+            Event::Debugging { worker, on } => self.debug(worker, on, now, out),
             Event::Memory(figures) => self.weigh(figures, now, out),
             Event::Resize { target, idlest } => self.aim(target, &idlest, now, out),
             Event::Reload { ticket } if self.config.development => self.start_over(ticket, now, out),
@@ -527,7 +539,8 @@ impl Supervisor {
             let ended = self.over_at(worker);
             let stays = worker.state == State::Ready && worker.leaving.is_none() && worker.due.is_none();
             let age = if stays { worker.recycling.at } else { None };
-            [start, stopped, ended, age, worker.end_at, worker.kill_at]
+            let (start, end_at) = if worker.debugged { (None, None) } else { (start, worker.end_at) };
+            [start, stopped, ended, age, end_at, worker.kill_at]
         });
         let zygotes = self.zygotes.values().map(|zygote| zygote.next_wake(limit));
         let (stop, start) = match self.stopping {

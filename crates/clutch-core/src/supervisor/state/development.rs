@@ -46,6 +46,19 @@ impl Supervisor {
         }
     }
 
+    /// While somebody thinks at a prompt, no limit of its worker passes; then each begins anew.
+    pub(super) fn debug(&mut self, key: WorkerKey, on: bool, now: Instant, out: &mut Vec<Action>) {
+        let grace = self.config.grace();
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        worker.debugged = on;
+        match worker.state {
+            State::Starting if !on => worker.since = now,
+            State::Draining if on => out.push(Action::Spare { worker: key }),
+            State::Draining => worker.end_at = worker.end_at.map(|_| now + grace),
+            _ => {}
+        }
+    }
+
     /// No worker of this generation can be had: the code before is not what anybody wants to see.
     pub(super) fn stay_broken(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
         if let Some(roll) = self.roll.take_if(|roll| generation >= roll.generation) {

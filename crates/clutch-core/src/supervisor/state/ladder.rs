@@ -121,7 +121,7 @@ impl Supervisor {
         let Some(worker) = self.workers.get(&key) else { return };
         if worker.kill_at.is_some_and(|at| at <= now) {
             self.kill(key, GRACE_OVER, now, out);
-        } else if worker.end_at.is_some_and(|at| at <= now) {
+        } else if worker.end_at.is_some_and(|at| at <= now) && !worker.debugged {
             self.terminate(key, GRACE_OVER, now, out);
         }
     }

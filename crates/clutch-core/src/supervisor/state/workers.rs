@@ -109,7 +109,11 @@ impl Supervisor {
         if outdated {
             worker.end_by(now + grace);
         }
+        let debugged = worker.debugged;
         out.push(Action::Drain { worker: key, reason: why.as_str() });
+        if debugged {
+            out.push(Action::Spare { worker: key });
+        }
     }
 
     pub(super) fn start_failed(&mut self, key: WorkerKey, reason: String) {
@@ -150,7 +154,7 @@ impl Supervisor {
         let (limit, stopped_limit) = (self.start_timeout(), self.stopped_limit());
         let Some(start_due) = self.workers.get(&key).map(|worker| self.start_due(worker)) else { return };
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        let late = worker.state == State::Starting && now >= start_due;
+        let late = worker.state == State::Starting && now >= start_due && !worker.debugged;
         let unborn = worker.pid.is_none().then_some(worker.generation);
         let stopped = worker.stopped_since.is_some_and(|since| now >= since + stopped_limit);
         if stopped {
@@ -252,6 +256,7 @@ impl Supervisor {
             link_ended: None,
             dead_since: None,
             last_output: None,
+            debugged: false,
             stuck: None,
             end_at: None,
             kill_at: None,
