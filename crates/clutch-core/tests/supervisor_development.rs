@@ -110,3 +110,35 @@ fn a_stop_ends_a_reload() {
     play.bury();
     assert_eq!(play.world.closed, 1);
 }
+
+#[test]
+fn no_limit_of_a_worker_passes_while_a_debugger_asks_there() {
+    let mut play = Play::ready(developed());
+    let debugged = play.workers(|_| true)[0];
+    play.tell(Event::Debugging { worker: debugged, on: true });
+    reload(&mut play, 1);
+    play.load();
+    play.let_start();
+    assert!(play.world.spared.contains(&debugged), "it is said");
+    assert_eq!(play.world.done.get(&1), Some(&Ok(())), "new code does not wait for it");
+    play.tell(Event::Stuck { worker: debugged, cause: "late".to_owned() });
+    play.pass(GRACE * 60);
+    assert_eq!(play.told(debugged, EndSignal::Term), None);
+    play.tell(Event::Debugging { worker: debugged, on: false });
+    let since = play.now;
+    play.pass(GRACE * 2);
+    assert_eq!(play.told(debugged, EndSignal::Term), Some(since + GRACE), "its grace begins when the prompt is left");
+}
+
+#[test]
+fn a_start_may_be_debugged_and_a_stop_ends_that() {
+    let mut play = Play::new(developed());
+    play.load();
+    play.world.wanted.keys().copied().collect::<Vec<_>>().into_iter().for_each(|worker| play.let_fork(worker));
+    let starting = play.workers(|_| true);
+    starting.iter().for_each(|worker| play.tell(Event::Debugging { worker: *worker, on: true }));
+    play.pass(GRACE * 60);
+    assert!(starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_none()), "it takes as long as it takes");
+    play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE) });
+    assert!(starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_some()));
+}

@@ -107,6 +107,8 @@ class Debugger(pdb.Pdb):
                 raise RuntimeError(BACKGROUND)
             yield terminal
         finally:
+            # gevent closes it when its loop comes by.
+            fcntl.flock(terminal, fcntl.LOCK_UN)
             os.close(terminal)
 
     @contextlib.contextmanager

@@ -5,6 +5,8 @@ Old code goes on where new code does not start; not under `--reload`, where nobo
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -136,8 +138,18 @@ class Watcher:
             raise_interrupt=False,
         )
         for changed in changes:
-            logs.info(f"changed: {', '.join(sorted({path for _, path in changed}))}")
+            paths = sorted({path for _, path in changed})
+            for path in paths:
+                forget_bytecode(Path(path))
             self._reloader.ask()
+            logs.info(f"changed: {', '.join(paths)}")
+
+
+def forget_bytecode(source: Path) -> None:
+    """Python takes what it has compiled for current when the second and the length are the same."""
+    for compiled in (source.parent / "__pycache__").glob(f"{glob.escape(source.stem)}.*.pyc"):
+        with contextlib.suppress(OSError):
+            compiled.unlink()
 
 
 def import_watchfiles() -> Any:

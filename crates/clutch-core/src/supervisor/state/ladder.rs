@@ -41,7 +41,7 @@ impl Supervisor {
     pub(super) fn stuck(&mut self, key: WorkerKey, cause: String, now: Instant, out: &mut Vec<Action>) {
         let grace = self.config.grace();
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        if !matches!(worker.state, State::Ready | State::Draining) || worker.stuck.is_some() {
+        if !matches!(worker.state, State::Ready | State::Draining) || worker.stuck.is_some() || worker.debugged {
             return;
         }
         worker.stuck = Some(cause);
