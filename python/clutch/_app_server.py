@@ -149,9 +149,7 @@ def _unknown(name: str) -> Problem:
     return Problem(f"{name}=", "no such option", allowed=", ".join(known), nearest=nearest(name, known))
 
 
-def _configuration(
-    app: Any, given: dict[str, Any], settings: Iterable[str], *, development: bool = False
-) -> Config:
+def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str], *, development: bool = False) -> Config:
     """As of a config file with one front and its pool. What is given wins over variables."""
     image = sys.modules.get("clutch._worker.image")
     if image is not None and image.is_here:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from clutch.testing import Processes
 from running import WAIT_SECONDS, environment, take_terminal
+
+from clutch.testing import Processes
 
 
 class Terminal:
@@ -65,7 +66,9 @@ class Terminal:
 
             self._changed.wait_for(is_shown, WAIT_SECONDS)
             if found is None:
-                raise TimeoutError(f"{pattern!r} is not in:\n{self._text[self._seen :]}\nwhat came before:\n{self._text}")
+                raise TimeoutError(
+                    f"{pattern!r} is not in:\n{self._text[self._seen :]}\nwhat came before:\n{self._text}"
+                )
             self._seen = found.end()
             return found
 

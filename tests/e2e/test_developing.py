@@ -9,11 +9,11 @@ import termios
 from pathlib import Path
 
 import pytest
-
-from rendezvous import Rendezvous
 from running import COMMAND, FRONTS, Server, environment
 from serving import ANY_PORT, Serving, curl
 from terminal import Terminal, asking
+
+from rendezvous import Rendezvous
 
 LOOK = "print('before the prompt')\n    x = 41\n    breakpoint()\n    x += 1"
 
@@ -80,8 +80,11 @@ def test_breakpoint_asks_at_the_terminal(tmp_path: Path, text: str, letters: lis
         with asking(url) as answer:
             look_around(terminal)
             terminal.interrupt()
-            terminal.wait(r"\(Pdb\) |goes on")
-            terminal.type("\nn\n")
+            terminal.type("\n")  # readline does not hear of a signal that comes just before it waits
+            terminal.wait(r"KeyboardInterrupt|goes on|41")
+            terminal.type("p 'still there'\n")
+            terminal.wait(r"'still there'\n\(Pdb\) ")
+            terminal.type("n\n")
             terminal.wait(r"\(Pdb\) ")
             terminal.type("c\n")
             assert answer.read() == "one 42\n200"

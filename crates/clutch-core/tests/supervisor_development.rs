@@ -138,7 +138,10 @@ fn a_start_may_be_debugged_and_a_stop_ends_that() {
     let starting = play.workers(|_| true);
     starting.iter().for_each(|worker| play.tell(Event::Debugging { worker: *worker, on: true }));
     play.pass(GRACE * 60);
-    assert!(starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_none()), "it takes as long as it takes");
+    assert!(
+        starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_none()),
+        "it takes as long as it takes"
+    );
     play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE) });
     assert!(starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_some()));
 }

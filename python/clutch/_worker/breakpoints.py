@@ -1,7 +1,7 @@
 """What `breakpoint()` does in a zygote or a worker: a debugger at the terminal, or one error that says how to get it.
 
-Without either, pdb would read an empty standard input and end the request by a `BdbQuit` of its own. A debugger that the
-user has chosen (`PYTHONBREAKPOINT`) is left alone. The debugger itself is in debugger.py, which only development loads.
+Without either, pdb would read an empty standard input and end the request by a `BdbQuit` of its own. A debugger that
+the user has chosen (`PYTHONBREAKPOINT`) is left alone. The debugger itself is in debugger.py: only development loads it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clutch import _core
 
-HOW = "breakpoint() needs one worker that runs on a terminal in development: `clutch serve --reload -w 1`, or `clutch run --reload`"
+HOW = (
+    "breakpoint() needs one worker that runs on a terminal in development: `clutch serve --reload -w 1`, or "
+    "`clutch run --reload`"
+)
 NOT_DEVELOPED = "here there is no --reload"
 IMPORTED = (
-    "breakpoint() works in what a worker runs (requests, calls, start hooks); here the code is being imported, which one "
-    "process does for all workers"
+    "breakpoint() works in what a worker runs (requests, calls, start hooks); here the code is being imported, which "
+    "one process does for all workers"
 )
 
 _options: dict[str, Any] = {"refused": NOT_DEVELOPED}

@@ -72,9 +72,10 @@ class Life:
         from clutch.cli.event_log import EventLog
         from clutch.pool import Pool
 
-        alone = self.config.development and len(self.config.pools) == 1 and has_one_worker(self.config.pools[0])
-        on_terminal = os.isatty(2)
-        _core.print_as(self.log_format if self.log_format == "json" else "plain" if alone and on_terminal else "named")
+        if self.log_format == "json":
+            _core.print_as("json")
+        elif self.config.development and os.isatty(2) and list(map(has_one_worker, self.config.pools)) == [True]:
+            _core.print_as("plain")
         self._event_log = EventLog(self.config.development)
         for spec in self.config.pools:
             if self.config.development:

@@ -41,7 +41,12 @@ HURRIED_SECONDS = 0.2
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
 )
 @click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token.")
-@click.option("--reload", "watch", is_flag=True, help="For development: load the code anew when its files change; one worker a pool where none are given.")
+@click.option(
+    "--reload",
+    "watch",
+    is_flag=True,
+    help="For development: load the code anew when its files change; one worker a pool where none are given.",
+)
 @click.option(
     "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
 )
