@@ -1,7 +1,7 @@
 """What `breakpoint()` does in a zygote or a worker: a debugger at the terminal, or one error that says how to get it.
 
-Without either, pdb would read an empty standard input and end the request by a `BdbQuit` of its own. A debugger that
-the user has chosen (`PYTHONBREAKPOINT`) is left alone. The debugger itself is in debugger.py: only development loads it.
+Without either, pdb would read an empty standard input and end the request by a `BdbQuit` of its own. One that the user
+has chosen (`PYTHONBREAKPOINT`) is left alone. The debugger itself is in debugger.py: only development loads it.
 """
 
 from __future__ import annotations

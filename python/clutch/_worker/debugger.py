@@ -1,9 +1,9 @@
 """pdb at the terminal of the dispatcher.
 
-A worker is a process group of its own, so it may neither read the terminal nor hear its Ctrl-C. While the prompt is open
-its group is that in the foreground, and standard input and output are the terminal, so that lines can be edited; then all
-is as before. The dispatcher is told: meanwhile nothing is late, and this worker is not ended. A lock on the terminal has
-one prompt open at a time, whichever worker or thread asks.
+A worker is a process group of its own, so it may neither read the terminal nor hear its Ctrl-C. While the prompt is
+open its group is that in the foreground, and standard input and output are the terminal, so that lines can be edited;
+then all is as before. The dispatcher is told: meanwhile nothing is late, and this worker is not ended. A lock on the
+terminal has one prompt open at a time, whichever worker or thread asks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WRITTEN_LOOKS = 100
 LOOK_SECONDS = 0.002
 """How often, and how long, is waited for the dispatcher to read what was printed before."""
 BACKGROUND = (
-    "breakpoint() needs the terminal, and the server does not run in its foreground: bring it there with `fg`, or start "
-    "it without &"
+    "breakpoint() needs the terminal, and the server is not in its foreground: bring it there with `fg`, or start it "
+    "without &"
 )
 ELSEWHERE = b"\n(the debugger keeps the terminal: c goes on, q ends this request; then Ctrl-C stops the server)\n"
 

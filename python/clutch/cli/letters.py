@@ -185,7 +185,7 @@ LETTERS = (
     Letter("backlog", ("--backlog",), AMOUNT, "Requests that may wait for a worker. [default: 1000]",
            "pool.queue.limit"),
     Letter("accesslog", ("--access-logfile",), TEXT,
-           "A line for each request: into this file, - for stdout, or none. [default: - on a terminal or with --reload]",
+           "A line for each request: into this file, - for stdout, or none. [default: - on a terminal, with --reload]",
            "front.access_log"),
     Letter("access_log_format", ("--access-logformat",), TEXT,
            "How that line is written: atoms such as %(h)s, or text, or json. [default: text]",
