@@ -41,6 +41,8 @@ def look() -> str:
     return "{word} %d" % x
 """
 NOTHING = "x = 41"
+PROMPT = r"-> .*(x \+= 1|set_trace\(\)|breakpoint\(\))\n\(Pdb\) "
+"""From Python 3.13 on the debugger stops at the call itself."""
 
 
 def write(folder: Path, text: str, look: str = NOTHING, word: str = "one", name: str = "web.py") -> None:
@@ -54,14 +56,14 @@ def serve(folder: Path, *letters: str) -> Terminal:
 
 
 def url_of(terminal: Terminal) -> str:
-    url = terminal.wait(r"serve: (http://\S+)")[1]
-    terminal.wait("pool web: ready")
-    return url
+    """Once it answers, and follows what is saved."""
+    shown = "(?=(?s:.*)watching)" if "--reload" in terminal.process.args else ""
+    return terminal.wait(rf"(?=(?s:.*)pool web: ready){shown}(?s:.*)serve: (http://\S+)")[1]
 
 
 def look_around(terminal: Terminal) -> None:
     """At the prompt."""
-    terminal.wait(r"before the prompt\n(?s:.*)x \+= 1\n\(Pdb\) ")
+    terminal.wait(rf"before the prompt\n(?s:.*){PROMPT}")
     terminal.type("p x\n")
     terminal.wait(r"\n41\n\(Pdb\) ")
 
@@ -150,7 +152,7 @@ def test_two_prompts_wait_for_each_other(tmp_path: Path) -> None:
         url = url_of(terminal)
         with asking(url) as first, asking(url) as second:
             for _ in range(2):
-                terminal.wait(r"x \+= 1\n\(Pdb\) ")
+                terminal.wait(PROMPT)
                 terminal.type("c\n")
             assert first.read() == second.read() == "one 42\n200"
 
@@ -210,6 +212,7 @@ def test_the_request_after_a_save_waits_for_the_new_code(tmp_path: Path, rendezv
     write(tmp_path, ASGI)
     with Serving(tmp_path, "web:app", "--reload", "-b", ANY_PORT) as server:
         assert server.get().body == b"one 41"
+        server.err.wait("watching")
         write(tmp_path, f"{ASGI}\nmeet({rendezvous.port})\n", word="two")
         guest = rendezvous.guest()
         with server.asking() as connection:
@@ -222,6 +225,7 @@ def test_an_error_in_the_code_is_shown_until_it_is_mended(tmp_path: Path) -> Non
     write(tmp_path, ASGI)
     with Serving(tmp_path, "web:app", "--reload", "-b", ANY_PORT) as server:
         assert server.get().status == 200
+        server.err.wait("watching")
         write(tmp_path, ASGI + "\nraise ValueError('<b>no</b>')\n")
         server.err.wait("failing")
         shown = server.get()
@@ -240,6 +244,7 @@ def test_a_first_start_that_fails_waits_for_a_save(tmp_path: Path) -> None:
     with Serving(tmp_path, "web:app", "--reload", "-b", ANY_PORT) as server:
         server.err.wait("SyntaxError")
         assert b"SyntaxError" in server.get().body
+        server.err.wait("watching")
         write(tmp_path, ASGI)
         server.err.wait("reloaded")
         assert server.get().body == b"one 41"
@@ -252,6 +257,7 @@ def test_a_call_of_code_that_does_not_load_gets_its_traceback(tmp_path: Path) ->
     write(tmp_path, TOOLS, name="tools.py")
     with Server(tmp_path, f'[pools.api]\ntarget = "tools"\n{FRONTS}', "--reload") as server:
         server.wait_ready("api")
+        server.err.wait("watching")
         write(tmp_path, TOOLS + "\nraise ValueError('no')\n", name="tools.py")
         server.err.wait("failing")
         answer = server.call("look")
@@ -268,6 +274,7 @@ def test_stale_bytecode_is_not_taken_for_new_code(tmp_path: Path) -> None:
     os.utime(tmp_path / "web.py", (1_700_000_000, 1_700_000_000))
     with Serving(tmp_path, "web:app", "--reload", "-b", ANY_PORT) as server:
         assert server.get().body == b"one 41"
+        server.err.wait("watching")
         (tmp_path / "web.new").write_text(ASGI.format(look=NOTHING, word="two"))
         os.utime(tmp_path / "web.new", (1_700_000_000, 1_700_000_000))
         (tmp_path / "web.new").rename(tmp_path / "web.py")

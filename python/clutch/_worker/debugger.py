@@ -74,10 +74,10 @@ class Debugger(pdb.Pdb):
             self.message(header)
         self.set_trace(frame, **more)
 
-    def message(self, msg: str) -> None:
+    def message(self, msg: str, end: str = "\n") -> None:
         """What comes before the prompt is told with it."""
         if self._is_open:
-            print(msg, file=sys.stdout)
+            print(msg, end=end, file=sys.stdout)
         else:
             self._early.append(msg)
 

@@ -26,6 +26,8 @@ CERTIFICATE = "fronts.serve.tls"
 """What of a reload is no pool's."""
 WATCH_STEP_MS = 20
 """Changes are gathered until there were none for so long: an editor saves in several steps, milliseconds apart."""
+WATCH_TURN_MS = 200
+"""So long nothing happens before it is looked whether the watch is over."""
 
 
 class Reloader:
@@ -129,15 +131,22 @@ class Watcher:
 
     def _run(self) -> None:
         watchfiles = import_watchfiles()
-        logs.info(f"watching {', '.join(map(str, self._folders))}")
         changes = watchfiles.watch(
             *self._folders,
             watch_filter=watchfiles.PythonFilter(),
             step=WATCH_STEP_MS,
+            rust_timeout=WATCH_TURN_MS,
+            yield_on_timeout=True,
             stop_event=self._stop,
             raise_interrupt=False,
         )
+        is_said = False
         for changed in changes:
+            if not is_said:  # before the first turn is over nobody knows whether the kernel watches already
+                logs.info(f"watching {', '.join(map(str, self._folders))}")
+                is_said = True
+            if not changed:
+                continue
             paths = sorted({path for _, path in changed})
             for path in paths:
                 forget_bytecode(Path(path))
