@@ -83,12 +83,13 @@ def serve(
     requests at once.
 
     `log_level` is that of Clutch's own log, which goes to stderr, or to where the program's `logging` sends it. Raises
-    `ConfigError` for wrong options and for an app that does not start, `OSError` for an address that is taken.
+    `ConfigError` for wrong options and for an app that does not start, `OSError` for an address that is taken. `reload`
+    is for development (docs/developing.md): there an app that does not start waits for the next save.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError(NOT_MAIN)
     given = _given(locals(), options)
-    server = AppServer(_configuration(app, given, settings), reload, log_level)
+    server = AppServer(_configuration(app, given, settings, development=reload), reload, log_level)
     inbox = Inbox(ENDS)
     try:
         server._run(inbox)
@@ -148,7 +149,7 @@ def _unknown(name: str) -> Problem:
     return Problem(f"{name}=", "no such option", allowed=", ".join(known), nearest=nearest(name, known))
 
 
-def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str]) -> Config:
+def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str], *, development: bool = False) -> Config:
     """As of a config file with one front and its pool. What is given wins over variables."""
     image = sys.modules.get("clutch._worker.image")
     if image is not None and image.is_here:
@@ -168,7 +169,8 @@ def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str]) -> 
     environ = {name: text for name, text in os.environ.items() if name not in overridden}
     sources = {place: f"{name}= of clutch.serve" for place, name in places.items()}
     try:
-        config = compose(raw, Path.cwd() / "clutch.serve", settings=settings, environ=environ, sources=sources)
+        file, more = Path.cwd() / "clutch.serve", {"settings": settings, "environ": environ, "sources": sources}
+        config = compose(raw, file, development=development, **more)
     except ConfigError as error:
         raise ConfigError(problems=[*problems, *error.problems]) from None
     if problems:

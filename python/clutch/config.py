@@ -6,6 +6,7 @@ place. Does not import the extension.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -81,6 +82,8 @@ class Config:
     pools: tuple[PoolSpec, ...]
     fronts: Mapping[str, dict[str, Any]]
     control: Path | None = None
+    development: bool = False
+    """The code is being written (`--reload`): old code does not go on where new code does not start."""
 
     @property
     def warnings(self) -> list[str]:
@@ -92,15 +95,18 @@ def load(
     *,
     settings: Iterable[str] = (),
     insecure: bool = False,
+    development: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Reads `path`, or the nearest config upward from the working folder, and what overrides it.
 
     `settings` are texts such as `pools.api.workers=4`; they win over variables (`CLUTCH_POOLS_API_WORKERS`), which
-    win over the file. Raises `ConfigError` with all problems.
+    win over the file. `development`: the code is being written, so that a pool has one worker where no number is given.
+    Raises `ConfigError` with all problems.
     """
     file = Path(path) if path is not None else find()
-    return compose(read_file(file), file, settings=settings, insecure=insecure, environ=environ)
+    raw = read_file(file)
+    return compose(raw, file, settings=settings, insecure=insecure, development=development, environ=environ)
 
 
 def compose(
@@ -109,6 +115,7 @@ def compose(
     *,
     settings: Iterable[str] = (),
     insecure: bool = False,
+    development: bool = False,
     environ: Mapping[str, str] | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Config:
@@ -119,8 +126,12 @@ def compose(
     merge_settings(raw, settings, _kind_at, report)
     if insecure:
         _mark_insecure(raw.get("fronts"))
-    config = _config(raw, file, environ, report)
+    if development:
+        _default_to_one_worker(raw)
+    config = dataclasses.replace(_config(raw, file, environ, report), development=development)
     report.raise_if_any()
+    for pool in config.pools:
+        pool.core["development"] = development
     return config
 
 
@@ -189,6 +200,15 @@ def _mark_insecure(fronts: Any) -> None:
     for front in fronts.values() if isinstance(fronts, dict) else ():
         if isinstance(front, dict):
             front["insecure"] = True
+
+
+def _default_to_one_worker(raw: dict[str, Any]) -> None:
+    """A debugger has one terminal, and a reload starts as many workers as there are."""
+    names = (*_keys(raw, "pools"), *_app_pools(raw))
+    pools = raw.setdefault("pools", {}) if names else {}
+    for name in names:
+        if isinstance(pool := pools.setdefault(name, {}), dict):
+            pool.setdefault("workers", 1)
 
 
 # Checking: the nested dict becomes a Config.

@@ -30,7 +30,7 @@ RANKS = [
         "region",
         "shutdown",
     }
-    | {"stdio", "sync", "sys", "telemetry", "wire", "work"},
+    | {"stdio", "sync", "sys", "telemetry", "terminal", "wire", "work"},
     {"link"},
     {"pool"},
     {"supervisor", "jobs", "front", "load"},

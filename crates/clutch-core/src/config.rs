@@ -113,6 +113,9 @@ pub struct PoolConfig {
     pub output_kept_bytes: usize,
     /// Whether /readyz waits for this pool.
     pub required: bool,
+    /// Its code is being written: a reload ends the old code at once, and what is wrong with the new one is shown.
+    #[serde(default)]
+    pub development: bool,
     /// What the zygote needs to know and the dispatcher does not: passed on as it came.
     pub launch: serde_json::Value,
 }

@@ -27,5 +27,6 @@ pub mod supervisor;
 pub mod sync;
 pub mod sys;
 pub mod telemetry;
+pub mod terminal;
 pub mod wire;
 pub mod work;

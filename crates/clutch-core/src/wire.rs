@@ -96,6 +96,8 @@ pub enum Kind {
     Item = 16,
     /// The descriptor of the region with this id, announced by the reader of this frame, was lost on its way.
     Unreceived = 17,
+    /// From a worker: a debugger asks at the terminal (id 1), or no longer does (id 0).
+    Debugging = 18,
     /// To the zygote: what to load; JSON.
     Launch = 32,
     /// From the zygote: loaded; JSON.
@@ -115,9 +117,9 @@ pub enum Kind {
 impl Kind {
     pub fn from_u8(value: u8) -> Result<Kind, WireError> {
         use Kind::*;
-        const ALL: [Kind; 24] = [
+        const ALL: [Kind; 25] = [
             Hello, Ready, Define, Call, Begun, Chunk, Credit, Cancel, Result, Failure, Descriptor, Drain, Stats,
-            Carrying, Stacks, Item, Unreceived, Launch, Up, Failed, Fork, Forked, Fate, Kill,
+            Carrying, Stacks, Item, Unreceived, Debugging, Launch, Up, Failed, Fork, Forked, Fate, Kill,
         ];
         const BY_NUMBER: [Option<Kind>; 64] = {
             let (mut table, mut at) = ([None; 64], 0);

@@ -429,6 +429,30 @@ fn failure_18_a_million_races_between_deadline_and_dispatch_have_one_answer_each
     assert!(race.machine.is_empty());
 }
 
+#[test]
+fn while_a_debugger_is_open_nothing_is_late_and_what_was_here_never_is() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(60);
+    let late = Request { deadline: Some(now + Duration::from_secs(1)), ..request(0) };
+    let (mut machine, mut out) = (Machine::new(Limits::default()), Vec::new());
+    machine.on(Event::WorkerReady { worker: 1, slots: 1, words: 8, calls_max: None }, now, &mut out);
+    let running = machine.submit(late, (), now, &mut out);
+    machine.settle(now, &mut out);
+    machine.set_untimed(true);
+    let waiting = machine.submit(late, (), now, &mut out);
+    out.clear();
+    machine.set_deadline(running, now);
+    machine.tick(later, &mut out);
+    assert!(out.is_empty(), "{out:?}");
+    machine.set_untimed(false);
+    machine.set_deadline(waiting, now);
+    machine.tick(later, &mut out);
+    assert!(out.is_empty(), "the prompt has made them wait: {out:?}");
+    let new = machine.submit(Request { deadline: Some(later), ..request(0) }, (), now, &mut out);
+    machine.tick(later, &mut out);
+    assert!(matches!(out[..], [Action::Answer { id, .. }] if id == new), "{out:?}");
+}
+
 /// How much the machine holds, as the length of its description.
 fn held(machine: &Machine<()>) -> usize {
     format!("{machine:?}").len()

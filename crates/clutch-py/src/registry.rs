@@ -68,10 +68,15 @@ impl PrintedByNow {
     }
 }
 
-/// Workers that start from now on have their lines passed on as JSON objects.
+/// Workers that start from now on have their lines passed on so: "json", objects; "plain", as they are; else with the
+/// worker's name.
 #[pyfunction]
-pub fn print_as_json() {
-    output::pass_on_as_json();
+pub fn print_as(style: &str) {
+    output::pass_on_as(match style {
+        "json" => output::Style::Json,
+        "plain" => output::Style::Plain,
+        _ => output::Style::Named,
+    });
 }
 
 /// Events of all pools since it was made; `lives`: of pools and workers alone, and of single pieces of work what is rare.

@@ -54,6 +54,9 @@ fn interrupt_signal() -> i32 {
     sys::real_time_signal(INTERRUPT_SIGNAL)
 }
 
+/// Somebody has looked at what runs here, at a prompt: what waited behind that is not late.
+static UNTIMED: AtomicBool = AtomicBool::new(false);
+
 /// A call as it came.
 #[derive(Debug)]
 pub struct CallFrame {
@@ -208,6 +211,16 @@ impl WorkerLink {
     /// Says that work may come. `info` is JSON.
     fn ready(&self, py: Python<'_>, info: &str) -> PyResult<()> {
         self.say(py, Kind::Ready, info)
+    }
+
+    /// A debugger asks at the terminal, or no longer does. From the first time on no work comes too late here.
+    fn debugging(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+        if self.is_in_copy() {
+            return Ok(());
+        }
+        UNTIMED.store(true, Ordering::Relaxed);
+        self.writer.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Debugging, u64::from(on), 0));
+        self.flush(py)
     }
 
     /// Says that the start failed. `info` is JSON with a `reason`.
@@ -605,7 +618,7 @@ impl Claim {
 
     /// Nobody waits for it any more.
     fn is_late(&self) -> bool {
-        self.deadline_ns != NO_DEADLINE && sys::monotonic_ns() >= self.deadline_ns
+        !UNTIMED.load(Ordering::Relaxed) && self.deadline_ns != NO_DEADLINE && sys::monotonic_ns() >= self.deadline_ns
     }
 }
 

@@ -19,7 +19,7 @@ import types
 from typing import Any
 
 from clutch import _core
-from clutch._worker import copies, failure, interrupt
+from clutch._worker import breakpoints, copies, failure, interrupt
 from clutch._worker.handlers.call import Tool
 from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
@@ -69,6 +69,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
 
     try:
         signals = interrupt.Signals(link)
+        breakpoints.serve(link)
         start(image, link)
         copies.leave_if_copy()
         profile = load_profile(image)
@@ -118,6 +119,8 @@ def import_early(image: Image) -> None:
     """Before the fork, what each worker would import into memory of its own: its profile with the event loop,
     and the part of anyio that ASGI frameworks ask for with their first request."""
     profile_module(image)
+    if "terminal" in (image.options.get("debugger") or {}):
+        importlib.import_module("clutch._worker.debugger")
     if image.kind in ASGI and "anyio" in sys.modules:
         with contextlib.suppress(ImportError):
             importlib.import_module("anyio._backends._asyncio")

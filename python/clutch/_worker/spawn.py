@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from clutch import _core
-from clutch._worker import copies, interrupt
+from clutch._worker import breakpoints, copies, interrupt
 from clutch._worker.image import Image
 
 ENTRY = "from clutch._worker.spawn import main; main()"
@@ -55,6 +55,7 @@ def main() -> None:
         given = json.load(file)
     _core.keep_from_copies([LINK, ALARM, DISPATCHER])
     restore_descriptor_limit(given["launch"].get("descriptors"))
+    breakpoints.install(given["launch"]["launch"].get("debugger"))
     image = Image.load(given["launch"])
     copies.leave_if_copy()
     interrupt.prepare()

@@ -18,7 +18,7 @@ import warnings
 from typing import Any
 
 from clutch import _core
-from clutch._worker import copies, interrupt, spawn
+from clutch._worker import breakpoints, copies, interrupt, spawn
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import import_early, run_forked
@@ -45,6 +45,7 @@ def load(control: _core.ZygoteControl) -> Image:
     """The image, ready to be forked. When it cannot be loaded, says why and exits."""
     control.say("hello", json.dumps(hello()))
     launch = json.loads(control.launch())
+    breakpoints.install(launch["launch"].get("debugger"))
     try:
         image = Image.load(launch)
         if launch["start"] == "fork":

@@ -33,8 +33,10 @@ RUNNING_SHOWN_MAX = 10
 class EventLog:
     """Writes from its making until it is closed, in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, development: bool = False) -> None:
+        """`development`: a pool that is failing is news from the first start on, and nobody else tells it."""
         self._events = _core.Events(lives=True)
+        self._development = development
         self._served: set[str] = set()
         """Pools that had a worker. Before, whoever waits for the pool is told why it has none."""
         self._thread = threading.Thread(target=self._write, name="clutch-events", daemon=True)
@@ -51,9 +53,10 @@ class EventLog:
             name, pool = event["event"], event["pool"]
             if name == "worker_ready":
                 self._served.add(pool)
-            if name in LINES and (name != "pool_failing" or pool in self._served):
+            is_known = self._development or pool in self._served
+            if name in LINES and (name != "pool_failing" or is_known):
                 level, message = LINES[name](event)
-                if pool not in self._served:
+                if not is_known:
                     message = message.partition("\n")[0]
                 logs.log.log(level, "%s", message, extra={"fields": fields_of(event)})
 
@@ -118,6 +121,10 @@ LINES: dict[str, Callable[[Event], Line]] = {
         logging.WARNING, lambda event: "stopped by a signal; it gets no work until it goes on"
     ),
     "worker_continued": about_worker(logging.INFO, lambda event: "goes on"),
+    "worker_debugged": about_worker(
+        logging.WARNING,
+        lambda event: "is in the debugger and not ended before its prompt is left; what comes now runs the new code",
+    ),
     "worker_killed": killed,
     "worker_gone": gone,
     "work_poisoned": about_pool(

@@ -38,6 +38,7 @@ DEFAULT_PORT = 8000
 
 ALIASES = (
     Alias("--access-log", "accesslog", "-"),
+    Alias("--no-access-log", "accesslog", "none"),
     Alias("--access-log-fmt", "access_log_format"),
     Alias("--app-dir", "pythonpath"),
     Alias("--working-dir", "chdir"),
@@ -69,7 +70,6 @@ WITHOUT_EFFECT = (
     WithoutEffect("--ws", "WebSockets are spoken"),
     WithoutEffect("--ws-max-queue", "32 messages wait for an app at most"),
     WithoutEffect("--ws-per-message-deflate", "messages of WebSockets are not compressed"),
-    WithoutEffect("--no-access-log", "there is none without --access-logfile", False),
     WithoutEffect("--proxy-headers", "headers of trusted proxies are read (--forwarded-allow-ips)", False),
     WithoutEffect("--no-server-header", "none is sent", False),
     WithoutEffect("--date-header", DEFAULT, False),

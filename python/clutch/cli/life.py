@@ -8,6 +8,7 @@ command, and no end of the process: these are in run.py and in _app_server.py.
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -53,7 +54,7 @@ class Life:
         self.pools: dict[str, Any] = {}
         self.fronts: Any = None
         self._event_log: EventLog | None = None
-        self.reloader = Reloader(self.pools, self.notifier, self._reload_files)
+        self.reloader = Reloader(self.pools, self.notifier, self._reload_files, config.development)
         self.control: control_server.Control | None = None
         self.announcers: list[threading.Thread] = []
         self._never_ready = never_ready
@@ -71,9 +72,13 @@ class Life:
         from clutch.pool import Pool
 
         if self.log_format == "json":
-            _core.print_as_json()
-        self._event_log = EventLog()
+            _core.print_as("json")
+        elif self.config.development and os.isatty(2) and list(map(has_one_worker, self.config.pools)) == [True]:
+            _core.print_as("plain")
+        self._event_log = EventLog(self.config.development)
         for spec in self.config.pools:
+            if self.config.development:
+                spec.core["launch"]["debugger"] = debugger_of(spec)
             self.pools[spec.name] = Pool.from_spec(spec)
             logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
         cores = {name: pool._core for name, pool in self.pools.items()}
@@ -140,7 +145,9 @@ class Life:
             logs.log.warning("%s", warning)
 
     def _announce(self, spec: PoolSpec) -> None:
-        """Says when a pool is ready. One that can never be ends the run: better now than at the first call."""
+        """Says when a pool is ready. One that can never be ends the run: better now than at the first call. While its
+        code is being written it is told by the log, and may be mended.
+        """
         try:
             self.pools[spec.name].wait_ready(spec.core["workers_min"])
         except ClutchError as error:
@@ -155,7 +162,7 @@ class Life:
             self._ready(spec.name)
 
     def _not_ready(self, error: ClutchError) -> None:
-        if self._is_stopping:
+        if self._is_stopping or self.config.development:  # the next save may mend it, and the log tells what is wrong
             return
         if isinstance(error, ConfigError):
             self._never_ready(error)
@@ -210,6 +217,23 @@ def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Even
     fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)
     pool._stop(max(grace - (time.monotonic() - since), LEAST_GRACE) if grace else 0.0)
     pool.shutdown()
+
+
+def has_one_worker(spec: PoolSpec) -> bool:
+    most: int = spec.values["workers"].max
+    return most == 1
+
+
+def debugger_of(spec: PoolSpec) -> dict[str, Any]:
+    """The terminal at which a debugger may ask, and the group that has it else; or why none may."""
+    if not has_one_worker(spec):
+        return {"refused": f"pool {spec.name!r} has {spec.values['workers'].max} workers"}
+    try:
+        terminal = os.ttyname(0)
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return {"refused": "here standard input is no terminal of the server's own"}
+    return {"terminal": terminal, "group": os.getpgrp()}
 
 
 def with_log_format(front: Mapping[str, Any], form: str) -> Mapping[str, Any]:

@@ -1,7 +1,12 @@
-"""New code and certificates while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`)."""
+"""New code and certificates while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`).
+
+Old code goes on where new code does not start; not under `--reload`, where nobody wants to see it any more.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,25 +22,31 @@ if TYPE_CHECKING:
 
 ASKED_MAX = 4
 """Reloads at a time that nobody waits for: all but the last are overtaken."""
-WATCH_STEP_MS = 100
-"""Changes are gathered until there were none for so long."""
+WATCH_STEP_MS = 20
+"""Changes are gathered until there were none for so long: an editor saves in several steps, milliseconds apart."""
+WATCH_TURN_MS = 200
+"""So long nothing happens before it is looked whether the watch is over."""
 
 
 class Reloader:
-    """Reloads pools. Old code goes on where the new one does not start; a later reload overtakes an earlier one."""
+    """Reloads pools; a later reload overtakes an earlier one."""
 
     def __init__(
         self,
         pools: Mapping[str, Any],
         notifier: Notifier,
         read_files: Callable[[list[str]], Iterable[tuple[str, str | None]]] = lambda _: (),
+        development: bool = False,
     ) -> None:
         """`read_files`: reads anew the files that go with these pools. Gives pairs of the option that names them, and
-        why they cannot be used.
+        why they cannot be used. `development`: no old code goes on, and the pool itself says what is wrong with the
+        new one.
         """
         self._pools = pools
         self._notifier = notifier
         self._read_files = read_files
+        self._development = development
+        self._failed_is = "does not start" if development else "old in use"
         self._threads = ThreadPoolExecutor(ASKED_MAX, "clutch-reload")
         self._lock = threading.Lock()
         self._under_way = 0
@@ -62,7 +73,7 @@ class Reloader:
                 reasons = zip(names, together.map(self._reload, names), strict=True)
                 failed |= {name: reason for name, reason in reasons if reason is not None}
         finally:
-            self._ends(f"old in use: {', '.join(failed)}" if failed else "serving")
+            self._ends(f"{self._failed_is}: {', '.join(failed)}" if failed else "serving")
         return failed
 
     def close(self) -> None:
@@ -97,7 +108,8 @@ class Reloader:
         except PoolClosed as error:
             return str(error)
         except ClutchError as error:
-            logs.log.error("%s\npool %s: the old code goes on", str(error).rstrip(), name)
+            if not self._development:
+                logs.log.error("%s\npool %s: the old code goes on", str(error).rstrip(), name)
             return str(error)
         logs.info(f"pool {name}: reloaded", pool=name, reloaded=True)
         return None
@@ -119,17 +131,34 @@ class Watcher:
 
     def _run(self) -> None:
         watchfiles = import_watchfiles()
-        logs.info(f"watching {', '.join(map(str, self._folders))}")
         changes = watchfiles.watch(
             *self._folders,
             watch_filter=watchfiles.PythonFilter(),
             step=WATCH_STEP_MS,
+            rust_timeout=WATCH_TURN_MS,
+            yield_on_timeout=True,
             stop_event=self._stop,
             raise_interrupt=False,
         )
+        is_said = False
         for changed in changes:
-            logs.info(f"changed: {', '.join(sorted({path for _, path in changed}))}")
+            if not is_said:  # before the first turn is over nobody knows whether the kernel watches already
+                logs.info(f"watching {', '.join(map(str, self._folders))}")
+                is_said = True
+            if not changed:
+                continue
+            paths = sorted({path for _, path in changed})
+            for path in paths:
+                forget_bytecode(Path(path))
             self._reloader.ask()
+            logs.info(f"changed: {', '.join(paths)}")
+
+
+def forget_bytecode(source: Path) -> None:
+    """Python takes what it has compiled for current when the second and the length are the same."""
+    for compiled in (source.parent / "__pycache__").glob(f"{glob.escape(source.stem)}.*.pyc"):
+        with contextlib.suppress(OSError):
+            compiled.unlink()
 
 
 def import_watchfiles() -> Any:

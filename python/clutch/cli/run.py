@@ -42,7 +42,12 @@ HURRIED_SECONDS = 0.2
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
 )
 @click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token or TLS.")
-@click.option("--reload", "watch", is_flag=True, help="Load the code anew when its files change: for development.")
+@click.option(
+    "--reload",
+    "watch",
+    is_flag=True,
+    help="For development: load the code anew when its files change; one worker a pool where none are given.",
+)
 @click.option(
     "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
 )
@@ -67,7 +72,7 @@ def command(
     from clutch.config import load
 
     logs.set_up(log_format, log_level)
-    loaded = load(config, settings=settings, insecure=insecure)
+    loaded = load(config, settings=settings, insecure=insecure, development=watch)
     handed_over = take_listening()
     for warning in [*loaded.warnings, *unnamed(handed_over, loaded)]:
         logs.log.warning(warning)

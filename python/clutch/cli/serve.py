@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,15 @@ from clutch.cli.life import describe
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.reload import import_watchfiles
 from clutch.cli.run import Server
-from clutch.cli.serve_config import Serve, configure
+from clutch.cli.serve_config import SHORT_LINE, Serve, configure
 from clutch.cli.systemd import take_listening
+from clutch.config_layers import variable_name
 from clutch.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from clutch.config import Config
 
+ACCESS_LOG = "fronts.serve.access_log"
 LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 
 
@@ -55,9 +58,11 @@ def command(
     TERM stops it in order, running requests having their grace; INT and QUIT stop it without. HUP loads the code anew,
     TTIN and TTOU make it one worker more and less.
     """
-    serve = Serve(app, tcp, factory, settings, take_listening())
+    handed_over = take_listening()
     stay_first()
     layers = read(typed_letters(context), os.environ)
+    watch = layers.value("reload", False)
+    serve = Serve(app, tcp, factory, settings, handed_over, watch, line_format(watch, settings, log_format))
     check_usage(serve, layers)
     go_to(layers)
     about_logs = set_up_logs(log_format, layers)
@@ -69,12 +74,22 @@ def command(
     if layers.value("check_config"):
         click.echo(f"no problems; {shown(config)}")
         return
-    if watch := layers.value("reload", False):
+    if watch:
         import_watchfiles()
     pidfile = layers.value("pidfile")
     own_pidfile = Pidfile(Path(pidfile)) if pidfile else None
     server = Server(config, socket or config.control, watch, orders.OF_SERVE, own_pidfile, log_format)
     raise SystemExit(server.serve())
+
+
+def line_format(watch: bool, settings: tuple[str, ...], log_format: str) -> str | None:
+    """Of the line about each request, for whoever looks on; None: nobody does, or its file or format was chosen."""
+    looks_on = watch or any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
+    chosen = any(setting.startswith(ACCESS_LOG) for setting in settings)
+    chosen = chosen or any(name.startswith(variable_name(ACCESS_LOG)) for name in os.environ)
+    if not looks_on or chosen:
+        return None
+    return SHORT_LINE if log_format == "text" else log_format
 
 
 def check_usage(serve: Serve, layers: Layers) -> None:

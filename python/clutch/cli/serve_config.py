@@ -26,6 +26,9 @@ from clutch.values import POOL_NAME, SIZE
 DEFAULT_BIND = "127.0.0.1:8000"
 DEFAULT_PORT = 8000
 SMALLEST_GRACE = "1ms"
+NO_ACCESS_LOG = "none"
+SHORT_LINE = '%(h)s "%(r)s" %(s)s %(dt_ms)s ms'
+"""Of each request, for whoever looks at a terminal."""
 
 PROFILES = {
     "sync": "process",
@@ -71,6 +74,10 @@ class Serve:
     settings: tuple[str, ...] = ()
     handed_over: tuple[int, ...] = ()
     """Listening sockets that the service manager passed on."""
+    development: bool = False
+    """Its code is being written."""
+    line_format: str | None = None
+    """Of each request a line is written so, where nothing else is said of an access log."""
 
     @property
     def front(self) -> str:
@@ -109,7 +116,8 @@ def configure(serve: Serve, layers: Layers, environ: Mapping[str, str]) -> tuple
     overridden = {variable_name(place) for place, source in typed.sources.items() if source}
     environ = {variable: text for variable, text in environ.items() if variable not in overridden}
     file = Path.cwd() / re.sub(r"[/\\]", "_", str(places.raw["fronts"][serve.front][APPS[serve.front]]))
-    config = compose(places.raw, file, settings=serve.settings, environ=environ, sources=places.sources)
+    more = {"settings": serve.settings, "environ": environ, "sources": places.sources}
+    config = compose(places.raw, file, development=serve.development, **more)
     return config, [*layers.warnings, *warnings, *places.warnings, *config.warnings]
 
 
@@ -120,7 +128,7 @@ def translate(serve: Serve, given: Mapping[str, Given], pool: str) -> Places:
     for letter in LETTERS:
         if letter.place is not None and letter.name in given:
             places.put(letter.place, given[letter.name].value, given[letter.name].source)
-    for part in (_interface, _listen, _shape, _recycling, _times, _heads, _environment, _tls_key):
+    for part in (_interface, _listen, _shape, _recycling, _times, _heads, _environment, _tls_key, _requests_log):
         part(serve, given, places)
     return places
 
@@ -308,6 +316,16 @@ def _environment(serve: Serve, given: Mapping[str, Given], places: Places) -> No
         variables["PYTHONPATH"] = os.pathsep.join([*folders, *([own] if own else [])])
     if variables:
         places.put("pool.env", variables, (given.get("raw_env") or given["pythonpath"]).source)
+
+
+def _requests_log(serve: Serve, given: Mapping[str, Given], places: Places) -> None:
+    """`--no-access-log` is the one without; on a terminal there is one unless somebody has said anything of it."""
+    front = places.raw["fronts"][serve.front]
+    if front.get("access_log") == NO_ACCESS_LOG:
+        del front["access_log"]
+    elif serve.line_format is not None and not (serve.tcp or {"accesslog", "access_log_format"} & given.keys()):
+        places.put("front.access_log", "-")
+        places.put("front.access_log_format", serve.line_format)
 
 
 def _tls_key(serve: Serve, given: Mapping[str, Given], places: Places) -> None:

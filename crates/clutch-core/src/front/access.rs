@@ -25,6 +25,7 @@ use crate::config::LogFormat;
 use crate::stdio::Stream;
 use crate::sync::Mutex;
 use crate::sys;
+use crate::terminal;
 
 /// Records that wait to be written; more are dropped.
 const WAITING_MAX: usize = 10_000;
@@ -290,6 +291,9 @@ struct Writer {
 impl Writer {
     fn run(&mut self, records: &Receiver<Message>) {
         while let Ok(first) = records.recv() {
+            if self.path == "-" {
+                terminal::wait_turn();
+            }
             for message in std::iter::once(first).chain(records.try_iter()) {
                 match message {
                     Message::Line(record) => {

@@ -161,6 +161,11 @@ impl Exchange {
         self.inbound.clone()
     }
 
+    /// A debugger has been open meanwhile.
+    pub(super) fn is_untimed(&self) -> bool {
+        self.pool.is_untimed(self.id)
+    }
+
     pub(super) fn feeder(&self) -> Feeder {
         Feeder { pool: self.pool.clone(), inbound: self.inbound.clone(), id: self.id }
     }

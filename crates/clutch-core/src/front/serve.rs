@@ -11,6 +11,7 @@ mod links;
 mod proxy;
 mod request;
 mod response;
+mod trouble;
 mod websocket;
 
 use std::io;
@@ -212,7 +213,8 @@ impl ServeFront {
                 }
             }
         };
-        response::of(first, exchange, self.timeout)
+        let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
+        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout))
     }
 
     /// A WebSocket, when the app accepts it; else its answer is as to any request.

@@ -168,6 +168,7 @@ impl Core {
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
             Incoming::Memory(memory) => self.weigh(key, memory, effects),
+            Incoming::Debugging(on) => self.debug(key, on, effects),
             Incoming::Other => {}
         }
         Ok(())
@@ -186,6 +187,19 @@ impl Core {
             entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
         }
         self.tell(id, Told::Begun, effects);
+    }
+
+    /// While somebody thinks at a prompt nothing is late, neither there nor behind it.
+    fn debug(&mut self, key: WorkerKey, on: bool, effects: &mut Effects) {
+        let Some(peer) = self.peers.get_mut(&key) else { return };
+        peer.debugged = on;
+        let is_open = self.peers.values().any(|peer| peer.debugged);
+        self.machine.set_untimed(is_open);
+        effects.notices.push(Notice::Debugging { worker: key, on });
+    }
+
+    fn is_debugged(&self, worker: WorkerKey) -> bool {
+        self.peers.get(&worker).is_some_and(|peer| peer.debugged)
     }
 
     fn weigh(&mut self, key: WorkerKey, memory: Memory, effects: &mut Effects) {
@@ -353,6 +367,7 @@ impl Core {
             Action::Overdue { worker, id } => self.overdue(pool, OnLink { worker, id, now }, actions, effects),
             Action::Abandon { worker, id } => self.abandon(pool, OnLink { worker, id, now }, actions, effects),
             Action::CutOff { worker, id } => self.cut_off(pool, OnLink { worker, id, now }, actions, effects),
+            Action::Stuck { worker, .. } if self.is_debugged(worker) => {}
             Action::Stuck { worker, cause, .. } => effects.notices.push(stop::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
             Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),

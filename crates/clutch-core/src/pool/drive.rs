@@ -249,6 +249,7 @@ impl Pool {
             self.poller.remove(peer.link.socket.as_fd());
             self.poller.remove(peer.link.alarm.socket());
             core.answer_expiring_of(key, effects);
+            core.machine.set_untimed(core.peers.values().any(|peer| peer.debugged));
             let begun = core.leave_behind(self, &mut peer, &failure, ended, now, effects);
             core.lost = Some(failure);
             core.machine.on(Event::WorkerGone { worker: key, begun, ended }, now, actions);

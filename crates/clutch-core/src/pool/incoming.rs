@@ -48,6 +48,8 @@ pub(super) enum Incoming {
     Ready(String),
     StartFailed(String),
     Memory(Memory),
+    /// A debugger asks at the terminal, or no longer does.
+    Debugging(bool),
     Other,
 }
 
@@ -89,6 +91,7 @@ impl Incoming {
             Kind::Credit => Incoming::Credit { id, count: frame.credit() },
             Kind::Stacks => Incoming::Stacks { id, asked: frame.head.flags & wire::flag::ASKED != 0, text: text() },
             Kind::Unreceived => Incoming::Unreceived { region: id as u32 },
+            Kind::Debugging => Incoming::Debugging(id != 0),
             Kind::Ready => Incoming::Ready(text()),
             Kind::Failed => Incoming::StartFailed(text()),
             Kind::Stats => serde_json::from_slice(frame.payload).map_or(Incoming::Other, Incoming::Memory),

@@ -77,6 +77,8 @@ pub enum Notice {
     WantWrite(WorkerKey),
     /// What workers' memory is.
     Memory(Vec<(WorkerKey, Memory)>),
+    /// A debugger asks at the terminal, or no longer does.
+    Debugging { worker: WorkerKey, on: bool },
     /// Closed, and nothing is left.
     Empty,
     /// An operator's wish, answered by [`Pool::order_done`].
@@ -274,6 +276,11 @@ impl Pool {
             return;
         }
         self.core.lock().machine.lift_deadline(id);
+    }
+
+    /// Whether its time is not measured, because a debugger has been open while it was here.
+    pub fn is_untimed(&self, id: WorkId) -> bool {
+        !self.is_forked() && self.core.lock().machine.is_untimed(id)
     }
 
     /// Its time ends at another moment than was said before.

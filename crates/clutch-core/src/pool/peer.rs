@@ -62,6 +62,8 @@ pub(super) struct Peer {
     pub(super) stopped: bool,
     /// Its memory is at the limit.
     pub(super) barred: bool,
+    /// A debugger asks at the terminal: nothing of it is told to stop.
+    pub(super) debugged: bool,
     defined: Vec<bool>,
     announced: Announced,
     free: Vec<u32>,
@@ -85,6 +87,7 @@ impl Peer {
             writable_wanted: false,
             stopped: false,
             barred: false,
+            debugged: false,
             defined: Vec::new(),
             announced: Announced::to_one_of_many(regions),
             free,

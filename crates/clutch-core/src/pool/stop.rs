@@ -167,6 +167,9 @@ impl Core {
         let what = self.describe(entry);
         let Some(peer) = self.peers.get_mut(&worker) else { return false };
         peer.abandon(id, entry.word, what);
+        if peer.debugged {
+            return false;
+        }
         // For event loops, which read it at their next turn.
         let flags = if stacks { flag::WANT_STACKS } else { 0 };
         peer.link.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Cancel, id, flags));

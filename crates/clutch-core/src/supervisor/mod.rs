@@ -28,6 +28,7 @@ use crate::pool::state::WorkerKey;
 use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, Pool, Ticket, WAKE};
 use crate::sys::{self, EndSignal, Fate};
 use crate::telemetry;
+use crate::terminal;
 use crate::wire::{FORK_DESCRIPTORS, WIRE_VERSION};
 use crate::work::Failure;
 
@@ -89,6 +90,9 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
     let floor = if config.memory_max_bytes.is_some() { Some(0) } else { recycle::memory_floor(config) };
     if let Some(floor) = floor {
         memory::start(pool.clone(), floor)?;
+    }
+    if config.development {
+        terminal::remember();
     }
     let machine = Supervisor::new(config.clone());
     let rules = Rules::of(config);
@@ -196,6 +200,7 @@ impl Driver {
                 Notice::Worn(worker) => self.tell(Event::Worn { worker }),
                 Notice::Drained(worker) => self.tell(Event::Drained { worker }),
                 Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
+                Notice::Debugging { worker, on } => self.debugging(worker, on),
                 Notice::Memory(figures) => self.tell(Event::Memory(figures)),
                 Notice::LinkEnded(worker, reason) => {
                     let reason = (reason != END_OF_FILE).then(|| format!("its link broke: {reason}"));
@@ -212,6 +217,16 @@ impl Driver {
                 Notice::Stop { grace, term } => self.tell(Event::Stop { grace, term }),
             }
         }
+    }
+
+    fn debugging(&mut self, worker: WorkerKey, on: bool) {
+        if let Some(pid) = self.machine.workers.get(&worker).and_then(|worker| worker.pid) {
+            match on {
+                true => terminal::lend(pid),
+                false => terminal::take_back(pid),
+            }
+        }
+        self.tell(Event::Debugging { worker, on });
     }
 
     fn take_order(&mut self, ticket: Ticket, command: Command) {
@@ -418,6 +433,9 @@ impl Driver {
                 self.pool.worker_draining(worker);
             }
             Action::Short { worker } => self.short(worker),
+            Action::Spare { worker } => {
+                self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDebugged { pool, nr, pid });
+            }
             Action::End { worker } => self.pool.send_drain(worker),
             Action::Kill { worker, signal } => {
                 self.tell_kill(worker, signal);
@@ -428,6 +446,10 @@ impl Driver {
             Action::RefuseWaiting => {
                 self.answer_lost();
                 self.pool.refuse_waiting();
+            }
+            Action::Hope => {
+                self.was_failing = false;
+                self.pool.set_failing(None);
             }
             Action::ReloadStarted { generation } => {
                 self.emit(|pool| telemetry::Event::ReloadStarted { pool, generation });
@@ -540,6 +562,7 @@ impl Driver {
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
         let failure = report::lost(&self.pool.config.name, fate, &record, output);
         self.signalled.remove(&worker);
+        terminal::recover(record.pid);
         self.ended.push(Lost { worker, failure, record });
     }
 

@@ -8,8 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Map, Value};
 
@@ -18,9 +18,20 @@ use crate::forked::{self, PerProcess, Tracked};
 use crate::stdio::Stream;
 use crate::sync::{Condvar, Mutex};
 use crate::sys::{self, Poller};
+use crate::terminal;
 
 /// A line longer than this is passed on in pieces.
 const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// How long another line for the terminal waits for what workers have printed before it.
+const LINE_WAIT: Duration = Duration::from_millis(50);
+
+/// How a traceback begins.
+const TRACEBACK: &[u8] = b"Traceback (most recent call last):";
+
+/// How long the first lines of a traceback wait for the last one, and how many of them.
+const TRACEBACK_WAIT: Duration = Duration::from_millis(100);
+const TRACEBACK_BYTES_MAX: usize = 256 << 10;
 
 /// The last output of one worker, both streams in the order of arrival.
 #[derive(Debug)]
@@ -60,24 +71,42 @@ struct Label {
     stream: Stream,
     /// `pool/0`.
     worker: String,
-    as_json: bool,
+    style: Style,
 }
 
-/// Whether workers that start from now on have their lines passed on as JSON objects.
-static AS_JSON: AtomicBool = AtomicBool::new(false);
+/// How lines are passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// With their worker's name.
+    Named,
+    /// As JSON objects, one each, with the keys of a log.
+    Json,
+    /// As they are, those of a traceback together: there is one worker, and somebody reads it at a terminal.
+    Plain,
+}
 
-/// Workers that start from now on have their lines passed on as JSON objects, one each, with the keys of a log.
-pub fn pass_on_as_json() {
-    AS_JSON.store(true, Ordering::Relaxed);
+static STYLE: Mutex<Style> = Mutex::new(Style::Named);
+
+/// Of workers that start from now on.
+pub fn pass_on_as(style: Style) {
+    *STYLE.lock() = style;
+    if style == Style::Plain {
+        terminal::write_first(|| {
+            let deadline = Instant::now() + LINE_WAIT;
+            let _ = Printed::by_now().map(|printed| printed.wait_written(deadline));
+        });
+    }
 }
 
 impl Label {
     fn put(&self, out: &mut Vec<u8>, line: &[u8]) {
-        if self.as_json {
-            out.extend_from_slice(self.json(line).to_string().as_bytes());
-        } else {
-            out.extend_from_slice(format!("[{}] ", self.worker).as_bytes());
-            out.extend_from_slice(line);
+        match self.style {
+            Style::Json => out.extend_from_slice(self.json(line).to_string().as_bytes()),
+            Style::Plain => out.extend_from_slice(line),
+            Style::Named => {
+                out.extend_from_slice(format!("[{}] ", self.worker).as_bytes());
+                out.extend_from_slice(line);
+            }
         }
         out.push(b'\n');
     }
@@ -108,8 +137,10 @@ impl Label {
 #[derive(Default)]
 struct Lines {
     partial: Vec<u8>,
-    /// Lines with their worker's name that wait to be written.
+    /// Lines that wait to be written.
     ready: Vec<u8>,
+    /// A traceback has begun, and its last line has not come: since when.
+    traceback: Option<Instant>,
     ended: bool,
 }
 
@@ -152,8 +183,27 @@ impl Lines {
         if self.partial.is_empty() {
             return;
         }
-        label.put(&mut self.ready, self.partial.strip_suffix(b"\n").unwrap_or(&self.partial));
+        let line = self.partial.strip_suffix(b"\n").unwrap_or(&self.partial);
+        if label.style == Style::Plain {
+            self.traceback = match line {
+                line if line.starts_with(TRACEBACK) => self.traceback.or_else(|| Some(Instant::now())),
+                // Its frames, and what is between two of one chain.
+                line if line.is_empty() || line.starts_with(b" ") => self.traceback,
+                _ => None,
+            };
+        }
+        label.put(&mut self.ready, line);
         self.partial.clear();
+    }
+
+    /// What is to be written now: not the first lines of a traceback alone, unless the others do not come.
+    fn take_ready(&mut self, now: Instant) -> Vec<u8> {
+        let is_whole = self.traceback.is_none_or(|since| now >= since + TRACEBACK_WAIT);
+        if !(is_whole || self.ended || self.ready.len() > TRACEBACK_BYTES_MAX) {
+            return Vec::new();
+        }
+        self.traceback = None;
+        std::mem::take(&mut self.ready)
     }
 }
 
@@ -224,22 +274,32 @@ impl Reader {
     fn run(&self) {
         sys::block_signals();
         let mut tokens = Vec::new();
-        while self.poller.wait(&mut tokens, None).is_ok() {
+        let mut unfinished: Option<Instant> = None;
+        while self.poller.wait(&mut tokens, unfinished).is_ok() {
+            terminal::wait_free();
+            let is_due = unfinished.take_if(|at| *at <= Instant::now()).is_some();
             for token in tokens.drain(..) {
                 match token {
-                    BELL => self.look_at_all(),
-                    token => self.pass_on(token),
+                    BELL => unfinished = self.look_at_all(),
+                    token => unfinished = [unfinished, self.pass_on(token)].into_iter().flatten().min(),
                 }
+            }
+            if is_due {
+                unfinished = self.pass_all_on();
             }
         }
         self.rounds.lock().over = true;
         self.changed.notify_all();
     }
 
-    fn pass_on(&self, token: u64) {
-        let Some(source) = self.sources.lock().get(&token).cloned() else { return };
+    /// When to look again, of lines that wait for others.
+    fn pass_on(&self, token: u64) -> Option<Instant> {
+        let source = self.sources.lock().get(&token).cloned()?;
         let more = source.read();
-        let ready = std::mem::take(&mut source.state.lock().ready);
+        let (ready, again) = {
+            let mut state = source.state.lock();
+            (state.take_ready(Instant::now()), state.traceback.map(|since| since + TRACEBACK_WAIT))
+        };
         let mut ours = source.label.stream;
         // Whoever closed it does not want it.
         let _ = ours.write_all(&ready);
@@ -247,15 +307,21 @@ impl Reader {
             self.poller.remove(source.pipe.as_fd());
             self.sources.lock().remove(&token);
         }
+        again
     }
 
-    fn look_at_all(&self) {
+    fn look_at_all(&self) -> Option<Instant> {
         sys::clear_event(self.bell.as_fd());
         let asked = self.rounds.lock().asked;
-        let tokens: Vec<u64> = self.sources.lock().keys().copied().collect();
-        tokens.into_iter().for_each(|token| self.pass_on(token));
+        let again = self.pass_all_on();
         self.rounds.lock().done = asked;
         self.changed.notify_all();
+        again
+    }
+
+    fn pass_all_on(&self) -> Option<Instant> {
+        let tokens: Vec<u64> = self.sources.lock().keys().copied().collect();
+        tokens.into_iter().filter_map(|token| self.pass_on(token)).min()
     }
 }
 
@@ -294,7 +360,7 @@ fn source(stream: Stream, worker: &str, tail: &Arc<Tail>) -> io::Result<(Arc<Sou
     let (read, write) = sys::pipe()?;
     rustix::io::ioctl_fionbio(&read, true)?;
     let state = Mutex::default();
-    let label = Label { stream, worker: worker.to_owned(), as_json: AS_JSON.load(Ordering::Relaxed) };
+    let label = Label { stream, worker: worker.to_owned(), style: *STYLE.lock() };
     let source = Arc::new(Source { pipe: read, label, tail: tail.clone(), state });
     let reader = reader()?;
     let token = reader.next.fetch_add(1, Ordering::Relaxed);
@@ -314,20 +380,36 @@ mod tests {
 
     #[test]
     fn lines_are_prefixed_and_pieces_wait_for_their_end() {
-        let (mut lines, label) = (Lines::default(), label(false));
+        let (mut lines, label) = (Lines::default(), label(Style::Named));
         lines.add(&label, b"one\ntw");
         assert_eq!(lines.ready, b"[a/0] one\n");
         lines.add(&label, b"o\n");
         assert_eq!(lines.ready, b"[a/0] one\n[a/0] two\n");
     }
 
-    fn label(as_json: bool) -> Label {
-        Label { stream: Stream::Err, worker: "a/0".to_owned(), as_json }
+    fn label(style: Style) -> Label {
+        Label { stream: Stream::Err, worker: "a/0".to_owned(), style }
+    }
+
+    #[test]
+    fn at_a_terminal_lines_are_plain_and_those_of_a_traceback_come_together() {
+        let (mut lines, label) = (Lines::default(), label(Style::Plain));
+        let now = Instant::now();
+        lines.add(&label, b"hello\n");
+        assert_eq!(lines.take_ready(now), b"hello\n");
+        lines.add(&label, b"Traceback (most recent call last):\n  File \"a.py\", line 1\n");
+        assert_eq!(lines.take_ready(now), b"", "its last line has not come");
+        lines.add(&label, b"ValueError: no\n");
+        assert!(lines.take_ready(now).ends_with(b"line 1\nValueError: no\n"));
+        lines.add(&label, b"Traceback (most recent call last):\n");
+        assert_eq!(lines.take_ready(now), b"");
+        let later = Instant::now() + TRACEBACK_WAIT;
+        assert_eq!(lines.take_ready(later), b"Traceback (most recent call last):\n", "it does not come");
     }
 
     #[test]
     fn as_json_each_line_is_an_object_that_names_its_worker() {
-        let (mut lines, label) = (Lines::default(), label(true));
+        let (mut lines, label) = (Lines::default(), label(Style::Json));
         lines.add(&label, b"caf\xe9 \"x\"\n{\"level\": \"error\", \"worker\": 7}\n[1]\n\n");
         let lines: Vec<Value> =
             lines.ready.lines().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).collect();

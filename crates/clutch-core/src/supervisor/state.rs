@@ -3,6 +3,7 @@
 //! Worker states: Starting → Ready → Draining → Gone. A replacement is Ready before the old worker is told to drain.
 
 mod deaths;
+mod development;
 mod ends;
 mod ladder;
 mod memory;
@@ -112,6 +113,8 @@ pub struct Worker {
     link_ended: Option<Instant>,
     /// Since when its process is known to be dead.
     dead_since: Option<Instant>,
+    /// A debugger asks there: it is left alone.
+    debugged: bool,
     /// Work in it was told to stop and has not.
     stuck: Option<String>,
     /// What has not ended by then is told with TERM.
@@ -217,6 +220,11 @@ pub enum Event {
         worker: WorkerKey,
         cause: String,
     },
+    /// A debugger asks at the terminal, or no longer does.
+    Debugging {
+        worker: WorkerKey,
+        on: bool,
+    },
     /// What was found when they were looked at.
     Memory(Vec<(WorkerKey, Memory)>),
     /// There should be so many; those too many leave, the first of `idlest` first.
@@ -288,6 +296,10 @@ pub enum Action {
     Short {
         worker: WorkerKey,
     },
+    /// A debugger asks there, so that it is not ended although it is to end.
+    Spare {
+        worker: WorkerKey,
+    },
     /// Gets no more work.
     Drain {
         worker: WorkerKey,
@@ -314,6 +326,8 @@ pub enum Action {
         by_code: bool,
     },
     RefuseWaiting,
+    /// Other code is being loaded: what was wrong with the code before is no answer any more.
+    Hope,
     ReloadStarted {
         generation: u32,
     },
@@ -376,6 +390,8 @@ pub struct Supervisor {
     /// Zygotes in a row that were killed before any worker was ready.
     zygotes_killed: u32,
     retry_at: Option<Instant>,
+    /// Nothing is tried again before a reload: the code is known to be broken, and is being mended.
+    awaits_reload: bool,
     deaths: Deaths,
     /// Starts wait until then: too many workers died in the last minute.
     held_until: Option<Instant>,
@@ -412,6 +428,7 @@ impl Supervisor {
             failures: 0,
             zygotes_killed: 0,
             retry_at: None,
+            awaits_reload: false,
             deaths: Deaths::new(config.restarts_max),
             held_until: None,
             failing: None,
@@ -480,8 +497,10 @@ impl Supervisor {
             Event::Worn { worker } => self.worn(worker, Leave::Calls),
             Event::Drained { worker } => self.drained(worker, now, out),
             Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
+            Event::Debugging { worker, on } => self.debug(worker, on, now, out),
             Event::Memory(figures) => self.weigh(figures, now, out),
             Event::Resize { target, idlest } => self.aim(target, &idlest, now, out),
+            Event::Reload { ticket } if self.config.development => self.start_over(ticket, now, out),
             Event::Reload { ticket } => self.reload(ticket, now, out),
             Event::Recycle { ticket, nr } => self.recycle(ticket, nr, out),
             Event::Kill { ticket, nr } => self.kill_by_command(ticket, nr, now, out),
@@ -520,7 +539,8 @@ impl Supervisor {
             let ended = self.over_at(worker);
             let stays = worker.state == State::Ready && worker.leaving.is_none() && worker.due.is_none();
             let age = if stays { worker.recycling.at } else { None };
-            [start, stopped, ended, age, worker.end_at, worker.kill_at]
+            let (start, end_at) = if worker.debugged { (None, None) } else { (start, worker.end_at) };
+            [start, stopped, ended, age, end_at, worker.kill_at]
         });
         let zygotes = self.zygotes.values().map(|zygote| zygote.next_wake(limit));
         let (stop, start) = match self.stopping {

@@ -73,6 +73,12 @@ pub enum Event {
         nr: u32,
         pid: i32,
     },
+    /// A debugger asks there: it is not ended before that is over, although it is to end.
+    WorkerDebugged {
+        pool: String,
+        nr: u32,
+        pid: i32,
+    },
     /// It is made to end, by a signal.
     WorkerKilled {
         pool: String,

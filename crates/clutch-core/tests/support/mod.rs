@@ -57,6 +57,7 @@ pub fn config(name: &str) -> PoolConfig {
         payload_bytes_max: 1 << 30,
         output_kept_bytes: 1024,
         required: true,
+        development: false,
         launch: serde_json::Value::Null,
     }
 }

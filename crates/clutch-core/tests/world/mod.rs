@@ -48,6 +48,7 @@ pub fn config() -> PoolConfig {
         payload_bytes_max: 1 << 20,
         output_kept_bytes: 8 << 10,
         required: true,
+        development: false,
         launch: serde_json::Value::Null,
     }
 }
@@ -84,6 +85,8 @@ pub struct World {
     pub draining: BTreeMap<WorkerKey, &'static str>,
     /// Get work.
     pub admitted: BTreeSet<WorkerKey>,
+    /// A debugger asks there, and they are to end.
+    pub spared: BTreeSet<WorkerKey>,
     /// Get none while they are stopped by a signal.
     pub held: BTreeSet<WorkerKey>,
     /// Told to end in order.
@@ -389,6 +392,10 @@ impl Play {
                 world.held.remove(&worker);
             }
             Action::RefuseWaiting => world.refused += 1,
+            Action::Spare { worker } => {
+                world.spared.insert(worker);
+            }
+            Action::Hope => world.failing = None,
         }
     }
 

@@ -121,7 +121,7 @@ impl Request {
     pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
         // Of an app that was stopped, its caller has been told why.
         if let Some(error) = raised.filter(|_| !self.is_stopped()) {
-            self.app.log(py, error.value(py).as_any());
+            self.app.log_error(py, error);
         }
         let mut inner = self.inner.lock();
         if let Some(held) = inner.held.take() {

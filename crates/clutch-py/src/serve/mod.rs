@@ -56,6 +56,11 @@ impl App {
 }
 
 impl App {
+    /// Tells the user what the app raised, and where: until Python 3.12 an error and its traceback are two things.
+    fn log_error(&self, py: Python<'_>, error: &PyErr) {
+        self.log(py, error.clone_ref(py).into_value(py).bind(py));
+    }
+
     /// Tells the user what the app did wrong: an exception, or a text.
     fn log(&self, py: Python<'_>, what: &Bound<'_, PyAny>) {
         if let Err(error) = self.log.call1(py, (what,)) {

@@ -142,7 +142,7 @@ impl StartResponse {
     /// What the work ends with.
     pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
         if let Some(error) = raised {
-            self.app.log(py, error.value(py).as_any());
+            self.app.log_error(py, error);
         }
         let is_gone = self.link.get().with_stream(self.id, |stream| stream.is_left()).unwrap_or(true);
         let mut inner = self.inner.lock();
@@ -164,7 +164,7 @@ impl StartResponse {
             None => match self.end_with(py, &[]) {
                 Ok(()) => return Ok(self.inner.lock().whole.take().unwrap_or_else(Payload::empty)),
                 Err(error) => {
-                    self.app.log(py, error.value(py).as_any());
+                    self.app.log_error(py, &error);
                     error.to_string()
                 }
             },

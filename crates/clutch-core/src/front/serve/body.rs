@@ -142,11 +142,11 @@ impl Produced {
             sleep.as_mut().reset(Instant::now() + *most);
         }
         while sleep.as_mut().poll(context).is_ready() {
-            if !self.exchange.waits_for_client() {
+            if !self.exchange.waits_for_client() && !self.exchange.is_untimed() {
                 self.exchange.stop();
                 return self.break_off(End::Timeout, context);
             }
-            // It is the client who is silent, and that has a limit of its own.
+            // It is the client who is silent, and that has a limit of its own; or somebody who debugs.
             sleep.as_mut().reset(Instant::now() + *most);
         }
         Poll::Pending

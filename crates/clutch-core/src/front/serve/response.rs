@@ -119,7 +119,7 @@ pub(super) fn plain(status: StatusCode) -> Response<Body> {
     response
 }
 
-fn later(status: StatusCode) -> Response<Body> {
+pub(super) fn later(status: StatusCode) -> Response<Body> {
     let mut response = plain(status);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
     response
@@ -135,7 +135,12 @@ pub(super) fn refused(response: Response<Body>, reason: &'static str) -> Respons
     with_fate(response, End::Refused, reason, None)
 }
 
-fn with_fate(mut response: Response<Body>, end: End, reason: &'static str, warning: Option<String>) -> Response<Body> {
+pub(super) fn with_fate(
+    mut response: Response<Body>,
+    end: End,
+    reason: &'static str,
+    warning: Option<String>,
+) -> Response<Body> {
     response.extensions_mut().insert(Fate { end, reason, warning });
     response
 }

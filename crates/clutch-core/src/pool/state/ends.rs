@@ -49,10 +49,23 @@ impl<T> Machine<T> {
 
     /// Its time ends at another moment than was said before.
     pub fn set_deadline(&mut self, id: WorkId, at: Instant) {
-        let Some(item) = self.item_mut(id).filter(|item| item.stopping.is_none()) else { return };
+        let Some(item) = self.item_mut(id).filter(|item| item.stopping.is_none() && !item.untimed) else { return };
         item.request.deadline = Some(at);
         self.deadlines.push(Reverse((at, id)));
         self.sweep_deadlines();
+    }
+
+    /// Whether a debugger is open: what is here meanwhile has no deadline any more, for good.
+    pub fn set_untimed(&mut self, untimed: bool) {
+        self.untimed = untimed;
+        if untimed {
+            self.items.iter_mut().for_each(|(_, item)| (item.untimed, item.request.deadline) = (true, None));
+            self.sweep_deadlines();
+        }
+    }
+
+    pub fn is_untimed(&self, id: WorkId) -> bool {
+        self.item(id).is_some_and(|item| item.untimed)
     }
 
     /// Whether it was cut off because its worker is to end.

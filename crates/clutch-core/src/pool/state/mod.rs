@@ -84,6 +84,8 @@ struct Item<T> {
     stopping: Option<Stopping>,
     /// Endless, in a worker that is to end: it goes on until then.
     cut_at: Option<Instant>,
+    /// A debugger has been open while it was here: its time is not measured any more.
+    untimed: bool,
     /// Workers that died of it, or may have.
     deaths: u32,
     /// Of a batch: the item that `deaths` and the retries left are about.
@@ -264,6 +266,8 @@ pub struct Machine<T> {
     quiet: bool,
     closed: bool,
     failing: bool,
+    /// A debugger is open: the time of nothing is measured.
+    untimed: bool,
     /// [`Action::Empty`] was given, once: after it nothing follows any more.
     told_empty: bool,
 }
@@ -313,6 +317,7 @@ impl<T> Machine<T> {
             quiet: false,
             closed: false,
             failing: false,
+            untimed: false,
             told_empty: false,
         }
     }
@@ -439,6 +444,8 @@ impl<T> Machine<T> {
 
     /// Takes one submission. The answer, if there is one already, is among the actions.
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
+        let deadline = request.deadline.filter(|_| !self.untimed);
+        let request = Request { deadline, ..request };
         let id = self.insert(request, body, now);
         let full = self.limits.queue.is_some_and(|limit| self.workers.totals().free == 0 && self.waiting() >= limit);
         if self.closed {
@@ -582,6 +589,7 @@ impl<T> Machine<T> {
             begun: false,
             stopping: None,
             cut_at: None,
+            untimed: self.untimed,
             deaths: 0,
             tried_item: 0,
             alone: false,

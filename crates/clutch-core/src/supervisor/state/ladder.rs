@@ -41,7 +41,7 @@ impl Supervisor {
     pub(super) fn stuck(&mut self, key: WorkerKey, cause: String, now: Instant, out: &mut Vec<Action>) {
         let grace = self.config.grace();
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        if !matches!(worker.state, State::Ready | State::Draining) || worker.stuck.is_some() {
+        if !matches!(worker.state, State::Ready | State::Draining) || worker.stuck.is_some() || worker.debugged {
             return;
         }
         worker.stuck = Some(cause);
@@ -121,7 +121,7 @@ impl Supervisor {
         let Some(worker) = self.workers.get(&key) else { return };
         if worker.kill_at.is_some_and(|at| at <= now) {
             self.kill(key, GRACE_OVER, now, out);
-        } else if worker.end_at.is_some_and(|at| at <= now) {
+        } else if worker.end_at.is_some_and(|at| at <= now) && !worker.debugged {
             self.terminate(key, GRACE_OVER, now, out);
         }
     }

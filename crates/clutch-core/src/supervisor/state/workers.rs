@@ -30,6 +30,9 @@ impl Supervisor {
 
     /// No worker of this generation can be had: the image before takes over again, or nothing does.
     pub(super) fn cannot_start(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
+        if self.config.development {
+            return self.stay_broken(generation, trouble, now, out);
+        }
         let rolled = self.roll.as_ref().is_some_and(|roll| generation >= roll.generation);
         if !(rolled && self.roll_back(&trouble.reason, now, out)) {
             self.fail(trouble, now, out);
@@ -106,7 +109,11 @@ impl Supervisor {
         if outdated {
             worker.end_by(now + grace);
         }
+        let debugged = worker.debugged;
         out.push(Action::Drain { worker: key, reason: why.as_str() });
+        if debugged {
+            out.push(Action::Spare { worker: key });
+        }
     }
 
     pub(super) fn start_failed(&mut self, key: WorkerKey, reason: String) {
@@ -147,7 +154,7 @@ impl Supervisor {
         let (limit, stopped_limit) = (self.start_timeout(), self.stopped_limit());
         let Some(start_due) = self.workers.get(&key).map(|worker| self.start_due(worker)) else { return };
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        let late = worker.state == State::Starting && now >= start_due;
+        let late = worker.state == State::Starting && now >= start_due && !worker.debugged;
         let unborn = worker.pid.is_none().then_some(worker.generation);
         let stopped = worker.stopped_since.is_some_and(|since| now >= since + stopped_limit);
         if stopped {
@@ -190,7 +197,7 @@ impl Supervisor {
         if self.held_until.is_some() && self.ready() == 0 && self.failing.is_none() {
             self.say_failing(Trouble { reason: self.deaths.reason(), by_code: false }, out);
         }
-        self.retry_at.is_some() || self.held_until.is_some()
+        self.retry_at.is_some() || self.held_until.is_some() || self.awaits_reload
     }
 
     /// As many as a zygote may have to fork at a time.
@@ -249,6 +256,7 @@ impl Supervisor {
             link_ended: None,
             dead_since: None,
             last_output: None,
+            debugged: false,
             stuck: None,
             end_at: None,
             kill_at: None,

@@ -256,7 +256,7 @@ impl Supervisor {
     /// Loads the code anew beside what runs. One that was still loading is overtaken.
     pub(super) fn reload(&mut self, ticket: Ticket, now: Instant, out: &mut Vec<Action>) {
         if self.stopping.is_some() {
-            return out.push(Action::Done { ticket, outcome: Err(Denied::Closed) });
+            return self.deny_reload(ticket, out);
         }
         let mut tickets = vec![ticket];
         if let Some(overtaken) = self.reload.take() {
@@ -266,6 +266,17 @@ impl Supervisor {
         let generation = self.start_zygote(now, out);
         self.reload = Some(Reload { generation, tickets });
         out.push(Action::ReloadStarted { generation });
+    }
+
+    pub(super) fn deny_reload(&self, ticket: Ticket, out: &mut Vec<Action>) {
+        out.push(Action::Done { ticket, outcome: Err(Denied::Closed) });
+    }
+
+    /// The image that is being loaded is not wanted any more.
+    pub(super) fn end_loading(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(generation) = self.current.take().filter(|generation| !self.is_up(*generation)) {
+            self.end_zygote(generation, now, out);
+        }
     }
 
     /// The new image is there: new workers come from it, the others leave in turn.
@@ -306,7 +317,7 @@ impl Supervisor {
     pub(super) fn keep_roll(&mut self, out: &mut Vec<Action>) {
         let Some(generation) = self.roll.as_ref().map(|roll| roll.generation) else { return };
         let old = self.workers.values().any(|worker| worker.generation < generation);
-        if old || self.ready() < self.target {
+        if (old && !self.config.development) || self.ready() < self.target {
             return;
         }
         out.push(Action::ReloadFinished { generation });
@@ -314,7 +325,7 @@ impl Supervisor {
         out.extend(tickets.into_iter().map(|ticket| Action::Done { ticket, outcome: Ok(()) }));
     }
 
-    fn fail_reload(&mut self, reload: Reload, reason: &str, out: &mut Vec<Action>) {
+    pub(super) fn fail_reload(&mut self, reload: Reload, reason: &str, out: &mut Vec<Action>) {
         out.push(Action::ReloadFailed { generation: reload.generation, reason: reason.to_owned() });
         let failed = |ticket| Action::Done { ticket, outcome: Err(Denied::Failed(reason.to_owned())) };
         out.extend(reload.tickets.into_iter().map(failed));

@@ -1,0 +1,86 @@
+//! The terminal of a development server, lent to the worker whose debugger asks there.
+//!
+//! The worker makes its own group that of the foreground, and undoes it when the prompt is left. Meanwhile the output of
+//! workers and the access log wait, so that nobody's line breaks the one that is being typed. Of a worker that dies at the
+//! prompt the terminal is taken back here, as it was before.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::OFlags;
+use rustix::process::getpgrp;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+use crate::sync::{Condvar, Mutex};
+
+/// Of a worker's process.
+type Pid = i32;
+
+struct State {
+    /// Who has it. Others that ask for it wait in their workers.
+    lent: Vec<Pid>,
+    /// How it was before anybody had it.
+    modes: Option<Termios>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { lent: Vec::new(), modes: None });
+static RETURNED: Condvar = Condvar::new();
+
+fn open() -> Option<File> {
+    let flags = OFlags::NOCTTY.bits() as i32;
+    OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/tty").ok()
+}
+
+/// How the terminal is now, before the first prompt.
+pub fn remember() {
+    let modes = open().and_then(|terminal| tcgetattr(terminal).ok());
+    STATE.lock().modes = modes;
+}
+
+/// It has it.
+pub fn lend(to: Pid) {
+    STATE.lock().lent.push(to);
+}
+
+/// It has given it back.
+pub fn take_back(from: Pid) {
+    STATE.lock().lent.retain(|pid| *pid != from);
+    RETURNED.notify_all();
+}
+
+/// It is gone, and may not have given it back. To be called by a thread that takes no signals: one that is not in the
+/// foreground is told of that by one.
+pub fn recover(from: Pid) {
+    let mut state = STATE.lock();
+    if !state.lent.contains(&from) {
+        return;
+    }
+    if let Some(terminal) = open()
+        && tcgetpgrp(&terminal).is_ok_and(|foreground| foreground != getpgrp())
+    {
+        let _ = tcsetpgrp(&terminal, getpgrp());
+        let _ = state.modes.as_ref().map(|modes| tcsetattr(&terminal, OptionalActions::Now, modes));
+    }
+    state.lent.retain(|pid| *pid != from);
+    drop(state);
+    RETURNED.notify_all();
+}
+
+/// What is done before a line is written: what workers have printed before comes first.
+static FIRST: Mutex<Option<fn()>> = Mutex::new(None);
+
+pub fn write_first(what: fn()) {
+    *FIRST.lock() = Some(what);
+}
+
+/// Waits until another line may be written.
+pub fn wait_turn() {
+    wait_free();
+    let first = *FIRST.lock();
+    first.into_iter().for_each(|first| first());
+}
+
+/// Waits while a debugger asks there.
+pub fn wait_free() {
+    drop(RETURNED.wait(STATE.lock(), |state| state.lent.is_empty()));
+}
