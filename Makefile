@@ -77,7 +77,7 @@ test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 
 		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
 	done; exit $$status
 
-demo: build free-threaded ## the main job on real work: four profiles, HTTP, a killed worker, a table
+demo: build ## the main job on real work: four profiles, HTTP, a killed worker, a table; also free-threaded, where `make free-threaded` was
 	@$(WITH_FREE_THREADED) $(BIN)/python examples/demo.py $(ARGS)
 
 soak: build free-threaded ## mixed load while workers are killed, stopped and replaced; MINUTES=5, ARGS="--seed S"

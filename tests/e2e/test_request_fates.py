@@ -113,6 +113,7 @@ def test_lines_for_programs(tmp_path: Path) -> None:
             "bytes": 0,
             "referer": "caf\ufffd",
             "agent": None,
+            "request_id": None,
             "end": "whole",
         }
         assert all(json.loads(line) for line in served.serving.out.lines)
