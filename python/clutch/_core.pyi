@@ -32,6 +32,7 @@ __all__ = [
     "interrupt_at_exit",
     "keep_from_copies",
     "print_as",
+    "recover_terminal",
     "set_title",
     "share_state",
 ]
@@ -129,6 +130,7 @@ class MapItems:
     def close(self) -> None: ...
 
 def print_as(style: str) -> None: ...
+def recover_terminal() -> None: ...
 def set_title(title: str) -> None: ...
 
 @final

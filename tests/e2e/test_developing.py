@@ -170,6 +170,22 @@ def test_a_worker_that_is_killed_at_the_prompt_gives_the_terminal_back(tmp_path:
         terminal.wait('"GET / HTTP/1.1" 502')
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_server_that_is_ended_at_the_prompt_leaves_the_terminal_as_it_was(tmp_path: Path, times: int) -> None:
+    write(tmp_path, ASGI, LOOK)
+    with serve(tmp_path, "--graceful-timeout", "1" if times == 1 else "30") as terminal:
+        modes = termios.tcgetattr(terminal.descriptor)
+        with asking(url_of(terminal)):
+            look_around(terminal)
+            assert termios.tcgetattr(terminal.descriptor) != modes, "lines are edited"
+            terminal.process.send_signal(signal.SIGTERM)
+            terminal.wait("SIGTERM: stopping")
+            if times == 2:
+                terminal.process.send_signal(signal.SIGTERM)
+            terminal.process.wait(30)
+        assert termios.tcgetattr(terminal.descriptor) == modes
+
+
 def test_quitting_the_debugger_ends_the_request_alone(tmp_path: Path) -> None:
     write(tmp_path, ASGI, LOOK)
     with serve(tmp_path) as terminal:

@@ -55,15 +55,29 @@ pub fn recover(from: Pid) {
     if !state.lent.contains(&from) {
         return;
     }
-    if let Some(terminal) = open()
-        && tcgetpgrp(&terminal).is_ok_and(|foreground| foreground != getpgrp())
-    {
-        let _ = tcsetpgrp(&terminal, getpgrp());
-        let _ = state.modes.as_ref().map(|modes| tcsetattr(&terminal, OptionalActions::Now, modes));
-    }
+    state.restore();
     state.lent.retain(|pid| *pid != from);
     drop(state);
     RETURNED.notify_all();
+}
+
+/// This process ends now, and whoever has it with it. To be called as [`recover`].
+pub fn recover_at_end() {
+    let state = STATE.lock();
+    if !state.lent.is_empty() {
+        state.restore();
+    }
+}
+
+impl State {
+    fn restore(&self) {
+        if let Some(terminal) = open()
+            && tcgetpgrp(&terminal).is_ok_and(|foreground| foreground != getpgrp())
+        {
+            let _ = tcsetpgrp(&terminal, getpgrp());
+            let _ = self.modes.as_ref().map(|modes| tcsetattr(&terminal, OptionalActions::Now, modes));
+        }
+    }
 }
 
 /// What is done before a line is written: what workers have printed before comes first.

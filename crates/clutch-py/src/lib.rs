@@ -39,7 +39,7 @@ mod _core {
     #[pymodule_export]
     use crate::pool::{CallOptions, PoolCore};
     #[pymodule_export]
-    use crate::registry::{Events, PrintedByNow, keep_from_copies, print_as};
+    use crate::registry::{Events, PrintedByNow, keep_from_copies, print_as, recover_terminal};
 
     // The worker's side.
     #[pymodule_export]

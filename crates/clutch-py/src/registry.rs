@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use clutch_core::forked::{self, PerProcess};
 use clutch_core::supervisor::output::{self, Printed};
+use clutch_core::sys;
 use clutch_core::telemetry::{Scope, Subscription, Telemetry};
+use clutch_core::terminal;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -77,6 +79,13 @@ pub fn print_as(style: &str) {
         "plain" => output::Style::Plain,
         _ => output::Style::Named,
     });
+}
+
+/// Takes the terminal back from a debugger. This process is about to end: this thread takes no signals any more.
+#[pyfunction]
+pub fn recover_terminal() {
+    sys::block_signals();
+    terminal::recover_at_end();
 }
 
 /// Events of all pools since it was made; `lives`: of pools and workers alone, and of single pieces of work what is rare.

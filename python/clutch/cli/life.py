@@ -191,6 +191,13 @@ class Life:
         if self.control is not None:
             self.control.close()
 
+    def recover_terminal(self) -> None:
+        """Right before the end of the process: a worker may be asking there, and dies with it."""
+        if self.config.development:
+            from clutch import _core
+
+            _core.recover_terminal()
+
     def _stop_fronts_and_pools(self, has_grace: bool) -> None:
         """Side by side, so that all is over when the longest grace is."""
         since, fronts_over = time.monotonic(), threading.Event()
