@@ -124,7 +124,7 @@ clean: ## removes all that was built, the environments too
 .venv/.deps: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	.venv/$(INSTALL) --upgrade pip 'maturin>=1.16,<2'
-	.venv/$(INSTALL) --group test
+	.venv/$(INSTALL) --group test --group test-e2e
 	@touch $@
 
 .venv/.built: .venv/.deps $(RUST_SOURCES)
