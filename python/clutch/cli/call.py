@@ -7,6 +7,7 @@ errors have one path.
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import secrets
@@ -54,7 +55,15 @@ class Server:
 
 
 def server_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Flags that say which server is meant, for `meant_server`."""
+    """Flags that say which server is meant; the command gets `server`, which finds it."""
+
+    @functools.wraps(command)
+    def with_server(
+        url: str | None, token: str | None, cacert: str | None, cert: str | None, key: str | None, **others: Any
+    ) -> None:
+        command(server=lambda: _meant_server(url, token, Certificates(cacert, cert, key)), **others)
+
+    found: Callable[..., None] = with_server
     for flag in reversed(
         (
             click.option(
@@ -72,14 +81,14 @@ def server_flags(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--key", metavar="FILE", help="Its private key. Default: it is in --cert."),
         )
     ):
-        command = flag(command)
-    return command
+        found = flag(found)
+    return found
 
 
-def meant_server(url: str | None, token: str | None, cacert: str | None, cert: str | None, key: str | None) -> Server:
+def _meant_server(url: str | None, token: str | None, certificates: Certificates) -> Server:
     """By the flags; without --url, what takes calls in this folder."""
     server = Server(url, token) if url is not None else _server_here(token)
-    return replace(server, certificates=Certificates(cacert, cert, key))
+    return replace(server, certificates=certificates)
 
 
 @click.command("call", short_help="Calls a tool and prints its result as JSON.")
@@ -96,11 +105,7 @@ def command(
     body: str | None,
     timeout: str | None,
     target: str | None,
-    url: str | None,
-    token: str | None,
-    cacert: str | None,
-    cert: str | None,
-    key: str | None,
+    server: Callable[[], Server],
     **flags: str | None,
 ) -> None:
     """Calls a tool and prints its result as JSON; a stream, one line for each value.
@@ -117,10 +122,10 @@ def command(
         pool, dot, name = tool.partition(".")
         if not dot:
             raise click.UsageError(f"which pool? write POOL.{tool}, or give --target; {LIST_THEM}")
-        _call(meant_server(url, token, cacert, cert, key), pool, name, request, timeout)
+        _call(server(), pool, name, request, timeout)
         return
-    with own_server(target, options) as server:
-        _call(server, OWN_POOL, tool.rpartition(".")[2], request, timeout)
+    with own_server(target, options) as own:
+        _call(own, OWN_POOL, tool.rpartition(".")[2], request, timeout)
 
 
 def _body(arguments: tuple[str, ...], body: str | None) -> bytes:

@@ -9,12 +9,13 @@ import contextlib
 import difflib
 import json
 import textwrap
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from clutch.cli.call import OWN_POOL, Server, fetch, meant_server, own_server, server_flags
+from clutch.cli.call import OWN_POOL, Server, fetch, own_server, server_flags
 from clutch.cli.flags import as_json, pool_flags, pool_options
 
 INDENT = "  "
@@ -32,11 +33,7 @@ def command(
     name: str | None,
     target: str | None,
     as_json: bool,
-    url: str | None,
-    token: str | None,
-    cacert: str | None,
-    cert: str | None,
-    key: str | None,
+    server: Callable[[], Server],
     **flags: str | None,
 ) -> None:
     """Lists tools with their signatures and the first lines of their docstrings; of one tool, all of its docstring.
@@ -47,13 +44,9 @@ def command(
     options = pool_options(flags)
     if options and target is None:
         raise click.UsageError("flags of a pool need --target")
-    if target is None:
-        asked = contextlib.nullcontext(meant_server(url, token, cacert, cert, key))
-    else:
-        asked = own_server(target, options)
-    with asked as server:
+    with contextlib.nullcontext(server()) if target is None else own_server(target, options) as asked:
         pool, tool = _meant(name, target)
-        pools = [_described(server, one) for one in _pools(server, pool)]
+        pools = [_described(asked, one) for one in _pools(asked, pool)]
     if tool is not None:
         for one in pools:
             one["tools"] = [_named(one, tool)]
