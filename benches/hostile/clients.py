@@ -50,6 +50,8 @@ class Crowd:
         self.open: list[socket.socket] = []
         self.closed = 0
         self.received: dict[socket.socket, bytes] = {}
+        """The first bytes of each."""
+        self.received_bytes: Counter[socket.socket] = Counter()
         for _ in range(count):
             try:
                 connection = connect(port, receive_bytes)
@@ -76,6 +78,7 @@ class Crowd:
         for connection in list(self.open):
             try:
                 while data := connection.recv(_PIECE):
+                    self.received_bytes[connection] += len(data)
                     self.received[connection] = (self.received.get(connection, b"") + data)[:_KEPT_BYTES]
                 self._is_closed(connection)
             except BlockingIOError:
