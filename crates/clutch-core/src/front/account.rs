@@ -44,7 +44,7 @@ pub(super) trait Queued: Send + Sync {
     fn queued(&self) -> Option<Duration>;
 }
 
-/// One request, as far as it has come. Dropped, it is over.
+/// One request, as far as it has come.
 pub(super) struct Account {
     figures: Arc<Figures>,
     /// Its response has a head alone.
@@ -121,14 +121,13 @@ impl Account {
     pub(super) fn ends_as(&mut self, end: End) {
         self.end = end;
     }
-}
 
-impl Drop for Account {
-    fn drop(&mut self) {
+    /// Nobody has anything to do with it any more.
+    pub(super) fn over(&mut self, now: Instant) {
         if self.end == End::ClientGone && self.figures.is_cut() {
             self.end = End::Stopped;
         }
-        self.figures.ended(self.status, self.end, self.begun.elapsed());
+        self.figures.ended(self.status, self.end, now.duration_since(self.begun));
         if let Some(note) = self.note.take() {
             note.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.queued()));
         }

@@ -145,7 +145,7 @@ impl ServeFront {
         stay: &Stay,
     ) -> Response<Body> {
         let (mut head, mut body) = request.into_parts();
-        let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now());
+        let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now);
         self.connections.keep_record(turn, peer, &head, |record| {
             record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
         });

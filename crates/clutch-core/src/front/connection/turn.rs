@@ -57,7 +57,9 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.watch.pulse.lock().ended(self.key, Instant::now());
+        let now = Instant::now();
+        self.watch.pulse.lock().ended(self.key, now);
+        self.account().over(now);
     }
 }
 

@@ -74,7 +74,12 @@ impl Trust {
     }
 
     /// `from`: who has connected; none: by a unix socket, which only this machine's own reach.
-    pub(super) fn read(&self, from: Option<IpAddr>, headers: &HeaderMap, now: SystemTime) -> Forwarded {
+    pub(super) fn read(
+        &self,
+        from: Option<IpAddr>,
+        headers: &HeaderMap,
+        now: impl FnOnce() -> SystemTime,
+    ) -> Forwarded {
         let is_named = from.is_none_or(|from| self.holds(from));
         if !is_named && !self.all {
             return Forwarded::default();
@@ -83,7 +88,7 @@ impl Trust {
         Forwarded {
             client: has_proxy.then(|| self.client(headers)).flatten(),
             is_secure: is_secure(headers),
-            waited: last(headers, "x-request-start").and_then(|start| waited(start, now)).unwrap_or_default(),
+            waited: last(headers, "x-request-start").and_then(|start| waited(start, now())).unwrap_or_default(),
         }
     }
 
@@ -189,7 +194,7 @@ mod tests {
     fn the_client_is_the_last_that_no_proxy_of_ours_is() {
         let client = |trusted: &[&str], chain: &'static str| {
             let headers = headers(&[("x-forwarded-for", chain)]);
-            trust(trusted).read(Some(ip("10.0.0.1")), &headers, UNIX_EPOCH).client
+            trust(trusted).read(Some(ip("10.0.0.1")), &headers, || UNIX_EPOCH).client
         };
         let ours = ["10.0.0.0/8"];
         assert_eq!(client(&ours, "6.6.6.6, 1.2.3.4, 10.0.0.2"), Some(ip("1.2.3.4")), "the first may be forged");
@@ -242,7 +247,7 @@ mod tests {
                     _ => lines.push((*hop).to_owned()),
                 }
             }
-            let client = trust.read(from.map(ip), &of_lines(&lines), UNIX_EPOCH).client;
+            let client = trust.read(from.map(ip), &of_lines(&lines), || UNIX_EPOCH).client;
             let written_by_proxies = client.is_none_or(|client| appended.iter().any(|hop| ip(hop) == client));
             prop_assert!(!is_client || client.is_none(), "{client:?}");
             prop_assert!(written_by_proxies, "{client:?}");
@@ -266,14 +271,14 @@ mod tests {
     #[test]
     fn several_lines_are_one_list() {
         let headers = headers(&[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "1.2.3.4")]);
-        assert_eq!(trust(&[]).read(None, &headers, UNIX_EPOCH).client, Some(ip("1.2.3.4")));
+        assert_eq!(trust(&[]).read(None, &headers, || UNIX_EPOCH).client, Some(ip("1.2.3.4")));
     }
 
     #[test]
     fn the_scheme_is_that_of_the_nearest_proxy() {
         for (value, expected) in [("https", true), ("http, https", true), ("https, http", false), ("wss", true)] {
             let headers = headers(&[("x-forwarded-proto", value)]);
-            assert_eq!(trust(&[]).read(None, &headers, UNIX_EPOCH).is_secure, Some(expected), "{value}");
+            assert_eq!(trust(&[]).read(None, &headers, || UNIX_EPOCH).is_secure, Some(expected), "{value}");
         }
         for (name, value, expected) in [
             ("x-forwarded-ssl", "on", true),
@@ -282,9 +287,9 @@ mod tests {
             ("x-forwarded-protocol", "http", false),
         ] {
             let alone = headers(&[(name, value)]);
-            assert_eq!(trust(&[]).read(None, &alone, UNIX_EPOCH).is_secure, Some(expected), "{name}: {value}");
+            assert_eq!(trust(&[]).read(None, &alone, || UNIX_EPOCH).is_secure, Some(expected), "{name}: {value}");
             let contradicted = headers(&[(name, value), ("x-forwarded-proto", "http")]);
-            assert_eq!(trust(&[]).read(None, &contradicted, UNIX_EPOCH).is_secure, Some(false), "{name}: {value}");
+            assert_eq!(trust(&[]).read(None, &contradicted, || UNIX_EPOCH).is_secure, Some(false), "{name}: {value}");
         }
     }
 
