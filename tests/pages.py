@@ -68,8 +68,8 @@ def run(command: str, folder: Path) -> str:
 
 
 def fits(output: str, promised: str) -> bool:
-    """`…` stands for anything."""
-    pattern = ".*".join(map(re.escape, promised.strip().split("…")))
+    """`…` stands for anything, and on a line of its own for any lines, or none."""
+    pattern = ".*".join(map(re.escape, re.split(r"(?:\n(?=…$))?…", promised.strip(), flags=re.MULTILINE)))
     return re.fullmatch(pattern, output.strip(), re.DOTALL) is not None
 
 
