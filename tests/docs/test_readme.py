@@ -1,51 +1,14 @@
-"""The README's own words are run: its Python as a program, its TOML as a config, its paths and targets exist."""
+"""What only the README has: its chart and its make targets. Its programs are run by test_pages.py and the e2e tests."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import re
-import subprocess
-import sys
-from pathlib import Path
+import runpy
 
-import pytest
+from pages import ROOT
 
-from clutch import config
-
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
-SECONDS_MAX = 60
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"(?ms)^```{language}\n(.*?)^```", README)
-
-
-def write_files(folder: Path, language: str) -> list[Path]:
-    """Each block begins with the name of the file that it is."""
-    files = []
-    for block in blocks(language):
-        name = re.match(r"# (\S+)\n", block)
-        assert name is not None, f"a block without a file name: {block[:40]}"
-        files.append(folder / name[1])
-        files[-1].write_text(block)
-    return files
-
-
-@pytest.mark.skipif(importlib.util.find_spec("clutch._core") is None, reason="the extension is not built")
-def test_python_blocks_run_and_print_what_they_say(tmp_path: Path) -> None:
-    write_files(tmp_path, "python")
-    command = [sys.executable, "main.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS_MAX)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["36.0", "[3, 2, 1]", "[0, 1, 4, 9, 16]", "144", "1.5"]
-
-
-def test_toml_blocks_are_configs(tmp_path: Path) -> None:
-    for file in write_files(tmp_path, "toml"):
-        loaded = config.load(file, environ={})
-        assert loaded.pools
-        assert loaded.warnings == []
+FIGURES = ROOT / "docs/figures/serve.json"
 
 
 def test_make_targets_exist() -> None:
@@ -55,12 +18,25 @@ def test_make_targets_exist() -> None:
             assert re.search(rf"(?m)^{target}:", makefile), f"{page}: make {target}"
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in ROOT.glob("*.md")))
-def test_links_lead_somewhere(page: str) -> None:
-    for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
-        assert (ROOT / link).exists(), f"{page} links to {link}"
-
-
 def test_pages_name_no_machine() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         assert not re.search(r"/(root|work|home)/", page.read_text()), page
+
+
+# The chart
+
+
+def test_the_drawings_are_what_the_figures_make() -> None:
+    drawings = runpy.run_path(str(ROOT / "tools/chart.py"))["drawings"](FIGURES)
+    assert len(drawings) == 2
+    for file, svg in drawings.items():
+        assert file.read_text() == svg, f"{file.name}: python tools/chart.py docs/figures/serve.json"
+
+
+def test_the_figures_are_those_of_the_tables() -> None:
+    """Each is in the row of docs/serve.md that it says it is from."""
+    rows = re.findall(r"(?m)^\| .* \|$", (ROOT / "docs/serve.md").read_text())
+    for panel in json.loads(FIGURES.read_text())["panels"]:
+        for bar in panel["bars"]:
+            (row,) = (row for row in rows if row.startswith(bar["row"]))
+            assert re.search(rf"(?<![\d,.]){bar['value']:,}(?![\d,.])", row), (panel["title"], bar)

@@ -192,7 +192,7 @@ impl Completion {
         Ok(!held.answer.is_done() && held.pool.has_begun(held.answer.id()))
     }
 
-    /// Removes it where it has not begun. True: it is cancelled.
+    /// Cancels it: work that waits never starts, work that runs is stopped. False: it has ended already.
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
         let held = self.held()?;
         Ok(py.detach(|| held.answer.is_cancelled() || held.pool.cancel(held.answer.id())))

@@ -20,6 +20,7 @@ COMMANDS = {
     "tools": "tools:command",
     "doctor": "doctor:command",
     "init": "init:command",
+    "completion": "completion:command",
 }
 """Where each is. Only the one that is asked for is imported: what serves for months does not carry the others."""
 

@@ -101,7 +101,7 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
     click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
 
 
-@click.command("drain")
+@click.command("drain", short_help="Lets pools finish what they have and take no more.")
 @click.argument("pool", required=False)
 @click.option("--resume", is_flag=True, help="Take work again.")
 @dispatcher_flags
