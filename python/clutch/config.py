@@ -295,7 +295,7 @@ def _finish_call_front(place: str, values: dict[str, Any], folder: Path, report:
         # Where a socket listens that was handed over is seen when it is taken over.
         if not (bind.is_local or bind.descriptor is not None or has_token or has_tls or values["insecure"]):
             ways = "a token, TLS" if "tls.certificate" in values else "a token"
-            allowed = f"a loopback address, a Unix socket, {ways}, or insecure = true (--insecure)"
+            allowed = f"a loopback address, a Unix socket, {ways}, or insecure = true"
             what = f"an address beyond loopback needs {ways.replace(',', ' or')}"
             report.add(f"{place}.bind", what, given=str(bind), allowed=allowed)
     if "*" in values.get("cors_origins", ()) and not has_token:

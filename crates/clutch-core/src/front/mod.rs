@@ -412,7 +412,7 @@ fn refuse_unguarded(front: &str, bind: &str, address: &Address, may_be_open: boo
         return Ok(());
     }
     let why = format!(
-        "{front}.bind {bind} is {address}, an address beyond loopback: it needs a token, TLS, or insecure = true (--insecure)"
+        "{front}.bind {bind} is {address}, an address beyond loopback: it needs a token, TLS, or insecure = true"
     );
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
