@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TextIO, TypeVar
 
 from clutch import _core, config
 from clutch._caller import (
+    IMPORTED,
     caller_path,
     encode_initializer,
+    importing_module,
+    log_levels,
     main_of_caller,
     own_authkey,
-    refuse_in_main_import,
     refuse_in_subinterpreter,
 )
 from clutch._calls import Calls
@@ -240,17 +242,21 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         return pool
 
     _is_over = True
-    _is_cut = False
+    _is_cut = _is_copy = _shut = False
     _item_limits = Limits()
     _options = _core.CallOptions()
 
     def _start(
         self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
     ) -> None:
-        refuse_in_main_import()
+        self.name = spec.name
+        module = importing_module()
+        if module is not None:
+            self._is_copy = True  # to end it does nothing
+            self._never_open(IMPORTED.format(pool=spec.name, module=module))
+            return
         refuse_in_subinterpreter()
         _watch_forks()
-        self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
         deadline_ms = spec.core["deadline_ms"]
         calls, payload_bytes = spec.core["recycle_calls"], spec.core["payload_bytes_max"]
@@ -270,6 +276,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         if spec.folder is None:
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
             launch["authkey"] = own_authkey()
+            launch["logging"] = log_levels()
         by_value = spec.folder is None and main is None
         launch["initializer"] = encode_initializer(initializer, initargs, not by_value)
         self._initargs = initargs  # a lock among them has its name as long as it lives

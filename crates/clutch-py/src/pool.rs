@@ -91,6 +91,8 @@ enum Reference<'py> {
 #[pyclass(frozen, subclass, weakref, module = "clutch._core")]
 pub struct PoolCore {
     open: OnceLock<Open>,
+    /// Why it never will be.
+    unopened: OnceLock<String>,
 }
 
 /// What is called, with what.
@@ -103,7 +105,10 @@ struct Asked<'a, 'py> {
 impl PoolCore {
     fn open(&self, py: Python<'_>) -> PyResult<&Open> {
         wait_when_finalizing();
-        let open = self.open.get().ok_or_else(|| PyRuntimeError::new_err("a pool that was never opened"))?;
+        let open = self.open.get().ok_or_else(|| match self.unopened.get() {
+            Some(why) => clutch_error(py, "PoolClosed", why, &[]),
+            None => PyRuntimeError::new_err("a pool that was never opened"),
+        })?;
         if open.pool.is_forked() { Err(forked_error(py)) } else { Ok(open) }
     }
 
@@ -341,7 +346,7 @@ impl PoolCore {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PoolCore {
-        PoolCore { open: OnceLock::new() }
+        PoolCore { open: OnceLock::new(), unopened: OnceLock::new() }
     }
 
     /// Starts the pool. `config` is the JSON of `config.rs:PoolConfig`; `own`: this interpreter's cache tag, and the items
@@ -454,6 +459,11 @@ impl PoolCore {
         let open = self.open(py)?;
         let stats = py.detach(|| open.pool.stats());
         serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Every use of it raises `PoolClosed` with this.
+    fn _never_open(&self, why: String) {
+        let _ = self.unopened.set(why); // the first word stands
     }
 
     /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned, pid}`.
