@@ -35,6 +35,7 @@ from clutch._caller import (
 from clutch._calls import Calls
 from clutch._map import Batches, Limits
 from clutch.errors import ConfigError, PoolClosed
+from clutch.insights import Insights, SlowCall, described
 from clutch.options import WORKERS_MAX
 from clutch.values import DURATION
 
@@ -337,6 +338,21 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     def stats(self) -> dict[str, Any]:
         """Counts and workers at this instant: queued, sent, done, failed, ready, workers (nr, pid, state, calls) …"""
         return json.loads(self._stats())
+
+    def insights(self) -> Insights:
+        """Where the time of the workers went since the pool was made, and what ran longest, with its arguments.
+
+        Also after the pool has ended. `print` shows it as a table: shares of start, wait and run, and seconds.
+
+            with Pool() as pool:
+                results = list(pool.map(resize, paths))
+            print(pool.insights())
+
+        Arguments are unpickled for it when it is called.
+        """
+        workers, (start, wait, run), slowest = self._insights()
+        calls = tuple(SlowCall(described(what, arguments), seconds) for what, seconds, arguments in slowest)
+        return Insights(self.name, workers, start, wait, run, calls)
 
     def running(self) -> dict[str, list[dict[str, Any]]]:
         """What each worker runs, by its name (`pool/0`), the oldest first.

@@ -26,6 +26,7 @@ use crate::registry;
 use crate::timeout::{until, wait_in_slices};
 
 mod batch;
+mod insights;
 
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
@@ -464,6 +465,13 @@ impl PoolCore {
     /// Every use of it raises `PoolClosed` with this.
     fn _never_open(&self, why: String) {
         let _ = self.unopened.set(why); // the first word stands
+    }
+
+    /// `(workers so far, seconds of their slots: until ready, waiting, running; slowest)`, each of these
+    /// `(function, seconds, arguments)`, the arguments `(args, kwargs)`, or None where they were not kept or cannot be read.
+    fn _insights<'py>(&self, py: Python<'py>) -> PyResult<insights::Told<'py>> {
+        let pool = self.core(py)?;
+        insights::told(py, py.detach(|| pool.insights()))
     }
 
     /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned, pid}`.
