@@ -37,6 +37,7 @@ from clutch.tools import on_start, on_stop, tool
 if TYPE_CHECKING:
     from clutch._app_server import AppServer, serve, serving
     from clutch.broken import WorkerLost
+    from clutch.insights import Insights
     from clutch.pool import Future, Pool, Stream
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ __all__ = [
     "DeadlineExceeded",
     "Draining",
     "Future",
+    "Insights",
     "Interrupted",
     "NoSuchPool",
     "NoSuchTool",
@@ -83,6 +85,10 @@ def __getattr__(name: str) -> object:
         from clutch.broken import WorkerLost
 
         return WorkerLost
+    if name == "Insights":
+        from clutch.insights import Insights
+
+        return Insights
     raise AttributeError(f"module 'clutch' has no attribute {name!r}")
 
 

@@ -7,8 +7,10 @@ import functools
 import importlib
 import os
 import pickle
+import re
 import site
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -57,11 +59,45 @@ def main_of_caller() -> dict[str, str] | None:
     return {"path": os.path.abspath(path)}
 
 
-def refuse_in_main_import() -> None:
-    """A script without a guard would make pools in its own workers, without end."""
-    image = sys.modules.get("clutch._worker.image")
-    if image is not None and image.main_is_loading:
+def importing_module() -> str | None:
+    """The module whose import makes a pool in a zygote or a worker; None: whatever makes it may have one.
+
+    Raises RuntimeError where the script makes it when it is run there: without a guard it would do so without end.
+    """
+    image, script = (sys.modules.get(f"clutch._worker.{name}") for name in ("image", "script"))
+    if image is None or script is None or not image.is_here:
+        return None
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name, spec = (frame.f_globals.get(name) for name in ("__name__", "__spec__"))
+        if str(name).startswith("clutch._worker."):
+            return None
+        if frame.f_code.co_name == "<module>" and getattr(spec, "_initializing", False):
+            return str(name)
+        if frame.f_code.co_name == "<module>" and name == script.NAME and script.is_running:
+            break
+        frame = frame.f_back
+    if script.is_running:
         raise RuntimeError(GUARD)
+    return None
+
+
+def log_levels() -> list[int] | None:
+    """Of the root logger, and the lowest of its handlers; None: this program handles no records."""
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return None
+    levels = [one.level for one in logging.root.handlers if not isinstance(one, logging.NullHandler)]
+    return [logging.root.level, min(levels)] if levels else None
+
+
+def note_lost_global(error: NameError, traceback: str) -> None:
+    """Says where a global went that the script has here and not in its workers. Called for each NameError of theirs."""
+    main = sys.modules.get("__main__")
+    name, files = UNDEFINED.fullmatch(str(error)), FRAME.findall(traceback)
+    path = getattr(main, "__file__", None)
+    if name and files and path and os.path.abspath(path) == files[-1] and name[1] in vars(main):
+        error.add_note(LOST.format(name=name[1]))
 
 
 @functools.cache
@@ -74,6 +110,17 @@ def refuse_in_subinterpreter() -> None:
     if interpreters.get_current() != interpreters.get_main():
         raise RuntimeError(SUBINTERPRETER)
 
+
+UNDEFINED = re.compile(r"name '(.+)' is not defined")
+FRAME = re.compile(r'^  File "(.*)", line \d+', re.MULTILINE)
+LOST = (
+    "{name!r} is set in this program and not in its workers: they run the script without what is under "
+    '`if __name__ == "__main__":`. Set it above the guard, pass it as an argument, or set it by Pool(initializer=…).'
+)
+
+IMPORTED = """pool {pool!r} was made while a worker imported the module {module!r}, and has no workers there: \
+it is for the program that imports the module. Code that runs in a worker and needs a pool makes one when it runs, in \
+a function, not when its module is imported"""
 
 SUBINTERPRETER = """A pool is made in a subinterpreter, and pools work in a process's main interpreter only.
 Make it there, or in a process of its own. With mod_wsgi: WSGIApplicationGroup %{GLOBAL}"""

@@ -16,6 +16,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, NamedTuple, Self
@@ -26,6 +27,7 @@ from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError, gil_is_enabled
 from clutch.config import PoolSpec
 from clutch.errors import BadArguments, ConfigError, Draining, RemoteError
+from clutch.insights import Insights
 from clutch.pool import Future, Pool, Stream, closed_error
 
 # What an item of a map is said to have taken: so much that each is a batch of its own.
@@ -143,6 +145,7 @@ class InlinePool(Pool):
         self._runners: list[asyncio.Runner] = []
         self._aside = concurrent.futures.ThreadPoolExecutor(1, "clutch-inline")
         self._done = self._failed = 0
+        self._since, self._run_seconds = time.monotonic(), 0.0
         launch = {"target": spec.values["target"], "preload": False}
         self._image = Image({"start": "spawn", "launch": launch, "shape": spec.core["shape"]})
         if initializer is not None:
@@ -275,12 +278,16 @@ class InlinePool(Pool):
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
+        began = time.monotonic()
         try:
             yield
         except BaseException:
             self._failed += 1
             raise
-        self._done += 1
+        else:
+            self._done += 1
+        finally:
+            self._run_seconds += time.monotonic() - began
 
     # ---- the pool itself
 
@@ -324,6 +331,12 @@ class InlinePool(Pool):
     def scale(self, workers: int | None = None, *, min: int | None = None, max: int | None = None) -> None:  # noqa: A002
         """Without effect, as there are no workers."""
         self._check_open()
+
+    def insights(self) -> Insights:
+        """One worker, this process, which is ready at once; what ran longest is not noted."""
+        run = self._run_seconds
+        wait = max(0.0, time.monotonic() - self._since - run)
+        return Insights(self.name, 1, 0.0, wait, run, ())
 
     def running(self) -> dict[str, list[dict[str, Any]]]:
         """Nothing: what runs here runs in the caller's own thread."""

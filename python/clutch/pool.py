@@ -23,16 +23,19 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TextIO, TypeVar
 
 from clutch import _core, config
 from clutch._caller import (
+    IMPORTED,
     caller_path,
     encode_initializer,
+    importing_module,
+    log_levels,
     main_of_caller,
     own_authkey,
-    refuse_in_main_import,
     refuse_in_subinterpreter,
 )
 from clutch._calls import Calls
 from clutch._map import Batches, Limits
 from clutch.errors import ConfigError, PoolClosed
+from clutch.insights import Insights, SlowCall, described
 from clutch.options import WORKERS_MAX
 from clutch.values import DURATION
 
@@ -240,17 +243,21 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         return pool
 
     _is_over = True
-    _is_cut = False
+    _is_cut = _is_copy = _shut = False
     _item_limits = Limits()
     _options = _core.CallOptions()
 
     def _start(
         self, spec: config.PoolSpec, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]
     ) -> None:
-        refuse_in_main_import()
+        self.name = spec.name
+        module = importing_module()
+        if module is not None:
+            self._is_copy = True  # to end it does nothing
+            self._never_open(IMPORTED.format(pool=spec.name, module=module))
+            return
         refuse_in_subinterpreter()
         _watch_forks()
-        self.name = spec.name
         self._grace = spec.core["grace_ms"] / 1000
         deadline_ms = spec.core["deadline_ms"]
         calls, payload_bytes = spec.core["recycle_calls"], spec.core["payload_bytes_max"]
@@ -270,6 +277,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         if spec.folder is None:
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
             launch["authkey"] = own_authkey()
+            launch["logging"] = log_levels()
         by_value = spec.folder is None and main is None
         launch["initializer"] = encode_initializer(initializer, initargs, not by_value)
         self._initargs = initargs  # a lock among them has its name as long as it lives
@@ -330,6 +338,21 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     def stats(self) -> dict[str, Any]:
         """Counts and workers at this instant: queued, sent, done, failed, ready, workers (nr, pid, state, calls) …"""
         return json.loads(self._stats())
+
+    def insights(self) -> Insights:
+        """Where the time of the workers went since the pool was made, and what ran longest, with its arguments.
+
+        Also after the pool has ended. `print` shows it as a table: shares of start, wait and run, and seconds.
+
+            with Pool() as pool:
+                results = list(pool.map(resize, paths))
+            print(pool.insights())
+
+        Arguments are unpickled for it when it is called.
+        """
+        workers, (start, wait, run), slowest = self._insights()
+        calls = tuple(SlowCall(described(what, arguments), seconds) for what, seconds, arguments in slowest)
+        return Insights(self.name, workers, start, wait, run, calls)
 
     def running(self) -> dict[str, list[dict[str, Any]]]:
         """What each worker runs, by its name (`pool/0`), the oldest first.

@@ -62,6 +62,11 @@ def apply(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
+def sleep_if_any(seconds: float) -> None:
+    if seconds:
+        time.sleep(seconds)
+
+
 @tool
 def pid() -> int:
     return os.getpid()

@@ -59,6 +59,10 @@ with Pool(2, deadline="30s", recycle={"memory": "1GB", "calls": 100}, queue={"ov
     assert_type(pool.options(deadline="5s", retry=2).submit(words, 1), clutch.Future[list[str]])
     assert_type(pool.options(priority=3).map(words, [1]), Iterator[list[str]])
 
+    assert_type(pool.insights(), clutch.Insights)
+    assert_type(pool.insights().slowest[0].what, str)
+    assert_type(pool.insights().run, float)
+
     standard: concurrent.futures.Executor = pool
     first: concurrent.futures.Future[list[str]] = pool.submit(words, 1)
     for future in concurrent.futures.as_completed([pool.submit(later, 1)]):

@@ -27,6 +27,8 @@ with Pool(2) as pool:
     pool.stream(steps, "one")  # wrong
     pool.options(deadlin=1)  # wrong
     pool.options(deadline=1).call(words, "one")  # wrong
+    pool.insights().run = 0.5  # wrong
+    print(pool.insights().speed)  # wrong
     number: int = pool.call(words, 1)  # wrong
     other: clutch.Future[int] = pool.submit(words, 1)  # wrong
 

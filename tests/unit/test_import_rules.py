@@ -29,6 +29,7 @@ RANKS = [
         "outbox",
         "region",
         "shutdown",
+        "slowest",
     }
     | {"stdio", "sync", "sys", "telemetry", "terminal", "wire", "work"},
     {"link"},

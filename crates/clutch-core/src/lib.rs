@@ -22,6 +22,7 @@ pub mod load;
 pub mod outbox;
 pub mod pool;
 pub mod region;
+pub mod slowest;
 pub mod stdio;
 pub mod supervisor;
 pub mod sync;

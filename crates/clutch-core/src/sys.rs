@@ -9,6 +9,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -136,6 +137,21 @@ pub fn wait_writable(fd: BorrowedFd<'_>) -> io::Result<()> {
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The same as of the last tick of the kernel: it is read at hardly any cost.
+pub fn coarse_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Between two of those ticks.
+pub fn coarse_tick_ns() -> u64 {
+    static TICK: OnceLock<u64> = OnceLock::new();
+    *TICK.get_or_init(|| {
+        let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+        tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
+    })
 }
 
 /// A duration as the kernel wants it.

@@ -11,7 +11,7 @@ pub mod websocket;
 use crate::work::{Codec, Failure};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
-pub const WIRE_VERSION: u32 = 5;
+pub const WIRE_VERSION: u32 = 6;
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 16;

@@ -255,6 +255,7 @@ fn of_workers() -> Vec<Golden> {
         credit(),
         simple("cancel", Kind::Cancel, 9, Codec::Empty, &[]),
         answer("result", Kind::Result, Codec::Plain, 1234, b"\x05\x02\0\0\0hi"),
+        answer("result: of a batch", Kind::Result, Codec::Bytes, 1234, b"\x03\0\0\0\xd2\x04\0\0\0\0\0\0"),
         answer("result: JSON", Kind::Result, Codec::Json, 1234, b"[1,2]"),
         answer("result: the end of a stream", Kind::Result, Codec::Empty, u64::MAX, &[]),
         simple("item", Kind::Item, 9, Codec::Plain, b"\x03\x01\0\0\0\0\0\0\0"),

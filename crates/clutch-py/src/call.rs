@@ -24,7 +24,7 @@ mod outcome;
 mod prepare;
 mod starting;
 
-use self::batch::{put_item, run_batch};
+use self::batch::{Timed, put_item, run_batch};
 pub use self::outcome::{CallFailed, Carried};
 use self::outcome::{Trouble, describe, encode, end_of_request, outcome_of, raise};
 use self::prepare::{Prepared, prepare};
@@ -48,6 +48,8 @@ pub struct Call {
     ended: AtomicBool,
     /// Read from the frame on first use.
     prepared: Mutex<Option<Prepared>>,
+    /// Of a batch whose items Python code runs.
+    timed: Mutex<(u32, Timed)>,
 }
 
 /// Runs a call in a slot's own thread, from its claim to its end.
@@ -175,6 +177,7 @@ impl Call {
             started: Mutex::new(Instant::now()),
             ended: AtomicBool::new(false),
             prepared: Mutex::default(),
+            timed: Mutex::default(),
         }
     }
 
@@ -327,6 +330,9 @@ impl Call {
     /// The code of the next item of a batch starts now.
     fn item_begins(&self) {
         self.link.get().board.begin_item(self.word);
+        let (begun, timed) = &mut *self.timed.lock();
+        timed.next(Some(self.claim.skip + *begun));
+        *begun += 1;
     }
 
     /// The next item of a batch has this value.
@@ -341,7 +347,8 @@ impl Call {
 
     /// Ends a batch whose items all have their results.
     fn end_batch(&self, py: Python<'_>) -> PyResult<()> {
-        self.end_with(py, Ok(Payload::empty()))
+        let told = self.timed.lock().1.end();
+        self.end_with(py, Ok(told))
     }
 
     /// Ends a request whose task is done.

@@ -26,6 +26,7 @@ use crate::registry;
 use crate::timeout::{until, wait_in_slices};
 
 mod batch;
+mod insights;
 
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
@@ -91,6 +92,8 @@ enum Reference<'py> {
 #[pyclass(frozen, subclass, weakref, module = "clutch._core")]
 pub struct PoolCore {
     open: OnceLock<Open>,
+    /// Why it never will be.
+    unopened: OnceLock<String>,
 }
 
 /// What is called, with what.
@@ -103,7 +106,10 @@ struct Asked<'a, 'py> {
 impl PoolCore {
     fn open(&self, py: Python<'_>) -> PyResult<&Open> {
         wait_when_finalizing();
-        let open = self.open.get().ok_or_else(|| PyRuntimeError::new_err("a pool that was never opened"))?;
+        let open = self.open.get().ok_or_else(|| match self.unopened.get() {
+            Some(why) => clutch_error(py, "PoolClosed", why, &[]),
+            None => PyRuntimeError::new_err("a pool that was never opened"),
+        })?;
         if open.pool.is_forked() { Err(forked_error(py)) } else { Ok(open) }
     }
 
@@ -341,7 +347,7 @@ impl PoolCore {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PoolCore {
-        PoolCore { open: OnceLock::new() }
+        PoolCore { open: OnceLock::new(), unopened: OnceLock::new() }
     }
 
     /// Starts the pool. `config` is the JSON of `config.rs:PoolConfig`; `own`: this interpreter's cache tag, and the items
@@ -454,6 +460,18 @@ impl PoolCore {
         let open = self.open(py)?;
         let stats = py.detach(|| open.pool.stats());
         serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Every use of it raises `PoolClosed` with this.
+    fn _never_open(&self, why: String) {
+        let _ = self.unopened.set(why); // the first word stands
+    }
+
+    /// `(workers so far, seconds of their slots: until ready, waiting, running; slowest)`, each of these
+    /// `(function, seconds, arguments)`, the arguments `(args, kwargs)`, or None where they were not kept or cannot be read.
+    fn _insights<'py>(&self, py: Python<'py>) -> PyResult<insights::Told<'py>> {
+        let pool = self.core(py)?;
+        insights::told(py, py.detach(|| pool.insights()))
     }
 
     /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned, pid}`.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-import runpy
 import sys
 import threading
 import types
@@ -17,7 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from clutch import _core
+from clutch._worker import unheard
 from clutch._worker.handlers.call import Tool
+from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
 
@@ -32,9 +33,6 @@ ON_LOOPS = ("asgi", "asgi2")
 
 is_here = False
 """This process is a zygote or a worker: it has an image, or is making one."""
-
-main_is_loading = False
-"""While the caller's script is loaded: a pool made now means that its guard is missing."""
 
 
 class LoadError(Exception):
@@ -59,6 +57,8 @@ class Image:
         self.gil_module: str | None = None
         self.schemas: dict[str, Any] | None = None
         """Of its tools, where a network front can reach them."""
+        self.script: Script | None = None
+        self.told_of_logs = unheard.shared() if self.options.get("logging") else None
 
     @classmethod
     def load(cls, launch: dict[str, Any]) -> Image:
@@ -73,7 +73,7 @@ class Image:
         return image
 
     def prepare(self) -> None:
-        """The caller's arguments, sys.path, folder and key; the greenlet profile patches before any import."""
+        """The caller's arguments, sys.path, folder, key and script; the greenlet profile patches before any import."""
         sys.argv[:] = self.options.get("argv") or sys.argv
         if self.options.get("cwd"):
             os.chdir(self.options["cwd"])
@@ -86,16 +86,19 @@ class Image:
             from multiprocessing import process
 
             process.current_process().authkey = bytes.fromhex(self.options["authkey"])
+        if self.options.get("main"):
+            self.script = Script(self.options["main"])
 
     def import_target(self) -> None:
-        """Imports `__main__`'s script and the target, and notes what that did to the process."""
+        """Imports the target, or runs the script where there is none, and notes what that did to the process."""
         self.imported = True
         threads, sockets = native_threads(), open_sockets()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
-            load_main(self.options.get("main"))
             if self.options.get("target"):
                 self.module, self.found = find_target(self.options["target"])
+            elif self.script is not None:
+                self.script.load()
             if self.options.get("app"):
                 self._take_app(self.options["app"])
             if self.options.get("validate"):
@@ -301,22 +304,6 @@ def _as_imported(name: str) -> str:
     """A hint for those who gave a file."""
     module = name.removesuffix(".py")
     return "" if module == name else f"; a module is named as in `import`: {module!r}"
-
-
-def load_main(main: dict[str, str] | None) -> None:
-    """Loads the caller's script once as `__mp_main__`, as multiprocessing does, so that its functions are found."""
-    if not main:
-        return
-    global main_is_loading
-    module = types.ModuleType("__mp_main__")
-    main_is_loading = True
-    if "module" in main:
-        content = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
-    else:
-        content = runpy.run_path(main["path"], run_name="__mp_main__")
-    main_is_loading = False
-    module.__dict__.update(content)
-    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
 def gil_is_enabled() -> bool:

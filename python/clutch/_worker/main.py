@@ -19,10 +19,11 @@ import types
 from typing import Any
 
 from clutch import _core
-from clutch._worker import breakpoints, copies, failure, interrupt
+from clutch._worker import breakpoints, copies, failure, interrupt, unheard
 from clutch._worker.handlers.call import Tool
 from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
+from clutch._worker.script import ScriptError
 
 PROFILES = {"process": "process", "thread": "thread", "async": "aio", "greenlet": "greenlet"}
 ASGI = ("asgi", "asgi2")
@@ -72,6 +73,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         breakpoints.serve(link)
         start(image, link)
         copies.leave_if_copy()
+        unheard.watch(image.options.get("logging"), image.told_of_logs)
         profile = load_profile(image)
         signals.listen(profile.is_held_up, profile.was_lost)
         profile.run(link, ready)
@@ -99,7 +101,8 @@ def start(image: Image, link: _core.WorkerLink) -> None:
 
 def reason_of(image: Image, failed: str, error: BaseException) -> str:
     text = failure.traceback_of(error).rstrip("\n")
-    return f"a worker of pool {image.launch['pool']!r} {failed}: {error!r}\n{text}"
+    what = str(error) if isinstance(error, ScriptError) else f"{error!r}\n{text}"
+    return f"a worker of pool {image.launch['pool']!r} {failed}: {what}"
 
 
 def load_profile(image: Image) -> Profile:

@@ -22,6 +22,7 @@ from clutch._worker import breakpoints, copies, interrupt, spawn
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError
 from clutch._worker.main import import_early, run_forked
+from clutch._worker.script import ScriptError
 
 MAX_REASON_CHARACTERS = 20_000
 
@@ -88,9 +89,9 @@ def load_failure(launch: dict[str, Any], error: BaseException) -> str:
     text = traceback_of(error).rstrip("\n")
     target = launch["launch"].get("target")
     subject = "the script" if target is None else f"target {target!r}"
-    what = str(error) if isinstance(error, LoadError) else f"{subject} does not import: {type_name(error)}: {error}"
-    reason = f"pool {launch['pool']!r}: {what}"
-    return reason if isinstance(error, LoadError) else f"{reason}\n{text}"[:MAX_REASON_CHARACTERS]
+    says_it_all = isinstance(error, LoadError | ScriptError)
+    what = str(error) if says_it_all else f"{subject} does not import: {type_name(error)}: {error}\n{text}"
+    return f"pool {launch['pool']!r}: {what}"[:MAX_REASON_CHARACTERS]
 
 
 def serve(control: _core.ZygoteControl, image: Image) -> None:

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::incoming::Incoming;
+use super::insights::Noted;
 use super::peer::{self, Link, Peer};
 use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
 use super::stop::{self, Expiring, OnLink};
@@ -96,6 +97,8 @@ pub(super) struct Core {
     pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
+    /// For [`Pool::insights`].
+    pub(super) noted: Noted,
 }
 
 /// How often it is told, at most, that the pool refuses work.
@@ -234,6 +237,7 @@ impl Core {
         effects: &mut Effects,
     ) {
         if let Some(peer) = self.peers.get_mut(&key) {
+            peer.life.run_ns = peer.life.run_ns.saturating_add(run_ns);
             match self.machine.body_mut(id) {
                 Some(entry) => entry.word.take().into_iter().for_each(|word| peer.release(word)),
                 None => peer.release_abandoned(id),
@@ -245,6 +249,7 @@ impl Core {
         self.done += 1;
         self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
         if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
+            self.note_slow(&mut entry, run_ns, &outcome);
             let outcome = entry.conclude(outcome, run_ns);
             effects.replies.push((entry.work.reply, Told::Finish(outcome)));
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::insights::Life;
 use super::peer::{Link, Peer};
 use super::state::{Demand, Event, WorkerKey};
 use super::status::Status;
@@ -153,7 +154,9 @@ impl Pool {
     pub fn attach(&self, link: Arc<Link>) {
         let reader = self.reader.lock();
         let mut core = self.core.lock();
-        let mut peer = Peer::new(link.clone(), &self.regions);
+        let wanted = if core.noted.has_served { Instant::now() } else { self.epoch };
+        let life = Life { wanted, ready: None, slots: self.config.shape.slots() as usize, run_ns: 0 };
+        let mut peer = Peer::new(link.clone(), &self.regions, life);
         match reader.as_ref() {
             Some(reader) => {
                 peer.is_read = true;
@@ -168,8 +171,10 @@ impl Pool {
 
     pub fn worker_ready(&self, key: WorkerKey, slots: usize, calls_max: Option<u64>) {
         self.transact(|core, now, actions| {
-            let Some(words) = core.peers.get(&key).map(|peer| peer.link.board.len() / 2) else { return };
-            core.failing = None;
+            let Some(peer) = core.peers.get_mut(&key) else { return };
+            (peer.life.ready, peer.life.slots) = (Some(now), slots);
+            let words = peer.link.board.len() / 2;
+            (core.failing, core.noted.has_served) = (None, true);
             core.machine.on(Event::WorkerReady { worker: key, slots, words, calls_max }, now, actions);
         });
     }
@@ -248,6 +253,7 @@ impl Pool {
             let Some(mut peer) = core.peers.remove(&key) else { return running };
             self.poller.remove(peer.link.socket.as_fd());
             self.poller.remove(peer.link.alarm.socket());
+            core.note_past(peer.life, &running, now);
             core.answer_expiring_of(key, effects);
             core.machine.set_untimed(core.peers.values().any(|peer| peer.debugged));
             let begun = core.leave_behind(self, &mut peer, &failure, ended, now, effects);

@@ -10,6 +10,7 @@ mod answer;
 mod core;
 mod drive;
 mod incoming;
+mod insights;
 mod orders;
 mod peer;
 pub mod queue;
@@ -34,6 +35,8 @@ pub use self::answer::{Answer, Part, Waker};
 use self::core::{Core, Effects, Entry, Function, Told};
 pub use self::drive::Read;
 use self::incoming::Incoming;
+use self::insights::Noted;
+pub use self::insights::{Insights, Slow, Spent};
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
@@ -148,6 +151,7 @@ impl Pool {
             expiring: BTreeMap::new(),
             starved: BTreeSet::new(),
             spare: Vec::new(),
+            noted: Noted::default(),
         };
         let status = Status::new(&config);
         let poller = Poller::new()?;

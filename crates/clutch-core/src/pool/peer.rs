@@ -11,6 +11,7 @@ use crate::sync::Mutex;
 
 use super::alarm::Alarm;
 use super::core::{Entry, Function};
+use super::insights::Life;
 use super::state::WorkerKey;
 use crate::forked::Tracked;
 use crate::link::{Announced, Attached, Board, Inbox, Outbox, Pending, PutError, word};
@@ -73,10 +74,12 @@ pub(super) struct Peer {
     abandoned: HashMap<WorkId, (u32, String)>,
     /// A call found no word: the worker gets nothing until one is free.
     pub(super) starved: bool,
+    /// How its time is spent.
+    pub(super) life: Life,
 }
 
 impl Peer {
-    pub(super) fn new(link: Arc<Link>, regions: &RegionPool) -> Peer {
+    pub(super) fn new(link: Arc<Link>, regions: &RegionPool, life: Life) -> Peer {
         let free = (0..link.board.len() as u32).rev().collect();
         Peer {
             link,
@@ -94,6 +97,7 @@ impl Peer {
             pending: Vec::new(),
             abandoned: HashMap::new(),
             starved: false,
+            life,
         }
     }
 

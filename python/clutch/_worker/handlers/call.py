@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from clutch._worker.script import ScriptError
 from clutch.tools import ToolOptions, options_of
 
 
@@ -35,7 +36,9 @@ class Tool:
         """Stands in for what could not be found: every call of it raises why."""
         from clutch.errors import BadArguments
 
-        if not by_name:
+        if isinstance(error, ScriptError):
+            error = BadArguments(str(error))
+        elif not by_name:
             error = BadArguments(f"the function cannot be found in the worker: {error}; it must be importable there")
 
         def fail(*_args: Any, **_kwargs: Any) -> None:

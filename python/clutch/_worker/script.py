@@ -1,0 +1,82 @@
+"""The caller's script in a zygote or a worker: its `__main__`, run as `__mp_main__`, as multiprocessing does.
+
+A pool without a target runs it at once, in the zygote. One with a target leaves that to each worker, for when something
+of the script is first asked for: a script that calls tools by name alone is never run there, and needs no guard.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import threading
+import types
+from typing import Any
+
+from clutch._worker import failure
+
+NAME = "__mp_main__"
+WHAT_TO_DO = (
+    '; workers run it for its functions: put what starts the program under `if __name__ == "__main__":`, or the '
+    "functions into a module of their own"
+)
+
+is_running = False
+"""The script is being run: a pool that it makes now means that its guard is missing."""
+
+
+class ScriptError(Exception):
+    """The script cannot be run. The text says why and what to do, and has the traceback."""
+
+
+class Script:
+    """What is found by both names of `__main__`."""
+
+    def __init__(self, main: dict[str, str]) -> None:
+        self._main = main
+        self._module = types.ModuleType(NAME)
+        self._lock = threading.RLock()
+        self._failed: str | None = None
+        self._is_loaded = False
+        vars(self._module)["__getattr__"] = self._find
+        sys.modules["__main__"] = sys.modules[NAME] = self._module
+
+    def load(self) -> None:
+        """Runs it, once. Raises ScriptError, each time where it cannot be run."""
+        with self._lock:
+            if self._is_loaded or is_running:
+                return
+            if self._failed is None:
+                self._run()
+            if self._failed is not None:
+                raise ScriptError(self._failed)
+
+    def _find(self, name: str) -> Any:
+        """What libraries look for in any module does not load it."""
+        if not name.startswith("__"):
+            self.load()
+            if name in vars(self._module):
+                return vars(self._module)[name]
+        raise AttributeError(f"module {NAME!r} has no attribute {name!r}")
+
+    def _run(self) -> None:
+        global is_running
+        is_running = True
+        try:
+            if "module" in self._main:
+                content = runpy.run_module(self._main["module"], run_name=NAME, alter_sys=True)
+            else:
+                content = runpy.run_path(self._main["path"], run_name=NAME)
+        except (Exception, SystemExit) as error:
+            self._failed = self._told(error)
+            return
+        finally:
+            is_running = False
+        del vars(self._module)["__getattr__"]
+        vars(self._module).update(content)
+        self._is_loaded = True
+
+    def _told(self, error: BaseException) -> str:
+        where = self._main.get("path") or f"python -m {self._main['module']}"
+        what = f"{failure.type_name(error)}: {failure.message_of(error)}"
+        advice = "" if "__name__" in what else WHAT_TO_DO  # of a pool without a guard it has been said
+        return f"the script {where!r} does not load in a worker: {what}{advice}\n{failure.traceback_of(error)}".rstrip()

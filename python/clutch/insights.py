@@ -1,0 +1,99 @@
+"""What `Pool.insights` returns: where the time of a pool's workers went, and what ran longest."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import reprlib
+from typing import Any
+
+WHAT_CHARACTERS_MAX = 100
+ARGUMENTS_MAX = 6
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any] | None]
+
+REPR = reprlib.Repr()
+REPR.maxstring = REPR.maxother = 60
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlowCall:
+    """A call, or an item of a map, that ran long."""
+
+    what: str
+    """Its function and arguments, cut to 100 characters: `resize('a.png', width=80)`. `(…)` where these are not known:
+    they were over 64 KiB, or came over a network."""
+    seconds: float
+    """How long its code ran."""
+
+    def __str__(self) -> str:
+        return f"{self.seconds:9.3f} s  {self.what}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Insights:
+    """Where the time of a pool's workers went since the pool was made. `print` shows it as a table.
+
+    Each worker counts from when it was wanted to its end, or to now, and as often as it has slots: of a worker with two
+    threads, two seconds pass in each second.
+    """
+
+    pool: str
+    workers: int
+    """How many there were so far, those that were replaced included."""
+    start_seconds: float
+    """Until workers were ready: imports, initializers, start hooks. The first ones wait for the zygote, too."""
+    wait_seconds: float
+    """With nothing to run."""
+    run_seconds: float
+    """With calls, requests or items of maps, those that run now included."""
+    slowest: tuple[SlowCall, ...]
+    """The calls and items that ran longest of all that have ended, at most five, the longest first."""
+
+    @property
+    def total_seconds(self) -> float:
+        return self.start_seconds + self.wait_seconds + self.run_seconds
+
+    @property
+    def start(self) -> float:
+        """The share of `start_seconds`, from 0 to 1."""
+        return self._share(self.start_seconds)
+
+    @property
+    def wait(self) -> float:
+        """The share of `wait_seconds`."""
+        return self._share(self.wait_seconds)
+
+    @property
+    def run(self) -> float:
+        """The share of `run_seconds`."""
+        return self._share(self.run_seconds)
+
+    def _share(self, seconds: float) -> float:
+        total = self.total_seconds
+        return seconds / total if total > 0 else 0.0
+
+    def __str__(self) -> str:
+        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        seconds = {"start": self.start_seconds, "wait": self.wait_seconds, "run": self.run_seconds}
+        shares = (f"  {name:5} {self._share(spent):6.1%} {spent:11.3f} s" for name, spent in seconds.items())
+        slowest = ["slowest:", *map(str, self.slowest)] if self.slowest else []
+        return "\n".join([f"pool {self.pool!r}, {workers}:", *shares, *slowest])
+
+
+def described(function: str, arguments: Arguments | None) -> str:
+    """The call as it would be written, bounded."""
+    if arguments is None:
+        return cut(f"{function}(…)")
+    args, kwargs = arguments
+    named = (f"{name}={REPR.repr(value)}" for name, value in (kwargs or {}).items())
+    texts = list(itertools.islice(itertools.chain(map(REPR.repr, args), named), ARGUMENTS_MAX + 1))
+    if len(texts) > ARGUMENTS_MAX:
+        texts[-1] = "…"
+    return cut(f"{function}({', '.join(texts)})")
+
+
+def cut(text: str) -> str:
+    """In one line."""
+    text = " ".join(text.split())
+    return text if len(text) <= WHAT_CHARACTERS_MAX else f"{text[: WHAT_CHARACTERS_MAX - 1]}…"
