@@ -18,7 +18,8 @@ MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2)
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help build free-threaded chromium test test-core test-stubs test-free-threaded test-stdlib test-python \
-	test-browser test-all-pythons suites conformance demo soak bench bench-serve bench-hostile mutants lint fmt docs clean
+	test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench bench-serve bench-hostile mutants lint fmt docs \
+	wheels sdist version clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +62,9 @@ test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
 
 test-browser: .venv/.built chromium ## of the Python suite, what runs in a real browser
 	$(BIN)/python -m pytest tests/e2e/test_serve_browser.py
+
+test-wheel: .venv/.built ## the wheels in dist/ that an interpreter is here for: each in an empty environment
+	CLUTCH_TEST_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/e2e/test_wheel.py
 
 suites: ## what others test servers with, when missing: h2spec, gunicorn's request corpus, Autobahn's WebSocket cases
 	@PYTHON=$(PYTHON) tools/get-suites.sh
@@ -115,6 +119,22 @@ fmt: .venv/.lint ## formats Rust and Python
 docs: .venv/.built ## writes the generated pages anew
 	$(BIN)/python -m clutch.config > docs/config.md
 
+wheels: .venv/.release ## manylinux wheels into dist/, for each supported Python that is here; STRICT=1: all must be
+	STRICT=$(STRICT) MATURIN=$(BIN)/maturin tools/build-wheels.sh 3.11 3.12 3.13 3.13t
+	$(BIN)/twine check --strict dist/*.whl
+
+sdist: .venv/.release ## the source distribution into dist/
+	$(BIN)/maturin sdist --out dist
+	$(BIN)/twine check --strict dist/*.tar.gz
+
+test-sdist: sdist ## whether a wheel can be built of it alone
+	@folder=$$(mktemp -d); \
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $$folder dist/clutch-$$($(MAKE) --silent version).tar.gz; \
+	status=$$?; ls $$folder; rm -r $$folder; exit $$status
+
+version: ## the version, as tags name it
+	@sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml
+
 clean: ## removes all that was built, the environments too
 	rm -rf target .venv .venv-ft .venv-3* .conformance .pytest_cache .ruff_cache dist
 	find python -name '*.so' -delete
@@ -137,6 +157,10 @@ clean: ## removes all that was built, the environments too
 
 .venv/.bench: .venv/.deps
 	.venv/$(INSTALL) --group bench
+	@touch $@
+
+.venv/.release: .venv/.deps
+	.venv/$(INSTALL) --group release
 	@touch $@
 
 # Environments of other interpreters; a build folder each, so that PyO3 is not compiled back and forth.
