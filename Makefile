@@ -7,27 +7,46 @@ ARGS ?=
 MINUTES ?= 5
 BIN := .venv/bin
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '*.rs' -o -name Cargo.toml \) -not -path '*/tests/*' -not -path '*/benches/*')
-# How the tests and benches find the free-threaded environment, when there is one.
-WITH_FREE_THREADED = $(shell test -e .venv-ft/.built && echo CLUTCH_TEST_FT_PYTHON=$(CURDIR)/.venv-ft/bin/python)
+# How programs find the free-threaded environment, when there is one with that stamp.
+WITH_FREE_THREADED = $(shell test -e .venv-ft/$(STAMP) && echo CLUTCH_TEST_FT_PYTHON=$(CURDIR)/.venv-ft/bin/python)
 # Most tests wait for other processes.
 SIDE_BY_SIDE = --numprocesses 2 --dist worksteal
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
-MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2) $(CURDIR)/$(BIN)/maturin develop --release
+MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2) $(CURDIR)/$(BIN)/maturin develop
+# Which build `make free-threaded` makes: .released, as it is published, or .built, which is enough for tests.
+STAMP = .released
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build free-threaded chromium test test-core test-stubs test-free-threaded test-stdlib test-python \
-	test-browser test-all-pythons suites conformance demo soak bench bench-serve bench-hostile mutants lint fmt docs clean
+.PHONY: help build builds core-tests other-pythons free-threaded chromium test test-core test-stubs test-free-threaded \
+	test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
+	bench-serve bench-hostile mutants lint fmt docs wheels sdist version clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: .venv/.built ## .venv with clutch in it, the extension in release mode
+build: .venv/.built .venv/.test ## .venv with clutch in it, the extension in release mode, and what the tests need
 
-free-threaded: .venv/.built ## .venv-ft: the same on a free-threaded CPython, which is installed when missing
+# A compiler leaves a core idle while it links, an installer waits for the network. Tests tell what did not compile.
+builds: .venv/.deps ## all that `make test` needs, side by side
+	@$(MAKE) --no-print-directory core-tests & core=$$!; \
+	$(MAKE) --no-print-directory other-pythons suites chromium & others=$$!; \
+	$(MAKE) --no-print-directory build .venv/.lint; status=$$?; \
+	wait $$core; wait $$others || status=1; exit $$status
+
+core-tests:
+	@cargo test --quiet --package clutch-core --no-run
+
+other-pythons builds soak test test-python: STAMP = .built
+
+other-pythons: free-threaded
+	@if python=$$(tools/find-python.sh 3.13); \
+	then $(MAKE) --no-print-directory .venv-313/.built VENV_PYTHON=$$python; fi
+
+free-threaded: .venv/.deps ## .venv-ft: the same on a free-threaded CPython, which is installed when missing
 	@if python=$$(tools/get-free-threaded-python.sh 3.13); \
-	then $(MAKE) --no-print-directory .venv-ft/.built VENV_PYTHON=$$python; \
+	then $(MAKE) --no-print-directory .venv-ft/$(STAMP) VENV_PYTHON=$$python; \
 	else echo "no free-threaded Python here: the tests that need one are skipped"; fi
 
 chromium: ## a browser for the tests that need one, when missing
@@ -35,7 +54,7 @@ chromium: ## a browser for the tests that need one, when missing
 		apt-get install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; } \
 		|| echo "Chromium is missing: its tests are skipped; install it with: sudo apt-get install chromium chromium-driver"
 
-test: build free-threaded chromium suites ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
+test: builds ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
 	@status=0; for part in test-core test-stubs test-free-threaded test-stdlib test-python; \
 		do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
@@ -56,16 +75,19 @@ test-stdlib: .venv/.built ## CPython's own cases for process pools, over a Pool,
 		echo .venv-313/bin/python -m pytest tests/stdlib && .venv-313/bin/python -m pytest tests/stdlib --quiet -r fE; \
 	else echo "test-stdlib: skipped, there is no Python 3.13 here (tools/find-python.sh 3.13)"; fi
 
-test-python: .venv/.built ## the Python suite; ARGS="-k words" picks tests
+test-python: build ## the Python suite; ARGS="-k words" picks tests
 	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
-test-browser: .venv/.built chromium ## of the Python suite, what runs in a real browser
+test-browser: build chromium ## of the Python suite, what runs in a real browser
 	$(BIN)/python -m pytest tests/e2e/test_serve_browser.py
+
+test-wheel: build ## the wheels in dist/ that an interpreter is here for: each in an empty environment
+	CLUTCH_TEST_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/e2e/test_wheel.py
 
 suites: ## what others test servers with, when missing: h2spec, gunicorn's request corpus, Autobahn's WebSocket cases
 	@PYTHON=$(PYTHON) tools/get-suites.sh
 
-conformance: .venv/.built suites ## of the Python suite: these, and our own matrix of ambiguous requests
+conformance: build suites ## of the Python suite: these, and our own matrix of ambiguous requests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/conformance $(ARGS)
 
 test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 3.13
@@ -77,7 +99,7 @@ test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 
 		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
 	done; exit $$status
 
-demo: build ## the main job on real work: four profiles, HTTP, a killed worker, a table; also free-threaded, where `make free-threaded` was
+demo: .venv/.built .venv/.demo ## the main job on real work: four profiles, HTTP, a killed worker, a table; also free-threaded, where `make free-threaded` was
 	@$(WITH_FREE_THREADED) $(BIN)/python examples/demo.py $(ARGS)
 
 soak: build free-threaded ## mixed load while workers are killed, stopped and replaced; MINUTES=5, ARGS="--seed S"
@@ -115,6 +137,22 @@ fmt: .venv/.lint ## formats Rust and Python
 docs: .venv/.built ## writes the generated pages anew
 	$(BIN)/python -m clutch.config > docs/config.md
 
+wheels: .venv/.release ## manylinux wheels into dist/, for each supported Python that is here; STRICT=1: all must be
+	STRICT=$(STRICT) MATURIN=$(BIN)/maturin tools/build-wheels.sh 3.11 3.12 3.13 3.13t
+	$(BIN)/twine check --strict dist/*.whl
+
+sdist: .venv/.release ## the source distribution into dist/
+	$(BIN)/maturin sdist --out dist
+	$(BIN)/twine check --strict dist/*.tar.gz
+
+test-sdist: sdist ## whether a wheel can be built of it alone
+	@folder=$$(mktemp -d); \
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $$folder dist/clutch-$$($(MAKE) --silent version).tar.gz; \
+	status=$$?; ls $$folder; rm -r $$folder; exit $$status
+
+version: ## the version, as tags name it
+	@sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml
+
 clean: ## removes all that was built, the environments too
 	rm -rf target .venv .venv-ft .venv-3* .conformance .pytest_cache .ruff_cache dist
 	find python -name '*.so' -delete
@@ -124,22 +162,22 @@ clean: ## removes all that was built, the environments too
 .venv/.deps: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	.venv/$(INSTALL) --upgrade pip 'maturin>=1.16,<2'
-	.venv/$(INSTALL) --group test --group test-e2e
 	@touch $@
 
 .venv/.built: .venv/.deps $(RUST_SOURCES)
-	$(call MATURIN,.venv,target) --extras greenlet,uvloop,reload
+	$(call MATURIN,.venv,target) --release --extras greenlet,uvloop,reload
 	@touch $@
 
-.venv/.lint: .venv/.deps
-	.venv/$(INSTALL) --group lint
+.venv/.test: .venv/.deps
+	.venv/$(INSTALL) --group test --group test-e2e
 	@touch $@
 
-.venv/.bench: .venv/.deps
-	.venv/$(INSTALL) --group bench
+.venv/.demo .venv/.lint .venv/.bench .venv/.release: .venv/.deps
+	.venv/$(INSTALL) --group $(@:.venv/.%=%)
 	@touch $@
 
-# Environments of other interpreters; a build folder each, so that PyO3 is not compiled back and forth.
+# Environments of other interpreters. Their tests are about the interpreter, so a build that is quick to make is enough,
+# and in one folder the core is compiled once for all. What is measured (.released) has a folder of its own.
 CONSTRAINED = $(if $(filter ft,$(1)),PIP_CONSTRAINT=$(CURDIR)/tools/constraints-free-threaded.txt)
 
 .venv-%/.deps: pyproject.toml tools/constraints-free-threaded.txt
@@ -149,7 +187,12 @@ CONSTRAINED = $(if $(filter ft,$(1)),PIP_CONSTRAINT=$(CURDIR)/tools/constraints-
 	@touch $@
 
 .venv-%/.built: .venv-%/.deps .venv/.deps $(RUST_SOURCES)
-	$(call CONSTRAINED,$*) $(call MATURIN,.venv-$*,target/$*)
+	$(call CONSTRAINED,$*) $(call MATURIN,.venv-$*,target) --profile checked
+	@rm -f .venv-$*/.released
 	@touch $@
 
-.PRECIOUS: .venv-%/.deps .venv-%/.built
+.venv-%/.released: .venv-%/.deps .venv/.deps $(RUST_SOURCES)
+	$(call CONSTRAINED,$*) $(call MATURIN,.venv-$*,target/$*) --release
+	@touch .venv-$*/.built $@
+
+.PRECIOUS: .venv-%/.deps .venv-%/.built .venv-%/.released

@@ -43,7 +43,7 @@ def run(scale: Scale) -> Report:
 def _free_threaded_python() -> str:
     """What the environment names, or what `make free-threaded` has finished."""
     named = os.environ.get(_ENVIRONMENT)
-    if named is None and not (_USUAL / ".built").exists():
+    if named is None and not (_USUAL / ".released").exists():
         raise Skipped(f"no free-threaded interpreter: `make free-threaded` sets one up, or set {_ENVIRONMENT}")
     return named or str(_USUAL / "bin" / "python")
 

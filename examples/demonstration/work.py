@@ -60,5 +60,5 @@ def profiles() -> list[Profile]:
 def _free_threaded_python() -> str | None:
     """What the environment names, or what `make free-threaded` has finished."""
     environment = ROOT / ".venv-ft"
-    usual = str(environment / "bin" / "python") if (environment / ".built").exists() else None
+    usual = str(environment / "bin" / "python") if (environment / ".released").exists() else None
     return os.environ.get("CLUTCH_TEST_FT_PYTHON") or usual

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds a stripped manylinux wheel for each CPython series given that is installed here, into dist/.
+#
+#   tools/build-wheels.sh SERIES…      such as 3.11 3.13 3.13t; a series that is not installed is skipped with a message
+#
+# MATURIN is the maturin to use, from an environment that has ziglang: zig links against an old glibc, so that no
+# container is needed. Set STRICT=1 to fail where a series is not installed.
+# Exit 1: a build failed, or an interpreter is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+: "${MATURIN:?the path of maturin}" "${1:?usage: build-wheels.sh SERIES…}"
+# glibc 2.17, the oldest that Rust supports.
+platform=manylinux2014
+
+interpreters=()
+for series in "$@"; do
+    if python=$(tools/find-python.sh "$series" 2>/dev/null); then
+        interpreters+=("$python")
+    else
+        echo "build-wheels: $series skipped, not installed" >&2
+        [ -z "${STRICT:-}" ] || exit 1
+    fi
+done
+[ "${#interpreters[@]}" -gt 0 ] || { echo "build-wheels: none of $* is installed" >&2; exit 1; }
+
+# A folder of its own: zig's objects and the system linker's are not to be mixed. The profile strips.
+PATH=$(dirname "$(realpath -s "$MATURIN")"):$PATH CARGO_TARGET_DIR=target/wheels \
+    "$MATURIN" build --release --zig --compatibility "$platform" --out dist --interpreter "${interpreters[@]}"
