@@ -82,13 +82,13 @@ def importing_module() -> str | None:
     return None
 
 
-def log_levels() -> list[int] | None:
-    """Of the root logger, and the lowest of its handlers; None: this program handles no records."""
+def log_level() -> int | None:
+    """The lowest of the root logger's handlers; None: this program has set up none. pytest's are not the program's."""
     logging = sys.modules.get("logging")
     if logging is None:
         return None
-    levels = [one.level for one in logging.root.handlers if not isinstance(one, logging.NullHandler)]
-    return [logging.root.level, min(levels)] if levels else None
+    handlers = [one for one in logging.root.handlers if not isinstance(one, logging.NullHandler)]
+    return min((one.level for one in handlers if not type(one).__module__.startswith("_pytest.")), default=None)
 
 
 def note_lost_global(error: NameError, traceback: str) -> None:

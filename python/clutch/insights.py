@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import collections
 import dataclasses
 import itertools
 import reprlib
@@ -12,7 +14,22 @@ ARGUMENTS_MAX = 6
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any] | None]
 
-REPR = reprlib.Repr()
+
+class Shortened(reprlib.Repr):
+    """Of any value, and whatever its own code does: the values are those of user code."""
+
+    def repr1(self, x: object, level: int) -> str:
+        try:
+            # reprlib goes by the names of types, which classes of users may have, too.
+            if type(x) not in SHORTENED:
+                return self.repr_instance(x, level)
+            return super().repr1(x, level)
+        except (Exception, SystemExit) as error:
+            return f"<{type(x).__name__}, whose repr raises {type(error).__name__}>"
+
+
+SHORTENED = {tuple, list, array.array, set, frozenset, collections.deque, dict, str, int}
+REPR = Shortened()
 REPR.maxstring = REPR.maxother = 60
 
 

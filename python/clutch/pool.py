@@ -27,7 +27,7 @@ from clutch._caller import (
     caller_path,
     encode_initializer,
     importing_module,
-    log_levels,
+    log_level,
     main_of_caller,
     own_authkey,
     refuse_in_subinterpreter,
@@ -277,7 +277,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         if spec.folder is None:
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
             launch["authkey"] = own_authkey()
-            launch["logging"] = log_levels()
+            launch["logging"] = log_level()
         by_value = spec.folder is None and main is None
         launch["initializer"] = encode_initializer(initializer, initargs, not by_value)
         self._initargs = initargs  # a lock among them has its name as long as it lives

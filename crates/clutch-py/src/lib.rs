@@ -27,9 +27,6 @@ mod zygote;
 
 use pyo3::prelude::*;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 #[pymodule(gil_used = false)]
 mod _core {
     // The dispatcher's side.

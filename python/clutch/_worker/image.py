@@ -58,7 +58,7 @@ class Image:
         self.schemas: dict[str, Any] | None = None
         """Of its tools, where a network front can reach them."""
         self.script: Script | None = None
-        self.told_of_logs = unheard.shared() if self.options.get("logging") else None
+        self.told_of_logs = unheard.shared() if self.options.get("logging") is not None else None
 
     @classmethod
     def load(cls, launch: dict[str, Any]) -> Image:
@@ -97,7 +97,7 @@ class Image:
             warnings.simplefilter("always", RuntimeWarning)
             if self.options.get("target"):
                 self.module, self.found = find_target(self.options["target"])
-            elif self.script is not None:
+            elif self.script is not None and not self.script.is_entry:
                 self.script.load()
             if self.options.get("app"):
                 self._take_app(self.options["app"])

@@ -1,11 +1,13 @@
 """The caller's script in a zygote or a worker: its `__main__`, run as `__mp_main__`, as multiprocessing does.
 
 A pool without a target runs it at once, in the zygote. One with a target leaves that to each worker, for when something
-of the script is first asked for: a script that calls tools by name alone is never run there, and needs no guard.
+of the script is first asked for: a script that calls tools by name alone is never run there, and needs no guard. So it
+is with the `__main__.py` of a package or folder, which rarely has more than the call that starts the program.
 """
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 import threading
@@ -40,6 +42,13 @@ class Script:
         vars(self._module)["__getattr__"] = self._find
         sys.modules["__main__"] = sys.modules[NAME] = self._module
 
+    @property
+    def is_entry(self) -> bool:
+        """It is a `__main__.py`."""
+        if "module" in self._main:
+            return self._main["module"].endswith(".__main__")
+        return os.path.basename(self._main["path"]) == "__main__.py"
+
     def load(self) -> None:
         """Runs it, once. Raises ScriptError, each time where it cannot be run."""
         with self._lock:
@@ -52,7 +61,7 @@ class Script:
 
     def _find(self, name: str) -> Any:
         """What libraries look for in any module does not load it."""
-        if not name.startswith("__"):
+        if not (name.startswith("__") and name.endswith("__")):
             self.load()
             if name in vars(self._module):
                 return vars(self._module)[name]

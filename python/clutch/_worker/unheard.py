@@ -18,29 +18,25 @@ def shared() -> mmap.mmap:
     return mmap.mmap(-1, 1)
 
 
-def watch(levels: list[int] | None, told: mmap.mmap | None) -> None:
-    """`levels`: of the program's root logger, and the lowest of its handlers; None: it has none. To be called when all
-    that sets up a worker has run."""
-    if levels is not None and told is not None and not logging.root.handlers:
-        logging.lastResort = Unheard(levels, told)
+def watch(level: int | None, told: mmap.mmap | None) -> None:
+    """`level`: the lowest of the program's handlers; None: it has none. To be called when all that sets up a worker has
+    run."""
+    if level is not None and told is not None and not logging.root.handlers:
+        logging.lastResort = Unheard(level, told)
 
 
 class Unheard(logging.Handler):
-    """Takes the place of `logging.lastResort` until the first record that the program would have handled; then all is
-    as it was."""
+    """Takes the place of `logging.lastResort` until the first record that the program would have handled. Levels of
+    loggers stay as they are: records below WARNING come only where the worker's code has lowered one."""
 
-    def __init__(self, levels: list[int], told: mmap.mmap) -> None:
-        root_level, handler_level = levels
-        super().__init__(handler_level)
+    def __init__(self, level: int, told: mmap.mmap) -> None:
+        super().__init__(level)
         self._told = told
-        self._before, self._level_before = logging.lastResort, logging.root.level
-        if logging.root.level == logging.WARNING > root_level:  # nobody has set it
-            logging.root.setLevel(root_level)
+        self._before = logging.lastResort
 
     def handle(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0] not in OURS:
             logging.lastResort = self._before
-            logging.root.setLevel(self._level_before)
             self._tell(record)
         before = self._before
         return before is not None and record.levelno >= before.level and bool(before.handle(record))

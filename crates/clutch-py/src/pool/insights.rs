@@ -2,7 +2,7 @@
 
 use clutch_core::pool::{Insights, Slow};
 use clutch_core::work::{Codec, Payload};
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -17,7 +17,8 @@ pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Told<'py>> {
     let seconds = (spent.start.as_secs_f64(), spent.wait.as_secs_f64(), spent.run.as_secs_f64());
     let slowest = insights.slowest.into_iter().map(|(ns, slow)| {
         let arguments = match arguments(py, &slow) {
-            Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
+            // What the user's code raises when it is unpickled is its affair; ^C is not.
+            Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => return Err(error),
             arguments => arguments.ok(),
         };
         Ok((slow.what, ns as f64 / 1e9, arguments))
