@@ -198,6 +198,7 @@ def test_an_error_of_a_pool_is_told_and_the_next_command_works(house: House) -> 
 ONE = Dispatcher(Path("/s1"), 1, "/a/clutch.toml", "/a")
 TWO = Dispatcher(Path("/s2"), 2, "/b/clutch.toml", "/b")
 SAME = Dispatcher(Path("/s3"), 3, "/b/clutch.toml", "/b")
+SCRIPT = Dispatcher(Path("/s4"), 4, "/a/report.py", "/a", is_program=True)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +208,9 @@ SAME = Dispatcher(Path("/s3"), 3, "/b/clutch.toml", "/b")
         ([ONE, TWO, SAME], "/b/clutch.toml", 3, SAME),
         ([ONE, TWO], None, 2, TWO),
         ([ONE], None, None, ONE),
+        ([SCRIPT, ONE], "/a/clutch.toml", None, ONE),
+        ([SCRIPT, ONE], "/a/clutch.toml", 4, SCRIPT),
+        ([SCRIPT], None, None, SCRIPT),
     ],
 )
 def test_the_dispatcher_that_is_meant(

@@ -64,6 +64,8 @@ def choose(running: list[Dispatcher], config: Path | None, pid: int | None, by_c
     here = of_this_place(running, config, pid)
     own = [] if config is None else protocol.of_config(here, config)
     meant = here if by_call else own or [one for one in here if not one.is_program] or here
+    if not meant and pid is None and config is None:
+        meant = running
     if len(meant) == 1:
         return meant[0]
     if meant:
@@ -72,13 +74,12 @@ def choose(running: list[Dispatcher], config: Path | None, pid: int | None, by_c
 
 
 def of_this_place(running: list[Dispatcher], config: Path | None, pid: int | None) -> list[Dispatcher]:
-    """All that a command may mean, servers first."""
+    """Those with this pid, else those of the working folder, servers first."""
     if pid is not None:
         return [one for one in running if one.pid == pid]
     own = [] if config is None else protocol.of_config(running, config)
     here = [one for one in protocol.of_folder(running, Path.cwd()) if one not in own]
-    found = [*own, *here] or ([] if config is not None else running)
-    return sorted(found, key=lambda one: one.is_program)
+    return sorted([*own, *here], key=lambda one: one.is_program)
 
 
 def none_runs(running: list[Dispatcher], config: Path | None, pid: int | None) -> ControlError:
@@ -134,7 +135,10 @@ def all_here(pid: int | None) -> list[dict[str, Any]]:
     """What each of this folder says of itself. Raises ControlError where there is none."""
     running, config, own = protocol.running(), own_config(), given_socket(None, pid)
     found = []
-    sockets = [one.socket for one in of_this_place(running, config, pid)]
+    here = of_this_place(running, config, pid)
+    if not here and own is None:
+        here = [choose(running, config, pid)]
+    sockets = [one.socket for one in here]
     for path in sockets if own is None else [own, *sockets]:
         with contextlib.suppress(NoAnswer):  # it has just ended
             found.append(protocol.ask(path, "ps", ANSWER_SECONDS_MAX))

@@ -191,11 +191,12 @@ def program_name() -> str:
     if path is not None and os.path.exists(path):
         return os.path.abspath(path)
     if "ipykernel" in sys.modules:
-        return "a notebook"
+        # As the servers of notebooks and VS Code tell it.
+        return getattr(main, "__vsc_ipynb_file__", None) or os.environ.get("JPY_SESSION_NAME") or "a notebook"
     if hasattr(sys, "ps1") or sys.flags.interactive:
         return "an interactive Python"
-    is_text = getattr(sys, "argv", None) == ["-c", *getattr(sys, "argv", [""])[1:]]
-    return "python -c" if is_text else Path(sys.executable or "python").name
+    arguments = getattr(sys, "argv", None)  # an interpreter within another program may have none
+    return "python -c" if arguments and arguments[0] == "-c" else Path(sys.executable or "python").name
 
 
 program = Program()
