@@ -389,3 +389,14 @@ def test_an_app_that_a_program_serves(tmp_path: Path) -> None:
         assert (found["is_program"], [pool["name"] for pool in found["pools"]]) == (True, ["web"])
         program.go_on()
         assert (program.wait(), sockets()) == (0, [])
+
+
+def test_a_program_that_gevent_has_patched_ends_by_itself(tmp_path: Path) -> None:
+    """Who waits for all greenlets would wait for ours."""
+    text = f"from gevent import monkey; monkey.patch_all()\n{PROGRAM}\nimport gevent\n"
+    (tmp_path / "report.py").write_text(
+        f"{text}if __name__ == '__main__':\n    with Pool(1) as pool:\n"
+        "        say(pool.call(abs, -1), len(sockets()))\n        gevent.wait()\n"
+    )
+    with Dispatcher(tmp_path, [sys.executable, "report.py"]) as program:
+        assert (program.wait(), program.out.text) == (0, "1 0"), program.err.text

@@ -117,6 +117,31 @@ def test_a_pool_that_leaves_is_shown_until_it_is_over(program: Program) -> None:
     assert not control._thread.is_alive() and files() == []
 
 
+def test_a_destructor_waits_for_no_lock(program: Program) -> None:
+    """Another thread may hold it and wait for the one that the destructor runs in."""
+    pool = FakePool()
+    program.show(pool)
+    with program._lock:
+        thread = threading.Thread(target=program.leaves, args=(pool,))
+        thread.start()
+        thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+    pool.over.set()
+
+
+def test_what_the_garbage_collector_gave_up_is_named_again(program: Program) -> None:
+    pool, other = FakePool(), FakePool("other")
+    program.show(pool)
+    program.show(other)
+    program._pools.remove([pool])  # as its references are cleared before a destructor in a cycle runs
+    program.leaves(pool)
+    while shown() != ["other", "pool"]:
+        pass
+    pool.over.set()
+    while shown() != ["other"]:
+        pass
+
+
 def test_without_descriptors_nothing_fails(program: Program, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "clutch")
     pool = FakePool()

@@ -84,21 +84,21 @@ class Program:
         with self._lock:
             self._pools.add(pool)
             pool._is_found = True
-            if self._control is None:
-                self._control = opened(self._pools)
+            if self._control is None and (control := opened(self._pools)) is not None:
+                self._control = control  # else a signal's handler may have opened it meanwhile
 
     def leaves(self, pool: Any) -> None:
-        """Nobody waits for its end: it goes when it is over."""
-        with self._lock:
-            if self._control is None or not pool._is_found:
-                return
-            self._leaving.add(pool)
-            if pool not in self._pools.values():  # the garbage collector had given it up
-                self._pools.add(pool)
-            must_look, self._is_looking = not self._is_looking, True
-        if must_look:
+        """Nobody waits for its end: it goes when it is over.
+
+        Takes no lock and waits for nothing: a destructor may come in the middle of whatever this thread does, while
+        another one with the lock waits for it.
+        """
+        if not pool._is_found:
+            return
+        self._leaving.add(pool)
+        if not self._is_looking:
+            self._is_looking = True
             try:
-                # Unlike Thread.start(), this waits for nothing, so that a destructor may do it.
                 _thread.start_new_thread(self._look, ())
             except RuntimeError:  # it stays until the end of the program
                 self._is_looking = False
@@ -107,7 +107,7 @@ class Program:
         """They are over."""
         over = set(pools)
         with self._lock:
-            self._leaving -= over
+            self._leaving.difference_update(over)
             self._pools.remove(over)
             control = None if self._pools else self._take()
         if control is not None:
@@ -145,15 +145,19 @@ class Program:
 
     def _look(self) -> None:
         while True:
-            with self._lock:
-                over = [pool for pool in self._leaving if pool._wait_closed(0)]
-            self.hide(over)
-            del over
-            with self._lock:
-                if not self._leaving:
-                    self._is_looking = False
-                    return
+            self._keep_leaving()
+            self.hide([pool for pool in tuple(self._leaving) if pool._wait_closed(0)])
+            self._is_looking = False  # before it is looked whether there are more: one that comes now begins anew
+            if not self._leaving:
+                return
+            self._is_looking = True
             time.sleep(LOOK_SECONDS)
+
+    def _keep_leaving(self) -> None:
+        """Those that the garbage collector gave up have lost their names."""
+        with self._lock:
+            for pool in self._leaving.difference(self._pools.values()):
+                self._pools.add(pool)
 
 
 def opened(pools: Names) -> Control | None:
