@@ -32,6 +32,7 @@ from clutch.cli.reload import import_watchfiles
 from clutch.cli.systemd import Notifier
 from clutch.config import compose
 from clutch.config_layers import nearest, variable_name
+from clutch.control.program import program
 from clutch.errors import ConfigError, Problem
 from clutch.options import POOL, SERVE
 
@@ -280,6 +281,8 @@ class AppServer:
         for warning in self._config.warnings:
             logs.log.warning("%s", warning)
         self._life.start()
+        for pool in self._life.pools.values():
+            program.show(pool)
 
     def _end(self) -> None:
         try:

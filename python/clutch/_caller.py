@@ -59,6 +59,12 @@ def main_of_caller() -> dict[str, str] | None:
     return {"path": os.path.abspath(path)}
 
 
+def is_patched() -> bool:
+    """Whether threads of this program are greenlets."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and monkey.is_module_patched("threading")
+
+
 def importing_module() -> str | None:
     """The module whose import makes a pool in a zygote or a worker; None: whatever makes it may have one.
 

@@ -19,7 +19,7 @@ from clutch.config_layers import Report, merge_settings, merge_variables, neares
 from clutch.errors import ConfigError, Problem
 from clutch.interpreter import Interpreter, NotAnInterpreter
 from clutch.log_format import WrongFormat
-from clutch.options import FRONTS, POOL, TOKEN, TOP, Option, Section, core_json
+from clutch.options import CONTROL_OFF, FRONTS, POOL, TOKEN, TOP, Option, Section, core_json
 from clutch.values import FILE, PATH, POOL_NAME, TARGET, Kind, WorkerRange
 
 FILE_NAME = "clutch.toml"
@@ -234,8 +234,11 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
     cores = {name: front_core(name, values) for name, values in fronts.items()}
     _check_distinct_binds(cores, report)
-    control = folder / top["control"] if "control" in top else None
-    return Config(file, tuple(pools), cores, control)
+    return Config(file, tuple(pools), cores, _control(top.get("control"), folder))
+
+
+def _control(given: str | None, folder: Path) -> Path | None:
+    return None if given is None else Path(given) if given == CONTROL_OFF else folder / given
 
 
 def _tables(raw: Mapping[str, Any], place: str, report: Report) -> Iterator[tuple[str, Mapping[str, Any]]]:

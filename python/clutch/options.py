@@ -157,9 +157,12 @@ POOL = Section("pools.NAME", "A named set of identical workers with one waiting 
            "Whether /readyz waits for this pool.", "required"),
 ))
 
+CONTROL_OFF = "off"
+"""Instead of the control socket's path: none."""
+
 TOP = Section("", "Of the dispatcher itself.", (
     Option("control", SOCKET, None,
-           "The control socket that `clutch ps` and the like talk to; relative to the config's folder.",
+           "The control socket that `clutch ps` and the like talk to, relative to the config's folder; `off`: none.",
            None, "in a private folder of the user, found by itself"),
 ))
 

@@ -27,6 +27,7 @@ from clutch._caller import (
     caller_path,
     encode_initializer,
     importing_module,
+    is_patched,
     log_level,
     main_of_caller,
     own_authkey,
@@ -34,6 +35,7 @@ from clutch._caller import (
 )
 from clutch._calls import Calls
 from clutch._map import Batches, Limits
+from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
 from clutch.insights import Insights, SlowCall, described
 from clutch.options import WORKERS_MAX
@@ -244,6 +246,8 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
     _is_over = True
     _is_cut = _is_copy = _shut = False
+    _is_found = False
+    """By the commands, among the pools of this program."""
     _item_limits = Limits()
     _options = _core.CallOptions()
 
@@ -289,6 +293,8 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         self._open(json.dumps(core), own, new_future, new_stream, by_value)
         self._shut = self._is_over = False
         _pools.add(self)
+        if spec.folder is None:
+            program.show(self)
 
     @property
     def _core(self) -> _core.PoolCore:
@@ -464,6 +470,8 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             self._cancel_waiting()
         if wait:
             _wait_over([self])
+        else:
+            program.leaves(self)
 
     def _refuse_more(self, with_maps: bool) -> None:
         """What maps have looked at so far, or all they have, is the last that is submitted."""
@@ -520,6 +528,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             self._refuse_more(with_maps=False)
             _forgotten.difference_update([pool for pool in _forgotten if pool._wait_closed(0)])
             _forgotten.add(self)
+            program.leaves(self)
 
     def __repr__(self) -> str:
         return f"<clutch.Pool {self.name!r}>"
@@ -543,6 +552,7 @@ def _wait_over(pools: Collection[Pool]) -> bool:
     for pool in pools:
         pool._is_over = True
     _pools.difference_update(pools)
+    program.hide(pools)
     return is_printed
 
 
@@ -564,6 +574,7 @@ def _leave_to_the_parent() -> None:
         pool._shut = pool._is_copy = True
         for batches in list(pool._maps):
             batches.leave_to_the_parent()
+    program.leave_to_the_parent()
     _pools.clear()
     _forgotten.clear()
     _bridges.clear()
@@ -575,7 +586,7 @@ def _leave_to_the_parent() -> None:
 @functools.cache
 def _watch_forks() -> None:
     """From the first pool on. What a hook touches each worker has for itself: zygotes do without this one."""
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+    os.register_at_fork(before=program.hold, after_in_parent=program.let_go, after_in_child=_leave_to_the_parent)
 
 
 @atexit.register
@@ -596,6 +607,7 @@ def _end_pools() -> None:
         dropped = _drop_rest(pools)
     else:
         dropped = []
+    program.close()
     _core.finish_callbacks()
     if dropped and not was_interrupted and _is_read(sys.stderr):
         sys.stderr.write("".join(f"clutch: interrupted while {what}; the rest was dropped\n" for what in dropped))
@@ -620,12 +632,6 @@ def _is_read(stream: TextIO | None) -> bool:
         return stream is not None and bool(select.select([], [stream], [], 0)[1])
     except (OSError, TypeError, ValueError):  # it has no descriptor
         return True
-
-
-def is_patched() -> bool:
-    """Whether threads of this program are greenlets."""
-    monkey = sys.modules.get("gevent.monkey")
-    return monkey is not None and monkey.is_module_patched("threading")
 
 
 def closed_error(name: str) -> Exception:

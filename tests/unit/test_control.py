@@ -20,10 +20,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from clutch.cli import control, control_server, remote
 from clutch.cli import program as clutch_command
-from clutch.cli.commands import Commands
-from clutch.cli.control import ControlError, Dispatcher
+from clutch.cli import remote
+from clutch.control import protocol, server
+from clutch.control.commands import Commands, Identity
+from clutch.control.protocol import ControlError, Dispatcher
 from clutch.errors import ConfigError
 
 WAIT_SECONDS = 30.0
@@ -79,7 +80,9 @@ class House:
         self.held = threading.Event()
         self.is_held = threading.Event()
         self.path = folder / "control.sock"
-        self.control = control_server.open_at(self.path, Commands("/a/clutch.toml", self.pools, self.reload, self.stop))
+        self.control = server.open_at(
+            self.path, Commands(Identity("/a/clutch.toml", "/a"), self.pools, self.reload, self.stop)
+        )
 
     def reload(self, names: list[str]) -> dict[str, str]:
         self.reloaded.append(names)
@@ -195,6 +198,7 @@ def test_an_error_of_a_pool_is_told_and_the_next_command_works(house: House) -> 
 ONE = Dispatcher(Path("/s1"), 1, "/a/clutch.toml", "/a")
 TWO = Dispatcher(Path("/s2"), 2, "/b/clutch.toml", "/b")
 SAME = Dispatcher(Path("/s3"), 3, "/b/clutch.toml", "/b")
+SCRIPT = Dispatcher(Path("/s4"), 4, "/a/report.py", "/a", is_program=True)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +208,9 @@ SAME = Dispatcher(Path("/s3"), 3, "/b/clutch.toml", "/b")
         ([ONE, TWO, SAME], "/b/clutch.toml", 3, SAME),
         ([ONE, TWO], None, 2, TWO),
         ([ONE], None, None, ONE),
+        ([SCRIPT, ONE], "/a/clutch.toml", None, ONE),
+        ([SCRIPT, ONE], "/a/clutch.toml", 4, SCRIPT),
+        ([SCRIPT], None, None, SCRIPT),
     ],
 )
 def test_the_dispatcher_that_is_meant(
@@ -236,12 +243,14 @@ def test_the_one_of_the_working_folder_is_found(tmp_path: Path, monkeypatch: pyt
     config = tmp_path / "clutch.toml"
     config.write_text("")
     pools = {"api": FakePool("api")}
-    served = control_server.open_default(config, Commands(str(config), pools, lambda names: {}, lambda now: None))
+    served = server.open_default(
+        config, Commands(Identity(str(config), str(config.parent)), pools, lambda names: {}, lambda now: None)
+    )
     try:
         monkeypatch.chdir(tmp_path)
         done = CliRunner().invoke(clutch_command, ["ps", "--json"], prog_name="clutch")
         assert json.loads(done.stdout)["config"] == str(config)
-        assert served.path.name == control.name_of(config, os.getpid())
+        assert served.path.name == protocol.name_of(config, os.getpid())
     finally:
         served.close()
     assert list((tmp_path / "clutch").iterdir()) == []
@@ -265,10 +274,12 @@ def test_a_path_that_is_longer_than_an_address(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
     config = tmp_path / "clutch.toml"
     for _ in range(2):  # the second time what the first left is looked at, too
-        served = control_server.open_default(config, Commands(str(config), {}, lambda names: {}, lambda now: None))
+        served = server.open_default(
+            config, Commands(Identity(str(config), str(config.parent)), {}, lambda names: {}, lambda now: None)
+        )
         try:
-            assert control.ask(served.path, "hello")["pid"] == os.getpid()
-            assert [found.pid for found in control.running()] == [os.getpid()]
+            assert protocol.ask(served.path, "hello")["pid"] == os.getpid()
+            assert [found.pid for found in protocol.running()] == [os.getpid()]
         finally:
             served.close()
     assert list((deep / "clutch").iterdir()) == []
@@ -278,7 +289,7 @@ def test_the_file_and_its_folder_are_private(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     before = os.umask(0)
     try:
-        served = control_server.open_default(tmp_path / "clutch.toml", lambda request: None)
+        served = server.open_default(tmp_path / "clutch.toml", lambda request: None)
     finally:
         os.umask(before)
     try:
@@ -293,19 +304,19 @@ def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch:
     (tmp_path / "clutch").mkdir(mode=0o777)
     (tmp_path / "clutch").chmod(0o777)
     with pytest.raises(PermissionError, match="0700"):
-        control_server.open_default(tmp_path / "clutch.toml", lambda request: None)
+        server.open_default(tmp_path / "clutch.toml", lambda request: None)
     with pytest.raises(ControlError, match="0700"):
-        control.running()
+        protocol.running()
     (tmp_path / "clutch").rmdir()
     (tmp_path / "clutch").symlink_to(tmp_path)
     with pytest.raises(PermissionError, match="0700"):
-        control_server.open_default(tmp_path / "clutch.toml", lambda request: None)
+        server.open_default(tmp_path / "clutch.toml", lambda request: None)
 
 
 def test_without_a_runtime_folder_it_is_in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("", "/does/not/exist"):
         monkeypatch.setenv("XDG_RUNTIME_DIR", value)
-        assert control.folder() == Path(f"/tmp/clutch-{os.geteuid()}")
+        assert protocol.folder() == Path(f"/tmp/clutch-{os.geteuid()}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -321,7 +332,7 @@ def test_another_user_gets_no_answer() -> None:
                 os._exit(_talk_as_nobody(house.path))
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
             assert house.pools["api"].asked == []
-            assert control.ask(house.path, "hello")["pid"] == os.getpid()
+            assert protocol.ask(house.path, "hello")["pid"] == os.getpid()
         finally:
             house.control.close()
 
@@ -332,7 +343,7 @@ def _talk_as_nobody(path: Path) -> int:
         connection.settimeout(WAIT_SECONDS)
         connection.connect(os.fspath(path))
         try:
-            control.send(connection, {"command": "drain"})
+            protocol.send(connection, {"command": "drain"})
             return 0 if connection.recv(1) == b"" else 1
         except (BrokenPipeError, ConnectionResetError):
             return 0
@@ -346,7 +357,7 @@ def test_what_dead_dispatchers_left_is_passed_over_and_removed(
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("dead")  # the path of a socket is short
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = control.folder()
+    folder = protocol.folder()
     folder.mkdir(mode=0o700)
     config = tmp_path / "clutch.toml"
     code = (
@@ -362,21 +373,23 @@ def test_what_dead_dispatchers_left_is_passed_over_and_removed(
     process.wait()
     process.communicate()
     assert dead.is_socket()
-    assert control.running() == []
-    served = control_server.open_default(config, Commands(str(config), {}, lambda names: {}, lambda now: None))
+    assert protocol.running() == []
+    served = server.open_default(
+        config, Commands(Identity(str(config), str(config.parent)), {}, lambda names: {}, lambda now: None)
+    )
     try:
         assert list(folder.iterdir()) == [served.path]
-        assert [one.pid for one in control.running()] == [os.getpid()]
+        assert [one.pid for one in protocol.running()] == [os.getpid()]
     finally:
         served.close()
 
 
 def test_two_at_one_place(house: House) -> None:
     with pytest.raises(OSError, match="in use"):
-        control_server.open_at(house.path, lambda request: None)
+        server.open_at(house.path, lambda request: None)
     assert house.clutch("ps").exit_code == 0
     house.control.close()
-    house.control = control_server.open_at(house.path, lambda request: None)
+    house.control = server.open_at(house.path, lambda request: None)
 
 
 # Hostile and silent ones (failure 42).
@@ -385,7 +398,7 @@ def test_two_at_one_place(house: House) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"x" * (control.REQUEST_BYTES_MAX + 10) + b"\n", "at most"),
+        (b"x" * (protocol.REQUEST_BYTES_MAX + 10) + b"\n", "at most"),
         (b"no json\n", "Expecting"),
         (b"[1, 2]\n", "JSON object"),
         (b"{}\n", "no command None; allowed: cancel, drain"),
@@ -397,38 +410,38 @@ def test_two_at_one_place(house: House) -> None:
     ],
 )
 def test_failure_42_requests_that_are_none(house: House, text: bytes, words: str) -> None:
-    with control.connected(house.path, WAIT_SECONDS) as connection:
+    with protocol.connected(house.path, WAIT_SECONDS) as connection:
         connection.sendall(text)
-        answer = control.receive(connection, control.ANSWER_BYTES_MAX)
+        answer = protocol.receive(connection, protocol.ANSWER_BYTES_MAX)
     assert words in answer["error"]
     assert house.stops == []
     assert house.clutch("ps").exit_code == 0
 
 
 def test_failure_42_silent_clients_hold_up_nobody(house: House) -> None:
-    with control.connected(house.path, WAIT_SECONDS), control.connected(house.path, WAIT_SECONDS) as half:
+    with protocol.connected(house.path, WAIT_SECONDS), protocol.connected(house.path, WAIT_SECONDS) as half:
         half.sendall(b'{"command": "p')
         assert house.clutch("ps").exit_code == 0
         begun = time.monotonic()
         house.control.close()
-        assert time.monotonic() - begun < control_server.CLOSE_SECONDS_MAX
+        assert time.monotonic() - begun < server.CLOSE_SECONDS_MAX
     assert not house.path.exists()
 
 
 def test_failure_42_too_many_clients_are_turned_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_server, "CONNECTIONS_MAX", 1)
-    with control.connected(house.path, WAIT_SECONDS) as first:
+    monkeypatch.setattr(server, "CONNECTIONS_MAX", 1)
+    with protocol.connected(house.path, WAIT_SECONDS) as first:
         first.sendall(b'{"command":')
-        with control.connected(house.path, WAIT_SECONDS) as second:
+        with protocol.connected(house.path, WAIT_SECONDS) as second:
             assert second.recv(1) == b""
         first.sendall(b' "hello"}\n')
-        assert control.receive(first, control.ANSWER_BYTES_MAX)["result"]["pid"] == os.getpid()
+        assert protocol.receive(first, protocol.ANSWER_BYTES_MAX)["result"]["pid"] == os.getpid()
 
 
 def test_a_command_under_way_does_not_hold_up_the_end_for_long(house: House) -> None:
-    with control.connected(house.path, WAIT_SECONDS) as connection:
-        control.send(connection, {"command": "reload"})
+    with protocol.connected(house.path, WAIT_SECONDS) as connection:
+        protocol.send(connection, {"command": "reload"})
         assert house.is_held.wait(WAIT_SECONDS)
         begun = time.monotonic()
         house.control.close()
-        assert time.monotonic() - begun < 2 * control_server.CLOSE_SECONDS_MAX
+        assert time.monotonic() - begun < 2 * server.CLOSE_SECONDS_MAX

@@ -43,17 +43,18 @@ RANK_OF = {name: rank for rank, names in enumerate(RANKS) for name in names}
 
 # Of the Python package: what may not be imported from where. `_worker` runs in workers and must stay small.
 FORBIDDEN_IN = {
-    "_worker": {"pool", "jobs", "serve", "cli", "lab"},
+    "_worker": {"pool", "jobs", "serve", "cli", "control", "lab"},
     "errors": {"*"},
     "limits": {"*"},
     "interpreter": {"*"},
     "values": {"*"},
-    "log_format": {"pool", "jobs", "serve", "cli", "config", "options", "_worker", "_core"},
-    "options": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
-    "config_layers": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
-    "config": {"pool", "jobs", "serve", "cli", "_worker", "_core"},
-    "config_pages": {"pool", "jobs", "serve", "cli", "_worker", "_core"},
+    "log_format": {"pool", "jobs", "serve", "cli", "control", "config", "options", "_worker", "_core"},
+    "options": {"pool", "jobs", "serve", "cli", "control", "config", "_worker", "_core"},
+    "config_layers": {"pool", "jobs", "serve", "cli", "control", "config", "_worker", "_core"},
+    "config": {"pool", "jobs", "serve", "cli", "control", "_worker", "_core"},
+    "config_pages": {"pool", "jobs", "serve", "cli", "control", "_worker", "_core"},
     "pool": {"jobs", "serve", "cli"},
+    "control": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
 }
 # What files of `_worker` may import beyond the standard library and Clutch: each extra in the file that is about it.
 WORKER_EXTRAS = {

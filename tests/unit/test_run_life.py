@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from clutch import config
-from clutch.cli import control, logs
+from clutch.cli import logs
 from clutch.cli.orders import OF_SERVE, bounds
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.run import Server
+from clutch.control import protocol
 from clutch.errors import ConfigError, PoolClosed
 
 
@@ -329,7 +330,7 @@ def test_asked_to_stop(scene: Scene, loaded: config.Config, times: int) -> None:
     def ask() -> None:
         assert server.life.control is not None
         for _ in range(times):
-            answer = control.ask(server.life.control.path, "stop")
+            answer = protocol.ask(server.life.control.path, "stop")
             assert answer["pid"] == os.getpid()
 
     scene.when_ready = ask

@@ -22,9 +22,9 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from clutch.cli import control
 from clutch.cli.flags import pool_flags, pool_options
 from clutch.cli.remote import ANSWER_SECONDS_MAX, find
+from clutch.control import protocol
 
 URL = "http://127.0.0.1:8080"
 OWN_POOL = "call"
@@ -150,8 +150,8 @@ def _argument(text: str) -> tuple[str, Any]:
 def _server_here(token: str | None) -> Server:
     """What takes calls in this folder, as its control socket says."""
     try:
-        found = control.ask(find(None, None), "http", ANSWER_SECONDS_MAX)
-    except (control.ControlError, click.UsageError):
+        found = protocol.ask(find(None, None), "http", ANSWER_SECONDS_MAX)
+    except (protocol.ControlError, click.UsageError):
         found = None
     if found is None:
         return Server(URL, token)

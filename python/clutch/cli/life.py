@@ -16,11 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clutch.cli import control_server, logs
-from clutch.cli.commands import Commands
+from clutch.cli import logs
 from clutch.cli.reload import Reloader, Watcher, watched_folders
 from clutch.cli.systemd import Notifier
+from clutch.control import server
+from clutch.control.commands import Commands, Identity, working_folder
 from clutch.errors import ClutchError, ConfigError
+from clutch.options import CONTROL_OFF
 
 if TYPE_CHECKING:
     from clutch.cli.event_log import EventLog
@@ -55,7 +57,7 @@ class Life:
         self.fronts: Any = None
         self._event_log: EventLog | None = None
         self.reloader = Reloader(self.pools, self.notifier, self._reload_files, config.development)
-        self.control: control_server.Control | None = None
+        self.control: server.Control | None = None
         self.announcers: list[threading.Thread] = []
         self._never_ready = never_ready
         self._watcher: Watcher | None = None
@@ -100,13 +102,15 @@ class Life:
 
     def open_control(self, socket: Path | None, asked_to_stop: Callable[[bool], None]) -> None:
         """Before the start. Where it cannot be, the pools are served all the same; not where one was asked for."""
-        config = str(self.config.file.resolve())
-        commands = Commands(config, self.pools, self.reloader.reload, asked_to_stop, self._http)
+        if socket == Path(CONTROL_OFF):
+            return
+        who = Identity(str(self.config.file.resolve()), working_folder())
+        commands = Commands(who, self.pools, self.reloader.reload, asked_to_stop, self._http)
         try:
             if socket is not None:
-                self.control = control_server.open_at(socket, commands)
+                self.control = server.open_at(socket, commands)
             else:
-                self.control = control_server.open_default(self.config.file, commands)
+                self.control = server.open_default(self.config.file, commands)
         except OSError as error:
             if socket is not None:
                 raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from clutch.control.protocol import is_alive
+
 
 class Pidfile:
     """Made by `write`, gone after `remove`. A file of a process that is alive is left alone."""
@@ -33,13 +35,3 @@ class Pidfile:
         except FileNotFoundError:
             return None
         return int(text) if text.isdecimal() else None
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True

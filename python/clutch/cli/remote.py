@@ -1,4 +1,5 @@
-"""Commands for a running `clutch run` or `clutch serve`: `ps`, `drain`, `scale`, `reload`, `recycle`, `stop`, `stack`.
+"""Commands for a running `clutch run` or `clutch serve`, or for a program with pools: `ps`, `drain`, `scale`, `reload`,
+`recycle`, `stop`, `stack`, `cancel`.
 
 They find it by the config of the working folder, else by the folder that it was started in, and talk to its control
 socket.
@@ -18,10 +19,11 @@ from typing import Any, TypeVar
 
 import click
 
-from clutch.cli import control
-from clutch.cli.control import ControlError, Dispatcher
 from clutch.cli.flags import as_json
+from clutch.control import protocol
+from clutch.control.protocol import ControlError, Dispatcher, NoAnswer
 from clutch.errors import ConfigError
+from clutch.options import CONTROL_OFF
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ANSWER_SECONDS_MAX = 30.0
@@ -40,32 +42,54 @@ def dispatcher_flags(command: Command) -> Command:
     )(command)
 
 
-def find(socket: Path | None, pid: int | None) -> Path:
-    """The control socket that is meant. Raises ControlError where none is, click.UsageError where several are."""
-    if socket is not None:
+def find(socket: Path | None, pid: int | None, by_call: bool = False) -> Path:
+    """The control socket that is meant. Raises ControlError where none is, click.UsageError where several are.
+
+    `by_call`: by the number of a call, which any of this folder may have.
+    """
+    given = given_socket(socket, pid)
+    return given if given is not None else choose(protocol.running(), own_config(), pid, by_call).socket
+
+
+def given_socket(socket: Path | None, pid: int | None) -> Path | None:
+    """What the command or the config of this folder says."""
+    if socket is not None and socket != Path(CONTROL_OFF):
         return socket
-    config = own_config()
-    if pid is None and config is not None and (own := own_socket(config)) is not None:
-        return own
-    return choose(control.running(), config, pid).socket
+    config = own_config() if pid is None else None
+    return None if config is None else own_socket(config)
 
 
-def choose(running: list[Dispatcher], config: Path | None, pid: int | None) -> Dispatcher:
-    meant = running
-    if pid is not None:
-        meant = [one for one in running if one.pid == pid]
-    else:
-        of_config = control.of_config(running, config) if config is not None else []
-        of_folder = control.of_folder(running, Path.cwd())
-        meant = of_config or of_folder or ([] if config is not None else running)
+def choose(running: list[Dispatcher], config: Path | None, pid: int | None, by_call: bool = False) -> Dispatcher:
+    """Of a server and programs of one folder, the server."""
+    here = of_this_place(running, config, pid)
+    own = [] if config is None else protocol.of_config(here, config)
+    meant = here if by_call else own or [one for one in here if not one.is_program] or here
+    if not meant and pid is None and config is None:
+        meant = running
     if len(meant) == 1:
         return meant[0]
-    listed = "".join(f"\n  {one}" for one in (meant or running))
     if meant:
-        raise click.UsageError(f"several dispatchers run: choose one with --pid{listed}")
+        raise click.UsageError(f"several dispatchers run: choose one with --pid{listed(meant)}")
+    raise none_runs(running, config, pid)
+
+
+def of_this_place(running: list[Dispatcher], config: Path | None, pid: int | None) -> list[Dispatcher]:
+    """Those with this pid, else those of the working folder, servers first."""
+    if pid is not None:
+        return [one for one in running if one.pid == pid]
+    own = [] if config is None else protocol.of_config(running, config)
+    here = [one for one in protocol.of_folder(running, Path.cwd()) if one not in own]
+    return sorted([*own, *here], key=lambda one: one.is_program)
+
+
+def none_runs(running: list[Dispatcher], config: Path | None, pid: int | None) -> ControlError:
     wanted = f"with pid {pid}" if pid is not None else f"with {config}" if config is not None else "of this user"
-    others = f"; these do, to be chosen with --pid:{listed}" if running else ""
-    raise ControlError(f"no dispatcher {wanted} runs{others}")
+    others = f"; these do, to be chosen with --pid:{listed(running)}" if running else ""
+    return ControlError(f"no dispatcher {wanted} runs{others}")
+
+
+def listed(dispatchers: list[Dispatcher]) -> str:
+    return "".join(f"\n  {one}" for one in dispatchers)
 
 
 def own_config() -> Path | None:
@@ -86,7 +110,7 @@ def own_socket(config: Path) -> Path | None:
         given = read_file(config).get("control")
     except ConfigError:
         return None
-    return config.resolve().parent / given if isinstance(given, str) else None
+    return config.resolve().parent / given if isinstance(given, str) and given != CONTROL_OFF else None
 
 
 # The commands
@@ -96,9 +120,31 @@ def own_socket(config: Path) -> Path | None:
 @dispatcher_flags
 @as_json
 def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Shows the pools of a running `clutch run`, and their workers."""
-    found = control.ask(find(socket, pid), "ps", ANSWER_SECONDS_MAX)
-    click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+    """Shows the pools of what runs in this folder, and their workers: of a server, and of programs with pools.
+
+    With --json the server alone, or the one program; --pid chooses another.
+    """
+    if as_json or socket not in (None, Path(CONTROL_OFF)):
+        found = protocol.ask(find(socket, pid), "ps", ANSWER_SECONDS_MAX)
+        click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
+    else:
+        click.echo("\n\n".join(map(as_text, all_here(pid))))
+
+
+def all_here(pid: int | None) -> list[dict[str, Any]]:
+    """What each of this folder says of itself. Raises ControlError where there is none."""
+    running, config, own = protocol.running(), own_config(), given_socket(None, pid)
+    found = []
+    here = of_this_place(running, config, pid)
+    if not here and own is None:
+        here = [choose(running, config, pid)]
+    sockets = [one.socket for one in here]
+    for path in sockets if own is None else [own, *sockets]:
+        with contextlib.suppress(NoAnswer):  # it has just ended
+            found.append(protocol.ask(path, "ps", ANSWER_SECONDS_MAX))
+    if not found:
+        raise none_runs(running, config, pid)
+    return found
 
 
 @click.command("drain", short_help="Lets pools finish what they have and take no more.")
@@ -108,7 +154,7 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
 @as_json
 def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Lets POOL, or all pools, finish what they have and take no more."""
-    names = control.ask(find(socket, pid), "drain", ANSWER_SECONDS_MAX, pool=pool, resume=resume)
+    names = protocol.ask(find(socket, pid), "drain", ANSWER_SECONDS_MAX, pool=pool, resume=resume)
     say(names, as_json, "takes work again" if resume else "takes no more work")
 
 
@@ -120,7 +166,7 @@ def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, 
 def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Gives POOL so many workers, or bounds within which it scales itself."""
     least, most = worker_range(workers)
-    names = control.ask(find(socket, pid), "scale", ANSWER_SECONDS_MAX, pool=pool, min=least, max=most)
+    names = protocol.ask(find(socket, pid), "scale", ANSWER_SECONDS_MAX, pool=pool, min=least, max=most)
     say(names, as_json, f"{workers} workers")
 
 
@@ -134,7 +180,7 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
     The certificate of a served app is read anew too. What cannot be used leaves the old one in place; its error is
     shown, and the exit code is 1.
     """
-    failed = control.ask(find(socket, pid), "reload", pool=pool)
+    failed = protocol.ask(find(socket, pid), "reload", pool=pool)
     if as_json:
         click.echo(json.dumps({"failed": failed}))
     elif not failed:
@@ -158,7 +204,7 @@ def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None
     notice.daemon = True
     notice.start()
     try:
-        names = control.ask(path, "recycle", pool=pool, nr=nr, kill=kill)
+        names = protocol.ask(path, "recycle", pool=pool, nr=nr, kill=kill)
     finally:
         notice.cancel()
     say(names, as_json, "recycled" if nr is None else f"worker {nr} recycled")
@@ -168,7 +214,7 @@ def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
     """What runs in the workers that are to go."""
     pools: list[dict[str, Any]] = []
     with contextlib.suppress(ControlError):  # it has just ended
-        pools = control.ask(path, "ps", ANSWER_SECONDS_MAX)["pools"]
+        pools = protocol.ask(path, "ps", ANSWER_SECONDS_MAX)["pools"]
     for one in pools:
         for worker in one["workers"]:
             is_meant = pool in (None, one["name"]) and nr in (None, worker["nr"])
@@ -184,13 +230,13 @@ def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
 def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Stops a running `clutch run`, as TERM does, and waits until it is gone."""
     path = find(socket, pid)
-    with control.connected(path) as connection:
-        process = os.pidfd_open(control.check_peer(connection))
+    with protocol.connected(path) as connection:
+        process = os.pidfd_open(protocol.check_peer(connection))
     try:
-        stopped = control.ask(path, "hello", ANSWER_SECONDS_MAX)
+        stopped = protocol.ask(path, "hello", ANSWER_SECONDS_MAX)
         try:
-            control.ask(path, "stop", ANSWER_SECONDS_MAX, now=now)
-        except ControlError:
+            protocol.ask(path, "stop", ANSWER_SECONDS_MAX, now=now)
+        except NoAnswer:
             # At once may be before it has answered.
             if not now or not select.select([process], [], [], END_SECONDS_MAX)[0]:
                 raise
@@ -210,7 +256,7 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
         asked: dict[str, Any] = {"call": int(what)}
     else:
         asked = dict(zip(("pool", "nr"), worker_name(what), strict=True))
-    stacks = control.ask(find(socket, pid), "stacks", ANSWER_SECONDS_MAX, **asked)
+    stacks = protocol.ask(find(socket, pid, by_call=what.isdecimal()), "stacks", ANSWER_SECONDS_MAX, **asked)
     if as_json:
         click.echo(json.dumps(stacks, indent=2))
         return
@@ -225,7 +271,7 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
 @as_json
 def cancel(call: int, pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Stops the call with this id, waiting or running; `clutch ps` lists those that run."""
-    name = control.ask(find(socket, pid), "cancel", ANSWER_SECONDS_MAX, call=call, pool=pool)
+    name = protocol.ask(find(socket, pid, by_call=True), "cancel", ANSWER_SECONDS_MAX, call=call, pool=pool)
     say([name], as_json, f"call {call} cancelled")
 
 

@@ -49,7 +49,11 @@ HURRIED_SECONDS = 0.2
     help="For development: load the code anew when its files change; one worker a pool where none are given.",
 )
 @click.option(
-    "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
+    "--control",
+    "socket",
+    type=click.Path(path_type=Path),
+    envvar="CLUTCH_CONTROL",
+    help="Where its control socket is; `off`: nowhere.",
 )
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @log_flags

@@ -37,7 +37,11 @@ LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Any other option: pools.web.recycle.memory=1GB."
 )
 @click.option(
-    "--control", "socket", type=click.Path(path_type=Path), envvar="CLUTCH_CONTROL", help="Where its control socket is."
+    "--control",
+    "socket",
+    type=click.Path(path_type=Path),
+    envvar="CLUTCH_CONTROL",
+    help="Where its control socket is; `off`: nowhere.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context

@@ -1,20 +1,41 @@
-"""What the commands on the control socket do, in the dispatcher: requests to calls of the pools."""
+"""What the commands on the control socket do, in the dispatcher: requests to calls of the pools.
+
+Pools go by the names that the mapping has for them, which are not their own where two have the same.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from clutch.cli import logs
 from clutch.errors import NoSuchPool
+
+log = logging.getLogger("clutch")
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def working_folder() -> str:
+    """Empty where it has been removed."""
+    with contextlib.suppress(OSError):
+        return os.getcwd()
+    return ""
+
+
+class Identity(NamedTuple):
+    """Who answers: its config, and the folder that it was started in."""
+
+    config: str
+    """Of a program, what it is: its script, or what it is instead of one."""
+    folder: str
+    is_program: bool = False
 
 
 class Commands:
@@ -22,13 +43,13 @@ class Commands:
 
     def __init__(
         self,
-        config: str,
+        who: Identity,
         pools: Mapping[str, Any],
         reload: Callable[[list[str]], dict[str, str]],
         stop: Callable[[bool], None],
         http: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        self._config = config
+        self._who = who
         self._pools = pools
         self._reload = reload
         self._stop = stop
@@ -48,7 +69,7 @@ class Commands:
         return method(**arguments)
 
     def hello(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "config": self._config, "folder": os.getcwd()}
+        return {"pid": os.getpid(), **self._who._asdict()}
 
     def http(self) -> dict[str, Any] | None:
         """Where calls are taken, and with what token. None: nowhere, or not yet."""
@@ -58,9 +79,9 @@ class Commands:
         pools = []
         for name, pool in self._chosen(None).items():
             running = pool.running()
-            pools.append(pool.stats())
+            pools.append({**pool.stats(), "name": name})
             for worker in pools[-1]["workers"]:
-                of_number = running.get(f"{name}/{worker['nr']}", [])
+                of_number = running.get(f"{pool.name}/{worker['nr']}", [])
                 own = [one for one in of_number if one["pid"] == worker["pid"]]
                 worker.update(process_facts(worker), running=own)
         return {**self.hello(), "age_s": age_seconds(os.getpid()), "pools": pools}
@@ -70,14 +91,14 @@ class Commands:
         for one in chosen.values():
             one.resume() if resume else one.drain()
         for name in chosen:
-            logs.info(f"pool {name}: {'takes work again' if resume else 'takes no more work'}, by command", pool=name)
+            say(f"pool {name}: {'takes work again' if resume else 'takes no more work'}, by command", pool=name)
         return list(chosen)
 
     def scale(self, pool: str, min: int, max: int) -> list[str]:  # noqa: A002
         chosen = self._chosen(pool)
         for one in chosen.values():
             one.scale(min) if min == max else one.scale(min=min, max=max)
-        logs.info(f"pool {pool}: {min if min == max else f'{min} to {max}'} workers, by command", pool=pool)
+        say(f"pool {pool}: {min if min == max else f'{min} to {max}'} workers, by command", pool=pool)
         return list(chosen)
 
     def reload(self, pool: str | None = None) -> dict[str, str]:
@@ -92,8 +113,9 @@ class Commands:
 
     def stacks(self, pool: str | None = None, nr: int | None = None, call: int | None = None) -> dict[str, str]:
         found: dict[str, str] = {}
-        for one in self._chosen(pool).values():
-            found.update(one.stacks(worker=nr, call=call))
+        for name, one in self._chosen(pool).items():
+            stacks = one.stacks(worker=nr, call=call)
+            found.update({f"{name}/{worker.rpartition('/')[2]}": text for worker, text in stacks.items()})
         if not found and call is not None:
             raise ValueError(f"no call {call} runs; `clutch ps` lists those that do")
         if not found:
@@ -103,13 +125,14 @@ class Commands:
 
     def cancel(self, call: int, pool: str | None = None) -> str:
         """The pool that had it. Numbers of calls are their pool's own: two pools may have the same."""
-        having = [name for name, one in self._chosen(pool).items() if one._is_awaited(call)]
+        chosen = self._chosen(pool)
+        having = [name for name, one in chosen.items() if one._is_awaited(call)]
         if len(having) > 1:
             raise ValueError(f"pools {' and '.join(having)} both have a call {call}: name one of them with --pool")
-        if not having or not self._pools[having[0]].cancel(call):
+        if not having or not chosen[having[0]].cancel(call):
             gone = "or it was told to stop before"
             raise ValueError(f"no call {call} waits or runs, {gone}; `clutch ps` lists those that run")
-        logs.info(f"pool {having[0]}: call {call} cancelled, by command", pool=having[0], call=call)
+        say(f"pool {having[0]}: call {call} cancelled, by command", pool=having[0], call=call)
         return having[0]
 
     def stop(self, now: bool = False) -> dict[str, Any]:
@@ -117,11 +140,16 @@ class Commands:
         return self.hello()
 
     def _chosen(self, name: str | None) -> dict[str, Any]:
+        pools = dict(self._pools.items())
         if name is None:
-            return dict(self._pools)
-        if name not in self._pools:
-            raise NoSuchPool(f"no pool {name!r}; allowed: {', '.join(self._pools)}", name=name)
-        return {name: self._pools[name]}
+            return pools
+        if name not in pools:
+            raise NoSuchPool(f"no pool {name!r}; allowed: {', '.join(pools)}", name=name)
+        return {name: pools[name]}
+
+
+def say(message: str, **fields: object) -> None:
+    log.info(message, extra={"fields": fields})
 
 
 def process_facts(worker: Mapping[str, Any]) -> dict[str, Any]:

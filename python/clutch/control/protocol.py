@@ -1,4 +1,4 @@
-"""The control socket of a running `clutch run`, as both ends know it: where it is, who may talk, how.
+"""The control socket of a server or of a program with pools, as both ends know it: where it is, who may talk, how.
 
 One JSON object on a line each way, then the connection ends. The socket is private (0600, in a folder of 0700), and
 each end looks at the other's credentials: the same user, or root. Sockets of dispatchers that are dead refuse
@@ -8,16 +8,15 @@ connections and are passed over.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import socket
 import stat
 import struct
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from clutch.errors import ClutchError
 
@@ -37,14 +36,19 @@ class ControlError(ClutchError):
     """What the dispatcher answered instead of a result, or why there is no answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatcher:
+class NoAnswer(ControlError):
+    """It did not answer."""
+
+
+class Dispatcher(NamedTuple):
     """One that runs, and where it listens."""
 
     socket: Path
     pid: int
     config: str
+    """Of a program, what it is."""
     folder: str
+    is_program: bool = False
 
     def __str__(self) -> str:
         return f"pid {self.pid}: {self.config}"
@@ -67,16 +71,23 @@ def check_private(path: Path) -> None:
 
 
 def name_of(config: Path, pid: int) -> str:
-    return f"{_digest(config)}-{pid}.sock"
-
-
-def _digest(config: Path) -> str:
-    return hashlib.sha256(os.fsencode(config.resolve())).hexdigest()[:16]
+    """The pid makes it unique; the rest tells those of one config apart from others."""
+    return f"{zlib.crc32(os.fsencode(config.resolve())):08x}-{pid}.sock"
 
 
 def pid_in(name: str) -> int | None:
     text = name.removesuffix(".sock").rpartition("-")[2]
     return int(text) if text.isdecimal() else None
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def check_peer(connection: socket.socket) -> int:
@@ -122,7 +133,7 @@ def ask(path: Path, command: str, timeout: float | None = None, **arguments: Any
             send(connection, {"command": command, **arguments})
             answer = receive(connection, ANSWER_BYTES_MAX)
     except (OSError, ValueError) as error:
-        raise ControlError(f"no answer from the dispatcher at {path}: {error}") from error
+        raise NoAnswer(f"no answer from the dispatcher at {path}: {error}") from error
     if "error" in answer:
         raise ControlError(str(answer["error"]))
     return answer["result"]
@@ -172,7 +183,7 @@ def _hello(path: Path) -> Dispatcher | None:
         answer = ask(path, "hello", HELLO_SECONDS_MAX)
     except ControlError:
         return None
-    return Dispatcher(path, answer["pid"], answer["config"], answer["folder"])
+    return Dispatcher(path, answer["pid"], answer["config"], answer["folder"], answer.get("is_program", False))
 
 
 def of_config(dispatchers: list[Dispatcher], config: Path) -> list[Dispatcher]:
