@@ -271,7 +271,7 @@ class Batches:
         self._submit_ahead()
         self._raise_kept_error()
         self._runs_unread = True
-        return _core.MapItems(self._advance, self.close)
+        return _core.MapItems(self._next_batch, self.close)
 
     def submit_rest(self) -> None:
         """Submits all that is left of a map that nobody has read from, unless the caller has bounded it."""
@@ -426,6 +426,13 @@ class Batches:
             self._weights.learn(batch.size, batch.payload_bytes)
         if batch.size == 1:
             batch.items = []
+
+    def _next_batch(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
+        try:
+            return self._advance()
+        except BaseException:  # at a prompt and in a notebook its traceback keeps all this alive
+            self._end_progress()
+            raise
 
     def _advance(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
         """The next batch, in order or whichever is done; a batch that was lost fails each of its items. `MapItems` has

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Bar:
-    """Where stderr is a terminal or a notebook, from its making until it is closed."""
+    """Where stderr is a terminal or a notebook, while somebody reads the map: rich takes sys.stdout for that time."""
 
     def __init__(self, total: int | None) -> None:
         from rich.console import Console
@@ -20,6 +20,7 @@ class Bar:
         self._progress.start()
 
     def __call__(self, items: int) -> None:
+        self._progress.start()  # again, where the reader was interrupted and reads on
         self._progress.advance(self._task, items)
 
     def close(self) -> None:

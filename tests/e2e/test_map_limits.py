@@ -147,6 +147,43 @@ if __name__ == "__main__":
 """
 
 
+INTERRUPTED = """
+import os, signal, sys
+from clutch import Pool
+
+def interrupt(pid):
+    os.kill(pid, signal.SIGINT)
+    signal.pause()
+
+if __name__ == "__main__":
+    stdout = sys.stdout
+    with Pool(1) as pool:
+        results = pool.map(interrupt, [os.getpid()], progress=True)
+        try:
+            list(results)
+        except KeyboardInterrupt as error:
+            kept = error
+            print("given back" if sys.stdout is stdout else "taken", file=sys.stderr)
+        pool.terminate_workers()
+"""
+
+
+def test_an_interrupted_bar_is_gone_while_its_traceback_lives(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen([sys.executable, script], stderr=theirs, stdout=subprocess.DEVNULL, env=environment):
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # a terminal that nobody has any more
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+    os.close(ours)
+    assert b"given back" in shown, shown
+    assert shown.index(b"\x1b[?25h") < shown.index(b"given back"), "the cursor is shown again"
+
+
 @pytest.mark.parametrize("on_terminal", [True, False])
 def test_progress_is_shown_on_a_terminal(on_terminal: bool, tmp_path: Path) -> None:
     script = tmp_path / "bar.py"

@@ -293,9 +293,55 @@ def run_logging(folder: Path, guarded: str, top: str = "", options: str = "", le
 
 def test_logging_that_is_set_up_under_the_guard_is_missed_once(tmp_path: Path) -> None:
     """By all workers of a pool together."""
-    said = run_logging(tmp_path, 'logging.basicConfig(level="INFO")')
-    assert said.count(HINT) == 1 and "(INFO of 'shop' was the first)" in said and "Pool(initializer=…)" in said
-    assert len(said.splitlines()) == 1
+    said = run_logging(tmp_path, 'logging.basicConfig(level="INFO")', level="warning")
+    assert said.count(HINT) == 1 and "(WARNING of 'shop' was the first)" in said and "Pool(initializer=…)" in said
+
+
+def test_levels_of_workers_stay_as_they_are(tmp_path: Path) -> None:
+    text = f"""
+import logging
+from clutch import Pool
+
+def levels():
+    return logging.root.level, logging.getLogger("shop").isEnabledFor(logging.DEBUG)
+
+{GUARD}
+    logging.basicConfig(level="DEBUG", filename="log")
+    with Pool(workers=1) as pool:
+        print(*pool.call(levels))
+"""
+    assert run_script(tmp_path, text).stdout == "30 False\n"
+
+
+@pytest.mark.parametrize(
+    "form", [("-m", "shop"), ("shop",), ("-m", "unittest", "checks")], ids=["package", "folder", "unittest"]
+)
+def test_an_entry_file_that_only_starts_the_program_needs_no_guard(tmp_path: Path, form: tuple[str, ...]) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "work.py").write_text("def square(value):\n    return value * value\n")
+    (tmp_path / "checks.py").write_text(CHECKS)
+    (tmp_path / "shop" / "__main__.py").write_text(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{ENTRY}")
+    done = run(tmp_path, *form)
+    assert done.returncode == 0, done.stderr
+    assert "[0, 1, 4, 9]" in done.stdout
+
+
+ENTRY = """
+from clutch import Pool
+from work import square
+with Pool(2) as pool:
+    print(list(pool.map(square, range(4))))
+"""
+CHECKS = """
+import unittest
+from clutch import Pool
+from work import square
+
+class Checks(unittest.TestCase):
+    def test_squares(self):
+        with Pool(2) as pool:
+            print(list(pool.map(square, range(4))))
+"""
 
 
 def test_records_that_are_shown_all_the_same_still_are(tmp_path: Path) -> None:

@@ -152,3 +152,22 @@ def test_a_pool_without_workers_has_them_too() -> None:
         pool.call(time.sleep, LONG)
         insights = pool.insights()
     assert insights.run_seconds >= LONG and insights.workers == 1 and not insights.slowest
+
+
+class Exits:
+    def __repr__(self) -> str:
+        raise SystemExit("no repr")
+
+
+# reprlib would take it for the array of the standard library.
+Named = type("array", (), {"__module__": __name__})
+
+
+@pytest.mark.parametrize(
+    "odd", [10**5000, Exits(), Named(), {"a": Exits()}, {1, 2}, [0] * 1000], ids=lambda odd: type(odd).__name__
+)
+def test_any_argument_is_described(odd: object) -> None:
+    from clutch.insights import WHAT_CHARACTERS_MAX, described
+
+    text = described("work", ((odd,), None))
+    assert text.startswith("work(") and text.endswith((")", "…")) and len(text) <= WHAT_CHARACTERS_MAX

@@ -181,9 +181,9 @@ def _sockets() -> list[Path]:
 def _hello(path: Path) -> Dispatcher | None:
     try:
         answer = ask(path, "hello", HELLO_SECONDS_MAX)
-    except ControlError:
+        return Dispatcher(path, answer["pid"], answer["config"], answer["folder"], answer.get("is_program", False))
+    except (ControlError, KeyError, TypeError):  # a dispatcher of another version may answer otherwise
         return None
-    return Dispatcher(path, answer["pid"], answer["config"], answer["folder"], answer.get("is_program", False))
 
 
 def of_config(dispatchers: list[Dispatcher], config: Path) -> list[Dispatcher]:
