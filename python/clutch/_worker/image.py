@@ -97,8 +97,8 @@ class Image:
             warnings.simplefilter("always", RuntimeWarning)
             if self.options.get("target"):
                 self.module, self.found = find_target(self.options["target"])
-            elif self.script is not None and not self.script.is_entry:
-                self.script.load()
+            elif self.script is not None:
+                self.script.load_early()
             if self.options.get("app"):
                 self._take_app(self.options["app"])
             if self.options.get("validate"):

@@ -7,6 +7,7 @@ is with the `__main__.py` of a package or folder, which rarely has more than the
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import sys
@@ -42,12 +43,13 @@ class Script:
         vars(self._module)["__getattr__"] = self._find
         sys.modules["__main__"] = sys.modules[NAME] = self._module
 
-    @property
-    def is_entry(self) -> bool:
-        """It is a `__main__.py`."""
-        if "module" in self._main:
-            return self._main["module"].endswith(".__main__")
-        return os.path.basename(self._main["path"]) == "__main__.py"
+    def load_early(self) -> None:
+        """Where there is no target: the script itself, or of a package with a `__main__.py` what is around that."""
+        package, _, name = self._main.get("module", "").rpartition(".")
+        if name == "__main__":
+            importlib.import_module(package)
+        elif os.path.basename(self._main.get("path", "")) != "__main__.py":
+            self.load()
 
     def load(self) -> None:
         """Runs it, once. Raises ScriptError, each time where it cannot be run."""
