@@ -101,13 +101,14 @@ impl Pool {
             core.feed_starved(now, actions)
         });
         let look_again = (self.flush_short() || starved).then(|| Instant::now() + STARVED_LOOK);
+        let sweep_at = self.regions.sweep_when_due(Instant::now());
         // Under the lock: a submission is either seen here, or sees when this wakes.
         let mut core = self.core.lock();
         let next = core.machine.next_deadline();
         let waits_since = self.watch_delay().and_then(|_| core.machine.waits_since());
         // Where work with deadlines comes and goes, each would wake it up for nothing.
         let stay = self.deadlines_come.swap(false, Ordering::Relaxed).then(|| Instant::now() + STAY_AWAKE);
-        let wakes = [next, core.next_expiring(), look_again, sleep_until, look_at(waits_since), stay];
+        let wakes = [next, core.next_expiring(), look_again, sweep_at, sleep_until, look_at(waits_since), stay];
         let wakes = wakes.into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);
