@@ -155,7 +155,7 @@ impl Pool {
     pub fn attach(&self, link: Arc<Link>) {
         let reader = self.reader.lock();
         let mut core = self.core.lock();
-        let wanted = if core.noted.has_served { Instant::now() } else { self.epoch };
+        let wanted = core.wanted(u64::from(self.config.workers_min)).unwrap_or(self.epoch);
         let life = Life { wanted, ready: None, slots: self.config.shape.slots() as usize, run_ns: 0 };
         let mut peer = Peer::new(link.clone(), &self.regions, life);
         match reader.as_ref() {
@@ -175,7 +175,8 @@ impl Pool {
             let Some(peer) = core.peers.get_mut(&key) else { return };
             (peer.life.ready, peer.life.slots) = (Some(now), slots);
             let words = peer.link.board.len() / 2;
-            (core.failing, core.noted.has_served) = (None, true);
+            core.failing = None;
+            core.note_served();
             core.machine.on(Event::WorkerReady { worker: key, slots, words, calls_max }, now, actions);
         });
     }
