@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -314,11 +315,22 @@ def _finish_tokens(place: str, values: dict[str, Any], folder: Path, report: Rep
     if values["token"] is not None:
         what = "token is given, too: which tokens are good must be said at one place"
         report.add(f"{place}.token_file", what, given=str(file), allowed="either token or token_file")
-    try:
-        file.open("rb").close()
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
+    wrong = why_unreadable(file)
+    if wrong is not None:
+        what = f"cannot be read: {wrong}"
         report.add(f"{place}.token_file", what, given=str(file), allowed="a file with one token a line")
+
+
+def why_unreadable(file: Path) -> str | None:
+    """None: it is a file that can be read. Does not wait for whoever is to write to a pipe."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        return error.strerror
+    try:
+        return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else "it is no regular file"
+    finally:
+        os.close(descriptor)
 
 
 def _finish_app_front(

@@ -233,7 +233,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         spec = config.resolve(name, target=target, workers=workers, **options)
-        for warning in spec.warnings:
+        for warning in spec.warnings if importing_module() is None else ():
             warnings.warn(f"pool {name!r}: {warning}", stacklevel=2)
         self._start(spec, initializer, initargs)
 

@@ -308,3 +308,15 @@ def test_nobody_there(tmp_path: Path) -> None:
     done = clutch("tools", "--url", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 1
     assert "start a server with `clutch run`, or give --target" in done.stderr
+
+
+def test_what_a_terminal_would_obey_is_shown_escaped() -> None:
+    done = clutch("tools", "--target", "odd_tools", cwd=HERE)
+    assert done.stdout.splitlines() == [
+        "call: ready, process",
+        r"  a/b\nc\x1b[2J(value: object = \x1b[31mred) -> int",
+        "      Says \\x1b]0;title\\x07 — 日本\u3000語.",
+    ]
+    whole = clutch("tools", "--target", "odd_tools", "call.a/b\nc\x1b[2J", cwd=HERE)
+    assert whole.stdout.splitlines()[-1] == r"      More\u202e."
+    assert r"there are: a/b\nc\x1b[2J" in clutch("tools", "--target", "odd_tools", "call.zzz", cwd=HERE).stderr

@@ -1,12 +1,15 @@
-"""Failure 35: workers whose memory grows are replaced in time, and only those."""
+"""Failure 35: workers whose memory grows are replaced in time, and only those. Failure 66: shared memory goes back."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import Counter
 from typing import Any
 
 import growing
 import pytest
+from running import soon
 
 from clutch import Pool
 from clutch.testing import Watch
@@ -83,3 +86,23 @@ def test_memory_is_known_only_where_it_is_limited(events: Watch) -> None:
         pool.wait_ready(timeout=60)
         (worker,) = pool.stats()["workers"]
         assert (worker["rss"], worker["private"]) == (None, None)
+
+
+def regions() -> int:
+    """Pieces of shared memory that this process has open."""
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += "clutch-region" in os.readlink(f"/proc/self/fd/{descriptor}")
+    return found
+
+
+def test_failure_66_shared_memory_of_arguments_goes_back_when_nothing_comes() -> None:
+    with Pool(2) as pool:
+        futures = [pool.submit(len, b"x" * MB) for _ in range(8)]
+        assert [future.result(60) for future in futures] == [MB] * 8
+        assert regions() > 0
+        soon(lambda: regions() == 0)
+        assert pool.call(len, b"x" * MB) == MB
+        assert regions() > 0
+    assert regions() == 0, "at the pool's end at the latest"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
@@ -251,6 +252,15 @@ def test_a_file_of_tokens_that_breaks_keeps_the_old_ones(tmp_path: Path) -> None
         file.write_text("# none\n")
         server.err.wait("WARNING .*fronts.http.token_file '.*tokens': it holds no token.*; the old tokens go on")
         assert call(server.http, Authorization="Bearer old").status == 200
+        file.unlink()
+        os.mkfifo(file)
+        server.err.wait("WARNING .*fronts.http.token_file '.*tokens': .*no regular file; the old tokens go on")
+        assert call(server.http, Authorization="Bearer old").status == 200
+        (tmp_path / "others").write_text("other\n")
+        (tmp_path / "others").rename(file)
+        soon(lambda: call(server.http, Authorization="Bearer other").status == 200)
+        file.write_text("old\n")
+        soon(lambda: call(server.http, Authorization="Bearer old").status == 200)
         file.unlink()
         done = clutch("reload", cwd=tmp_path)
         assert (done.returncode, "fronts.http.token_file" in done.stderr) == (1, True), done

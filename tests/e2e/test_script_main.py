@@ -216,6 +216,14 @@ def test_a_pool_of_a_module_is_the_programs_and_nobody_elses(tmp_path: Path, sha
     assert (done.stderr, done.returncode) == ("", 0)
 
 
+def test_a_pool_of_a_module_is_warned_of_where_it_has_workers(tmp_path: Path) -> None:
+    options = '"lib", workers=2, name="shared", env={"OPENBLAS_NUM_THREADS": str(10**6)}'
+    (tmp_path / "lib.py").write_text(LIBRARY.replace('TARGETworkers=2, name="shared"', options))
+    done = run_script(tmp_path, USER.replace("SHARED", ""))
+    assert done.stdout.splitlines()[1:] == ["True 2"], done.stderr
+    assert done.stderr.count("pool 'shared': OPENBLAS_NUM_THREADS=1000000") == 1, done.stderr
+
+
 # ---- what is set under the guard
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import signal
 import socket
 from pathlib import Path
@@ -214,6 +215,20 @@ def test_reload_follows_the_files(tmp_path: Path) -> None:
         soon(lambda: code.write_text(f"{new}# {next(numbers)}\n") and "changed:" in serving.err.text)
         serving.err.wait("pool web: reloaded")
         assert serving.get().json["env"]["A"] == "new"
+
+
+def test_a_death_is_logged_once_with_what_was_running(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    pytest.importorskip("watchfiles")
+    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, "--reload") as serving:
+        serving.wait_ready("web")
+        with serving.asking(f"/meet?port={rendezvous.port}") as asked:
+            guest = rendezvous.guest()
+            os.kill(guest.pid, signal.SIGKILL)
+            assert answer(asked).status == 502
+        serving.send(signal.SIGTERM)
+        assert serving.wait() == 0
+        (line,) = re.findall(rf"(?m)^.*\(pid {guest.pid}\) was killed by signal 9.*$", serving.err.text)
+        assert "it was running GET /meet" in line
 
 
 def test_term_lets_a_running_request_end(tmp_path: Path, rendezvous: Rendezvous) -> None:

@@ -229,7 +229,12 @@ def test_stacks_show_what_waits_and_stop_nothing(one_process: Pool, shape: Shape
     (text,) = shown(one_process).values()
     # A greenlet that has said who it is and not begun to wait yet is on two of them.
     assert text.count(" in visit\n") >= shape.slots_of_worker, text
-    assert one_process.stacks(worker=99) == {}
+    for worker in (99, -1, 1 << 40):
+        assert one_process.stacks(worker=worker) == {}
+    for call in (-1, 1 << 70):
+        assert one_process.stacks(call=call) == {}
+        assert not one_process.cancel(call)
+        assert not one_process._is_awaited(call)
     assert list(shown(one_process, call=futures[0].work_id)) == ["made/0"]
     for guest in guests:
         guest.let_go("on")

@@ -297,6 +297,7 @@ def test_origins_are_as_browsers_write_them(tmp_path: Path) -> None:
         ('cors_origins = "*"', "cors_origins", "'*' needs a token"),
         ('cors_origins = "*"\ninsecure = true', "cors_origins", "'*' needs a token"),
         ('token_file = "missing"', "token_file", "cannot be read: No such file or directory"),
+        ('token_file = "pipe"', "token_file", "cannot be read: it is no regular file"),
         ('token = "a"\ntoken_file = "clutch.toml"', "token_file", "token is given, too"),
         ('tls.key = "k.pem"', "tls.certificate", "is missing: tls.key is given"),
         ("bind = []", "bind", "a wrong value"),
@@ -304,6 +305,7 @@ def test_origins_are_as_browsers_write_them(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_the_calls_front(tmp_path: Path, line: str, place: str, words: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
     found = problems_of(write(tmp_path, f"{SMALL}[fronts.http]\n{line}\n"))
     assert list(found) == [f"fronts.http.{place}"]
     assert words in found[f"fronts.http.{place}"].what

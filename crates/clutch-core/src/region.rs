@@ -4,14 +4,15 @@
 //! writer sets it when it lends, the reader clears it when it has let go. A reader that was forked meanwhile, or has died,
 //! may have left a copy of itself that still looks at the region: that one is not used again, and the kernel keeps its
 //! pages for whoever maps them. Both sides hold a bounded number: the writer keeps in memory of its own what waits to be
-//! sent, the reader copies what it is lent beyond that. A worker's free regions are swept: what was not used again for two
-//! sweeps goes back to the kernel.
+//! sent, the reader copies what it is lent beyond that. Free regions are swept: what was not used again for two sweeps goes
+//! back to the kernel.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::sync::Mutex;
 
@@ -28,6 +29,9 @@ const SMALLEST_BYTES: usize = 256 << 10;
 /// Free regions kept for reuse, in bytes and in number; more than that is given back to the kernel.
 const FREE_BYTES_MAX: usize = 256 << 20;
 const FREE_MAX: usize = 64;
+
+/// How often free regions are swept, as long as there are any.
+const SWEEP_EACH: Duration = Duration::from_secs(1);
 
 /// A free region is passed by in so many sweeps before it is given back.
 const SWEEPS_KEPT: u8 = 1;
@@ -271,13 +275,16 @@ struct Free {
     sweeps: u8,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shelf {
     free: Vec<Free>,
     free_bytes: usize,
     /// Done with here, still held by their readers.
     lent: Vec<Arc<Region>>,
     next_id: u32,
+    sweep_at: Option<Instant>,
+    /// Nothing is used again.
+    is_closed: bool,
 }
 
 /// The writer's regions.
@@ -291,24 +298,27 @@ pub struct RegionPool {
     dropped: Arc<AtomicU32>,
     /// Somebody sweeps as long as there are any.
     is_swept: AtomicBool,
+    /// Wakes who is to begin with it, when the first one is made.
+    sweeper: Option<OwnedFd>,
 }
 
 impl RegionPool {
     /// Of a writer whose regions have one reader, which is lent them at once.
     pub fn for_one_reader() -> RegionPool {
-        let shelf = Shelf { free: Vec::new(), free_bytes: 0, lent: Vec::new(), next_id: 0 };
         RegionPool {
-            shelf: Mutex::new(shelf),
+            shelf: Mutex::default(),
             written: None,
             written_max: AtomicUsize::new(WRITTEN_MAX),
             dropped: Arc::default(),
             is_swept: AtomicBool::new(false),
+            sweeper: None,
         }
     }
 
-    /// Of a writer whose regions wait, and then go to any of several readers.
-    pub fn for_many_readers() -> RegionPool {
-        RegionPool { written: Some(Arc::default()), ..RegionPool::for_one_reader() }
+    /// Of a writer whose regions wait, and then go to any of several readers. `sweeper` is an event: who waits for it calls
+    /// [`RegionPool::sweep_when_due`].
+    pub fn for_many_readers(sweeper: OwnedFd) -> RegionPool {
+        RegionPool { written: Some(Arc::default()), sweeper: Some(sweeper), ..RegionPool::for_one_reader() }
     }
 
     /// Asks for sweeps as long as there are regions. True: they had been asked for.
@@ -316,20 +326,42 @@ impl RegionPool {
         self.is_swept.swap(true, Ordering::AcqRel)
     }
 
-    pub fn is_swept(&self) -> bool {
-        self.is_swept.load(Ordering::Acquire)
+    /// Looks which have come back from their readers, and gives back what has been free for long, when it is time. Returns
+    /// when it is time again; None: there are no regions.
+    pub fn sweep_when_due(&self, now: Instant) -> Option<Instant> {
+        if !self.is_swept.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut shelf = self.shelf.lock();
+        let due = *shelf.sweep_at.get_or_insert(now + SWEEP_EACH);
+        if now < due {
+            return Some(due);
+        }
+        let old = shelf.sweep();
+        let living = shelf.next_id.wrapping_sub(self.dropped.load(Ordering::Relaxed)) as usize;
+        let next = (living > old.len()).then(|| now + SWEEP_EACH);
+        shelf.sweep_at = next;
+        self.is_swept.store(next.is_some(), Ordering::Release);
+        drop(shelf);
+        old.iter().for_each(|free| free.region.discard());
+        next
     }
 
-    /// Looks which have come back from their readers, and gives back what has been free for long.
-    pub fn sweep(&self) {
-        let old = {
-            let mut shelf = self.shelf.lock();
-            let old = shelf.sweep();
-            let living = shelf.next_id.wrapping_sub(self.dropped.load(Ordering::Relaxed)) as usize;
-            self.is_swept.store(living > old.len(), Ordering::Release);
-            old
-        };
-        old.iter().for_each(|free| free.region.discard());
+    /// There are no readers any more, and nobody sweeps: all goes back, and what comes back from now on.
+    pub fn close(&self) {
+        let mut shelf = self.shelf.lock();
+        let free = std::mem::take(&mut shelf.free);
+        (shelf.free_bytes, shelf.is_closed) = (0, true);
+        shelf.lent.clear();
+        drop(shelf);
+        free.iter().for_each(|free| free.region.discard());
+    }
+
+    /// Under the lock of the shelf: a sweep sees the region that is about to be made, or is over and asked for again.
+    fn wake_sweeper(&self) {
+        if let Some(sweeper) = self.sweeper.as_ref().filter(|_| !self.ask_for_sweeps()) {
+            sys::signal_event(sweeper.as_fd());
+        }
     }
 
     /// Counts those that are no more: their readers are to let go of them.
@@ -382,6 +414,7 @@ impl RegionPool {
         }
         shelf.next_id += 1;
         let id = shelf.next_id;
+        self.wake_sweeper();
         drop(shelf);
         let size = len.max(SMALLEST_BYTES).next_power_of_two();
         let written = Written { counted: self.written.as_ref().map(Counted::new), dropped: self.dropped.clone() };
@@ -444,7 +477,9 @@ impl Shelf {
     fn put(&mut self, region: Arc<Region>) {
         match region.word() {
             FREE => self.keep(region),
-            LENT => self.lent.push(region),
+            LENT if !self.is_closed => self.lent.push(region),
+            // Nobody is there to give it back.
+            LENT => {}
             // Retired: the other end is told to forget it with the next ones that are announced.
             _ => {}
         }
@@ -452,7 +487,7 @@ impl Shelf {
 
     fn keep(&mut self, region: Arc<Region>) {
         let bytes = self.free_bytes + region.data_bytes();
-        if bytes <= FREE_BYTES_MAX && self.free.len() < FREE_MAX {
+        if bytes <= FREE_BYTES_MAX && self.free.len() < FREE_MAX && !self.is_closed {
             self.free_bytes = bytes;
             self.free.push(Free { region, sweeps: 0 });
         } else {
@@ -538,7 +573,7 @@ mod tests {
     const LARGE: usize = 300_000;
 
     fn pool() -> Arc<RegionPool> {
-        Arc::new(RegionPool::for_many_readers())
+        Arc::new(RegionPool::for_many_readers(sys::event_fd().expect("an event")))
     }
 
     fn id(lease: &Lease) -> u32 {
@@ -585,31 +620,71 @@ mod tests {
         assert_eq!(region.word(), RETIRED, "a later reader does not free it");
     }
 
+    /// Sweeps at the time that was said; whether there is another one.
+    fn sweep_then(pool: &RegionPool, due: &mut Option<Instant>) -> bool {
+        *due = pool.sweep_when_due(due.unwrap_or_else(Instant::now));
+        due.is_some()
+    }
+
     #[test]
     fn failure_66_what_is_not_used_again_goes_back_to_the_kernel() {
-        let (pool, table) = (pool(), Mutex::default());
+        let (pool, table, mut due) = (pool(), Mutex::default(), None);
+        assert!(!sweep_then(&pool, &mut due), "there is nothing");
         let lease = pool.store(&[7; LARGE]).expect("shared memory");
         let read = read(&table, &lease);
         drop(lease);
-        assert!(!pool.ask_for_sweeps());
-        (0..5).for_each(|_| pool.sweep());
-        assert!(pool.is_swept() && read.bytes() == &[7; LARGE][..], "its reader has it still");
+        (0..5).for_each(|_| assert!(sweep_then(&pool, &mut due)));
+        assert_eq!(read.bytes(), &[7; LARGE][..], "its reader has it still");
         let region = read.region().expect("a region").clone();
         drop(read);
-        pool.sweep();
-        pool.sweep();
+        assert!(sweep_then(&pool, &mut due) && sweep_then(&pool, &mut due));
         assert!(pool.bytes().0 > 0, "it may be used again soon");
-        pool.sweep();
-        assert_eq!((pool.bytes(), pool.is_swept()), ((0, 0), false));
+        assert!(!sweep_then(&pool, &mut due));
+        assert_eq!(pool.bytes(), (0, 0));
         assert_eq!(region.mapping.bytes(DATA_OFFSET, LARGE), &[0; LARGE][..], "where its reader has it mapped, too");
     }
 
     #[test]
-    fn what_is_used_again_and_again_is_kept() {
+    fn failure_66_who_sweeps_is_woken_by_the_first_region_alone() {
+        let woken = sys::event_fd().expect("an event");
+        let pool = Arc::new(RegionPool::for_many_readers(woken.try_clone().expect("dup")));
+        let is_woken = || rustix::io::read(&woken, &mut [0; 8]).is_ok();
+        for _ in 0..2 {
+            let leases: Vec<_> = (0..3).map(|_| pool.store(&[7; LARGE]).expect("shared memory")).collect();
+            assert!(is_woken());
+            assert_eq!(leases.len(), 3);
+            let mut due = pool.sweep_when_due(Instant::now());
+            assert_eq!(pool.sweep_when_due(Instant::now()), due, "it is not yet time");
+            drop(leases);
+            drop(pool.store(&[7; LARGE]).expect("shared memory"));
+            assert!(!is_woken(), "it knows");
+            while sweep_then(&pool, &mut due) {}
+            assert_eq!(pool.bytes(), (0, 0));
+        }
+    }
+
+    #[test]
+    fn failure_66_a_pool_that_is_over_keeps_nothing() {
         let pool = pool();
+        let leases: Vec<_> = (0..3).map(|_| pool.store(&[7; LARGE]).expect("shared memory")).collect();
+        let [first, second, third] = leases.try_into().expect("three");
+        let regions = [&first, &second, &third].map(|lease: &Lease| Arc::downgrade(lease.region().expect("a region")));
+        second.lend(1);
+        third.lend(1);
+        drop((first, second));
+        assert!(regions.iter().all(|region| region.strong_count() == 1));
+        pool.close();
+        drop((third, pool.store(&[7; LARGE]).expect("shared memory")));
+        assert!(regions.iter().all(|region| region.strong_count() == 0));
+        assert_eq!(pool.bytes(), (0, 0));
+    }
+
+    #[test]
+    fn what_is_used_again_and_again_is_kept() {
+        let (pool, mut due) = (pool(), None);
         let first = id(&pool.store(&[7; LARGE]).expect("shared memory"));
         for _ in 0..10 {
-            pool.sweep();
+            assert!(sweep_then(&pool, &mut due));
             assert_eq!(id(&pool.store(&[7; LARGE]).expect("shared memory")), first);
         }
     }
@@ -662,7 +737,7 @@ mod tests {
 
     #[test]
     fn failure_59_a_reader_copies_what_it_keeps_beyond_a_number() {
-        let (pool, table) = (Arc::new(RegionPool::for_many_readers()), Mutex::default());
+        let (pool, table) = (pool(), Mutex::default());
         let lease = pool.store(&[7; 70_000]).expect("shared memory");
         let kept: Vec<_> = (0..READ_MAX).map(|_| read(&table, &lease)).collect();
         let copied = read(&table, &lease);

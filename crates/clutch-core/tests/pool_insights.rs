@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clutch_core::pool::Spent;
 use clutch_core::slowest::{SLOWEST_MAX, Slowest};
@@ -89,4 +89,19 @@ fn the_time_of_a_worker_is_start_wait_and_run_in_each_of_its_slots() {
     assert!(after.spent.run >= bounded.run);
     assert_eq!(stage.pool.insights().spent, after.spent, "nobody is there whose time goes on");
     assert_ne!(after.spent, Spent::default());
+}
+
+#[test]
+fn starts_that_fail_one_after_the_other_do_not_overlap() {
+    let since = Instant::now();
+    let stage = Stage::undriven(config("api"));
+    for _ in 0..5 {
+        let worker = stage.starting_worker(1);
+        stage.pool.worker_gone(worker.key, lost(), false);
+    }
+    let worker = stage.starting_worker(1);
+    stage.pool.worker_ready(worker.key, 1, None);
+    let told = stage.pool.insights();
+    assert_eq!(told.workers, 6);
+    assert!(told.spent.start <= since.elapsed(), "{:?} of {:?}", told.spent.start, since.elapsed());
 }

@@ -15,6 +15,7 @@ mod finalizing;
 mod fronts;
 mod future;
 mod interrupt;
+mod number;
 mod pool;
 mod registry;
 mod serve;

@@ -22,6 +22,7 @@ use crate::codec::{self, Encoded, Encoder};
 use crate::errors::{clutch_error, forked_error, refusal_error, told};
 use crate::finalizing::wait_when_finalizing;
 use crate::future::{Completion, StreamCore};
+use crate::number::Number;
 use crate::registry;
 use crate::timeout::{until, wait_in_slices};
 
@@ -498,14 +499,15 @@ impl PoolCore {
     }
 
     /// Whether it waits or runs, and somebody waits for it.
-    fn _is_awaited(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
-        Ok(self.core(py)?.is_awaited(id))
+    fn _is_awaited(&self, py: Python<'_>, id: Number<u64>) -> PyResult<bool> {
+        let pool = self.core(py)?;
+        Ok(id.0.is_some_and(|id| pool.is_awaited(id)))
     }
 
     /// Stops one piece of work wherever it is; False: the pool does not have it.
-    fn _cancel(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+    fn _cancel(&self, py: Python<'_>, id: Number<u64>) -> PyResult<bool> {
         let pool = self.core(py)?;
-        Ok(py.detach(|| pool.cancel(id)))
+        Ok(py.detach(|| id.0.is_some_and(|id| pool.cancel(id))))
     }
 
     /// `(worker's number, stacks)` of every worker, of the one with this number, or of the one that has this work. A
@@ -514,17 +516,17 @@ impl PoolCore {
     fn _stacks(
         &self,
         py: Python<'_>,
-        nr: Option<u32>,
-        call: Option<u64>,
+        nr: Option<Number<u32>>,
+        call: Option<Number<u64>>,
         timeout: f64,
     ) -> PyResult<Vec<(u32, String)>> {
         let pool = self.core(py)?;
         until(Some(timeout))?; // raises where it is no number
         let wait = Duration::from_secs_f64(timeout.clamp(0.0, STACKS_WAIT_MAX_S));
         Ok(py.detach(|| {
-            let holder = call.map(|id| pool.worker_of(id));
+            let holder = call.map(|id| id.0.and_then(|id| pool.worker_of(id)));
             let wanted = |key, view: &WorkerView| {
-                nr.is_none_or(|nr| nr == view.nr) && holder.is_none_or(|holder| holder == Some(key))
+                nr.is_none_or(|nr| nr.0 == Some(view.nr)) && holder.is_none_or(|holder| holder == Some(key))
             };
             let workers = pool.status().workers.into_iter().filter(|(key, view)| wanted(*key, view));
             let asked = workers.map(|(key, view)| (view.nr, pool.stacks(key, Instant::now() + wait)));

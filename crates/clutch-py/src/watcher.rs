@@ -28,9 +28,6 @@ const BEHIND: Duration = Duration::from_millis(1);
 /// When it is first looked whether an interrupt was heard; then after twice as long, and so on.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-/// How often free shared memory is looked at, as long as there is any.
-const SWEEP_EACH: Duration = Duration::from_secs(1);
-
 /// After so many times it is left to TERM.
 const AGAIN_MAX: u32 = 30;
 
@@ -177,7 +174,6 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionP
     let mut inbox = Inbox::default();
     // How often the signal was sent again.
     let mut again: Option<u32> = None;
-    let mut sweep_at: Option<Instant> = None;
     loop {
         let mut fds = [
             PollFd::new(&writer.socket, PollFlags::empty()),
@@ -186,18 +182,13 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionP
             PollFd::new(&alarm.socket, PollFlags::IN),
         ];
         let now = Instant::now();
-        sweep_at = regions.is_swept().then(|| sweep_at.unwrap_or(now + SWEEP_EACH));
+        let sweep = regions.sweep_when_due(now).map(|at| at.saturating_duration_since(now));
         let look_again = again.map(|times| LOOK_AGAIN.saturating_mul(1 << times.min(4)));
-        let sweep = sweep_at.map(|at| at.saturating_duration_since(now));
         let timeout = look_again.into_iter().chain(sweep).min().map(sys::timespec);
         match poll(&mut fds, timeout.as_ref()) {
             Err(_) => continue,
             Ok(0) if again.is_some() => again = alarm.look_again(again),
             Ok(_) => {}
-        }
-        if sweep_at.is_some_and(|at| at <= Instant::now()) {
-            sweep_at = None;
-            regions.sweep();
         }
         let [link, dispatcher, timer, alarmed] = fds.map(|fd| fd.revents());
         if !link.is_empty() || !dispatcher.is_empty() {

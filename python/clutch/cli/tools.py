@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import json
 import textwrap
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -99,16 +100,26 @@ def _nearest(name: str, names: list[str]) -> str:
     if not names:
         return "; there are none"
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return f"; there are: {', '.join(names[:NAMES_MAX])}{more}"
+    return f"; there are: {', '.join(map(printable, names[:NAMES_MAX]))}{more}"
 
 
 # To words
 
 
+def printable(text: str, kept: str = "") -> str:
+    """What has no shape of its own is escaped, as in Python's own literals: a server may say anything."""
+
+    def shown(letter: str) -> str:
+        has_shape = letter.isprintable() or letter in kept or unicodedata.category(letter) == "Zs"
+        return letter if has_shape else letter.encode("unicode_escape").decode()
+
+    return "".join(map(shown, text))
+
+
 def _text(pool: dict[str, Any], whole: bool) -> str:
-    lines = [f"{pool['name']}: {pool['state']}, {pool['profile']}"]
+    lines = [printable(f"{pool['name']}: {pool['state']}, {pool['profile']}")]
     if pool.get("note"):
-        lines.append(f"{INDENT}{pool['note']}")
+        lines.append(INDENT + printable(pool["note"]))
     elif not pool["tools"]:
         lines.append(f"{INDENT}no tools: mark functions with @clutch.tool")
     for tool in pool["tools"]:
@@ -121,5 +132,5 @@ def _tool_lines(tool: dict[str, Any], whole: bool) -> list[str]:
     stream = ", a stream" if tool["stream"] else ""
     text = tool["description"] if whole else tool["summary"]
     note = f"note: {tool['note']}" if tool["note"] else ""
-    below = [textwrap.indent(part, INDENT * 3) for part in (text, note) if part]
-    return [f"{INDENT}{tool['name']}{tool['signature']}{stream}", *below]
+    below = [textwrap.indent(printable(part, "\n\t"), INDENT * 3) for part in (text, note) if part]
+    return [INDENT + printable(f"{tool['name']}{tool['signature']}{stream}"), *below]

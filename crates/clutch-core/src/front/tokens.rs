@@ -2,12 +2,12 @@
 //!
 //! A file is read at the start, at each reload, and when it has changed: a task looks once a second, by what the path
 //! leads to, so that a link which is set to another file counts as a change. Where it cannot be read any more, the tokens
-//! that were read last go on.
+//! that were read last go on. What is no regular file is refused: to read a pipe could take for ever.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -41,6 +41,8 @@ struct Source {
     path: PathBuf,
     /// Of the file that was read last. None: the next look reads it, whatever it is.
     stamp: Mutex<Option<Stamp>>,
+    /// What is wrong with it, as it was told.
+    told: Mutex<Option<String>>,
     warnings: Arc<Warnings>,
 }
 
@@ -77,7 +79,7 @@ impl Tokens {
             return Ok(token.map(|_| Arc::new(Tokens { known, source: None })));
         };
         let (option, path) = (format!("fronts.{front}.token_file"), PathBuf::from(path));
-        let source = Source { option, path, stamp: Mutex::default(), warnings: warnings.clone() };
+        let source = Source::new(option, path, warnings.clone());
         let tokens = Arc::new(Tokens { known: RwLock::new(source.read()?), source: Some(source) });
         tokio::spawn(watch(Arc::downgrade(&tokens)));
         Ok(Some(tokens))
@@ -103,8 +105,11 @@ impl Tokens {
     fn look(&self) {
         if let Some(source) = self.source.as_ref().filter(|source| source.has_changed()) {
             match source.read() {
-                Ok(tokens) => *self.known.write() = tokens,
-                Err(error) => source.warnings.tell("token_file", || format!("{error}; the old tokens go on")),
+                Ok(tokens) => {
+                    *self.known.write() = tokens;
+                    *source.told.lock() = None;
+                }
+                Err(error) => source.tell(&error),
             }
         }
     }
@@ -124,6 +129,20 @@ async fn watch(tokens: Weak<Tokens>) {
 }
 
 impl Source {
+    fn new(option: String, path: PathBuf, warnings: Arc<Warnings>) -> Source {
+        Source { option, path, stamp: Mutex::default(), told: Mutex::default(), warnings }
+    }
+
+    /// What is wrong is told once, not at each look.
+    fn tell(&self, error: &io::Error) {
+        let wrong = error.to_string();
+        let mut told = self.told.lock();
+        let is_news = told.as_ref() != Some(&wrong);
+        if is_news && self.warnings.tell("token_file", || format!("{wrong}; the old tokens go on")) {
+            *told = Some(wrong);
+        }
+    }
+
     fn has_changed(&self) -> bool {
         let found = std::fs::metadata(&self.path).ok().and_then(|found| Stamp::of(&found, SystemTime::now()));
         found.is_none() || found != *self.stamp.lock()
@@ -134,8 +153,7 @@ impl Source {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{} '{}': {why}", self.option, self.path.display()))
         };
         let unreadable = |error: io::Error| wrong(format!("it cannot be read: {error}"));
-        let file = File::open(&self.path).map_err(unreadable)?;
-        let found = file.metadata().map_err(unreadable)?;
+        let (file, found) = open(&self.path).map_err(unreadable)?;
         let mut text = String::new();
         file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
         let tokens = parse(&text).map_err(wrong)?;
@@ -145,6 +163,16 @@ impl Source {
         }
         *self.stamp.lock() = Stamp::of(&found, SystemTime::now());
         Ok(tokens)
+    }
+}
+
+/// Never waits for whoever is to write to it.
+fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let found = file.metadata()?;
+    match found.is_file() {
+        true => Ok((file, found)),
+        false => Err(io::Error::other("it is no regular file")),
     }
 }
 
@@ -214,6 +242,24 @@ mod tests {
             assert!(!tokens.allow(given.as_bytes()), "{given}");
         }
         assert!(tokens.reload().is_none());
+    }
+
+    #[test]
+    fn a_pipe_is_refused_at_once_and_told() {
+        let path = std::env::temp_dir().join(format!("clutch-pipe-{}", std::process::id()));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).expect("a pipe");
+        let source = Source::new("token_file".to_owned(), path.clone(), Arc::default());
+        let tokens = Tokens { known: RwLock::new(vec![b"one".to_vec()]), source: Some(source) };
+        tokens.look();
+        let source = tokens.source.as_ref().expect("a file");
+        let error = source.read().expect_err("no file");
+        std::fs::remove_file(&path).expect("gone");
+        assert!(error.to_string().contains("no regular file"), "{error}");
+        assert!(tokens.allow(b"one"));
+        assert_eq!(*source.told.lock(), Some(error.to_string()));
+        source.warnings.close();
+        let told: Vec<_> = std::iter::from_fn(|| source.warnings.next()).collect();
+        assert_eq!(told, [format!("{error}; the old tokens go on")]);
     }
 
     #[test]

@@ -44,16 +44,17 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    /// Words are made only where they are told.
-    pub(super) fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) {
+    /// Words are made only where they are told. False: they are not.
+    pub(super) fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
         let mut inner = self.inner.lock();
-        let Some(untold) = inner.rates.admit(kind, Instant::now()) else { return };
+        let Some(untold) = inner.rates.admit(kind, Instant::now()) else { return false };
         if inner.waiting.len() == KEPT_MAX {
-            return;
+            return false;
         }
         let more = if untold > 0 { format!(" (and {untold} more like it before)") } else { String::new() };
         inner.waiting.push_back(words() + &more);
         self.changed.notify_one();
+        true
     }
 
     /// The next one. None: there will be no more.

@@ -101,13 +101,14 @@ impl Pool {
             core.feed_starved(now, actions)
         });
         let look_again = (self.flush_short() || starved).then(|| Instant::now() + STARVED_LOOK);
+        let sweep_at = self.regions.sweep_when_due(Instant::now());
         // Under the lock: a submission is either seen here, or sees when this wakes.
         let mut core = self.core.lock();
         let next = core.machine.next_deadline();
         let waits_since = self.watch_delay().and_then(|_| core.machine.waits_since());
         // Where work with deadlines comes and goes, each would wake it up for nothing.
         let stay = self.deadlines_come.swap(false, Ordering::Relaxed).then(|| Instant::now() + STAY_AWAKE);
-        let wakes = [next, core.next_expiring(), look_again, sleep_until, look_at(waits_since), stay];
+        let wakes = [next, core.next_expiring(), look_again, sweep_at, sleep_until, look_at(waits_since), stay];
         let wakes = wakes.into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);
@@ -154,7 +155,7 @@ impl Pool {
     pub fn attach(&self, link: Arc<Link>) {
         let reader = self.reader.lock();
         let mut core = self.core.lock();
-        let wanted = if core.noted.has_served { Instant::now() } else { self.epoch };
+        let wanted = core.wanted(u64::from(self.config.workers_min)).unwrap_or(self.epoch);
         let life = Life { wanted, ready: None, slots: self.config.shape.slots() as usize, run_ns: 0 };
         let mut peer = Peer::new(link.clone(), &self.regions, life);
         match reader.as_ref() {
@@ -174,7 +175,8 @@ impl Pool {
             let Some(peer) = core.peers.get_mut(&key) else { return };
             (peer.life.ready, peer.life.slots) = (Some(now), slots);
             let words = peer.link.board.len() / 2;
-            (core.failing, core.noted.has_served) = (None, true);
+            core.failing = None;
+            core.note_served();
             core.machine.on(Event::WorkerReady { worker: key, slots, words, calls_max }, now, actions);
         });
     }

@@ -60,8 +60,10 @@ pub(super) struct Noted {
     /// By workers that are gone, and how many those are.
     past: Spent,
     workers_past: u64,
-    /// A worker was ready once: whoever starts from then on was not waited for from the pool's beginning.
-    pub(super) has_served: bool,
+    /// A worker was ready once: whoever starts from then on is waited for from its start on.
+    has_served: bool,
+    /// Until then, when those ended that no other has followed.
+    vacant: Vec<Instant>,
     slowest: Slowest<Slow>,
 }
 
@@ -87,7 +89,31 @@ impl Spent {
     }
 }
 
+impl Noted {
+    /// Since when the worker is waited for that starts now. `so_far`: how many did before; `least`: so many are there from
+    /// the pool's beginning, as long as nothing fails; `waits_since`: the oldest work, which others are started for.
+    fn wanted(&mut self, so_far: u64, least: u64, waits_since: Option<Instant>, now: Instant) -> Option<Instant> {
+        if self.has_served {
+            return Some(now);
+        }
+        let vacant = self.vacant.pop();
+        vacant.or_else(|| (so_far >= least).then(|| waits_since.unwrap_or(now)))
+    }
+}
+
 impl Core {
+    /// Since when the worker is waited for that starts now; none: since the pool's beginning.
+    pub(super) fn wanted(&mut self, least: u64) -> Option<Instant> {
+        let so_far = self.noted.workers_past + self.peers.len() as u64;
+        let waits_since = self.machine.waits_since();
+        self.noted.wanted(so_far, least, waits_since, Instant::now())
+    }
+
+    pub(super) fn note_served(&mut self) {
+        self.noted.has_served = true;
+        self.noted.vacant = Vec::new();
+    }
+
     /// What has ended by itself, as its worker says.
     pub(super) fn note_slow(&mut self, entry: &mut Entry, run_ns: u64, outcome: &Outcome) {
         if entry.work.kind != WorkKind::Call || !self.noted.slowest.takes(run_ns) {
@@ -116,6 +142,9 @@ impl Core {
     pub(super) fn note_past(&mut self, life: Life, running: &[Running], now: Instant) {
         self.noted.workers_past += 1;
         self.noted.past.add(life.spent(running, now));
+        if !self.noted.has_served {
+            self.noted.vacant.push(now);
+        }
     }
 }
 
@@ -138,5 +167,25 @@ impl Pool {
         }
         let workers = noted.workers_past + core.peers.len() as u64;
         Insights { workers, spent, slowest: noted.slowest.iter().cloned().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_waited_for_from_when_its_place_was_empty() {
+        let mut noted = Noted::default();
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(noted.wanted(0, 2, None, at(1)), None, "the first one of its place: since the pool's beginning");
+        assert_eq!(noted.wanted(1, 2, Some(at(1)), at(2)), None);
+        noted.vacant.push(at(3));
+        assert_eq!(noted.wanted(2, 2, Some(at(1)), at(4)), Some(at(3)), "since the last attempt failed");
+        assert_eq!(noted.wanted(2, 2, Some(at(1)), at(4)), Some(at(1)), "one more, for what waits");
+        assert_eq!(noted.wanted(0, 0, None, at(4)), Some(at(4)));
+        noted.has_served = true;
+        assert_eq!(noted.wanted(3, 5, Some(at(1)), at(4)), Some(at(4)));
     }
 }

@@ -157,10 +157,11 @@ impl Pool {
         let poller = Poller::new()?;
         let wake = sys::event_fd()?;
         poller.add(wake.as_fd(), WAKE, false)?;
+        let regions = Arc::new(RegionPool::for_many_readers(wake.try_clone()?));
         Ok(Arc::new(Pool {
             config,
             telemetry,
-            regions: Arc::new(RegionPool::for_many_readers()),
+            regions,
             poller,
             core: Mutex::new(core),
             wake,

@@ -463,6 +463,8 @@ impl Driver {
             Action::Done { ticket, outcome } => self.carried.push((ticket, outcome)),
             Action::Closed => {
                 self.outputs.clear();
+                // Before anybody is told that the pool is closed.
+                self.pool.regions.close();
                 self.emit(|pool| telemetry::Event::PoolClosed { pool });
             }
         }
@@ -589,6 +591,7 @@ impl Driver {
             zygote.end();
         }
         self.outputs.clear();
+        self.pool.regions.close();
         self.pool.update_status(|status| {
             status.set_health(Health::Closed);
             status.reason = Some(reason.to_owned());

@@ -94,14 +94,24 @@ impl Stage {
 
     /// The same; `before` is shown the dispatcher's end of its link before the pool is.
     pub fn worker_by(&self, slots: usize, before: impl FnOnce(&OwnedFd)) -> Worker {
+        let worker = self.starting_worker_by(slots, before);
+        self.pool.worker_ready(worker.key, slots, None);
+        self.pool.update_status(|status| status.health = Health::Ready);
+        worker
+    }
+
+    /// A worker that has not said that it is ready.
+    pub fn starting_worker(&self, slots: usize) -> Worker {
+        self.starting_worker_by(slots, |_| {})
+    }
+
+    fn starting_worker_by(&self, slots: usize, before: impl FnOnce(&OwnedFd)) -> Worker {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let (ours, theirs) = sys::socket_pair().expect("a socketpair");
         before(&ours);
         let (board, descriptor) = Board::create(Board::words_for(slots as u32)).expect("a board");
         let (alarm, their_alarm) = sys::socket_pair().expect("a socketpair");
         self.pool.attach(Link::new(key, ours, board, alarm));
-        self.pool.worker_ready(key, slots, None);
-        self.pool.update_status(|status| status.health = Health::Ready);
         Worker::new(key, theirs, their_alarm, Board::open(descriptor).expect("the board"))
     }
 

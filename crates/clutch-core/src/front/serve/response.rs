@@ -151,9 +151,8 @@ fn of_failure(failure: &Failure) -> Response<Body> {
         Failure::Config { .. } | Failure::WorkerLost { worker_pid: 0, .. } => {
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "failing", words())
         }
-        Failure::WorkerLost { .. } => {
-            with_fate(plain(StatusCode::BAD_GATEWAY), End::WorkerLost, "worker-lost", words())
-        }
+        // The pool tells of each death itself, with what was running.
+        Failure::WorkerLost { .. } => with_fate(plain(StatusCode::BAD_GATEWAY), End::WorkerLost, "worker-lost", None),
         Failure::Poisoned { .. } => {
             with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, "poisoned", words())
         }
