@@ -32,6 +32,8 @@ STREAM = "application/x-ndjson"
 PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance"}
 """Of every problem document; the others depend on the problem."""
 UNKNOWN_NAMES = ("urn:clutch:no-such-pool", "urn:clutch:no-such-tool")
+NAMES_MAX = 10
+"""That an error lists."""
 LIST_THEM = "`clutch tools` lists them"
 END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
@@ -120,12 +122,22 @@ def command(
         if options:
             raise click.UsageError("flags of a pool need --target")
         pool, dot, name = tool.partition(".")
+        asked = server()
         if not dot:
-            raise click.UsageError(f"which pool? write POOL.{tool}, or give --target; {LIST_THEM}")
-        _call(server(), pool, name, request, timeout)
+            pool, name = _only_pool(asked, tool), tool
+        _call(asked, pool, name, request, timeout)
         return
     with own_server(target, options) as own:
         _call(own, OWN_POOL, tool.rpartition(".")[2], request, timeout)
+
+
+def _only_pool(server: Server, tool: str) -> str:
+    """The one that is meant where none is named."""
+    names = [pool["name"] for pool in fetch(server, "/pools")["pools"]]
+    if len(names) == 1:
+        return str(names[0])
+    listed = " or ".join(f"{name}.{tool}" for name in names[:NAMES_MAX])
+    raise click.UsageError(f"which pool? write {listed or f'POOL.{tool}'}; {LIST_THEM}")
 
 
 def _body(arguments: tuple[str, ...], body: str | None) -> bytes:
