@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from clutch.cli.flags import pool_flags, pool_options
-from clutch.cli.remote import ANSWER_SECONDS_MAX, find
+from clutch.cli.remote import ANSWER_SECONDS_MAX, find_here
 from clutch.control import protocol
 
 URL = "http://127.0.0.1:8080"
@@ -161,18 +161,29 @@ def _argument(text: str) -> tuple[str, Any]:
 
 def _server_here(token: str | None) -> Server:
     """What takes calls in this folder, as its control socket says."""
-    try:
-        found = protocol.ask(find(None, None), "http", ANSWER_SECONDS_MAX)
-    except (protocol.ControlError, click.UsageError):
-        found = None
-    if found is None:
+    taking = _taking_calls()
+    if len(taking) > 1:
+        listed = ", ".join(one["address"] for one in taking)
+        raise click.UsageError(f"several servers here take calls: choose one with --url; there are: {listed}")
+    if not taking:
         return Server(URL, token)
+    found = taking[0]
     address, certificate = found["address"], found.get("certificate")
     has_tls = certificate is not None and not address.startswith("unix:")
     if certificate is not None and not has_tls:
         raise click.UsageError(f"{address} speaks TLS; give --url of an https address, or add one to fronts.http.bind")
     url = f"https://{address}" if has_tls else address
     return Server(url, token or found["token"], certificate)
+
+
+def _taking_calls() -> list[dict[str, Any]]:
+    """Where servers of this folder take them. Others run beside them that do not: an app's, say."""
+    found = []
+    with contextlib.suppress(protocol.ControlError):
+        for path in find_here():
+            with contextlib.suppress(protocol.ControlError):
+                found.append(protocol.ask(path, "http", ANSWER_SECONDS_MAX))
+    return [one for one in found if one is not None]
 
 
 @contextlib.contextmanager
