@@ -67,6 +67,9 @@ def test_calls_over_tls(tmp_path: Path, certificate: Path) -> None:
             plain.request("GET", "/")
             with pytest.raises((OSError, http.client.HTTPException)):
                 plain.getresponse()
+        done = clutch("call", "api.add", "a=1", "--url", f"http://{address}", cwd=tmp_path)
+        expected = f"Error: http://{address} speaks TLS, not plain http: try https://{address}\n"
+        assert (done.returncode, done.stderr) == (1, expected)
 
 
 def test_only_clients_with_a_good_certificate(tmp_path: Path, certificate: Path) -> None:

@@ -35,6 +35,8 @@ UNKNOWN_NAMES = ("urn:clutch:no-such-pool", "urn:clutch:no-such-tool")
 NAMES_MAX = 10
 """That an error lists."""
 LIST_THEM = "`clutch tools` lists them"
+TLS_ALERT = "\x15\x03"
+"""How a server that speaks TLS answers what is not: the record's type, and the first byte of its version."""
 END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 
@@ -242,6 +244,9 @@ def fetch(server: Server, path: str) -> Any:
 def _no_answer(server: Server, error: Exception) -> click.ClickException:
     if isinstance(error, ssl.SSLCertVerificationError):
         return click.ClickException(_not_trusted(server, error))
+    if isinstance(error, http.client.BadStatusLine) and str(error).startswith(TLS_ALERT):
+        secure = server.url.removeprefix("http://")
+        return click.ClickException(f"{server.url} speaks TLS, not plain http: try https://{secure}")
     hint = "start a server with `clutch run`, or give --target"
     return click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}")
 
