@@ -492,12 +492,12 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
     def kill_workers(self) -> None:
         """The same with KILL, at once."""
-        self._shut = True
+        self._shut = self._is_cut = True
         self._cancel_waiting()
-        self._stop(0.0)
+        self._kill_all()
 
     def _stop(self, grace: float) -> None:
-        """Takes no more work; what runs has so many seconds."""
+        """Takes no more work; what runs has so many seconds. Idle workers end in order also where that is 0."""
         self._is_cut = True
         super()._stop(grace)
 
@@ -617,7 +617,8 @@ def _drop_rest(pools: Collection[Pool]) -> list[str]:
     """Ends them at once; says what was still going on."""
     at_work = sorted(pool.name for pool in pools if not pool._wait_closed(0))
     for pool in pools:
-        pool._stop(0.0)
+        pool._is_cut = True
+        pool._kill_all()
     try:
         is_printed = _wait_over(pools)
     except KeyboardInterrupt:  # asked twice: now

@@ -73,6 +73,12 @@ def test_gives_up_after_a_timeout(where: list[str], rendezvous: Rendezvous) -> N
     rendezvous.guest().wait_gone()
 
 
+def test_a_tool_of_the_only_pool_needs_no_pool(server: Server) -> None:
+    for place in (["--url", server.http], []):
+        done = clutch("call", "add", "a=2", "b=3", *place, cwd=server.folder)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+
+
 def test_an_unknown_pool(server: Server) -> None:
     done = clutch("call", "apu.add", "a=1", "--url", server.http, cwd=HERE)
     assert done.returncode == 1

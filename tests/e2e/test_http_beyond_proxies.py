@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import COMMAND, WAIT_SECONDS, Answer, Server, answer, clutch, soon, with_http_option
+from running import COMMAND, HERE, WAIT_SECONDS, Answer, Server, answer, clutch, soon, with_http_option
 from serving import curl, make_certificate, make_client_certificate
 
 from clutch.cli.systemd import FIRST_HANDED_OVER
@@ -68,6 +68,9 @@ def test_calls_over_tls(tmp_path: Path, certificate: Path) -> None:
             plain.request("GET", "/")
             with pytest.raises((OSError, http.client.HTTPException)):
                 plain.getresponse()
+        done = clutch("call", "api.add", "a=1", "--url", f"http://{address}", cwd=tmp_path)
+        expected = f"Error: http://{address} speaks TLS, not plain http: try https://{address}\n"
+        assert (done.returncode, done.stderr) == (1, expected)
 
 
 def test_only_clients_with_a_good_certificate(tmp_path: Path, certificate: Path) -> None:
@@ -203,6 +206,14 @@ def test_a_socket_that_no_front_takes_is_told(tmp_path: Path) -> None:
         before = ["bash", "-c", HANDED_OVER, "bash", str(listening.fileno())]
         with HandedOver(tmp_path, front(), listening, before) as server:
             server.err.wait("LISTEN_FDS hands over fd:3, and no front has it in its bind")
+
+
+def test_a_descriptor_that_was_not_handed_over_is_one_error() -> None:
+    """Its number is by then that of a pipe of the server's own, which is not to be changed."""
+    done = clutch("serve", "web:app", "--fd", "3", cwd=HERE)
+    assert done.returncode == 1
+    assert "descriptor 3 is no socket that listens" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # Tokens in files

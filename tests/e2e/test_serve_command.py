@@ -258,6 +258,21 @@ def test_quit_and_int_cut_it_off(tmp_path: Path, rendezvous: Rendezvous, number:
             processes.wait_ended()
 
 
+@pytest.mark.parametrize("letters", [[], ["--graceful-timeout", "0"]], ids=["grace", "no_grace"])
+def test_idle_workers_run_their_shutdown_on_ctrl_c(tmp_path: Path, rendezvous: Rendezvous, letters: list[str]) -> None:
+    env = environment() | {"SHUTDOWN_PORT": str(rendezvous.port)}
+    with Serving(tmp_path, "web:with_lifespan", "-w", "2", "-b", ANY_PORT, *letters, env=env) as serving:
+        serving.wait_ready("web")
+        serving.until(lambda workers: len(workers) == 2)
+        with serving.below() as processes:
+            serving.interrupt()
+            for guest in [rendezvous.guest(), rendezvous.guest()]:
+                guest.let_go()
+            assert serving.wait() == 0
+            processes.wait_ended()
+        assert "SIGKILL" not in serving.err.wait_end()
+
+
 @pytest.mark.parametrize(("app", "letters"), [("app", "-k async"), ("wsgi", "-k sync"), ("wsgi", "-k gthread")])
 def test_failure_68_a_stop_takes_the_grace_once(tmp_path: Path, rendezvous: Rendezvous, app: str, letters: str) -> None:
     """Its request never ends, and hears of nothing."""

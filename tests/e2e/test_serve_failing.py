@@ -32,6 +32,19 @@ async def app(scope, receive, send):
     await send({{"type": "http.response.body", "body": b"well"}})
 """
 
+# As frameworks do it: the traceback is the reason, and the exception goes on.
+TELLS_AND_RAISES = """
+import traceback
+
+async def app(scope, receive, send):
+    await receive()
+    try:
+        raise RuntimeError("the database is away")
+    except RuntimeError:
+        await send({"type": "lifespan.startup.failed", "message": traceback.format_exc()})
+        raise
+"""
+
 # The module is imported in each worker, so that it may fail there: else the zygote has it.
 LETTERS = ["-b", ANY_PORT, "-w", "2", "--set", "pools.web.preload=false", "--set", f"fronts.admin.bind={ANY_PORT}"]
 
@@ -73,3 +86,28 @@ def test_an_app_that_never_started_ends_the_start(tmp_path: Path, fails_to_impor
     with Serving(tmp_path, "shop:app", *LETTERS) as serving:
         assert serving.wait() == 2
         assert ("the settings are away" if fails_to_import else "the database is away") in serving.err.text
+
+
+RAISES = """
+async def app(scope, receive, send):
+    raise RuntimeError("the database is away")
+"""
+
+
+@pytest.mark.parametrize(
+    ("app", "lifespan", "why"),
+    [
+        (TELLS_AND_RAISES, "auto", "could not start: RuntimeError: the database is away"),
+        (RAISES, "on", "at lifespan.startup the app raised RuntimeError('the database is away')"),
+    ],
+    ids=["tells and raises", "raises"],
+)
+def test_why_an_app_never_started_is_told_once(tmp_path: Path, app: str, lifespan: str, why: str) -> None:
+    (tmp_path / "shop.py").write_text(app)
+    letters = ["shop:app", "-b", ANY_PORT, "-w", "1", "--set", f"fronts.serve.lifespan={lifespan}"]
+    with Serving(tmp_path, *letters) as serving:
+        assert serving.wait() == 2
+        told = serving.err.wait_end()
+    assert told.count("Traceback (most recent call last)") == 1, told
+    assert "LifespanFailed" not in told
+    assert why in told

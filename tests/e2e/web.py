@@ -35,6 +35,18 @@ def facts(root_path: Any = None) -> dict[str, Any]:
     return {"pid": os.getpid(), "cwd": os.getcwd(), "root_path": root_path, "env": dict(os.environ)}
 
 
+async def with_lifespan(scope: dict[str, Any], receive: Any, send: Send) -> None:
+    """The same; its shutdown waits at the port that SHUTDOWN_PORT names."""
+    if scope["type"] != "lifespan":
+        await app(scope, receive, send)
+        return
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await meet_async(int(os.environ["SHUTDOWN_PORT"]))
+    await send({"type": "lifespan.shutdown.complete"})
+
+
 def make() -> Any:
     """A factory."""
     return app

@@ -215,7 +215,7 @@ def unused_port() -> Iterator[int]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("make",), ("api.make", "size"), ("api.make", "a=1", "--json", "{}"), ("api.make", "--workers", "2")],
+    [("api.make", "size"), ("api.make", "a=1", "--json", "{}"), ("api.make", "--workers", "2")],
 )
 def test_call_used_wrongly(arguments: tuple[str, ...]) -> None:
     assert clutch("call", *arguments).exit_code == 2

@@ -149,13 +149,17 @@ def test_ps(house: House) -> None:
 def test_reload(house: House) -> None:
     house.held.set()
     done = house.clutch("reload")
-    assert (done.exit_code, done.stdout) == (0, "reloaded\n")
+    server = f"(pid {os.getpid()}: /a/clutch.toml)"
+    assert (done.exit_code, done.stdout) == (0, f"reloaded: api, work {server}\n")
     house.failed = {"work": "target 'x' does not import:\nSyntaxError"}
     done = house.clutch("reload", "work")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "Error: target 'x' does not import:\nSyntaxError\nwhat was loaded before goes on\n"
     assert house.reloaded == [["api", "work"], ["work"]]
-    assert json.loads(house.clutch("reload", "work", "--json").stdout) == {"failed": house.failed}
+    told = json.loads(house.clutch("reload", "work", "--json").stdout)
+    assert (told["pools"], told["failed"], told["pid"]) == (["work"], house.failed, os.getpid())
+    house.failed = {}
+    assert house.clutch("reload", "work").stdout == f"reloaded: work {server}\n"
 
 
 @pytest.mark.parametrize(
@@ -236,6 +240,21 @@ def test_which_one_is_not_clear(
         remote.choose(running, None if config is None else Path(config), pid)
     text = caught.value.format_message() if isinstance(caught.value, click.UsageError) else str(caught.value)
     assert all(word in text for word in words), text
+
+
+def test_one_with_the_config_and_one_without_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `clutch run` and `clutch serve` are, side by side."""
+    monkeypatch.chdir(tmp_path)
+    config, folder = tmp_path / "clutch.toml", str(tmp_path)
+    run = Dispatcher(Path("/s1"), 1, str(config), folder)
+    serve = Dispatcher(Path("/s2"), 2, f"{tmp_path}/main:app", folder)
+    with pytest.raises(click.UsageError) as caught:
+        remote.choose([run, serve], config, None)
+    text = caught.value.format_message()
+    assert all(word in text for word in ("--pid", "pid 1: ", "pid 2: ")), text
+    assert remote.choose([run, serve], config, 2) is serve
+    monkeypatch.setenv("CLUTCH_CONFIG", str(config))
+    assert remote.choose([run, serve], config, None) is run, "it was named"
 
 
 def test_the_one_of_the_working_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

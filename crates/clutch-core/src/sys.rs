@@ -112,9 +112,12 @@ pub fn listening_socket(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the number is only used for this call, which copies it or fails.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     let socket = if copy < 0 { return Err(missing()) } else { adopt(copy) };
-    let listens = rustix::net::sockopt::socket_acceptconn(&socket).unwrap_or(false);
+    // Looked at before anything is changed: the flags are the original's too, and that may be a pipe of our own.
+    if !rustix::net::sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+        return Err(missing());
+    }
     rustix::fs::fcntl_setfl(&socket, rustix::fs::fcntl_getfl(&socket)? | rustix::fs::OFlags::NONBLOCK)?;
-    if listens { Ok(socket) } else { Err(missing()) }
+    Ok(socket)
 }
 
 /// Waits until `fd` is readable or the deadline passes; false when it passed.

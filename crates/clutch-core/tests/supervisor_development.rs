@@ -104,7 +104,7 @@ fn a_second_reload_overtakes_the_first() {
 fn a_stop_ends_a_reload() {
     let mut play = Play::ready(developed());
     reload(&mut play, 1);
-    play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE) });
+    play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE), idle: vec![] });
     assert_eq!(play.world.done.get(&1), Some(&Err(Denied::Closed)));
     play.let_end();
     play.bury();
@@ -142,6 +142,6 @@ fn a_start_may_be_debugged_and_a_stop_ends_that() {
         starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_none()),
         "it takes as long as it takes"
     );
-    play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE) });
+    play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE), idle: vec![] });
     assert!(starting.iter().all(|worker| play.told(*worker, EndSignal::Kill).is_some()));
 }

@@ -98,7 +98,7 @@ fn a_zygote_that_forks_slowly_is_left_alone() {
 fn failure_62_a_stop_does_not_wait_for_a_zygote_that_does_not_answer() {
     let mut play = Play::new(config());
     play.load();
-    play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE) });
+    play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE), idle: vec![] });
     for _ in 0..40 {
         play.pass(Duration::from_millis(100));
         play.bury();

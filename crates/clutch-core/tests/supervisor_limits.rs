@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clutch_core::config::{PoolConfig, Shape};
-use clutch_core::supervisor::state::{Event, STATUS_WAIT};
+use clutch_core::supervisor::state::{Event, IDLE_LEAVE, STATUS_WAIT};
 use clutch_core::sys::{EndSignal, Fate};
 use world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 
@@ -31,7 +31,7 @@ fn stuck(worker: u32) -> Event {
 }
 
 fn stop(play: &mut Play, grace: Duration, term: Duration) {
-    play.tell(Event::Stop { grace, term });
+    play.tell(Event::Stop { grace, term, idle: vec![] });
 }
 
 fn link_ended(play: &mut Play, worker: u32) {
@@ -319,6 +319,55 @@ fn a_stop_under_way_only_becomes_shorter() {
         assert_eq!(play.told(1, EndSignal::Term), Some(GRACE));
         assert_eq!(play.told(1, EndSignal::Kill), Some(GRACE + 300 * MS));
     }
+}
+
+/// Without a grace; these have nothing to do.
+fn stop_quickly(play: &mut Play, idle: &[u32]) {
+    play.tell(Event::Stop { grace: Duration::ZERO, term: Duration::ZERO, idle: idle.to_vec() });
+}
+
+#[test]
+fn idle_workers_end_in_order_also_without_a_grace() {
+    for grace_ms in [0, config().grace_ms] {
+        let mut play = Play::ready(PoolConfig { grace_ms, ..config() });
+        stop_quickly(&mut play, &[1, 2]);
+        assert_eq!(play.world.signals, [(3, EndSignal::Kill, Duration::ZERO)], "what runs is cut off at once");
+        for worker in [1, 2] {
+            play.tell(Event::Drained { worker });
+        }
+        assert_eq!(play.world.ended, BTreeSet::from([1, 2]));
+        play.end(1, Fate::Exited(0));
+        play.end(3, Fate::Signaled(9));
+        assert_eq!(play.world.records[&1].cause, None);
+        play.pass(IDLE_LEAVE - NS);
+        assert_eq!((kills(&play, 2), play.world.closed), (vec![], 0));
+        play.pass(NS);
+        assert_eq!(play.told(2, EndSignal::Kill), Some(IDLE_LEAVE), "in a bounded time");
+        play.end(2, Fate::Signaled(9));
+        let cause = play.world.records[&2].cause.as_deref();
+        assert_eq!(cause, Some("the pool was stopped and it took too long to end in order"));
+        play.bury();
+        assert!(play.machine.is_closed());
+    }
+}
+
+#[test]
+fn what_is_stopped_by_a_signal_cannot_end_in_order() {
+    let mut play = Play::ready(config());
+    play.tell(Event::Fate { worker: 1, fate: Fate::Stopped });
+    stop_quickly(&mut play, &[1, 2, 3]);
+    assert_eq!(play.world.signals, [(1, EndSignal::Kill, Duration::ZERO)]);
+}
+
+#[test]
+fn who_is_spared_at_a_stop_can_be_called_off_and_is_given_no_more_time() {
+    let mut play = Play::ready(config());
+    stop_quickly(&mut play, &[1, 2, 3]);
+    play.pass(SECOND);
+    stop_quickly(&mut play, &[1, 2]);
+    assert_eq!(play.world.signals, [(3, EndSignal::Kill, SECOND)]);
+    play.pass(IDLE_LEAVE - SECOND);
+    assert_eq!(play.told(1, EndSignal::Kill), Some(IDLE_LEAVE));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clutch_core::config::PoolConfig;
 use clutch_core::pool::state::WorkerKey;
-use clutch_core::supervisor::state::{Event, State, stop_term};
+use clutch_core::supervisor::state::{Event, IDLE_LEAVE, State, stop_term};
 use clutch_core::sys::{EndSignal, Fate};
 use proptest::prelude::*;
 use world::{GRACE, MEMORY, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
@@ -121,7 +121,7 @@ proptest! {
     fn any_history_ends_when_told_to(history in histories(), threads in 1u32..3) {
         let mut play = Play::new(with_threads(threads));
         let orders = play_history(&mut play, history);
-        play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE) });
+        play.tell(Event::Stop { grace: GRACE, term: stop_term(GRACE, TERM_GRACE), idle: vec![] });
         prop_assert_eq!(play.world.done.len(), orders, "each order is answered");
         play.pass(GRACE);
         for key in play.world.alive.keys() {
@@ -139,6 +139,29 @@ proptest! {
         play.bury();
         prop_assert!(play.machine.is_closed());
         prop_assert_eq!(play.world.closed, 1);
+    }
+
+    #[test]
+    fn any_history_ends_in_order_who_is_idle_at_a_stop_without_a_grace(history in histories(), threads in 1u32..3) {
+        let mut play = Play::new(with_threads(threads));
+        play_history(&mut play, history);
+        let signals = play.world.signals.len();
+        let idle: Vec<_> = play.workers(|_| true).into_iter().filter(|worker| worker % 2 == 1).collect();
+        play.tell(Event::Stop { grace: Duration::ZERO, term: Duration::ZERO, idle: idle.clone() });
+        for key in play.workers(|_| true) {
+            let is_well = play.machine.workers[&key].state == State::Draining;
+            prop_assert!(!is_well || idle.contains(&key), "worker {key}, which is at work, goes on");
+            prop_assert!(is_well || play.told(key, EndSignal::Kill).is_some(), "worker {key} goes on");
+            if is_well {
+                prop_assert!(play.world.signals[signals..].iter().all(|(to, ..)| *to != key), "{key} was sent a signal");
+                play.tell(Event::Drained { worker: key });
+                prop_assert!(play.world.ended.contains(&key), "worker {key} was not told to end");
+            }
+        }
+        play.pass(IDLE_LEAVE);
+        for key in play.workers(|_| true) {
+            prop_assert!(play.told(key, EndSignal::Kill).is_some(), "worker {key} was not killed");
+        }
     }
 
     #[test]
@@ -227,7 +250,7 @@ fn failure_06_a_stop_tells_all_workers_at_the_same_time() {
     for (grace, term) in [(GRACE, Duration::from_millis(500)), (Duration::ZERO, Duration::ZERO)] {
         assert_eq!(stop_term(grace, TERM_GRACE), term);
         let mut play = Play::ready(config());
-        play.tell(Event::Stop { grace, term });
+        play.tell(Event::Stop { grace, term, idle: vec![] });
         play.pass(grace);
         play.pass(term);
         for worker in 1..=TARGET {

@@ -372,7 +372,7 @@ fn a_pool_that_stops_takes_no_commands() {
     let mut play = Play::ready(config());
     play.tell(Event::Reload { ticket: 1 });
     play.tell(Event::Recycle { ticket: 2, nr: None });
-    play.tell(Event::Stop { grace: GRACE, term: Duration::ZERO });
+    play.tell(Event::Stop { grace: GRACE, term: Duration::ZERO, idle: vec![] });
     play.tell(Event::Reload { ticket: 3 });
     play.tell(Event::Recycle { ticket: 4, nr: None });
     play.tell(scale(5, 9, 9, &[]));

@@ -600,7 +600,8 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Closes and ends: running work has so many seconds, then workers are told with TERM, then killed; 0: killed.
+    /// Closes and ends: running work has so many seconds, then workers are told with TERM, then killed. With 0
+    /// it is cut off at once, and idle workers end in order all the same.
     fn _stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let pool = self.core(py)?;
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX / 4);
@@ -612,7 +613,14 @@ impl PoolCore {
     /// Closes and ends: workers are told with TERM at once, and killed `term_grace` later.
     fn _terminate(&self, py: Python<'_>) -> PyResult<()> {
         let pool = self.core(py)?;
-        py.detach(|| pool.stop(Duration::ZERO, pool.config.term_grace()));
+        py.detach(|| pool.end_workers(pool.config.term_grace()));
+        Ok(())
+    }
+
+    /// Closes and ends: workers are killed at once.
+    fn _kill_all(&self, py: Python<'_>) -> PyResult<()> {
+        let pool = self.core(py)?;
+        py.detach(|| pool.end_workers(Duration::ZERO));
         Ok(())
     }
 }

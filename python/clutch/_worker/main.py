@@ -100,9 +100,25 @@ def start(image: Image, link: _core.WorkerLink) -> None:
 
 
 def reason_of(image: Image, failed: str, error: BaseException) -> str:
-    text = failure.traceback_of(error).rstrip("\n")
-    what = str(error) if isinstance(error, ScriptError) else f"{error!r}\n{text}"
-    return f"a worker of pool {image.launch['pool']!r} {failed}: {what}"
+    if isinstance(error, ScriptError):
+        what = str(error)
+    elif isinstance(error, failure.SaysItAll):
+        what = said_by(error)
+    else:
+        what = f"{error!r}\n{failure.traceback_of(error)}"
+    return f"a worker of pool {image.launch['pool']!r} {failed}: {what.rstrip()}"
+
+
+def said_by(error: failure.SaysItAll) -> str:
+    """Its message, and the user's own exception once. A message of many lines is a traceback: what it ends in comes
+    first, since a log may have room for one line.
+    """
+    text = failure.message_of(error).strip()
+    last = text.rpartition("\n")[2]
+    parts = [text] if last == text else [last, text]
+    if error.__cause__ is not None:
+        parts.append(failure.traceback_of(error.__cause__))
+    return "\n".join(parts)
 
 
 def load_profile(image: Image) -> Profile:

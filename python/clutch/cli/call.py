@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from clutch.cli.flags import pool_flags, pool_options
-from clutch.cli.remote import ANSWER_SECONDS_MAX, find
+from clutch.cli.remote import ANSWER_SECONDS_MAX, find_here
 from clutch.control import protocol
 
 URL = "http://127.0.0.1:8080"
@@ -32,7 +32,11 @@ STREAM = "application/x-ndjson"
 PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance"}
 """Of every problem document; the others depend on the problem."""
 UNKNOWN_NAMES = ("urn:clutch:no-such-pool", "urn:clutch:no-such-tool")
+NAMES_MAX = 10
+"""That an error lists."""
 LIST_THEM = "`clutch tools` lists them"
+TLS_ALERT = "\x15\x03"
+"""How a server that speaks TLS answers what is not: the record's type, and the first byte of its version."""
 END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 
@@ -120,12 +124,22 @@ def command(
         if options:
             raise click.UsageError("flags of a pool need --target")
         pool, dot, name = tool.partition(".")
+        asked = server()
         if not dot:
-            raise click.UsageError(f"which pool? write POOL.{tool}, or give --target; {LIST_THEM}")
-        _call(server(), pool, name, request, timeout)
+            pool, name = _only_pool(asked, tool), tool
+        _call(asked, pool, name, request, timeout)
         return
     with own_server(target, options) as own:
         _call(own, OWN_POOL, tool.rpartition(".")[2], request, timeout)
+
+
+def _only_pool(server: Server, tool: str) -> str:
+    """The one that is meant where none is named."""
+    names = [pool["name"] for pool in fetch(server, "/pools")["pools"]]
+    if len(names) == 1:
+        return str(names[0])
+    listed = " or ".join(f"{name}.{tool}" for name in names[:NAMES_MAX])
+    raise click.UsageError(f"which pool? write {listed or f'POOL.{tool}'}; {LIST_THEM}")
 
 
 def _body(arguments: tuple[str, ...], body: str | None) -> bytes:
@@ -149,18 +163,29 @@ def _argument(text: str) -> tuple[str, Any]:
 
 def _server_here(token: str | None) -> Server:
     """What takes calls in this folder, as its control socket says."""
-    try:
-        found = protocol.ask(find(None, None), "http", ANSWER_SECONDS_MAX)
-    except (protocol.ControlError, click.UsageError):
-        found = None
-    if found is None:
+    taking = _taking_calls()
+    if len(taking) > 1:
+        listed = ", ".join(one["address"] for one in taking)
+        raise click.UsageError(f"several servers here take calls: choose one with --url; there are: {listed}")
+    if not taking:
         return Server(URL, token)
+    found = taking[0]
     address, certificate = found["address"], found.get("certificate")
     has_tls = certificate is not None and not address.startswith("unix:")
     if certificate is not None and not has_tls:
         raise click.UsageError(f"{address} speaks TLS; give --url of an https address, or add one to fronts.http.bind")
     url = f"https://{address}" if has_tls else address
     return Server(url, token or found["token"], certificate)
+
+
+def _taking_calls() -> list[dict[str, Any]]:
+    """Where servers of this folder take them. Others run beside them that do not: an app's, say."""
+    found = []
+    with contextlib.suppress(protocol.ControlError):
+        for path in find_here():
+            with contextlib.suppress(protocol.ControlError):
+                found.append(protocol.ask(path, "http", ANSWER_SECONDS_MAX))
+    return [one for one in found if one is not None]
 
 
 @contextlib.contextmanager
@@ -219,6 +244,9 @@ def fetch(server: Server, path: str) -> Any:
 def _no_answer(server: Server, error: Exception) -> click.ClickException:
     if isinstance(error, ssl.SSLCertVerificationError):
         return click.ClickException(_not_trusted(server, error))
+    if isinstance(error, http.client.BadStatusLine) and str(error).startswith(TLS_ALERT):
+        secure = server.url.removeprefix("http://")
+        return click.ClickException(f"{server.url} speaks TLS, not plain http: try https://{secure}")
     hint = "start a server with `clutch run`, or give --target"
     return click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}")
 

@@ -32,7 +32,7 @@ LEAVING_SECONDS_MAX = 5.0
 """What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
 LEAVING_FRACTION = 0.25
 LEAST_GRACE = 0.001
-"""Seconds. Without any, workers would be killed rather than told with TERM first."""
+"""Seconds. Without any, workers at work would be killed rather than told with TERM first."""
 
 
 class Life:
@@ -220,7 +220,8 @@ class Life:
 
 
 def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Event) -> None:
-    """Running work has what is left of the grace, then its workers are killed; the wait is for the last process.
+    """Running work has what is left of the grace, then its workers are killed; the wait is for the last process. Idle
+    workers end in order, also without a grace.
 
     The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's.
     """

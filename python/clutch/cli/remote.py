@@ -59,11 +59,20 @@ def given_socket(socket: Path | None, pid: int | None) -> Path | None:
     return None if config is None else own_socket(config)
 
 
+def find_here() -> list[Path]:
+    """The control sockets of all that may be meant in this folder. Raises ControlError."""
+    if (given := given_socket(None, None)) is not None:
+        return [given]
+    running, config = protocol.running(), own_config()
+    here = of_this_place(running, config, None)
+    return [one.socket for one in here or (running if config is None else [])]
+
+
 def choose(running: list[Dispatcher], config: Path | None, pid: int | None, by_call: bool = False) -> Dispatcher:
-    """Of a server and programs of one folder, the server."""
+    """Of a server and programs of one folder, the server; of several servers the one whose config was named."""
     here = of_this_place(running, config, pid)
-    own = [] if config is None else protocol.of_config(here, config)
-    meant = here if by_call else own or [one for one in here if not one.is_program] or here
+    named = protocol.of_config(here, config) if config is not None and os.environ.get("CLUTCH_CONFIG") else []
+    meant = here if by_call else named or [one for one in here if not one.is_program] or here
     if not meant and pid is None and config is None:
         meant = running
     if len(meant) == 1:
@@ -180,11 +189,12 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
     The certificate of a served app is read anew too. What cannot be used leaves the old one in place; its error is
     shown, and the exit code is 1.
     """
-    failed = protocol.ask(find(socket, pid), "reload", pool=pool)
+    answer = protocol.ask(find(socket, pid), "reload", pool=pool)
+    failed = answer["failed"]
     if as_json:
-        click.echo(json.dumps({"failed": failed}))
+        click.echo(json.dumps(answer))
     elif not failed:
-        click.echo("reloaded")
+        click.echo(f"reloaded: {', '.join(answer['pools'])} (pid {answer['pid']}: {answer['config']})")
     if failed:
         raise click.ClickException("\n".join([*failed.values(), "what was loaded before goes on"]))
 

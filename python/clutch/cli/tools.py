@@ -16,12 +16,10 @@ from urllib.parse import quote
 
 import click
 
-from clutch.cli.call import OWN_POOL, Server, fetch, own_server, server_flags
+from clutch.cli.call import NAMES_MAX, OWN_POOL, Server, fetch, own_server, server_flags
 from clutch.cli.flags import as_json, pool_flags, pool_options
 
 INDENT = "  "
-NAMES_MAX = 10
-"""That an error lists."""
 
 
 @click.command("tools", short_help="Lists the tools that can be called.")

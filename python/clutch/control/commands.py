@@ -101,9 +101,10 @@ class Commands:
         say(f"pool {pool}: {min if min == max else f'{min} to {max}'} workers, by command", pool=pool)
         return list(chosen)
 
-    def reload(self, pool: str | None = None) -> dict[str, str]:
-        """By pool, why the new code does not run: nothing, where it does."""
-        return self._reload(list(self._chosen(pool)))
+    def reload(self, pool: str | None = None) -> dict[str, Any]:
+        """`failed`: by pool, why the new code does not run; nothing, where it does."""
+        names = list(self._chosen(pool))
+        return {**self.hello(), "pools": names, "failed": self._reload(names)}
 
     def recycle(self, pool: str | None = None, nr: int | None = None, kill: bool = False) -> list[str]:
         chosen = self._chosen(pool)

@@ -86,8 +86,9 @@ pub enum Notice {
     Empty,
     /// An operator's wish, answered by [`Pool::order_done`].
     Order { ticket: Ticket, command: Command },
-    /// Stop: wait for running work for so long; `term` lies between TERM and KILL.
-    Stop { grace: Duration, term: Duration },
+    /// Stop: wait for running work for so long; `term` lies between TERM and KILL. `spares_idle`: idle workers end in
+    /// order also without a grace.
+    Stop { grace: Duration, term: Duration, spares_idle: bool },
 }
 
 /// Is given each link that it has to read: see [`Pool::read_link`].
@@ -358,10 +359,17 @@ impl Pool {
         self.tell_endless(|_| true);
     }
 
-    /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed.
+    /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed. Idle
+    /// ones end in order also without a grace.
     pub fn stop(&self, grace: Duration, term: Duration) {
         self.close();
-        self.notify(Notice::Stop { grace, term });
+        self.notify(Notice::Stop { grace, term, spares_idle: true });
+    }
+
+    /// Closes and ends all workers, idle ones too: they are told with TERM at once and, after `term`, killed.
+    pub fn end_workers(&self, term: Duration) {
+        self.close();
+        self.notify(Notice::Stop { grace: Duration::ZERO, term, spares_idle: false });
     }
 
     /// Hands an order to the supervisor; none: the pool is closed.

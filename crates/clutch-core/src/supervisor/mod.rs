@@ -214,7 +214,10 @@ impl Driver {
                 Notice::WantWrite(worker) => self.pool.want_write(worker, true),
                 Notice::Empty => self.tell(Event::Empty),
                 Notice::Order { ticket, command } => self.take_order(ticket, command),
-                Notice::Stop { grace, term } => self.tell(Event::Stop { grace, term }),
+                Notice::Stop { grace, term, spares_idle } => {
+                    let idle = if spares_idle { self.pool.idle_workers() } else { Vec::new() };
+                    self.tell(Event::Stop { grace, term, idle });
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use self::deaths::Deaths;
 pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
 use self::ladder::Stopping;
-pub use self::ladder::stop_term;
+pub use self::ladder::{IDLE_LEAVE, stop_term};
 use self::turns::Recycle;
 pub use self::workers::FORKS_MAX;
 use self::zygotes::{Reload, Zygote};
@@ -119,6 +119,8 @@ pub struct Worker {
     stuck: Option<String>,
     /// What has not ended by then is told with TERM.
     end_at: Option<Instant>,
+    /// Had nothing to do at a stop without a grace: it may end in order until then.
+    leave_by: Option<Instant>,
     /// Was told with TERM: KILL follows.
     kill_at: Option<Instant>,
     /// What it said of a start that failed, or what was wrong with its link.
@@ -253,10 +255,12 @@ pub enum Event {
         max: usize,
         idle: Vec<WorkerKey>,
     },
-    /// `term`: what lies between TERM and KILL once the grace is over.
+    /// `term`: what lies between TERM and KILL once the grace is over. `idle`: who has nothing to do, as far as is known,
+    /// and ends in order also where there is no grace.
     Stop {
         grace: Duration,
         term: Duration,
+        idle: Vec<WorkerKey>,
     },
     /// The closed pool has no work left.
     Empty,
@@ -505,7 +509,12 @@ impl Supervisor {
             Event::Recycle { ticket, nr } => self.recycle(ticket, nr, out),
             Event::Kill { ticket, nr } => self.kill_by_command(ticket, nr, now, out),
             Event::Scale { ticket, min, max, idle } => self.scale(ticket, min..=max, &idle, now, out),
-            Event::Stop { grace, term } => self.stop(grace, term, now),
+            Event::Stop { grace, term, idle } => {
+                self.stop(grace, term, now);
+                if grace.is_zero() {
+                    self.spare_idle(&idle, now);
+                }
+            }
             Event::Empty => self.stop_empty(now),
             Event::Tick => {}
         }
@@ -540,7 +549,7 @@ impl Supervisor {
             let stays = worker.state == State::Ready && worker.leaving.is_none() && worker.due.is_none();
             let age = if stays { worker.recycling.at } else { None };
             let (start, end_at) = if worker.debugged { (None, None) } else { (start, worker.end_at) };
-            [start, stopped, ended, age, end_at, worker.kill_at]
+            [start, stopped, ended, age, end_at, worker.leave_by, worker.kill_at]
         });
         let zygotes = self.zygotes.values().map(|zygote| zygote.next_wake(limit));
         let (stop, start) = match self.stopping {

@@ -133,11 +133,16 @@ class Lifespan:
             await self._run(scope, self._told.get, self._send)
         except BaseException as error:
             if self._has_started or self._failure is not None:
-                self._log(error)
+                if not self._has_told(error):
+                    self._log(error)
             else:
                 self._error = error.with_traceback(users_frames(error))
         finally:
             self._changed.set()
+
+    def _has_told(self, error: BaseException) -> bool:
+        """Frameworks give the traceback as the reason why they cannot start or end, and raise besides."""
+        return self._failure is not None and type(error).__name__ in self._failure and str(error) in self._failure
 
     def _tell_without(self, error: BaseException) -> None:
         """Most who raise know no lifespan, and the protocol wants it so; but it may have been the start itself."""

@@ -9,11 +9,14 @@ use crate::sys::EndSignal;
 
 /// Longest wait between TERM and KILL at a stop: what a stop takes beyond its grace is bounded by it.
 const STOP_TERM_MAX: Duration = Duration::from_millis(500);
+/// What a worker with nothing to do has to end in order at a stop that gives running work no grace.
+pub const IDLE_LEAVE: Duration = Duration::from_secs(5);
 /// How often what should be dead is killed again: an order to fork may have been on its way.
 const KILL_AGAIN: Duration = Duration::from_millis(200);
 
 const GRACE_OVER: &str = "it was to end and the grace was over";
 const STOPPED: &str = "the pool was stopped";
+const LEAVE_OVER: &str = "the pool was stopped and it took too long to end in order";
 const STOP_OVER: &str = "the pool was stopped and the grace was over";
 
 /// A stop under way.
@@ -66,7 +69,9 @@ impl Supervisor {
             }
             State::Draining if worker.stuck.is_some() => self.terminate(key, GRACE_OVER, now, out),
             State::Draining => {
-                worker.end_by(now + grace);
+                if worker.leave_by.is_none() {
+                    worker.end_by(now + grace);
+                }
                 out.push(Action::End { worker: key });
             }
             State::Starting | State::Killed => {}
@@ -92,7 +97,7 @@ impl Supervisor {
     /// KILL to its group, at once.
     pub(super) fn kill(&mut self, key: WorkerKey, cause: &str, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        worker.kill_at = None;
+        (worker.kill_at, worker.leave_by) = (None, None);
         match worker.state {
             State::Killed => {}
             State::Starting => {
@@ -121,6 +126,8 @@ impl Supervisor {
         let Some(worker) = self.workers.get(&key) else { return };
         if worker.kill_at.is_some_and(|at| at <= now) {
             self.kill(key, GRACE_OVER, now, out);
+        } else if worker.leave_by.is_some_and(|at| at <= now) {
+            self.kill(key, LEAVE_OVER, now, out);
         } else if worker.end_at.is_some_and(|at| at <= now) && !worker.debugged {
             self.terminate(key, GRACE_OVER, now, out);
         }
@@ -139,6 +146,17 @@ impl Supervisor {
             (under_way.term_at, under_way.cause) = (asked.term_at, cause);
         }
         under_way.kill_at = under_way.kill_at.min(asked.kill_at);
+    }
+
+    /// A stop without a grace cuts off what runs; `idle` run nothing and end in order. A later one may call them off.
+    pub(super) fn spare_idle(&mut self, idle: &[WorkerKey], now: Instant) {
+        let limit = now + IDLE_LEAVE;
+        for (key, worker) in &mut self.workers {
+            let serves = matches!(worker.state, State::Ready | State::Draining);
+            let heeds = serves && worker.stopped_since.is_none() && worker.stuck.is_none();
+            let before = worker.leave_by.unwrap_or(limit);
+            worker.leave_by = (heeds && idle.contains(key)).then(|| before.min(limit));
+        }
     }
 
     /// The stop of a pool that was closed and has no work left.
@@ -187,19 +205,27 @@ impl Supervisor {
         stop.termed = true;
         let cause = stop.cause;
         for key in self.keys() {
-            if self.workers.get(&key).is_some_and(|worker| worker.state != State::Killed) {
+            if !self.may_leave(key) && self.workers.get(&key).is_some_and(|worker| worker.state != State::Killed) {
                 self.terminate(key, cause, now, out);
             }
         }
     }
 
+    fn may_leave(&self, key: WorkerKey) -> bool {
+        self.workers.get(&key).is_some_and(|worker| worker.leave_by.is_some())
+    }
+
     fn kill_all(&mut self, now: Instant, out: &mut Vec<Action>) {
         let Some(cause) = self.stopping.map(|stop| stop.cause) else { return };
-        for key in self.keys() {
+        let (leaving, left): (Vec<_>, Vec<_>) = self.keys().into_iter().partition(|key| self.may_leave(*key));
+        for key in left {
             self.kill(key, cause, now, out);
         }
         let Some(stop) = self.stopping.as_mut() else { return };
         (stop.termed, stop.kill_at) = (true, now + KILL_AGAIN);
+        if !leaving.is_empty() {
+            return; // their zygote tells of them
+        }
         if now >= *stop.killing_since.get_or_insert(now) + STATUS_WAIT {
             self.end_deaf_zygotes(out);
         }

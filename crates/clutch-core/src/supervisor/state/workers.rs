@@ -259,6 +259,7 @@ impl Supervisor {
             debugged: false,
             stuck: None,
             end_at: None,
+            leave_by: None,
             kill_at: None,
             said: None,
             cause: None,
