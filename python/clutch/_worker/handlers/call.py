@@ -1,7 +1,7 @@
 """The handler of calls: a function with what is known of it, and its face for JSON work.
 
-`_core` reads `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a Definition it
-calls `read`.
+`_core` reads `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a
+Definition it calls `read`.
 """
 
 from __future__ import annotations
