@@ -152,6 +152,84 @@ def test_a_script_that_raises_in_a_worker_is_named_with_what_to_do(tmp_path: Pat
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
+HANGING = f"""
+import os, threading
+import tools
+from clutch import Pool, errors
+
+class Point:
+    pass
+
+def mine():
+    return 1
+
+if __name__ != "__main__":
+    threading.Event().wait()
+
+{GUARD}
+    for call in [(mine,), ("double", Point())]:
+        with Pool("tools", workers=1, OPTIONS, grace=0.1, interrupt_grace=1.0, term_grace=0.1) as pool:
+            pool.wait_ready(timeout=60)
+            try:
+                pool.options(deadline=2.0).call(*call)
+            except errors.DeadlineExceeded as error:
+                print(error.where)
+            print(pool.call("double", 2))
+"""
+
+
+@pytest.mark.parametrize("options", ["profile='process'", "profile='thread', threads=2", "profile='async'"])
+def test_a_script_that_does_not_return_in_a_worker_costs_its_caller_alone(tmp_path: Path, options: str) -> None:
+    """Also where an argument needs it."""
+    (tmp_path / "tools.py").write_text(TOOLS)
+    done = run_script(tmp_path, HANGING.replace("OPTIONS", options))
+    assert done.stdout.splitlines() == ["running", "4"] * 2, (done.stdout, done.stderr)
+
+
+SCANNED = f"""
+import tools
+from clutch import Pool, errors
+
+class Point:
+    pass
+
+if __name__ != "__main__":
+    raise ValueError("no database")
+
+{GUARD}
+    with Pool("tools", workers=1) as pool:
+        print(pool.call("scan", "odd_name"))
+        for call in [("double", Point()), ("import_of",), ("scan", "odd_name")]:
+            try:
+                print(pool.call(*call))
+            except errors.BadArguments as error:
+                print(str(error).partition(";")[0])
+            except ImportError as error:
+                print("ImportError")
+"""
+SCAN = """
+import sys
+
+@tool
+def scan(name):
+    return any(hasattr(module, name) for module in list(sys.modules.values()))
+
+@tool
+def import_of():
+    from __main__ import odd_name
+"""
+
+
+def test_a_scan_of_all_modules_finds_nothing_in_a_script_that_does_not_load(tmp_path: Path) -> None:
+    """An argument that needs the script tells why it does not."""
+    (tmp_path / "tools.py").write_text(TOOLS + SCAN)
+    done = run_script(tmp_path, SCANNED)
+    why = f"the script {str(tmp_path / 'script.py')!r} does not load in a worker: ValueError: no database"
+    first, argument, imported, last = done.stdout.splitlines() or [done.stderr] * 4
+    assert (first, imported, last) == ("False", "ImportError", "False")
+    assert argument == f"the arguments cannot be read in the worker: ScriptError: {why}", done.stdout
+
+
 @pytest.mark.parametrize("target", ['"tools", ', ""])
 def test_a_missing_guard_names_the_script(tmp_path: Path, target: str) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)

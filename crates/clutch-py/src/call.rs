@@ -62,9 +62,17 @@ pub fn run(link: &Bound<'_, WorkerLink>, slot: &Bound<'_, PyAny>, mut frame: Cal
     }
     let started = Instant::now();
     let (id, codec) = (frame.id, frame.codec);
-    let entry = this.entry(frame.function);
+    let entry = match this.entry(py, frame.function, || this.enter(py, frame.word)) {
+        Ok(entry) => entry,
+        Err(error) => {
+            this.slots.leave(py);
+            let end = Err(describe(py, this, Trouble::Raised(error)));
+            return this.put_end(id, started, end).map_err(PyErr::from);
+        }
+    };
     if entry.as_ref().is_some_and(|entry| !entry.simple) {
         // It may have to wait for its turn, and is not interrupted there: it looks whether it is still wanted.
+        this.slots.leave(py);
         let call = Call::new(link.clone().unbind(), frame);
         return in_python(slot, "special", call, |call| (call,));
     }
@@ -202,7 +210,8 @@ impl Call {
                 let frame = self.frame.lock().take();
                 let mut frame = frame.ok_or_else(|| PyRuntimeError::new_err("this call is being read"))?;
                 let link = self.link.bind(py);
-                prepare(link, link.get().entry(self.function).as_deref(), &mut frame)?
+                let entry = link.get().entry(py, self.function, || Ok(()))?;
+                prepare(link, entry.as_deref(), &mut frame)?
             }
         };
         let result = with(&prepared);
@@ -249,11 +258,22 @@ impl Call {
         self.id
     }
 
-    /// `handlers/call.py:Tool`, or None for a function that comes with its arguments.
+    /// `handlers/call.py:Tool`, or None for a function that comes with its arguments, or is not [`Call::is_known`].
     #[getter]
     fn tool(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let entry = self.link.get().entry(self.function);
+        let entry = self.link.get().known(self.function);
         entry.map(|entry| entry.tool.clone_ref(py))
+    }
+
+    /// Whether nothing of the user's runs before the function itself is found.
+    #[getter]
+    fn is_known(&self) -> bool {
+        self.link.get().is_known(self.function)
+    }
+
+    /// Reads the function's definition, which may run the user's code. Raises where that was interrupted.
+    fn find(&self, py: Python<'_>) -> PyResult<()> {
+        self.link.get().entry(py, self.function, || Ok(())).map(drop)
     }
 
     /// The function to call. Raises when the frame cannot be read.

@@ -88,6 +88,26 @@ pub struct Entry {
     pub app: Option<Arc<App>>,
 }
 
+/// What came for a function's number.
+struct Defined {
+    /// Missing before the first call of a function that came as its pickle.
+    made: OnceLock<Arc<Entry>>,
+    /// `handlers/call.py:Definition`, which gives the tool when it is read; of a name, the tool.
+    source: Py<PyAny>,
+}
+
+impl Entry {
+    fn of(tool: &Bound<'_, PyAny>, by_name: bool) -> PyResult<Entry> {
+        Ok(Entry {
+            function: tool.getattr("function")?.unbind(),
+            simple: tool.getattr("simple")?.extract()?,
+            by_name,
+            app: App::of(tool)?.map(Arc::new),
+            tool: tool.clone().unbind(),
+        })
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<CallFrame>,
@@ -110,7 +130,7 @@ pub struct WorkerLink {
     inbox: Mutex<Inbox>,
     tables: Arc<Mutex<RegionTable>>,
     announced: Mutex<Announced>,
-    functions: Mutex<Vec<Option<Arc<Entry>>>>,
+    functions: Mutex<Vec<Option<Arc<Defined>>>>,
     queue: Mutex<Queue>,
     changed: Condvar,
     streams: Mutex<Streams>,
@@ -147,9 +167,9 @@ pub struct WorkerLink {
 
 #[pymethods]
 impl WorkerLink {
-    /// In the main thread. Takes over four descriptors: link, board, alarm, and a pidfd of the dispatcher. `resolve(codec, body)` gives a `Tool`
-    /// for a function's definition; `describe(exception)` gives the tuple that [`describe_failure`] reads. From
-    /// `memory_floor` bytes of private memory on, it is told after calls that raised it.
+    /// In the main thread. Takes over four descriptors: link, board, alarm, and a pidfd of the dispatcher. `resolve(codec, body)`
+    /// gives a `Tool` for a function's name, a `Definition` for its pickle; `describe(exception)` gives the tuple that
+    /// [`describe_failure`] reads. From `memory_floor` bytes of private memory on, it is told after calls that raised it.
     #[new]
     #[pyo3(signature = (descriptors, resolve, describe, payload_bytes_max, memory_floor=None))]
     fn new(
@@ -446,7 +466,7 @@ impl WorkerLink {
     fn is_for_asgi(&self, frame: &CallFrame) -> bool {
         frame.flags >> flag::KIND_SHIFT == WorkKind::Request as u8
             && self
-                .entry(frame.function)
+                .known(frame.function)
                 .is_some_and(|entry| entry.app.as_ref().is_some_and(|app| app.kind == serve::Kind::Asgi))
     }
 
@@ -472,8 +492,37 @@ impl WorkerLink {
         self.flush(py)
     }
 
-    pub fn entry(&self, function: u32) -> Option<Arc<Entry>> {
+    fn defined(&self, function: u32) -> Option<Arc<Defined>> {
         self.functions.lock().get(function as usize).cloned().flatten()
+    }
+
+    /// What runs for a function's number; none: that was never defined, or nothing has read the definition yet.
+    pub fn known(&self, function: u32) -> Option<Arc<Entry>> {
+        self.functions.lock().get(function as usize)?.as_ref()?.made.get().cloned()
+    }
+
+    /// Whether its definition was read, or there is none to read.
+    pub fn is_known(&self, function: u32) -> bool {
+        self.defined(function).is_none_or(|defined| defined.made.get().is_some())
+    }
+
+    /// What runs for the function of a call that was begun. Its definition is read where that was not done before, which may
+    /// run the user's code: `enter` makes that code one that may be stopped. None: the function comes with the arguments.
+    pub fn entry(
+        &self,
+        py: Python<'_>,
+        function: u32,
+        enter: impl FnOnce() -> PyResult<()>,
+    ) -> PyResult<Option<Arc<Entry>>> {
+        if let Some(known) = self.known(function) {
+            return Ok(Some(known));
+        }
+        let Some(defined) = self.defined(function) else { return Ok(None) };
+        enter()?;
+        let read = defined.source.bind(py).call_method0("read");
+        self.leave_copy(py, read.as_ref().err())?;
+        let entry = Arc::new(Entry::of(&read?, false)?);
+        Ok(Some(defined.made.get_or_init(|| entry).clone()))
     }
 
     /// Claims a call; false when the dispatcher has taken it back, or when it comes too late.

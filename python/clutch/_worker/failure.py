@@ -12,7 +12,7 @@ import traceback
 import types
 
 from clutch._pickle import dumps
-from clutch.errors import BadArguments, NoSuchTool
+from clutch.errors import BadArguments, Interrupted, NoSuchTool
 
 MESSAGE_CHARACTERS_MAX = 64_000
 TRACEBACK_CHARACTERS_MAX = 256_000
@@ -31,6 +31,17 @@ CARRIERS = (
 
 Description = tuple[str, str, str, str, bytes]
 """Kind, type name, message, traceback (of `bad_arguments`: the problems as JSON), pickled exception or nothing."""
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether an interrupt is at the bottom of it, also where the user's code has made another exception of that."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, Interrupted):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class SaysItAll(Exception):

@@ -19,8 +19,8 @@ import types
 from typing import Any
 
 from clutch import _core
-from clutch._worker import breakpoints, copies, failure, interrupt, unheard
-from clutch._worker.handlers.call import Tool
+from clutch._worker import breakpoints, copies, failure, interrupt, script, unheard
+from clutch._worker.handlers.call import Definition, Tool
 from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
 from clutch._worker.script import ScriptError
@@ -100,12 +100,14 @@ def start(image: Image, link: _core.WorkerLink) -> None:
 
 
 def reason_of(image: Image, failed: str, error: BaseException) -> str:
+    text = failure.traceback_of(error)
+    error = script.explain(error)
     if isinstance(error, ScriptError):
         what = str(error)
     elif isinstance(error, failure.SaysItAll):
         what = said_by(error)
     else:
-        what = f"{error!r}\n{failure.traceback_of(error)}"
+        what = f"{error!r}\n{text}"
     return f"a worker of pool {image.launch['pool']!r} {failed}: {what.rstrip()}"
 
 
@@ -146,17 +148,19 @@ def import_early(image: Image) -> None:
 
 
 class Resolver:
-    """From a function's definition on the link to the Tool that runs it."""
+    """From a function's definition on the link to the Tool that runs it; of a pickle, to what makes it later."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
 
-    def __call__(self, codec: int, body: bytes) -> Tool:
+    def __call__(self, codec: int, body: bytes) -> Tool | Definition:
+        """Runs none of the user's code: whoever reads the link waits for it."""
+        if codec != CODEC_NAME:
+            return Definition(body)
         try:
-            tool = self.image.tool(body.decode()) if codec == CODEC_NAME else Tool.of_function(pickle.loads(body))
+            return self.image.tool(body.decode())
         except BaseException as error:
-            return Tool.broken(error, codec == CODEC_NAME)
-        return tool
+            return Tool.broken(error, by_name=True)
 
 
 def reseed() -> None:

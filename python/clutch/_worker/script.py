@@ -11,11 +11,11 @@ import importlib
 import os
 import runpy
 import sys
-import threading
 import types
 from typing import Any
 
 from clutch._worker import failure
+from clutch._worker.exclusive import Exclusive
 
 NAME = "__mp_main__"
 WHAT_TO_DO = (
@@ -26,9 +26,22 @@ WHAT_TO_DO = (
 is_running = False
 """The script is being run: a pool that it makes now means that its guard is missing."""
 
+_failed: str | None = None
+"""Why it cannot be run, once that was tried."""
+
 
 class ScriptError(Exception):
     """The script cannot be run. The text says why and what to do, and has the traceback."""
+
+
+class ScriptLookupError(ScriptError, AttributeError):
+    """The same, where something of the script is looked for: `hasattr` says no."""
+
+
+def explain(error: BaseException) -> BaseException:
+    """What to tell instead of an error of `pickle` or `import`: those keep of a name only that it is not there."""
+    is_of_script = isinstance(error, AttributeError | ImportError) and NAME in str(error)
+    return ScriptError(_failed) if is_of_script and _failed is not None else error
 
 
 class Script:
@@ -37,8 +50,7 @@ class Script:
     def __init__(self, main: dict[str, str]) -> None:
         self._main = main
         self._module = types.ModuleType(NAME)
-        self._lock = threading.RLock()
-        self._failed: str | None = None
+        self._loading = Exclusive()
         self._is_loaded = False
         vars(self._module)["__getattr__"] = self._find
         sys.modules["__main__"] = sys.modules[NAME] = self._module
@@ -52,25 +64,29 @@ class Script:
             self.load()
 
     def load(self) -> None:
-        """Runs it, once. Raises ScriptError, each time where it cannot be run."""
-        with self._lock:
-            if self._is_loaded or is_running:
-                return
-            if self._failed is None:
-                self._run()
-            if self._failed is not None:
-                raise ScriptError(self._failed)
+        """Runs it, once. Raises ScriptError, each time where it cannot be run. One that was stopped is run again."""
+        if not (self._is_loaded or self._loading.is_mine):
+            self._loading.run(self._load)
+
+    def _load(self) -> None:
+        if not self._is_loaded and _failed is None:
+            self._run()
+        if _failed is not None:
+            raise ScriptError(_failed)
 
     def _find(self, name: str) -> Any:
         """What libraries look for in any module does not load it."""
         if not (name.startswith("__") and name.endswith("__")):
-            self.load()
+            try:
+                self.load()
+            except ScriptError as error:
+                raise ScriptLookupError(str(error)) from None
             if name in vars(self._module):
                 return vars(self._module)[name]
         raise AttributeError(f"module {NAME!r} has no attribute {name!r}")
 
     def _run(self) -> None:
-        global is_running
+        global is_running, _failed
         is_running = True
         try:
             if "module" in self._main:
@@ -78,7 +94,9 @@ class Script:
             else:
                 content = runpy.run_path(self._main["path"], run_name=NAME)
         except (Exception, SystemExit) as error:
-            self._failed = self._told(error)
+            if failure.was_interrupted(error):
+                raise
+            _failed = self._told(error)
             return
         finally:
             is_running = False

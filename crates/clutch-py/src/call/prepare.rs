@@ -44,7 +44,7 @@ pub fn prepare(
             // Least of all a network's bytes are unpickled.
             codec => Err(PyTypeError::new_err(format!("{codec:?} for a function that was never defined"))),
         };
-        return made.map_err(|error| Trouble::Failure(unreadable(error)));
+        return made.map_err(|error| Trouble::Failure(unreadable(py, error)));
     };
     if let Some(app) = &entry.app {
         return request(link, app, frame, &payload).map_err(Trouble::Raised);
@@ -61,7 +61,7 @@ pub fn prepare(
         _ => codec::decode_arguments(py, &payload)
             .map(|(arguments, keywords)| Prepared::of(py, entry, arguments, keywords)),
     };
-    read.map_err(|error| Trouble::Failure(unreadable(error)))
+    read.map_err(|error| Trouble::Failure(unreadable(py, error)))
 }
 
 /// The same with the headers before them.
@@ -107,7 +107,10 @@ fn batch(py: Python<'_>, entry: Option<&Entry>, payload: &Payload) -> PyResult<P
     Ok(Prepared { tool, spread: spread.is_truthy()?, ..Prepared::unknown(function, arguments) })
 }
 
-fn unreadable(error: PyErr) -> Failure {
+fn unreadable(py: Python<'_>, error: PyErr) -> Failure {
+    let explained =
+        py.import("clutch._worker.script").and_then(|script| script.call_method1("explain", (error.value(py),)));
+    let error = explained.map_or_else(|_| error, PyErr::from_value);
     let message =
         format!("the arguments cannot be read in the worker: {error}; what they refer to must be importable there");
     Failure::BadArguments { message, detail: String::new() }

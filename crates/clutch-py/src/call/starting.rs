@@ -44,7 +44,7 @@ pub fn start_requests<'py>(
 impl<'py> Starting<'py> {
     fn new(link: &Bound<'py, WorkerLink>, starter: &Starter, mut frame: CallFrame) -> Starting<'py> {
         let started = Instant::now();
-        let entry = link.get().entry(frame.function);
+        let entry = link.get().known(frame.function);
         let prepared = prepare(link, entry.as_deref(), &mut frame).and_then(|prepared| {
             let coroutine = prepared.function.bind(link.py()).call1(prepared.arguments.bind(link.py()))?;
             let unstarted = starter.make(coroutine)?;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clutch_core::link::{Filled, Inbox};
@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::streams::{self, flush_soon};
-use super::{COMPANY, CallFrame, Entry, WorkerLink, link_broke};
-use crate::serve::{App, Pause, Request};
+use super::{COMPANY, CallFrame, Defined, Entry, WorkerLink, link_broke};
+use crate::serve::{Pause, Request};
 
 impl WorkerLink {
     /// What has come for an event loop. Coroutines of `event_loop`, the one that runs here, go on at once when something has come for them.
@@ -254,20 +254,19 @@ impl WorkerLink {
         self.queue.lock().calls.push_back(call);
     }
 
+    /// Runs none of the user's code: that may take for ever, and whatever else the worker does waits for who reads.
     fn define(&self, py: Python<'_>, at: usize, codec: Codec, body: &[u8]) -> PyResult<()> {
-        let tool = self.resolve.bind(py).call1((codec as u8, PyBytes::new(py, body)))?;
-        let entry = Entry {
-            function: tool.getattr("function")?.unbind(),
-            simple: tool.getattr("simple")?.extract()?,
-            by_name: codec == Codec::Name,
-            app: App::of(&tool)?.map(Arc::new),
-            tool: tool.unbind(),
+        let source = self.resolve.bind(py).call1((codec as u8, PyBytes::new(py, body)))?;
+        let made = match codec {
+            Codec::Name => OnceLock::from(Arc::new(Entry::of(&source, true)?)),
+            _ => OnceLock::new(),
         };
+        let defined = Defined { made, source: source.unbind() };
         let mut functions = self.functions.lock();
         if functions.len() <= at {
             functions.resize_with(at + 1, || None);
         }
-        functions[at] = Some(Arc::new(entry));
+        functions[at] = Some(Arc::new(defined));
         Ok(())
     }
 }

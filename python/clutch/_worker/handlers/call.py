@@ -1,15 +1,20 @@
 """The handler of calls: a function with what is known of it, and its face for JSON work.
 
-`_core` reads `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`.
+`_core` reads `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a
+Definition it calls `read`.
 """
 
 from __future__ import annotations
 
 import inspect
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from clutch._worker import script
+from clutch._worker.exclusive import Exclusive
+from clutch._worker.failure import was_interrupted
 from clutch._worker.script import ScriptError
 from clutch.tools import ToolOptions, options_of
 
@@ -36,6 +41,7 @@ class Tool:
         """Stands in for what could not be found: every call of it raises why."""
         from clutch.errors import BadArguments
 
+        error = script.explain(error)
         if isinstance(error, ScriptError):
             error = BadArguments(str(error))
         elif not by_name:
@@ -67,3 +73,26 @@ class Tool:
 
     def encode_item(self, value: Any) -> bytes:
         return self.face.encode_item(value)
+
+
+class Definition:
+    """A function as its pickle. The first call of it reads that, which may import a module, or run the script."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._reading = Exclusive()
+        self._tool: Tool | None = None
+
+    def read(self) -> Tool:
+        """Once for all calls, also where it fails. An interrupt is for one call alone: the next one reads again."""
+        return self._tool or self._reading.run(self._read)
+
+    def _read(self) -> Tool:
+        if self._tool is None:
+            try:
+                self._tool = Tool.of_function(pickle.loads(self._body))
+            except BaseException as error:
+                if was_interrupted(error):
+                    raise
+                self._tool = Tool.broken(error, by_name=False)
+        return self._tool

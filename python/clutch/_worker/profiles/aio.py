@@ -258,9 +258,12 @@ class Loop:
 
     async def _run(self, call: _core.Call) -> None:
         try:
-            tool = call.tool
             if not call.begin():
                 return
+            if not call.is_known:
+                with self._stoppable(call):
+                    call.find()
+            tool = call.tool
             if tool is None or tool.simple:
                 await self._call(call, tool)
             elif self is self.first:
@@ -286,8 +289,11 @@ class Loop:
             lock.release()
 
     async def _call(self, call: _core.Call, tool: Any) -> None:
-        function = call.function
-        is_async = tool.is_async if tool is not None else is_async_function(function)
+        if tool is None:
+            with self._stoppable(call):
+                is_async = is_async_function(call.function)
+        else:
+            is_async = tool.is_async
         if is_async or (tool is not None and tool.options.main_thread):
             await self._on_loop(call)
         else:

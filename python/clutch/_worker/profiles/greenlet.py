@@ -171,6 +171,9 @@ class Hub:
         try:
             if not call.begin():
                 return
+            if not call.is_known:
+                with self._stoppable(call, gevent.getcurrent()):
+                    call.find()
             tool = call.tool
             if tool is None or not tool.options.serial:
                 self._call(call)
