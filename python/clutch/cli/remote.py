@@ -167,7 +167,7 @@ def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, 
     say(names, as_json, "takes work again" if resume else "takes no more work")
 
 
-@click.command("scale", short_help="Gives a pool so many workers, or bounds.")
+@click.command("scale", short_help="Sets the number of workers of a pool, or a range.")
 @click.argument("pool")
 @click.argument("workers", metavar="N|MIN-MAX")
 @dispatcher_flags

@@ -59,8 +59,8 @@ def command(
 
     Flags of uvicorn and granian that mean the same (--host, --port, --access-log, --ssl-certfile …) are taken, too.
 
-    TERM stops it in order, running requests having their grace; INT and QUIT stop it without. HUP loads the code anew,
-    TTIN and TTOU make it one worker more and less.
+    TERM stops gracefully: running requests may finish within the grace period. INT and QUIT stop at once.
+    HUP loads the code anew, TTIN and TTOU add and remove a worker.
     """
     handed_over = take_listening()
     stay_first()
