@@ -168,6 +168,16 @@ if __name__ == "__main__":
 """
 
 
+def all_that_comes(ours: int) -> bytes:
+    """Until nobody has the other end any more, which a terminal tells by an error. Closes this one."""
+    shown = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(ours, 1 << 16):
+            shown += piece
+    os.close(ours)
+    return shown
+
+
 def test_an_interrupted_bar_is_gone_while_its_traceback_lives(tmp_path: Path) -> None:
     script = tmp_path / "interrupted.py"
     script.write_text(INTERRUPTED)
@@ -175,11 +185,7 @@ def test_an_interrupted_bar_is_gone_while_its_traceback_lives(tmp_path: Path) ->
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen([sys.executable, script], stderr=theirs, stdout=subprocess.DEVNULL, env=environment):
         os.close(theirs)
-        shown = b""
-        with contextlib.suppress(OSError):  # a terminal that nobody has any more
-            while piece := os.read(ours, 1 << 16):
-                shown += piece
-    os.close(ours)
+        shown = all_that_comes(ours)
     assert b"given back" in shown, shown
     assert shown.index(b"\x1b[?25h") < shown.index(b"given back"), "the cursor is shown again"
 
@@ -192,11 +198,7 @@ def test_progress_is_shown_on_a_terminal(on_terminal: bool, tmp_path: Path) -> N
     command = [sys.executable, script]
     done = subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # a terminal that nobody has any more
-        while piece := os.read(ours, 1 << 16):
-            shown += piece
-    os.close(ours)
+    shown = all_that_comes(ours)
     assert done.wait(30) == 0
     assert (b"30/30" in shown) == on_terminal
     assert on_terminal or shown == b""
