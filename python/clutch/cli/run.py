@@ -36,6 +36,15 @@ HURRIED_SECONDS = 0.2
 """The same after a second signal."""
 
 
+control_socket = click.option(
+    "--control",
+    "socket",
+    type=click.Path(path_type=Path),
+    envvar="CLUTCH_CONTROL",
+    help="Where its control socket is; `off`: nowhere.",
+)
+
+
 @click.command("run", short_help="Runs the pools and fronts of a configuration.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
 @click.option(
@@ -48,13 +57,7 @@ HURRIED_SECONDS = 0.2
     is_flag=True,
     help="For development: load the code anew when its files change; one worker a pool where none are given.",
 )
-@click.option(
-    "--control",
-    "socket",
-    type=click.Path(path_type=Path),
-    envvar="CLUTCH_CONTROL",
-    help="Where its control socket is; `off`: nowhere.",
-)
+@control_socket
 @click.option("--check", is_flag=True, help="Only check the configuration.")
 @log_flags
 def command(

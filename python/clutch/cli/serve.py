@@ -15,7 +15,7 @@ from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters, 
 from clutch.cli.life import describe
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.reload import import_watchfiles
-from clutch.cli.run import Server
+from clutch.cli.run import Server, control_socket
 from clutch.cli.serve_config import SHORT_LINE, Serve, configure
 from clutch.cli.systemd import take_listening
 from clutch.config_layers import variable_name
@@ -36,13 +36,7 @@ LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 @click.option(
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Any other option: pools.web.recycle.memory=1GB."
 )
-@click.option(
-    "--control",
-    "socket",
-    type=click.Path(path_type=Path),
-    envvar="CLUTCH_CONTROL",
-    help="Where its control socket is; `off`: nowhere.",
-)
+@control_socket
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def command(
