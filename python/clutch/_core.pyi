@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self, final
 
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 __version__: Final[str]
 WIRE_VERSION: Final[int]
@@ -35,6 +35,7 @@ __all__ = [
     "recover_terminal",
     "set_title",
     "share_state",
+    "test_and_set",
 ]
 
 # ---- the dispatcher's side
@@ -274,6 +275,7 @@ class StartResponse:
     def next_piece(self) -> bytes: ...
 
 def share_state(state: dict[str, Any] | None) -> None: ...
+def test_and_set(flag: Buffer) -> bool: ...
 
 @final
 class ZygoteControl:

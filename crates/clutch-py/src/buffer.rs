@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use clutch_core::link::is_large;
 use clutch_core::region::Lease;
@@ -56,6 +57,16 @@ pub fn new_bytearray<'py>(py: Python<'py>, content: &[u8]) -> PyResult<Bound<'py
     // SAFETY: it is of this length, and nobody else has it yet.
     unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), made.data(), content.len()) };
     Ok(made)
+}
+
+/// Sets the first byte of `flag` to 1, and returns whether it was set. Of all threads and processes that share the memory, one
+/// gets False. Raises BufferError where it has no byte, or one that cannot be written.
+#[pyfunction]
+pub fn test_and_set(py: Python<'_>, flag: PyBuffer<u8>) -> PyResult<bool> {
+    let byte = flag.as_mut_slice(py).and_then(<[_]>::first);
+    let byte = byte.ok_or_else(|| PyBufferError::new_err("a flag is a writable buffer of at least one byte"))?;
+    // SAFETY: kept alive by `flag`; whoever shares it changes it here alone.
+    Ok(unsafe { AtomicU8::from_ptr(byte.as_ptr()) }.swap(1, Ordering::Relaxed) != 0)
 }
 
 /// Calls `read` with the bytes of a contiguous buffer.

@@ -44,6 +44,8 @@ mod _core {
 
     // The worker's side.
     #[pymodule_export]
+    use crate::buffer::test_and_set;
+    #[pymodule_export]
     use crate::call::{Call, CallFailed};
     #[pymodule_export]
     use crate::descriptor::Descriptor;

@@ -148,8 +148,7 @@ class Lifespan:
         """Most who raise know no lifespan, and the protocol wants it so; but it may have been the start itself."""
         if not is_refusal(error):
             self._log(error)
-        elif not SAID[0]:
-            SAID[0] = 1
+        elif not _core.test_and_set(SAID):
             text = f"at lifespan.startup the app raised {error!r}, and is served without a lifespan"
             self._log(f'info: {text}; lifespan = "on" makes that fatal, "off" does not ask')
 
