@@ -7,12 +7,14 @@ the call of an `async def` returns what that returns; a tool that is called by n
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, overload
 
 from clutch._map import Batches, Limits, Reading, check_sizes, check_timeout, rows
 from clutch._progress import hook_of
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from clutch import _core
     from clutch.pool import Future, Pool, Stream
 
@@ -20,6 +22,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
+
+
+class MapOptions(TypedDict, total=False):
+    timeout: float | None
+    chunksize: int | None
+    buffersize: int | None
+    ordered: bool
+    progress: bool | Callable[[int], object]
 
 
 class Calls:
@@ -79,6 +89,7 @@ class Calls:
         buffersize: int | None = None,
         ordered: bool = True,
         progress: bool | Callable[[int], object] = False,
+        return_exceptions: Literal[False] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -92,6 +103,7 @@ class Calls:
         buffersize: int | None = None,
         ordered: bool = True,
         progress: bool | Callable[[int], object] = False,
+        return_exceptions: Literal[False] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -106,6 +118,7 @@ class Calls:
         buffersize: int | None = None,
         ordered: bool = True,
         progress: bool | Callable[[int], object] = False,
+        return_exceptions: Literal[False] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -121,6 +134,7 @@ class Calls:
         buffersize: int | None = None,
         ordered: bool = True,
         progress: bool | Callable[[int], object] = False,
+        return_exceptions: Literal[False] = False,
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -133,7 +147,51 @@ class Calls:
         buffersize: int | None = None,
         ordered: bool = True,
         progress: bool | Callable[[int], object] = False,
+        return_exceptions: bool = False,
     ) -> Iterator[Any]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[[A], Coroutine[Any, Any, T]],
+        items: Iterable[A],
+        /,
+        *,
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T | BaseException]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[[A], T],
+        items: Iterable[A],
+        /,
+        *,
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T | BaseException]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[[A, B], T],
+        items: Iterable[A],
+        others: Iterable[B],
+        /,
+        *,
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T | BaseException]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        items: Iterable[Any],
+        others: Iterable[Any],
+        more: Iterable[Any],
+        /,
+        *iterables: Iterable[Any],
+        return_exceptions: bool,
+        **options: Unpack[MapOptions],
+    ) -> Iterator[T | BaseException]: ...
     def map(
         self,
         fn: Any,
@@ -143,10 +201,12 @@ class Calls:
         buffersize: int | None = None,
         ordered: bool = True,
         progress: bool | Callable[[int], object] = False,
+        return_exceptions: bool = False,
     ) -> Iterator[Any]:
         """`fn` over the items, in order. Items travel in batches sized by measured cost, or of `chunksize`.
 
-        An item that fails raises when it is reached; iteration may go on after it. `buffersize` is how many results
+        An item that fails raises when it is reached, with a note that names it; iteration may go on after it. With
+        `return_exceptions=True` its exception is its result, as of `asyncio.gather`. `buffersize` is how many results
         may be unread (items, or chunks of `chunksize`); by default some batches for each slot are submitted ahead, and
         the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map; a
         `deadline` of the options is each item's.
@@ -160,7 +220,7 @@ class Calls:
         pool._check_open()
         spread = len(iterables) != 1
         items = rows(iterables) if spread else iter(iterables[0])
-        reading = Reading(timeout, chunksize, buffersize, ordered, hook_of(progress, iterables))
+        reading = Reading(timeout, chunksize, buffersize, ordered, hook_of(progress, iterables), return_exceptions)
         slots = max(1, pool._slots())
         batches = Batches(pool._submit_batch, fn, spread, items, slots, self._item_limits, reading)
         pool._maps.add(batches)

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any
 
 from clutch import _core
+from clutch._item_notes import Shown, kept, note_item, note_items, shown
 from clutch._progress import Bar
 from clutch.errors import BadArguments, ClutchError
 
@@ -106,6 +107,8 @@ class Reading:
     ordered: bool = True
     progress: Callable[[int], object] | None = None
     """Told how many items more are done, when their results have been read."""
+    return_exceptions: bool = False
+    """An item that fails has its exception as its result."""
 
 
 def rows(iterables: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
@@ -172,14 +175,17 @@ class Batch:
     """Items of a map, from when they are pulled out of the iterable until their results have been given out."""
 
     start: int
-    """Of the map's items, where the oldest that it still has may have any number."""
+    """The number of its first item in the map, from 0."""
     size: int
     items: list[Any] = dataclasses.field(default_factory=list)
-    """As long as they may have to be sent: also again, one by one, where not every worker may be able to read them."""
+    """As long as they may have to be sent: also again, one by one, where not every worker may be able to read them. And
+    for the notes of those that fail."""
     future: Any = None
     """Set by what submits it, so that it is not submitted twice."""
     payload_bytes: int = 0
     """Set before that."""
+    is_readable: bool = False
+    """Set then: any worker can read its items, so that none is sent again."""
     bytes_before: int = 0
     """Of all that the map had submitted by then."""
     rest: Batch | None = None
@@ -263,6 +269,9 @@ class Batches:
         self._ends_at = None if reading.timeout is None else time.monotonic() + reading.timeout
         self._ordered = reading.ordered
         self._progress = reading.progress
+        self._return_exceptions = reading.return_exceptions
+        self._pulled = 0
+        """Items so far, of batches that are whole."""
         self._given = 0
         """Items of the batch that is being read."""
         self._is_made = True
@@ -335,7 +344,7 @@ class Batches:
         if batch is None:
             if size == 0:
                 return False
-            batch = Batch(self._batches[-1].end if self._batches else 0, size)
+            batch = Batch(self._pulled, size)
             self._batches.append(batch)
         with self._keeping_errors():
             batch.fill(self._items, math.inf if self._fixed else BATCH_BYTES_MAX)
@@ -344,6 +353,7 @@ class Batches:
         if not batch.items:
             self._batches.pop()
             return False
+        self._pulled = max(self._pulled, batch.end)
         self._submit_batch(batch)
         return True
 
@@ -417,15 +427,15 @@ class Batches:
         elif batch.size > 1:
             batch.halve()
         else:
-            batch.future, batch.items = ended_with(refused), []
+            batch.future, batch.items = ended_with(refused), [Shown(shown(batch.items[0]))]
         del refused  # it holds this frame
 
     def _was_submitted(self, batch: Batch) -> None:
         self._bytes_submitted += batch.payload_bytes
         if not self._fixed:
             self._weights.learn(batch.size, batch.payload_bytes)
-        if batch.size == 1:
-            batch.items = []
+        if batch.size == 1 or batch.is_readable:
+            batch.items = kept(batch.items, batch.payload_bytes)
 
     def _next_batch(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
         try:
@@ -449,6 +459,8 @@ class Batches:
             made = self._result(batch)
             if made is None:
                 continue
+            if self._return_exceptions:
+                made = in_their_places(*made)
             self._submit_ahead(read=1)
             # From here to the reader there is no call of Python, and a signal's handler runs at one.
             del self._batches[0]
@@ -484,11 +496,14 @@ class Batches:
                 if isinstance(error, TimeoutError):
                     self.close()
                 raise
-            if isinstance(error, BadArguments) and len(batch.items) > 1:
+            if isinstance(error, BadArguments) and batch.size > 1 and not batch.is_readable:
                 self._send_again(batch, error)
                 return None
+            note_items(error, batch.start, batch.items)
             return lost(error, batch.size)
         self._learn(batch.size, run_ns)
+        for at, error in failures:
+            note_item(error, batch.start + at, batch.items[at])
         return values, failures
 
     def _send_again(self, batch: Batch, unreadable: Exception) -> None:
@@ -531,6 +546,14 @@ def ended_with(error: Exception) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(error)
     return future
+
+
+def in_their_places(
+    values: list[Any], failures: list[tuple[int, BaseException]]
+) -> tuple[list[Any], list[tuple[int, BaseException]]]:
+    for at, error in failures:
+        values[at] = error
+    return values, []
 
 
 def lost(error: BaseException, count: int) -> tuple[list[Any], list[tuple[int, BaseException]]]:

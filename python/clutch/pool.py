@@ -126,7 +126,15 @@ class Future(_core.Completion, concurrent.futures.Future[T]):
             self._wait_admitted()
 
     def __repr__(self) -> str:
-        state = "cancelled" if self.cancelled() else "finished" if self.done() else "pending"
+        state = (
+            "cancelled"
+            if self.cancelled()
+            else "finished"
+            if self.done()
+            else "running"
+            if self.running()
+            else "pending"
+        )
         return f"<clutch.Future {state}>"
 
 

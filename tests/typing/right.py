@@ -80,3 +80,18 @@ async def main() -> None:
 def test() -> None:
     with InlinePool() as pool:
         assert_type(pool.call(words, 1), list[str])
+
+
+def kept_going(pool: Pool) -> None:
+    mapped = pool.map(words, [1], return_exceptions=True)
+    assert_type(mapped, Iterator[list[str] | BaseException])
+    assert_type(pool.map(later, range(3), chunksize=2, return_exceptions=True), Iterator[bytes | BaseException])
+    assert_type(pool.map(words, [1], ["b"], ordered=False, return_exceptions=True), Iterator[list[str] | BaseException])
+    assert_type(pool.map(words, [1], return_exceptions=False), Iterator[list[str]])
+    assert_type(pool.options(priority=3).map(words, [1], return_exceptions=True), Iterator[list[str] | BaseException])
+    assert_type(pool.map("price", [1], return_exceptions=True), Iterator[Any])
+    for result in mapped:
+        if isinstance(result, BaseException):
+            print(result.__notes__)
+        else:
+            assert_type(result, list[str])

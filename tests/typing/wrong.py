@@ -23,6 +23,8 @@ with Pool(2) as pool:
     pool.submit(3)  # wrong
     pool.map(words, ["one"])  # wrong
     pool.map(words, [1], timeout="soon")  # wrong
+    pool.map(words, ["one"], return_exceptions=True)  # wrong
+    next(pool.map(words, [1], return_exceptions=True)).append("b")  # wrong
     pool.stream(words, "one")  # wrong
     pool.stream(steps, "one")  # wrong
     pool.options(deadlin=1)  # wrong

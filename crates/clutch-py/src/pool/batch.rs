@@ -38,9 +38,7 @@ impl Open {
         let is_readable = is_plain(encoded.payload.body()).unwrap_or(false);
         let future = self.submit_encoded(py, number, encoded, options, items.len() as u32)?;
         batch.setattr(pyo3::intern!(py, "future"), &future)?;
-        if is_readable {
-            batch.setattr(pyo3::intern!(py, "items"), PyList::empty(py))?;
-        }
+        batch.setattr(pyo3::intern!(py, "is_readable"), is_readable)?;
         self.wait_for_room(&future, options)?;
         Ok(None)
     }

@@ -16,10 +16,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import json
 import math
 import re
-import reprlib
 import types
 import typing
 from base64 import b64encode
@@ -41,11 +41,14 @@ PROBLEMS_MAX = 20
 PROBLEMS_COUNTED_MAX = 1000
 """Beyond so many, none is listed: a body of some megabytes can be wrong in millions of places."""
 
-INPUT_CHARS_MAX = 200
-"""Longer inputs are quoted in part."""
+INPUT_CHARS_MAX = 1000
+"""Inputs that are longer as JSON are left out."""
 
 INPUT_BITS_MAX = 256
-"""Larger whole numbers, too."""
+"""Those with larger whole numbers, too."""
+
+INPUT_DEPTH_MAX = 20
+"""And those that are nested deeper."""
 
 PATH_PARTS_MAX = 12
 """Parts of a path that are shown."""
@@ -102,7 +105,7 @@ class JsonFace:
         place = next(_constants(from_json(body, allow_inf_nan=True), ()), None)
         if place is not None:
             what = "NaN and Infinity are not JSON"
-            raise self._bad([{"loc": list(place), "msg": what, "type": "finite_number", "input": None}], 1)
+            raise self._bad([{"loc": list(place), "msg": what, "type": "finite_number"}], 1)
 
     def _bad(self, problems: list[dict[str, Any]], count: int) -> BadArguments:
         first = problems[0]
@@ -202,31 +205,44 @@ def _problems(error: ValidationError) -> tuple[list[dict[str, Any]], int]:
     count = error.error_count()
     if count > PROBLEMS_COUNTED_MAX:
         what = f"{count} values are wrong"
-        return [{"loc": [], "msg": what, "type": "too_many_problems", "input": None}], count
+        return [{"loc": [], "msg": what, "type": "too_many_problems"}], count
     found = error.errors(include_url=False, include_context=False)
     return [_problem(problem) for problem in found[:PROBLEMS_MAX]], count
 
 
 def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "loc": list(found["loc"]),
-        "msg": found["msg"],
-        "type": found["type"],
-        "input": _quoted(found["input"]) if found["loc"] else None,
-    }
+    problem = {"loc": list(found["loc"]), "msg": found["msg"], "type": found["type"]}
+    # Without a place it is the whole body.
+    if found["loc"] and _room_after(found["input"], INPUT_CHARS_MAX, INPUT_DEPTH_MAX) >= 0:
+        problem["input"] = found["input"]
+    return problem
 
 
-def _quoted(value: Any) -> Any:
-    """An input as it came where it is short, else the start of it."""
+def _room_after(value: Any, room: int, depth: int) -> int:
+    """Of so many characters of JSON, how many this value leaves; below 0: it does not fit, or JSON cannot carry it."""
+    if room < 0 or depth < 0:
+        return -1
     if value is None or isinstance(value, bool):
-        return value
+        return room - 4
     if isinstance(value, str):
-        return value if len(value) <= INPUT_CHARS_MAX else value[:INPUT_CHARS_MAX] + "…"
-    if isinstance(value, int) and value.bit_length() <= INPUT_BITS_MAX:
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    return reprlib.repr(value)
+        return room - len(value) - 2
+    if isinstance(value, int):
+        return room - value.bit_length() // 3 - 1 if value.bit_length() <= INPUT_BITS_MAX else -1
+    if isinstance(value, float):
+        return room - 8 if math.isfinite(value) else -1
+    if isinstance(value, list):
+        return _room_after_all(value, room - 2, depth - 1)
+    if isinstance(value, dict) and all(isinstance(key, str) for key in itertools.islice(value, room)):
+        return _room_after_all(itertools.chain.from_iterable(value.items()), room - 2, depth - 1)
+    return -1
+
+
+def _room_after_all(values: Iterable[Any], room: int, depth: int) -> int:
+    for value in values:
+        room = _room_after(value, room - 1, depth)
+        if room < 0:
+            return -1
+    return room
 
 
 def _constants(value: Any, place: Place) -> Iterator[Place]:
