@@ -54,7 +54,7 @@ def command(
     Flags of uvicorn and granian that mean the same (--host, --port, --access-log, --ssl-certfile …) are taken, too.
 
     TERM stops gracefully: running requests may finish within the grace period. INT and QUIT stop at once.
-    HUP loads the code anew, TTIN and TTOU add and remove a worker.
+    HUP reloads the code. TTIN adds a worker, TTOU removes one.
     """
     handed_over = take_listening()
     stay_first()
