@@ -45,7 +45,7 @@ async def tool_of_three(scope: Any, receive: Any, send: Any) -> None: ...
 def total(prices: list[float]) -> Any: ...
 
 
-def total_without_hints(prices) -> Any: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+def total_without_hints(prices) -> Any: ...  # type: ignore[no-untyped-def]
 
 
 def add(first: int, second: int) -> Any: ...
@@ -63,7 +63,7 @@ async def of_two(first: Any, second: Any) -> None: ...
 def made_of_a_mapping(scope: dict[str, Any]) -> Any: ...
 
 
-def made_without_hints(scope) -> Any: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+def made_without_hints(scope) -> Any: ...  # type: ignore[no-untyped-def]
 
 
 def of_a_string_hint(environ: "WSGIEnvironment", start_response: "StartResponse") -> Any: ...  # type: ignore[name-defined]  # noqa: F821, UP037

@@ -26,11 +26,11 @@ def test_a_form_that_tells_nothing_is_an_error_that_names_the_option(name: str) 
 
 @pytest.mark.parametrize("name", app_forms.TOOLS)
 def test_a_tool_is_no_app(name: str) -> None:
-    with pytest.raises(ConfigError, match="is a tool.*`clutch run`.*--interface"):
+    with pytest.raises(ConfigError, match=r"is a tool.*`clutch run`.*--interface"):
         kind_of(app_forms.TOOLS[name])
 
 
 @pytest.mark.parametrize("name", app_forms.FUNCTIONS)
 def test_a_function_that_takes_no_request_is_no_app(name: str) -> None:
-    with pytest.raises(ConfigError, match="is a function.*@tool.*`clutch run`.*--interface"):
+    with pytest.raises(ConfigError, match=r"is a function.*@tool.*`clutch run`.*--interface"):
         kind_of(app_forms.FUNCTIONS[name])
