@@ -465,7 +465,7 @@ def _parse(option: Option, value: Any, place: str, values: dict[str, Any], repor
     except ValueError:
         name = nearest(value, kind.names) if isinstance(value, str) else None
         given = "(not shown)" if option is TOKEN else _show(value)
-        report.add(place, "a wrong value", given=given, allowed=kind.allowed, nearest=name)
+        report.add(place, "invalid value", given=given, allowed=kind.allowed, nearest=name)
 
 
 def _show(value: Any) -> str:

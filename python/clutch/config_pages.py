@@ -21,7 +21,7 @@ upward from the working folder. What is set later in this list wins:
 3. settings: `clutch run --set pools.api.queue.limit=500`, as often as needed
 
 The options of a pool are the keyword arguments of `clutch.Pool` as well: `Pool("shop.tools", queue={"limit": 500})`.
-`clutch serve` takes the same variables and settings; its letters are in [serve.md](serve.md).
+`clutch serve` takes the same variables and settings; its flags are in [serve.md](serve.md).
 Everything that is wrong is reported at once, each with its place, what was given, what is allowed and the nearest
 right name.
 """

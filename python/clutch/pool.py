@@ -654,7 +654,7 @@ def seconds_of(name: str, given: float | str | None) -> float | None:
     try:
         return DURATION.parse(given)
     except ValueError:
-        raise ValueError(f"{name}={given!r} is no time; allowed: {DURATION.allowed}") from None
+        raise ValueError(f"{name}={given!r} is not a duration; allowed: {DURATION.allowed}") from None
 
 
 def check_count(name: str, value: object) -> int:

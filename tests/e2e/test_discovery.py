@@ -320,3 +320,10 @@ def test_what_a_terminal_would_obey_is_shown_escaped() -> None:
     whole = clutch("tools", "--target", "odd_tools", "call.a/b\nc\x1b[2J", cwd=HERE)
     assert whole.stdout.splitlines()[-1] == r"      More\u202e."
     assert r"there are: a/b\nc\x1b[2J" in clutch("tools", "--target", "odd_tools", "call.zzz", cwd=HERE).stderr
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+def test_a_path_that_is_not_there_says_where_the_page_is(server: Server, path: str) -> None:
+    found = get(server, path)
+    assert found.status == 404
+    assert "GET / in a browser is a page to try them" in found.body.decode()

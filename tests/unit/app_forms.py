@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from clutch import tool
+
 
 async def coroutine_function(scope: Any, receive: Any, send: Any) -> None: ...
 
@@ -26,6 +28,45 @@ def anything(*arguments: Any, **named: Any) -> Any: ...
 
 
 def first_and_more(first: Any, *more: Any) -> Any: ...
+
+
+@tool
+def tool_of_one(prices: Any) -> Any: ...
+
+
+@tool
+def tool_of_two(environ: Any, start_response: Any) -> Any: ...
+
+
+@tool
+async def tool_of_three(scope: Any, receive: Any, send: Any) -> None: ...
+
+
+def total(prices: list[float]) -> Any: ...
+
+
+def total_without_hints(prices) -> Any: ...  # type: ignore[no-untyped-def]
+
+
+def add(first: int, second: int) -> Any: ...
+
+
+def of_either(name: str | bytes) -> Any: ...
+
+
+async def waits(seconds: float) -> None: ...
+
+
+async def of_two(first: Any, second: Any) -> None: ...
+
+
+def made_of_a_mapping(scope: dict[str, Any]) -> Any: ...
+
+
+def made_without_hints(scope) -> Any: ...  # type: ignore[no-untyped-def]
+
+
+def of_a_string_hint(environ: "WSGIEnvironment", start_response: "StartResponse") -> Any: ...  # type: ignore[name-defined]  # noqa: F821, UP037
 
 
 class Async:
@@ -96,6 +137,7 @@ ASGI = {
 }
 WSGI = {
     "function": environ_and_start,
+    "text_as_hint": of_a_string_hint,
     "more": environ_start_and_more,
     "instance": Wsgi(),
     "slot": OfASlot(Methods().wsgi),
@@ -104,6 +146,21 @@ WSGI = {
     "partial": functools.partial(environ_and_start),
     "decorated": decorated(environ_and_start),
 }
-ASGI_2 = {"function": made_of_a_scope, "class": Two, "slot": OfASlot(made_of_a_scope)}
+ASGI_2 = {
+    "function": made_of_a_scope,
+    "mapping": made_of_a_mapping,
+    "without_hints": made_without_hints,
+    "class": Two,
+    "slot": OfASlot(made_of_a_scope),
+}
 UNSEEN = {"function": anything, "instance": Anything(), "one_and_more": first_and_more, "slot": OfASlot(anything)}
+TOOLS = {"one": tool_of_one, "two": tool_of_two, "three": tool_of_three, "partial": functools.partial(tool_of_one)}
+FUNCTIONS = {
+    "list": total,
+    "without_hints": total_without_hints,
+    "two_numbers": add,
+    "either": of_either,
+    "async_of_one": waits,
+    "async_of_two": of_two,
+}
 FORMS = {"asgi": ASGI, "wsgi": WSGI, "asgi2": ASGI_2, None: UNSEEN}

@@ -22,3 +22,15 @@ def test_an_app_is_known_by_its_form(kind: Any, name: str) -> None:
 def test_a_form_that_tells_nothing_is_an_error_that_names_the_option(name: str) -> None:
     with pytest.raises(ConfigError, match=r'interface = "asgi", "asgi2" or "wsgi"'):
         kind_of(app_forms.UNSEEN[name])
+
+
+@pytest.mark.parametrize("name", app_forms.TOOLS)
+def test_a_tool_is_no_app(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"is a tool.*`clutch run`.*--interface"):
+        kind_of(app_forms.TOOLS[name])
+
+
+@pytest.mark.parametrize("name", app_forms.FUNCTIONS)
+def test_a_function_that_takes_no_request_is_no_app(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"is a function.*@tool.*`clutch run`.*--interface"):
+        kind_of(app_forms.FUNCTIONS[name])

@@ -14,7 +14,9 @@ VARIABLE = "_CLUTCH_COMPLETE"
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Prints a script with which SHELL completes the commands of clutch and their flags.
+    """Prints a script with which SHELL completes commands, flags, and the values of flags that have fixed choices.
+
+    Names of pools and ids of calls are not completed.
 
     \b
     bash: eval "$(clutch completion bash)"     in ~/.bashrc

@@ -15,12 +15,21 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON rathe
 
 
 def log_flags(command: Command) -> Command:
-    level = click.Choice(["debug", "info", "warning", "error"])
-    command = click.option("--log-level", type=level, default="info", show_default=True)(command)
-    form = click.Choice(["text", "json"])
-    return click.option("--log-format", type=form, default="text", show_default=True, help="Logs go to stderr.")(
-        command
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="Lowest level to log.",
     )
+    form = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Format of the log on stderr.",
+    )
+    return form(level(command))
 
 
 def pool_flags(command: Command) -> Command:

@@ -91,7 +91,7 @@ class Reading:
         except ValueError:
             near = nearest(value, letter.kind.names) if isinstance(value, str) else None
             allowed = letter.kind.allowed
-            self.problems.append(Problem(place, "a wrong value", repr(value), allowed, near, source or None))
+            self.problems.append(Problem(place, "invalid value", repr(value), allowed, near, source or None))
 
 
 def read(command_line: Mapping[str, Any], environ: Mapping[str, str]) -> Layers:

@@ -105,7 +105,7 @@ RELOADED = "--reload watches Python files; leave it out"
 STATIC = "let a proxy serve files, or middleware (docs/serve.md, Static files)"
 HEAD = "use --set fronts.serve.head_max=64KB"
 PASSWORD = "decrypt the key: openssl pkey -in KEY -out plain.key"
-VARIABLES = "use -e NAME=VALUE, or let what starts it set variables"
+VARIABLES = "use -e NAME=VALUE, or load the file in the shell first: set -a; . ./.env; set +a"
 
 
 def _of_uvicorn(flag: str, instead: str, takes_value: bool = True) -> Refused:

@@ -35,10 +35,14 @@ END_SECONDS_MAX = 5.0
 
 def dispatcher_flags(command: Command) -> Command:
     """Which one is meant, where the working folder does not tell."""
-    command = click.option("--pid", type=int, help="The dispatcher with this pid.")(command)
+    command = click.option("--pid", type=int, help="Process id of the server or program.")(command)
     path = click.Path(path_type=Path)
     return click.option(
-        "--control", "socket", type=path, envvar="CLUTCH_CONTROL", help="Its control socket, where it was given one."
+        "--control",
+        "socket",
+        type=path,
+        envvar="CLUTCH_CONTROL",
+        help="Control socket, as given to the server.",
     )(command)
 
 
@@ -158,11 +162,11 @@ def all_here(pid: int | None) -> list[dict[str, Any]]:
 
 @click.command("drain", short_help="Lets pools finish what they have and take no more.")
 @click.argument("pool", required=False)
-@click.option("--resume", is_flag=True, help="Take work again.")
+@click.option("--resume", is_flag=True, help="Accept work again.")
 @dispatcher_flags
 @as_json
 def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Lets POOL, or all pools, finish what they have and take no more."""
+    """Stops POOL, or all pools, from accepting work. Running and waiting work is finished."""
     names = protocol.ask(find(socket, pid), "drain", ANSWER_SECONDS_MAX, pool=pool, resume=resume)
     say(names, as_json, "takes work again" if resume else "takes no more work")
 
@@ -173,18 +177,18 @@ def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, 
 @dispatcher_flags
 @as_json
 def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Gives POOL so many workers, or bounds within which it scales itself."""
+    """Sets the number of workers of POOL, or the range in which it scales by load."""
     least, most = worker_range(workers)
     names = protocol.ask(find(socket, pid), "scale", ANSWER_SECONDS_MAX, pool=pool, min=least, max=most)
     say(names, as_json, f"{workers} workers")
 
 
-@click.command("reload", short_help="Loads the code anew and waits until it serves.")
+@click.command("reload", short_help="Reloads the code and waits until it is in use.")
 @click.argument("pool", required=False)
 @dispatcher_flags
 @as_json
 def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Loads the code of POOL, or of all pools, anew, and waits until it serves.
+    """Reloads the code of POOL, or of all pools, and waits until the new code is in use.
 
     The certificate of a served app is read anew too. What cannot be used leaves the old one in place; its error is
     shown, and the exit code is 1.
@@ -234,7 +238,7 @@ def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
 
 
 @click.command("stop", short_help="Stops it in order and waits until it is gone.")
-@click.option("--now", is_flag=True, help="Without the grace: running work is cut.")
+@click.option("--now", is_flag=True, help="Stop at once, without waiting for running work.")
 @dispatcher_flags
 @as_json
 def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:

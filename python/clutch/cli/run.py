@@ -41,24 +41,24 @@ control_socket = click.option(
     "socket",
     type=click.Path(path_type=Path),
     envvar="CLUTCH_CONTROL",
-    help="Where its control socket is; `off`: nowhere.",
+    help="Path of the control socket; `off`: no control socket.",
 )
 
 
 @click.command("run", short_help="Runs the pools and fronts of a configuration.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
 @click.option(
-    "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Overrides an option: pools.api.workers=4."
+    "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Override an option: pools.api.workers=4."
 )
 @click.option("--insecure", is_flag=True, help="Allow fronts beyond loopback without a token or TLS.")
 @click.option(
     "--reload",
     "watch",
     is_flag=True,
-    help="For development: load the code anew when its files change; one worker a pool where none are given.",
+    help="Reload the code when its files change, for development. Pools without `workers` get one worker.",
 )
 @control_socket
-@click.option("--check", is_flag=True, help="Only check the configuration.")
+@click.option("--check", is_flag=True, help="Check the configuration and exit.")
 @log_flags
 def command(
     config: str | None,

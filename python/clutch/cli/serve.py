@@ -34,7 +34,11 @@ LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 @click.option("--factory", is_flag=True, help="The app is what calling APP gives; so is module:create_app().")
 @click.option("--tcp", is_flag=True, help="APP is a handler of TCP connections.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Any other option: pools.web.recycle.memory=1GB."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PLACE=VALUE",
+    help="Set any other option: pools.web.deadline=10s.",
 )
 @control_socket
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -51,10 +55,10 @@ def command(
 ) -> None:
     """Serves an ASGI, WSGI or TCP app.
 
-    Flags of uvicorn and granian that mean the same (--host, --port, --access-log, --ssl-certfile …) are taken, too.
+    Flags of uvicorn and granian with the same meaning (--host, --port, --ssl-certfile …) work, too.
 
     TERM stops gracefully: running requests may finish within the grace period. INT and QUIT stop at once.
-    HUP loads the code anew, TTIN and TTOU add and remove a worker.
+    HUP reloads the code. TTIN adds a worker, TTOU removes one.
     """
     handed_over = take_listening()
     stay_first()

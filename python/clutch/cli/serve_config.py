@@ -146,7 +146,7 @@ def pool_name(given: Mapping[str, Given], front: str) -> str:
 
 def _wrong(place: str, given: Given, allowed: str, near: str | None = None) -> ConfigError:
     source = None if given.source == place else given.source
-    return ConfigError(problems=[Problem(place, "a wrong value", repr(given.value), allowed, near, source)])
+    return ConfigError(problems=[Problem(place, "invalid value", repr(given.value), allowed, near, source)])
 
 
 # The app

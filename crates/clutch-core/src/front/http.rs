@@ -200,7 +200,8 @@ impl HttpFront {
         match decoded {
             Some((pool, tool)) => Ok((self.catalog.pool(&pool)?, tool)),
             None => Err(Problem::no_such_path(
-                "calls are POST /pools/{pool}/tools/{tool}; GET /openapi.json describes them",
+                "calls are POST /pools/{pool}/tools/{tool}; GET / in a browser is a page to try them; \
+                 GET /openapi.json describes them",
             )),
         }
     }

@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 import types
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,16 @@ from clutch._worker.failure import traceback_of
 from clutch._worker.handlers import asgi, tcp, wsgi
 from clutch._worker.handlers.call import Tool
 from clutch.errors import ConfigError
+from clutch.tools import options_of
 
 if TYPE_CHECKING:
     from clutch._worker.image import Image
 
 NAMES = ("app", "application")
 """Of the app in a module, where the target names none."""
+
+NOT_MAPPINGS = frozenset({"int", "float", "complex", "bool", "str", "bytes", "list", "List", "tuple", "set", "None"})
+"""Names of types that neither a scope nor an environ can be."""
 
 
 class App(Tool):
@@ -82,8 +87,9 @@ def find(target: str, found: Any, is_factory: bool, kind: str) -> Any:
 def kind_of(app: Any) -> str:
     """`asgi`, `asgi2` or `wsgi`, by how it is called: with three arguments and awaited, with one, or with two.
 
-    Raises ConfigError where that cannot be seen.
+    Raises ConfigError where that cannot be seen, and for a function that is none of them.
     """
+    refuse_plain_function(app)
     if inspect.isclass(app):
         # Of ASGI 2: it is made of a scope, and what is made is awaited.
         return "asgi2" if inspect.iscoroutinefunction(getattr(app, "__call__", None)) else "wsgi"  # noqa: B004
@@ -98,6 +104,50 @@ def kind_of(app: Any) -> str:
             'interface = "asgi", "asgi2" or "wsgi" of [fronts.serve], or --interface'
         )
     return kind
+
+
+def refuse_plain_function(app: Any) -> None:
+    """Raises ConfigError for a tool, and for a function whose arguments cannot be those of an app."""
+    if options_of(app) is not None:
+        what = "a tool"
+    elif inspect.isfunction(app) and not takes_a_request(app):
+        what = "a function, and its arguments are not those of an ASGI or WSGI app"
+    else:
+        return
+    raise ConfigError(
+        f"{app.__qualname__ if inspect.isfunction(app) else repr(app)} is {what}. "
+        "`clutch serve` serves web apps; to make functions callable over HTTP, mark them with @tool and use "
+        "`clutch run`. If it is an app all the same, say which kind with --interface asgi, asgi2 or wsgi"
+    )
+
+
+def takes_a_request(function: types.FunctionType) -> bool:
+    """Whether the function could be called with a scope or an environ first, as far as its signature tells."""
+    required, takes_more = positional(function)
+    if takes_more:
+        return True
+    signature = inspect.signature(function)
+    if inspect.iscoroutinefunction(function):
+        try:
+            signature.bind("scope", "receive", "send")
+        except TypeError:
+            return False
+    first = next(iter(signature.parameters.values()), None)
+    if first is None:
+        return True  # kind_of says what is wrong
+    if first.annotation is first.empty:
+        return required != 1 or first.name.strip("_") in ("scope", "")
+    return may_be_a_mapping(first.annotation)
+
+
+def may_be_a_mapping(hint: Any) -> bool:
+    """Whether a scope or an environ fits the hint. Hints that are text or unknown classes are believed to."""
+    if hint is None or isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return any(map(may_be_a_mapping, typing.get_args(hint)))
+    if isinstance(hint, str):
+        return any(part.strip().partition("[")[0] not in NOT_MAPPINGS for part in hint.split("|"))
+    origin = typing.get_origin(hint) or hint
+    return getattr(origin, "__name__", None) not in NOT_MAPPINGS
 
 
 def positional(app: Any) -> tuple[int, bool]:
