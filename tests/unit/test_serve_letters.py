@@ -589,8 +589,8 @@ def test_check_config_says_what_is_served(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("letters", "shape"),
     [
-        ("-w 2", "async 2 × 1 × 256 (a WSGI app: process 2 × 1 × 1), "),
-        ("-w 2 --threads 4", "async 2 × 4 × 256 (a WSGI app: thread 2 × 4 × 1), "),
+        ("-w 2", "async 2 × 1 × 256 (or process 2 × 1 × 1, if it is a WSGI app), "),
+        ("-w 2 --threads 4", "async 2 × 4 × 256 (or thread 2 × 4 × 1, if it is a WSGI app), "),
         ("-w 2 -k asgi", "async 2 × 1 × 256, "),
         ("-w 2 --tcp", "async 2 × 1 × 256, "),
     ],

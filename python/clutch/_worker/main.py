@@ -73,6 +73,8 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         breakpoints.serve(link)
         start(image, link)
         copies.leave_if_copy()
+        if image.options.get("log_format") == "json":
+            unheard.write_json()
         unheard.watch(image.options.get("logging"), image.told_of_logs)
         profile = load_profile(image)
         signals.listen(profile.is_held_up, profile.was_lost)

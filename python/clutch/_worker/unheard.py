@@ -9,6 +9,9 @@ import logging
 import mmap
 import sys
 
+from clutch import _core
+from clutch._json_lines import JsonLines
+
 OURS = ("asyncio", "concurrent")
 """Loggers that tell of the loops and threads of Clutch itself."""
 
@@ -23,6 +26,20 @@ def watch(level: int | None, told: mmap.mmap | None) -> None:
     run."""
     if level is not None and told is not None and not logging.root.handlers:
         logging.lastResort = Unheard(level, told)
+
+
+def write_json() -> None:
+    """The dispatcher's log is JSON: what Python would print as bare text keeps its level, its logger and its traceback."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(Named())
+    logging.lastResort = handler
+
+
+class Named(JsonLines):
+    def format(self, record: logging.LogRecord) -> str:
+        record.fields = {"logger": record.name, **getattr(record, "fields", {})}
+        return super().format(record)
 
 
 class Unheard(logging.Handler):
@@ -42,9 +59,8 @@ class Unheard(logging.Handler):
         return before is not None and record.levelno >= before.level and bool(before.handle(record))
 
     def _tell(self, record: logging.LogRecord) -> None:
-        if self._told[0]:
+        if _core.test_and_set(self._told):
             return
-        self._told[0] = 1
         print(
             f"warning: nobody handles what workers log ({record.levelname} of {record.name!r} was the first): this "
             "program has set up logging, and its workers have not; they run its script without what is under the "

@@ -79,6 +79,7 @@ class Life:
             _core.print_as("plain")
         self._event_log = EventLog(self.config.development)
         for spec in self.config.pools:
+            spec.core["launch"]["log_format"] = self.log_format
             if self.config.development:
                 spec.core["launch"]["debugger"] = debugger_of(spec)
             self.pools[spec.name] = Pool.from_spec(spec)
@@ -262,7 +263,7 @@ def describe(spec: PoolSpec) -> str:
     if launch["app"] and launch["app"]["kind"] in ("auto", "wsgi") and not launch["profile_given"]:
         other = "thread" if shape["threads"] > 1 else "process"
         of_wsgi = describe_shape(spec, {**shape, "profile": other, "tasks": 1})
-        profile = of_wsgi if launch["app"]["kind"] == "wsgi" else f"{profile} (a WSGI app: {of_wsgi})"
+        profile = of_wsgi if launch["app"]["kind"] == "wsgi" else f"{profile} (or {of_wsgi}, if it is a WSGI app)"
     return f"{spec.values['target']}, {profile}, Python {spec.interpreter.label}"
 
 

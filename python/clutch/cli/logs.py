@@ -6,33 +6,18 @@ A dispatcher logs through a queue: stderr may be a pipe that nobody reads, and w
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import os
 import threading
 from collections import deque
-from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
+
+from clutch._json_lines import JsonLines
 
 log = logging.getLogger("clutch")
 
 RECORDS_MAX = 1000
 """Lines that wait to be written. Those that come then are lost, and counted."""
-
-
-class JsonLines(logging.Formatter):
-    """What was passed as `extra={"fields": {...}}` becomes keys of the object."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
 
 
 def set_up(form: str, level: str, file: str | None = None) -> None:

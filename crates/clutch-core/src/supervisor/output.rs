@@ -26,12 +26,22 @@ const LINE_BYTES_MAX: usize = 16 << 10;
 /// How long another line for the terminal waits for what workers have printed before it.
 const LINE_WAIT: Duration = Duration::from_millis(50);
 
-/// How a traceback begins.
+/// How a traceback begins, and that of a group of exceptions.
 const TRACEBACK: &[u8] = b"Traceback (most recent call last):";
+const GROUP_TRACEBACK: &[u8] = b"  + Exception Group Traceback (most recent call last):";
+
+/// What Python writes between two tracebacks of one chain.
+const LINKS: [&[u8]; 2] = [
+    b"The above exception was the direct cause of the following exception:",
+    b"During handling of the above exception, another exception occurred:",
+];
 
 /// How long the first lines of a traceback wait for the last one, and how many of them.
 const TRACEBACK_WAIT: Duration = Duration::from_millis(100);
 const TRACEBACK_BYTES_MAX: usize = 256 << 10;
+
+/// How long a traceback waits for the next one of its chain.
+const CHAIN_WAIT: Duration = Duration::from_millis(5);
 
 /// The last output of one worker, both streams in the order of arrival.
 #[derive(Debug)]
@@ -113,19 +123,12 @@ impl Label {
 
     /// A line that is an object already, as logging libraries write them, keeps what it says.
     fn json(&self, line: &[u8]) -> Value {
-        let (stream, level) = match self.stream {
-            Stream::Out => ("stdout", "info"),
-            // Logs of all levels go there.
-            Stream::Err => ("stderr", "info"),
-        };
         let object = serde_json::from_slice::<Map<String, Value>>(line);
-        let mut object = object.unwrap_or_else(|_| {
-            let mut object = Map::new();
-            object.insert("time".to_owned(), Date::of(SystemTime::now()).iso().into());
-            object.insert("level".to_owned(), level.into());
-            object.insert("message".to_owned(), String::from_utf8_lossy(line).into());
-            object
-        });
+        self.named(object.unwrap_or_else(|_| logged(level_of(line), String::from_utf8_lossy(line).into_owned())))
+    }
+
+    fn named(&self, mut object: Map<String, Value>) -> Value {
+        let stream = if self.stream == Stream::Out { "stdout" } else { "stderr" };
         let pool = self.worker.rsplit_once('/').map_or(self.worker.as_str(), |(pool, _)| pool);
         for (key, value) in [("pool", pool), ("worker", self.worker.as_str()), ("stream", stream)] {
             object.entry(key).or_insert_with(|| value.into());
@@ -134,13 +137,102 @@ impl Label {
     }
 }
 
+/// The level of a line that begins with its name, as those of `logging.basicConfig()` do; else "info": logs of all levels go
+/// to standard error.
+fn level_of(line: &[u8]) -> &'static str {
+    const LEVELS: [(&str, &str); 5] = [
+        ("DEBUG", "debug"),
+        ("INFO", "info"),
+        ("WARNING", "warning"),
+        ("ERROR", "error"),
+        ("CRITICAL", "critical"),
+    ];
+    let after = |name: &str| line.strip_prefix(name.as_bytes()).and_then(<[u8]>::first);
+    let named = LEVELS.iter().find(|(name, _)| matches!(after(name), Some(b':' | b' ')));
+    named.map_or("info", |(_, level)| level)
+}
+
+/// The keys that each line of a log has.
+fn logged(level: &str, message: String) -> Map<String, Value> {
+    let time = Date::of(SystemTime::now()).iso();
+    [("time", time.into()), ("level", level.into()), ("message", message.into())]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
+}
+
+/// A traceback whose lines come one by one, to be told as one object.
+struct Traceback {
+    /// Since when its next line is waited for.
+    since: Instant,
+    text: Vec<u8>,
+    /// The line right before it: what was logged with the exception.
+    before: Option<Vec<u8>>,
+    is_group: bool,
+    /// The line that names the exception. Another traceback may follow, which this one led to.
+    last: Option<Vec<u8>>,
+}
+
+impl Traceback {
+    fn begin(line: &[u8], before: Option<Vec<u8>>) -> Option<Traceback> {
+        let is_group = line.starts_with(GROUP_TRACEBACK);
+        let begun = Traceback { since: Instant::now(), text: line.to_vec(), before, is_group, last: None };
+        (is_group || line.starts_with(TRACEBACK)).then_some(begun)
+    }
+
+    /// Takes the next line in; false: it is none of this traceback.
+    fn add(&mut self, line: &[u8]) -> bool {
+        let begins = line.starts_with(TRACEBACK) || line.starts_with(GROUP_TRACEBACK);
+        let is_inner = line.is_empty() || line.starts_with(b" ");
+        let is_mine = match self.last.is_some() || self.is_group {
+            true => begins || is_inner || LINKS.contains(&line),
+            false => true,
+        };
+        if !is_mine || self.text.len() + line.len() > TRACEBACK_BYTES_MAX {
+            return false;
+        }
+        self.is_group |= line.starts_with(GROUP_TRACEBACK);
+        if begins {
+            self.last = None;
+        } else if !is_inner && self.last.is_none() && !self.is_group {
+            self.last = Some(line.to_vec());
+        }
+        self.text.push(b'\n');
+        self.text.extend_from_slice(line);
+        self.since = Instant::now();
+        true
+    }
+
+    /// When it is told, whatever is missing.
+    fn due(&self) -> Instant {
+        self.since + if self.last.is_some() { CHAIN_WAIT } else { TRACEBACK_WAIT }
+    }
+
+    fn json(self, label: &Label) -> Value {
+        let text = String::from_utf8_lossy(self.text.trim_ascii_end()).into_owned();
+        let named = self.last.map(|line| String::from_utf8_lossy(&line).into_owned());
+        let named = named.unwrap_or_else(|| {
+            let second = text.lines().nth(1).unwrap_or_default();
+            second.trim_start_matches([' ', '|', '+']).to_owned()
+        });
+        let before = self.before.map(|line| String::from_utf8_lossy(&line).into_owned());
+        let mut object = logged("error", before.map_or(named.clone(), |before| format!("{before}: {named}")));
+        object.insert("traceback".to_owned(), text.into());
+        label.named(object)
+    }
+}
+
 #[derive(Default)]
 struct Lines {
     partial: Vec<u8>,
     /// Lines that wait to be written.
     ready: Vec<u8>,
-    /// A traceback has begun, and its last line has not come: since when.
+    /// At a terminal: a traceback has begun, and its last line has not come: since when.
     traceback: Option<Instant>,
+    /// As JSON: the traceback whose lines come.
+    gathered: Option<Traceback>,
+    /// As JSON: where the object of the last line begins in `ready`, and that line, if it came by the same read.
+    latest: Option<(usize, Vec<u8>)>,
     ended: bool,
 }
 
@@ -171,6 +263,7 @@ impl Source {
 
 impl Lines {
     fn add(&mut self, label: &Label, bytes: &[u8]) {
+        self.latest = None;
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.partial.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.partial.len() >= LINE_BYTES_MAX {
@@ -183,7 +276,12 @@ impl Lines {
         if self.partial.is_empty() {
             return;
         }
-        let line = self.partial.strip_suffix(b"\n").unwrap_or(&self.partial);
+        let partial = std::mem::take(&mut self.partial);
+        let line = partial.strip_suffix(b"\n").unwrap_or(&partial);
+        if label.style == Style::Json {
+            self.end_json_line(label, line);
+            return;
+        }
         if label.style == Style::Plain {
             self.traceback = match line {
                 line if line.starts_with(TRACEBACK) => self.traceback.or_else(|| Some(Instant::now())),
@@ -193,11 +291,42 @@ impl Lines {
             };
         }
         label.put(&mut self.ready, line);
-        self.partial.clear();
+    }
+
+    fn end_json_line(&mut self, label: &Label, line: &[u8]) {
+        if self.gathered.as_mut().is_some_and(|traceback| traceback.add(line)) {
+            return;
+        }
+        self.put_gathered(label);
+        let before = self.latest.take().filter(|(_, line)| !line.is_empty() && !line.starts_with(b"{"));
+        let (at, said) = before.map_or((None, None), |(at, line)| (Some(at), Some(line)));
+        self.gathered = Traceback::begin(line, said);
+        match (&self.gathered, at) {
+            (Some(_), Some(at)) => self.ready.truncate(at),
+            (Some(_), None) => {}
+            (None, _) => {
+                self.latest = Some((self.ready.len(), line.to_vec()));
+                label.put(&mut self.ready, line);
+            }
+        }
+    }
+
+    fn put_gathered(&mut self, label: &Label) {
+        let Some(traceback) = self.gathered.take() else { return };
+        self.ready.extend_from_slice(traceback.json(label).to_string().as_bytes());
+        self.ready.push(b'\n');
+    }
+
+    /// When to look again, of lines that wait for others.
+    fn due(&self) -> Option<Instant> {
+        self.traceback.map(|since| since + TRACEBACK_WAIT).or(self.gathered.as_ref().map(Traceback::due))
     }
 
     /// What is to be written now: not the first lines of a traceback alone, unless the others do not come.
-    fn take_ready(&mut self, now: Instant) -> Vec<u8> {
+    fn take_ready(&mut self, label: &Label, now: Instant) -> Vec<u8> {
+        if self.ended || self.gathered.as_ref().is_some_and(|traceback| now >= traceback.due()) {
+            self.put_gathered(label);
+        }
         let is_whole = self.traceback.is_none_or(|since| now >= since + TRACEBACK_WAIT);
         if !(is_whole || self.ended || self.ready.len() > TRACEBACK_BYTES_MAX) {
             return Vec::new();
@@ -298,7 +427,7 @@ impl Reader {
         let more = source.read();
         let (ready, again) = {
             let mut state = source.state.lock();
-            (state.take_ready(Instant::now()), state.traceback.map(|since| since + TRACEBACK_WAIT))
+            (state.take_ready(&source.label, Instant::now()), state.due())
         };
         let mut ours = source.label.stream;
         // Whoever closed it does not want it.
@@ -396,21 +525,21 @@ mod tests {
         let (mut lines, label) = (Lines::default(), label(Style::Plain));
         let now = Instant::now();
         lines.add(&label, b"hello\n");
-        assert_eq!(lines.take_ready(now), b"hello\n");
+        assert_eq!(lines.take_ready(&label, now), b"hello\n");
         lines.add(&label, b"Traceback (most recent call last):\n  File \"a.py\", line 1\n");
-        assert_eq!(lines.take_ready(now), b"", "its last line has not come");
+        assert_eq!(lines.take_ready(&label, now), b"", "its last line has not come");
         lines.add(&label, b"ValueError: no\n");
-        assert!(lines.take_ready(now).ends_with(b"line 1\nValueError: no\n"));
+        assert!(lines.take_ready(&label, now).ends_with(b"line 1\nValueError: no\n"));
         lines.add(&label, b"Traceback (most recent call last):\n");
-        assert_eq!(lines.take_ready(now), b"");
+        assert_eq!(lines.take_ready(&label, now), b"");
         let later = Instant::now() + TRACEBACK_WAIT;
-        assert_eq!(lines.take_ready(later), b"Traceback (most recent call last):\n", "it does not come");
+        assert_eq!(lines.take_ready(&label, later), b"Traceback (most recent call last):\n", "it does not come");
     }
 
     #[test]
     fn as_json_each_line_is_an_object_that_names_its_worker() {
         let (mut lines, label) = (Lines::default(), label(Style::Json));
-        lines.add(&label, b"caf\xe9 \"x\"\n{\"level\": \"error\", \"worker\": 7}\n[1]\n\n");
+        lines.add(&label, b"caf\xe9 \"x\"\n{\"level\": \"error\", \"worker\": 7}\n[1]\n\nWARNING:shop:no stock\nERRORS\n");
         let lines: Vec<Value> =
             lines.ready.lines().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).collect();
         assert_eq!(lines[0]["message"], "caf\u{fffd} \"x\"");
@@ -419,6 +548,58 @@ mod tests {
         assert_eq!((&lines[1]["level"], &lines[1]["worker"]), (&"error".into(), &7.into()), "it keeps what it says");
         assert_eq!(lines[1].get("message"), None);
         assert_eq!((&lines[2]["message"], &lines[3]["message"]), (&"[1]".into(), &"".into()));
+        assert_eq!((&lines[4]["level"], &lines[5]["level"]), (&"warning".into(), &"info".into()));
+    }
+
+    const RAISED: &str = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    raise KeyError(1)\nKeyError: 1\n";
+
+    fn told(lines: &mut Lines, label: &Label, at: Instant) -> Vec<Value> {
+        let ready = lines.take_ready(label, at);
+        ready.lines().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).collect()
+    }
+
+    #[test]
+    fn as_json_a_traceback_is_one_error_with_what_was_logged_with_it() {
+        let (mut lines, label) = (Lines::default(), label(Style::Json));
+        let later = || Instant::now() + TRACEBACK_WAIT;
+        lines.add(&label, b"before\n");
+        lines.add(&label, format!("ERROR:shop:no price\n{RAISED}").as_bytes());
+        lines.add(&label, b"after\n");
+        let objects = told(&mut lines, &label, Instant::now());
+        assert_eq!(objects.len(), 3);
+        assert_eq!((&objects[0]["message"], &objects[2]["message"]), (&"before".into(), &"after".into()));
+        assert_eq!((&objects[1]["level"], &objects[1]["worker"]), (&"error".into(), &"a/0".into()));
+        assert_eq!(objects[1]["message"], "ERROR:shop:no price: KeyError: 1");
+        assert_eq!(objects[1]["traceback"], RAISED.trim_end());
+        // Line by line, and a chain.
+        let chain = format!("{RAISED}\nDuring handling of the above exception, another exception occurred:\n\n{RAISED}");
+        chain.split_inclusive('\n').for_each(|line| lines.add(&label, line.as_bytes()));
+        assert_eq!(told(&mut lines, &label, Instant::now() - CHAIN_WAIT), Vec::<Value>::new());
+        let objects = told(&mut lines, &label, later());
+        assert_eq!((objects.len(), &objects[0]["message"]), (1, &"KeyError: 1".into()));
+        assert_eq!(objects[0]["traceback"], chain.trim_end());
+        let group = "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: two (1 sub-exception)\n";
+        lines.add(&label, format!("{group}  +-+---------------- 1 ----------------\nserved on\n").as_bytes());
+        let objects = told(&mut lines, &label, Instant::now());
+        assert_eq!((objects.len(), &objects[1]["message"]), (2, &"served on".into()));
+        assert_eq!(objects[0]["message"], "ExceptionGroup: two (1 sub-exception)");
+    }
+
+    #[test]
+    fn as_json_a_traceback_that_does_not_end_is_told_all_the_same() {
+        let (mut lines, label) = (Lines::default(), label(Style::Json));
+        lines.add(&label, b"Traceback (most recent call last):\n  File \"a.py\", line 1\n");
+        assert_eq!(lines.due().is_some(), true);
+        assert_eq!(told(&mut lines, &label, Instant::now()), Vec::<Value>::new());
+        assert_eq!(told(&mut lines, &label, Instant::now() + TRACEBACK_WAIT).len(), 1);
+        lines.add(&label, TRACEBACK);
+        lines.add(&label, b"\n");
+        for _ in 0..40 {
+            lines.add(&label, &[b' '; LINE_BYTES_MAX]);
+        }
+        assert!(lines.gathered.as_ref().is_none_or(|held| held.text.len() <= TRACEBACK_BYTES_MAX), "bounded");
+        lines.ended = true;
+        assert!(!told(&mut lines, &label, Instant::now()).is_empty());
     }
 
     #[test]
