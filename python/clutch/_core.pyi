@@ -92,7 +92,14 @@ class PoolCore:
 
 @final
 class CallOptions:
-    def __new__(cls, deadline: float | None = None, priority: int = 0, retry: int = 0, block: bool = False) -> Self: ...
+    def __new__(
+        cls,
+        deadline: float | None = None,
+        priority: int = 0,
+        retry: int = 0,
+        block: bool = False,
+        item_limit: float | None = None,
+    ) -> Self: ...
 
 @disjoint_base
 class Completion:

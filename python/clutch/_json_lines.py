@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 
 class JsonLines(logging.Formatter):
-    """What was passed as `extra={"fields": {...}}` becomes keys of the object."""
-
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "message": record.getMessage(),
-            **getattr(record, "fields", {}),
+            **self.fields(record),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+    def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
+        """What was passed as `extra={"fields": {...}}`."""
+        return getattr(record, "fields", {})
+
+
+class NamedJsonLines(JsonLines):
+    """Those of other people's loggers."""
+
+    def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
+        return {"logger": record.name}

@@ -25,8 +25,6 @@ BATCH_NS = 4_000_000
 BATCH_ITEMS_MAX = 4096
 # A batch should not weigh more: so much takes long against its way to the worker, and larger ones were measured slower.
 BATCH_BYTES_MAX = 1 << 20
-# Of a pool with a deadline: each item may take that long, so that a batch whose first item hangs has to wait for all.
-BATCH_ITEMS_WITH_DEADLINE = 32
 # Of a pool whose workers may get so many calls: a batch is this part of them at most.
 BATCH_SHARE_OF_CALLS = 8
 # So many are pulled at a time; then some are looked at, for those that follow small ones may be large.
@@ -84,8 +82,7 @@ class Limits:
 
     def batch_items(self) -> int:
         """The most that a batch has that is sized here."""
-        most = BATCH_ITEMS_MAX if self.deadline is None else BATCH_ITEMS_WITH_DEADLINE
-        return most if self.calls is None else max(1, min(most, self.calls // BATCH_SHARE_OF_CALLS))
+        return BATCH_ITEMS_MAX if self.calls is None else max(1, min(BATCH_ITEMS_MAX, self.calls // BATCH_SHARE_OF_CALLS))
 
     def batch_bytes(self) -> int:
         """The most that a batch should weigh: somewhat larger items than those before still fit."""
@@ -412,7 +409,7 @@ class Batches:
         # Waits for room, whatever the pool's overflow says: a map never raises Overloaded.
         limits = self._limits
         time = limits.time_of(batch.size, before / self._slots)
-        options = _core.CallOptions(time, limits.priority, limits.retry, True)
+        options = _core.CallOptions(time, limits.priority, limits.retry, True, limits.deadline)
         batch.bytes_before = self._bytes_submitted
         try:
             refused = self._submit(options, self._function, self._spread, batch)
@@ -434,7 +431,8 @@ class Batches:
         self._bytes_submitted += batch.payload_bytes
         if not self._fixed:
             self._weights.learn(batch.size, batch.payload_bytes)
-        if batch.size == 1 or batch.is_readable:
+        # Of items with a deadline those behind one that is past it are sent again.
+        if batch.size == 1 or (batch.is_readable and self._limits.deadline is None):
             batch.items = kept(batch.items, batch.payload_bytes)
 
     def _next_batch(self) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
@@ -501,10 +499,22 @@ class Batches:
                 return None
             note_items(error, batch.start, batch.items)
             return lost(error, batch.size)
-        self._learn(batch.size, run_ns)
+        if len(values) < batch.size:
+            self._send_rest(batch, len(values))
+        else:
+            self._learn(batch.size, run_ns)
         for at, error in failures:
             note_item(error, batch.start + at, batch.items[at])
         return values, failures
+
+    def _send_rest(self, batch: Batch, done: int) -> None:
+        """An item was past its deadline: those behind it have not begun."""
+        rest = Batch(batch.start + done, batch.size - done, batch.items[done:])
+        with self._lock:
+            others = itertools.islice(self._batches, 1, None)
+            # In one step: what breaks it off, comes before or after it.
+            self._batches = deque(itertools.chain([batch, rest], others))
+            batch.size = done
 
     def _send_again(self, batch: Batch, unreadable: Exception) -> None:
         """In the place of the first batch come its items."""

@@ -102,6 +102,26 @@ async def visit_async(port: int, word: str = "") -> str:
     return await meet_async(port, word)
 
 
+def note_and_visit_late(number: int, late: tuple[int, ...], port: int, notes: str) -> int:
+    """Notes that it has begun; does not return where it is late."""
+    note_line(notes, number)
+    if number in late:
+        meet(port)
+    return number
+
+
+async def note_and_visit_late_async(number: int, late: tuple[int, ...], port: int, notes: str) -> int:
+    note_line(notes, number)
+    if number in late:
+        await meet_async(port)
+    return number
+
+
+def note_line(notes: str, number: int) -> None:
+    with open(notes, "a", encoding="ascii") as file:
+        file.write(f"{number}\n")
+
+
 @tool(serial=True)
 def visit_alone(port: int, word: str = "") -> str:
     return meet(port, word)

@@ -3,12 +3,14 @@
 //! A frame is a 16-byte head and a body, little-endian. docs/wire.md shows it field by field, and
 //! tests/golden/wire.json fixes its bytes for every kind. This file knows no file descriptors and no I/O.
 
+use std::time::Duration;
+
 use thiserror::Error;
 
 pub mod http;
 pub mod websocket;
 
-use crate::work::{Codec, Failure};
+use crate::work::{Codec, Expired, Failure, Where};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
 pub const WIRE_VERSION: u32 = 6;
@@ -425,6 +427,10 @@ pub fn encode_failure(failure: &Failure) -> Vec<u8> {
         _ => [None; 3],
     }
     .map(number);
+    let after = match failure {
+        Failure::Expired(expired) => u64::try_from(expired.after.as_nanos()).unwrap_or(u64::MAX).to_le_bytes(),
+        _ => [0; 8],
+    };
     let (tag, fields): (u8, Vec<&[u8]>) = match failure {
         Failure::Raised { type_name, message, traceback, pickled } => {
             (1, vec![type_name.as_bytes(), message.as_bytes(), traceback.as_bytes(), pickled])
@@ -440,6 +446,10 @@ pub fn encode_failure(failure: &Failure) -> Vec<u8> {
             let mut fields = vec![message.as_bytes(), pid.as_slice(), &signal, &exit_code, output.as_bytes()];
             fields.extend(cause.as_ref().map(String::as_bytes));
             (7, fields)
+        }
+        Failure::Expired(expired) => {
+            let worker = expired.worker.as_deref().unwrap_or_default();
+            (8, vec![expired.what.as_bytes(), &after, worker.as_bytes(), expired.stacks.as_bytes()])
         }
     };
     let mut out = vec![tag];
@@ -502,6 +512,13 @@ pub fn decode_failure(bytes: &[u8]) -> Result<Failure, WireError> {
             output: fields.text()?,
             cause: if fields.is_over() { None } else { Some(fields.text()?) },
         },
+        8 => Failure::Expired(Box::new(Expired {
+            at: Where::Running,
+            what: fields.text()?,
+            after: Duration::from_nanos(fields.bytes()?.try_into().map_or(0, u64::from_le_bytes)),
+            worker: Some(fields.text()?).filter(|worker| !worker.is_empty()),
+            stacks: fields.text()?,
+        })),
         other => return Err(WireError::Kind(*other)),
     })
 }

@@ -143,6 +143,8 @@ pub struct Work {
     pub retry: u32,
     /// Of a mapped batch how many items it has, whose results come one by one; else 0.
     pub items: u32,
+    /// How long each of them may run.
+    pub item_limit: Option<Duration>,
     /// Chunks follow (an inbound stream).
     pub has_input: bool,
     /// Handed to the worker with the work; the submitter is told when it has begun.
@@ -277,6 +279,9 @@ pub enum Failure {
     /// The pool cannot start its workers; the reason is the user's to mend.
     #[error("{message}")]
     Config { message: String },
+    /// An item of a mapped batch has run for longer than it may.
+    #[error("{0}")]
+    Expired(Box<Expired>),
 }
 
 /// Why work was not taken.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use clutch_core::work::{Failure, Outcome, Payload, Refusal};
+use clutch_core::work::{Expired, Failure, Outcome, Payload, Refusal};
 use pyo3::BoundObject;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
 use pyo3::prelude::*;
@@ -84,10 +84,7 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
             clutch_error(py, "Overloaded", &message, &[attribute(py, "pool", pool), attribute(py, "retry_after", 1.0)])
         }
         Refusal::Draining { pool } => clutch_error(py, "Draining", &message, &[attribute(py, "pool", pool)]),
-        Refusal::Expired(expired) => {
-            let attributes = [attribute(py, "where", expired.at.as_str()), attribute(py, "stacks", &expired.stacks)];
-            clutch_error(py, "DeadlineExceeded", &message, &attributes)
-        }
+        Refusal::Expired(expired) => expired_error(py, expired),
         Refusal::Cancelled => match py.import("concurrent.futures").and_then(|module| module.getattr("CancelledError"))
         {
             Ok(class) => PyErr::from_type(
@@ -99,6 +96,11 @@ pub fn refusal_error(py: Python<'_>, refusal: &Refusal) -> PyErr {
         Refusal::Closed { .. } => clutch_error(py, "PoolClosed", &message, &[]),
         Refusal::Failing { .. } => clutch_error(py, "ConfigError", &message, &[]),
     }
+}
+
+fn expired_error(py: Python<'_>, expired: &Expired) -> PyErr {
+    let attributes = [attribute(py, "where", expired.at.as_str()), attribute(py, "stacks", &expired.stacks)];
+    clutch_error(py, "DeadlineExceeded", &expired.to_string(), &attributes)
 }
 
 /// The exception that tells of a failure. Raises what broke off the reading of the one that the work raised.
@@ -132,6 +134,7 @@ pub fn failure_error(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
             new_error(py, "Poisoned", message, &[attribute(py, "deaths", *deaths)])
         }
         Failure::Config { message } => new_error(py, "ConfigError", message, &[]),
+        Failure::Expired(expired) => Ok(expired_error(py, expired)),
     }
 }
 

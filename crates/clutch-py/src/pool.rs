@@ -43,29 +43,34 @@ pub struct CallOptions {
     priority: i8,
     retry: u32,
     block: bool,
+    item_limit: Option<Duration>,
 }
 
 #[pymethods]
 impl CallOptions {
-    /// `deadline` in seconds; `priority` −9..9; `retry`: how often it may run again when its worker dies; `block`: wait
+    /// `deadline` and `item_limit`, of each item of a batch, in seconds; `priority` −9..9; `retry`: how often it may run again when its worker dies; `block`: wait
     /// for room whatever the pool's overflow says.
     #[new]
-    #[pyo3(signature = (deadline = None, priority = 0, retry = 0, block = false))]
-    fn new(deadline: Option<f64>, priority: i64, retry: i64, block: bool) -> PyResult<CallOptions> {
+    #[pyo3(signature = (deadline = None, priority = 0, retry = 0, block = false, item_limit = None))]
+    fn new(
+        deadline: Option<f64>,
+        priority: i64,
+        retry: i64,
+        block: bool,
+        item_limit: Option<f64>,
+    ) -> PyResult<CallOptions> {
         let wrong = |what: String| PyValueError::new_err(what);
         if !(-9..=9).contains(&priority) {
             return Err(wrong(format!("priority {priority}: allowed are -9 to 9, larger first")));
         }
         let retry = u32::try_from(retry)
             .map_err(|_| wrong(format!("retry {retry}: allowed is how often work may run again, 0 to {}", u32::MAX)))?;
-        let deadline = match deadline {
-            None => None,
-            Some(seconds) => Some(
-                Duration::try_from_secs_f64(seconds)
-                    .map_err(|error| wrong(format!("deadline {seconds:?}: allowed are seconds from 0 up ({error})")))?,
-            ),
+        let time = |seconds: f64| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|error| wrong(format!("deadline {seconds:?}: allowed are seconds from 0 up ({error})")))
         };
-        Ok(CallOptions { deadline, priority: priority as i8, retry, block })
+        let (deadline, item_limit) = (deadline.map(time).transpose()?, item_limit.map(time).transpose()?);
+        Ok(CallOptions { deadline, priority: priority as i8, retry, block, item_limit })
     }
 }
 
@@ -242,6 +247,7 @@ impl Open {
             priority: options.priority,
             by_value: encoded.by_value,
             items: 0,
+            item_limit: options.item_limit,
             has_input: false,
             descriptor: None,
             one_value: true,

@@ -202,6 +202,10 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionP
             again = again.or_else(|| alarm.is_waiting().then_some(0));
         }
         if !alarmed.is_empty() {
+            // Of a batch that is to stop: results that wait for company are not to be taken for missing.
+            if !matches!(writer.flush_some(), Ok(true)) {
+                writer.write_soon();
+            }
             again = if alarm.hear(&mut inbox) { Some(0) } else { again };
         }
     }

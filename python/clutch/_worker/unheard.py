@@ -10,7 +10,7 @@ import mmap
 import sys
 
 from clutch import _core
-from clutch._json_lines import JsonLines
+from clutch._json_lines import NamedJsonLines
 
 OURS = ("asyncio", "concurrent")
 """Loggers that tell of the loops and threads of Clutch itself."""
@@ -32,14 +32,8 @@ def write_json() -> None:
     """The dispatcher's log is JSON: what Python would print as bare text keeps its level, its logger and its traceback."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
-    handler.setFormatter(Named())
+    handler.setFormatter(NamedJsonLines())
     logging.lastResort = handler
-
-
-class Named(JsonLines):
-    def format(self, record: logging.LogRecord) -> str:
-        record.fields = {"logger": record.name, **getattr(record, "fields", {})}
-        return super().format(record)
 
 
 class Unheard(logging.Handler):

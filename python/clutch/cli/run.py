@@ -156,7 +156,7 @@ class Server:
             pass
         reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
         self.has_grace = self.orders.get(byte) is not Order.STOP_QUICKLY
-        logs.info(f"{reason}: stopping; a signal now ends all at once")
+        logs.info(f"{reason}: stopping; send another signal to stop at once")
 
     def _carried_out(self, number: int) -> bool:
         """What a signal asks for. True: that this ends."""

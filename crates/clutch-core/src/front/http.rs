@@ -183,6 +183,7 @@ impl HttpFront {
             by_value: false,
             retry: 0,
             items: 0,
+            item_limit: None,
             has_input: false,
             descriptor: None,
             one_value: false,

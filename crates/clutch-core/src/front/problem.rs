@@ -189,6 +189,7 @@ impl Problem {
                 Problem::new(Status::INTERNAL_SERVER_ERROR, "poisoned", "The work kills its workers", message)
                     .with("deaths", *deaths)
             }
+            Failure::Expired(expired) => Problem::expired(expired, local),
         }
     }
 
@@ -204,13 +205,14 @@ impl Problem {
             }
             Refusal::Cancelled => Problem::new(unavailable, "cancelled", "The call was cancelled", refusal),
             Refusal::Failing { reason, .. } => Problem::failing(reason).and_retry(),
-            Refusal::Expired(expired) => Problem::expired(expired).with_local(local, "stacks", &expired.stacks),
+            Refusal::Expired(expired) => Problem::expired(expired, local),
         }
     }
 
-    fn expired(expired: &Expired) -> Box<Problem> {
+    fn expired(expired: &Expired, local: bool) -> Box<Problem> {
         Problem::new(StatusCode::GATEWAY_TIMEOUT, "deadline-exceeded", "The deadline passed", expired)
             .with("where", expired.at.as_str())
+            .with_local(local, "stacks", &expired.stacks)
     }
 
     fn failing(reason: &str) -> Box<Problem> {

@@ -281,6 +281,7 @@ impl ServeFront {
             by_value: false,
             retry: 0,
             items: 0,
+            item_limit: None,
             has_input,
             descriptor: None,
             one_value: false,

@@ -116,6 +116,7 @@ impl TcpFront {
             by_value: false,
             retry: 0,
             items: 0,
+            item_limit: None,
             has_input: false,
             descriptor: Some(descriptor.clone()),
             one_value: true,

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::incoming::Incoming;
 use super::insights::Noted;
+use super::item_clock::ItemClock;
 use super::peer::{self, Link, Peer};
 use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
 use super::stop::{self, Expiring, OnLink};
@@ -93,6 +94,8 @@ pub(super) struct Core {
     pub(super) told_full: Option<Instant>,
     /// Past their deadlines, their callers wait for the stacks.
     pub(super) expiring: BTreeMap<WorkId, Expiring>,
+    /// Of batches on links whose items have a limit, by when each is looked at next.
+    pub(super) item_clocks: BTreeMap<(Instant, WorkId), ItemClock>,
     /// Workers whose boards had no word left when they were last looked at.
     pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
@@ -126,6 +129,12 @@ pub(super) struct Effects {
     pub(super) look_at: Option<Instant>,
 }
 
+impl Effects {
+    pub(super) fn look_by(&mut self, at: Instant) {
+        self.look_at = Some(self.look_at.map_or(at, |before| before.min(at)));
+    }
+}
+
 pub(super) enum Told {
     Chunk(Payload),
     Credit(u32),
@@ -156,7 +165,7 @@ impl Core {
                 self.machine.told_part(id);
                 self.tell(id, Told::Chunk(payload), effects);
             }
-            Incoming::Items { id, items } => self.add_items(id, items),
+            Incoming::Items { id, items } => self.add_items(id, items, effects),
             Incoming::Unreadable { id, failure } => {
                 let outcome = Outcome::Failure(Arc::new(failure));
                 self.end_with(OnLink { worker: key, id, now }, StopCause::Cancelled, outcome, effects);
@@ -177,8 +186,8 @@ impl Core {
         Ok(())
     }
 
-    fn add_items(&mut self, id: WorkId, items: Items) {
-        let Some(entry) = self.machine.body_mut(id) else { return };
+    fn add_items(&mut self, id: WorkId, items: Items, effects: &mut Effects) {
+        let Some(entry) = self.machine.body_mut(id) else { return self.add_late_items(id, items, effects) };
         if entry.items.count().saturating_add(items.count()) <= entry.work.items {
             entry.items.append(items);
         }
@@ -240,7 +249,10 @@ impl Core {
             peer.life.run_ns = peer.life.run_ns.saturating_add(run_ns);
             match self.machine.body_mut(id) {
                 Some(entry) => entry.word.take().into_iter().for_each(|word| peer.release(word)),
-                None => peer.release_abandoned(id),
+                None => {
+                    self.expiring.get_mut(&id).into_iter().for_each(Expiring::code_ended);
+                    peer.release_abandoned(id);
+                }
             }
             if peer.is_fed() {
                 self.machine.on(Event::WorkerResumed { worker: key }, now, &mut Vec::new());
@@ -400,7 +412,7 @@ impl Core {
             self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
             return;
         }
-        let Core { machine, peers, functions, .. } = self;
+        let Core { machine, peers, functions, item_clocks, .. } = self;
         let others_run = machine.counts().sent > 1;
         let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
         let deadline_ns = pool.deadline_ns(entry.work.deadline);
@@ -412,6 +424,12 @@ impl Core {
         match put {
             Ok(true) => {
                 entry.work.reply.sent(queued);
+                if let Some(limit) = entry.work.item_limit {
+                    let clock = ItemClock::new(limit, entry.items.count(), now);
+                    let look_at = clock.next_look(now);
+                    item_clocks.insert((look_at, id), clock);
+                    effects.look_by(look_at);
+                }
                 if !peer.armed && !peer.leased {
                     pool.must_be_watched(worker, peer.arm(&pool.poller));
                 }

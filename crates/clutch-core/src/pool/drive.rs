@@ -98,6 +98,7 @@ impl Pool {
         let starved = self.transact_with(|core, now, actions, effects| {
             core.machine.tick(now, actions);
             core.answer_expiring(now, effects);
+            core.look_at_items(self, now, effects);
             core.feed_starved(now, actions)
         });
         let look_again = (self.flush_short() || starved).then(|| Instant::now() + STARVED_LOOK);
@@ -108,7 +109,8 @@ impl Pool {
         let waits_since = self.watch_delay().and_then(|_| core.machine.waits_since());
         // Where work with deadlines comes and goes, each would wake it up for nothing.
         let stay = self.deadlines_come.swap(false, Ordering::Relaxed).then(|| Instant::now() + STAY_AWAKE);
-        let wakes = [next, core.next_expiring(), look_again, sweep_at, sleep_until, look_at(waits_since), stay];
+        let next_item = core.item_clocks.keys().next().map(|(at, _)| *at);
+        let wakes = [next, core.next_expiring(), next_item, look_again, sweep_at, sleep_until, look_at(waits_since), stay];
         let wakes = wakes.into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);

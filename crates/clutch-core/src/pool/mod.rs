@@ -11,6 +11,7 @@ mod core;
 mod drive;
 mod incoming;
 mod insights;
+mod item_clock;
 mod orders;
 mod peer;
 pub mod queue;
@@ -150,6 +151,7 @@ impl Pool {
             refused: 0,
             told_full: None,
             expiring: BTreeMap::new(),
+            item_clocks: BTreeMap::new(),
             starved: BTreeSet::new(),
             spare: Vec::new(),
             noted: Noted::default(),

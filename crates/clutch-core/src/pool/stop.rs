@@ -4,15 +4,19 @@
 //! stacks sent first); when it has not stopped after the grace, the supervisor is told, who ends the worker.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::alarm::Parts;
 use super::core::{Core, Effects, Entry, Told};
+use super::peer::Link;
 use super::state::{Action, Event, StopCause, WorkerKey};
 use super::{Notice, Pool};
 use crate::telemetry;
 use crate::wire::{self, Kind, flag};
-use crate::work::{Expired, Outcome, Refusal, Reply, Where, WorkId};
+use crate::items::Items;
+use crate::link::word;
+use crate::work::{Expired, Failure, Outcome, Refusal, Reply, Where, WorkId};
 
 /// How long a caller whose deadline has passed waits for the stacks of its worker.
 const STACKS_WAIT: Duration = Duration::from_millis(25);
@@ -32,13 +36,73 @@ pub(super) struct Expiring {
     until: Instant,
     stacks: Parts,
     expired: Box<Expired>,
+    batch: Option<Cut>,
+}
+
+/// A batch that was told to stop: what it has.
+struct Cut {
+    items: Items,
+    items_max: u32,
+    /// How many have begun, counted when the code has ended, or when its end is not waited for any longer: whatever begins
+    /// after that finds that nobody waits for it, and does not run.
+    begun: Option<u32>,
+    link: Arc<Link>,
+    word: Option<u32>,
+    /// Of them at least, so that none is tried for ever.
+    begun_min: u32,
+}
+
+impl Cut {
+    /// Whether the results are here of all that ran before the item that runs.
+    fn is_known(&self) -> bool {
+        self.begun.unwrap_or_else(|| self.begun_by_now()) <= self.items.count() + 1
+    }
+
+    fn begun_by_now(&self) -> u32 {
+        let counted = self.word.map_or(0, |word| self.link.board.items_begun(word).load(Ordering::Acquire));
+        counted.clamp(self.begun_min, self.items_max)
+    }
+
+    fn count_begun(&mut self) -> u32 {
+        let begun = self.begun.unwrap_or_else(|| self.begun_by_now());
+        *self.begun.insert(begun)
+    }
+
+    /// What has begun and has no result is past its deadline. What has not begun is left out: its submitter knows.
+    fn outcome(mut self, expired: &Expired) -> Outcome {
+        let begun = self.count_begun();
+        while self.items.count() < begun {
+            self.items.push_failure(&Failure::Expired(Box::new(expired.clone())));
+        }
+        Outcome::Value(self.items.into_payload(0))
+    }
 }
 
 impl Expiring {
     fn answer(mut self, effects: &mut Effects) {
         self.expired.stacks = self.stacks.text();
-        let refusal = Refusal::Expired(self.expired);
-        effects.replies.push((self.reply, Told::Finish(Outcome::Refused(refusal))));
+        let outcome = match self.batch {
+            Some(batch) => batch.outcome(&self.expired),
+            None => Outcome::Refused(Refusal::Expired(self.expired)),
+        };
+        effects.replies.push((self.reply, Told::Finish(outcome)));
+    }
+
+    fn is_whole(&self) -> bool {
+        self.stacks.is_whole() && self.batch.as_ref().is_none_or(Cut::is_known)
+    }
+
+    /// Results that were on their way when it was told to stop.
+    fn add_items(&mut self, items: Items) {
+        let Some(batch) = &mut self.batch else { return };
+        if batch.items.count().saturating_add(items.count()) <= batch.items_max {
+            batch.items.append(items);
+        }
+    }
+
+    /// Its worker runs nothing of it any more; its word is somebody else's from now on.
+    pub(super) fn code_ended(&mut self) {
+        self.batch.as_mut().map(Cut::count_begun);
     }
 }
 
@@ -70,31 +134,70 @@ impl Core {
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        let OnLink { worker, id, now } = work;
+        let OnLink { id, now, .. } = work;
         if self.take_back(work, actions) {
             self.machine.expire(id, actions);
             return;
         }
         let since = self.machine.since(id).unwrap_or(now);
-        let Some(entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace())
+        self.expire_running(pool, work, now.saturating_duration_since(since), effects);
+    }
+
+    /// Looks at batches whose items have a limit.
+    pub(super) fn look_at_items(&mut self, pool: &Pool, now: Instant, effects: &mut Effects) {
+        while let Some(next) = self.item_clocks.first_entry().filter(|next| next.key().0 <= now) {
+            let ((_, id), mut clock) = next.remove_entry();
+            let Some((worker, begun)) = self.items_begun(id) else { continue };
+            if clock.look(begun, now) {
+                self.expire_running(pool, OnLink { worker, id, now }, clock.running_for(now), effects);
+                effects.look_by(now + pool.config.interrupt_grace());
+            } else {
+                self.item_clocks.insert((clock.next_look(now), id), clock);
+            }
+        }
+    }
+
+    /// Of a batch that somebody waits for, where it is, and how many of its items have begun; None: none runs whose time is
+    /// measured.
+    fn items_begun(&self, id: WorkId) -> Option<(WorkerKey, Option<u32>)> {
+        let (worker, entry) = (self.machine.worker_of(id)?, self.machine.body(id)?);
+        let (peer, at) = (self.peers.get(&worker)?, entry.word?);
+        let board = &peer.link.board;
+        let runs = board.get(at) == word::BEGUN && !peer.debugged && !self.machine.is_untimed(id);
+        Some((worker, runs.then(|| board.items_begun(at).load(Ordering::Acquire))))
+    }
+
+    /// Running work has had its time. Of a batch, what has a result keeps it.
+    fn expire_running(&mut self, pool: &Pool, work: OnLink, after: Duration, effects: &mut Effects) {
+        let OnLink { worker, id, now } = work;
+        let Some(mut entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace())
         else {
             return;
         };
         let expired = Box::new(Expired {
             at: Where::Running,
             what: self.describe(&entry),
-            after: now.saturating_duration_since(since),
+            after,
             worker: pool.name_of(worker),
             stacks: String::new(),
         });
         pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
-        let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks, expired };
+        let batch = self.cut(worker, &mut entry);
+        let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks, expired, batch };
         match hears {
             true => drop(self.expiring.insert(id, expiring)),
             false => expiring.answer(effects),
         }
+    }
+
+    fn cut(&self, worker: WorkerKey, entry: &mut Entry) -> Option<Cut> {
+        let link = self.peers.get(&worker)?.link.clone();
+        let items = std::mem::take(&mut entry.items);
+        let begun_min = items.count() + 1;
+        let (items_max, word) = (entry.work.items, entry.word);
+        (items_max > 0).then_some(Cut { items, items_max, begun: None, link, word, begun_min })
     }
 
     /// Nobody waits any more for work on a link.
@@ -147,7 +250,7 @@ impl Core {
         let by = now + self.interrupt_grace;
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
         self.stop_code(worker, id, &entry, false, effects);
-        effects.look_at = Some(by);
+        effects.look_by(by);
         effects.replies.push((entry.work.reply, Told::Finish(outcome)));
         true
     }
@@ -182,7 +285,18 @@ impl Core {
     pub(super) fn take_stacks(&mut self, id: WorkId, text: String, of_threads: bool, effects: &mut Effects) {
         let Some(expiring) = self.expiring.get_mut(&id) else { return };
         expiring.stacks.put(text, of_threads);
-        if expiring.stacks.is_whole() {
+        self.answer_if_whole(id, effects);
+    }
+
+    /// Results of a batch that was told to stop have come.
+    pub(super) fn add_late_items(&mut self, id: WorkId, items: Items, effects: &mut Effects) {
+        let Some(expiring) = self.expiring.get_mut(&id) else { return };
+        expiring.add_items(items);
+        self.answer_if_whole(id, effects);
+    }
+
+    fn answer_if_whole(&mut self, id: WorkId, effects: &mut Effects) {
+        if self.expiring.get(&id).is_some_and(Expiring::is_whole) {
             self.expiring.remove(&id).into_iter().for_each(|expiring| expiring.answer(effects));
         }
     }

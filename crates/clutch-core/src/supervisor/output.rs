@@ -171,36 +171,55 @@ struct Traceback {
     is_group: bool,
     /// The line that names the exception. Another traceback may follow, which this one led to.
     last: Option<Vec<u8>>,
+    /// Python has said that it does.
+    is_linked: bool,
+    /// Lines for which it was too long.
+    left_out: usize,
 }
 
 impl Traceback {
     fn begin(line: &[u8], before: Option<Vec<u8>>) -> Option<Traceback> {
         let is_group = line.starts_with(GROUP_TRACEBACK);
-        let begun = Traceback { since: Instant::now(), text: line.to_vec(), before, is_group, last: None };
+        let (text, since) = (line.to_vec(), Instant::now());
+        let begun = Traceback { since, text, before, is_group, last: None, is_linked: false, left_out: 0 };
         (is_group || line.starts_with(TRACEBACK)).then_some(begun)
     }
 
     /// Takes the next line in; false: it is none of this traceback.
     fn add(&mut self, line: &[u8]) -> bool {
-        let begins = line.starts_with(TRACEBACK) || line.starts_with(GROUP_TRACEBACK);
-        let is_inner = line.is_empty() || line.starts_with(b" ");
-        let is_mine = match self.last.is_some() || self.is_group {
-            true => begins || is_inner || LINKS.contains(&line),
-            false => true,
-        };
-        if !is_mine || self.text.len() + line.len() > TRACEBACK_BYTES_MAX {
+        let begins_group = line.starts_with(GROUP_TRACEBACK);
+        let begins = begins_group || line.starts_with(TRACEBACK);
+        let (is_inner, is_link) = (line.is_empty() || line.starts_with(b" "), LINKS.contains(&line));
+        let is_over = self.last.is_some() || self.is_group;
+        if is_over && !(is_link || if begins { self.is_linked } else { is_inner }) {
             return false;
         }
-        self.is_group |= line.starts_with(GROUP_TRACEBACK);
+        self.is_group |= begins_group;
         if begins {
-            self.last = None;
-        } else if !is_inner && self.last.is_none() && !self.is_group {
+            (self.last, self.is_linked) = (None, false);
+        } else if is_link {
+            self.is_linked = true;
+        } else if !is_inner && !is_over {
             self.last = Some(line.to_vec());
+        }
+        self.since = Instant::now();
+        self.keep(line);
+        true
+    }
+
+    /// Of one that is too long the first lines are kept, and those that name exceptions.
+    fn keep(&mut self, line: &[u8]) {
+        let is_named = self.last.as_deref() == Some(line);
+        if self.text.len() + line.len() > TRACEBACK_BYTES_MAX && !is_named {
+            self.left_out += 1;
+            return;
+        }
+        if self.left_out > 0 {
+            let left_out = std::mem::take(&mut self.left_out);
+            self.text.extend_from_slice(format!("\n  [{left_out} lines left out]").as_bytes());
         }
         self.text.push(b'\n');
         self.text.extend_from_slice(line);
-        self.since = Instant::now();
-        true
     }
 
     /// When it is told, whatever is missing.
@@ -571,6 +590,9 @@ mod tests {
         assert_eq!((&objects[1]["level"], &objects[1]["worker"]), (&"error".into(), &"a/0".into()));
         assert_eq!(objects[1]["message"], "ERROR:shop:no price: KeyError: 1");
         assert_eq!(objects[1]["traceback"], RAISED.trim_end());
+        // Others that it has not led to.
+        lines.add(&label, format!("{RAISED}{RAISED}").as_bytes());
+        assert_eq!(told(&mut lines, &label, later()).len(), 2);
         // Line by line, and a chain.
         let chain = format!("{RAISED}\nDuring handling of the above exception, another exception occurred:\n\n{RAISED}");
         chain.split_inclusive('\n').for_each(|line| lines.add(&label, line.as_bytes()));
@@ -589,7 +611,7 @@ mod tests {
     fn as_json_a_traceback_that_does_not_end_is_told_all_the_same() {
         let (mut lines, label) = (Lines::default(), label(Style::Json));
         lines.add(&label, b"Traceback (most recent call last):\n  File \"a.py\", line 1\n");
-        assert_eq!(lines.due().is_some(), true);
+        assert!(lines.due().is_some());
         assert_eq!(told(&mut lines, &label, Instant::now()), Vec::<Value>::new());
         assert_eq!(told(&mut lines, &label, Instant::now() + TRACEBACK_WAIT).len(), 1);
         lines.add(&label, TRACEBACK);
@@ -597,9 +619,12 @@ mod tests {
         for _ in 0..40 {
             lines.add(&label, &[b' '; LINE_BYTES_MAX]);
         }
-        assert!(lines.gathered.as_ref().is_none_or(|held| held.text.len() <= TRACEBACK_BYTES_MAX), "bounded");
+        lines.add(&label, b"KeyError: 1\n");
         lines.ended = true;
-        assert!(!told(&mut lines, &label, Instant::now()).is_empty());
+        let objects = told(&mut lines, &label, Instant::now());
+        assert_eq!((objects.len(), &objects[0]["message"]), (1, &"KeyError: 1".into()));
+        let text = objects[0]["traceback"].as_str().expect("text");
+        assert!(text.len() < TRACEBACK_BYTES_MAX + 100 && text.ends_with(" lines left out]\nKeyError: 1"), "bounded");
     }
 
     #[test]

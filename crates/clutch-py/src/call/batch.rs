@@ -29,11 +29,12 @@ pub(super) fn run_batch(
     let function = prepared.function.bind(py);
     let mut timed = Timed::default();
     for (at, item) in (0..).zip(prepared.arguments.bind(py)).skip(claim.skip as usize) {
+        // In this order: who abandons the batch and then counts what has begun, leaves out nothing that runs.
+        link.board.begin_item(claim.word);
         if is_abandoned() {
             // The item before has swallowed what was to end all.
             return Err(Trouble::Raised(interrupted(py)));
         }
-        link.board.begin_item(claim.word);
         timed.next(Some(at));
         let made = in_copy(py, || match prepared.spread {
             true => function.call1(item.cast::<PyTuple>()?),

@@ -323,9 +323,9 @@ class Loop:
     async def _batch(self, call: _core.Call) -> None:
         function = call.function
         for arguments in call.items():
-            if call.is_abandoned:
-                raise asyncio.CancelledError
             call.item_begins()
+            if call.is_abandoned:  # asked last: what has not begun by then is submitted again
+                raise asyncio.CancelledError
             try:
                 value = await function(*arguments)
                 copies.leave_if_copy()

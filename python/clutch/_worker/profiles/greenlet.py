@@ -211,9 +211,9 @@ class Hub:
     def _batch(self, call: _core.Call) -> None:
         function = call.function
         for arguments in call.items():
-            if call.is_abandoned:
-                raise Interrupted
             call.item_begins()
+            if call.is_abandoned:  # asked last: what has not begun by then is submitted again
+                raise Interrupted
             try:
                 made = function(*arguments)
                 value = self._on_loop(made) if inspect.iscoroutine(made) else made
