@@ -1,4 +1,4 @@
-"""Log records as JSON objects, one a line: Clutch's own in the dispatcher, and those in workers that no handler takes."""
+"""Log records as JSON objects, one a line: the dispatcher's own, and those in workers that no handler takes."""
 
 from __future__ import annotations
 

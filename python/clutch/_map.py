@@ -82,7 +82,9 @@ class Limits:
 
     def batch_items(self) -> int:
         """The most that a batch has that is sized here."""
-        return BATCH_ITEMS_MAX if self.calls is None else max(1, min(BATCH_ITEMS_MAX, self.calls // BATCH_SHARE_OF_CALLS))
+        return (
+            BATCH_ITEMS_MAX if self.calls is None else max(1, min(BATCH_ITEMS_MAX, self.calls // BATCH_SHARE_OF_CALLS))
+        )
 
     def batch_bytes(self) -> int:
         """The most that a batch should weigh: somewhat larger items than those before still fit."""

@@ -1,8 +1,10 @@
 //! Frames of every kind there and back, what no writer may write, and what no reader takes.
 
+use std::time::Duration;
+
 use clutch_core::wire::{self, CallFields, Frame, Head, Kind, RegionRef, WireError, flag};
 use clutch_core::wire::{FRAME_BYTES_MAX, HEAD_BYTES, PIECE_BYTES, REGIONS_MAX};
-use clutch_core::work::{Codec, Failure};
+use clutch_core::work::{Codec, Expired, Failure, Where};
 use proptest::prelude::*;
 
 fn kinds() -> Vec<Kind> {
@@ -297,7 +299,13 @@ fn lost(cause: Option<&str>, signal: Option<i32>, exit_code: Option<i32>) -> Fai
 
 #[test]
 fn failures_come_back_as_they_went() {
-    for failure in [lost(None, Some(9), None), lost(Some(""), None, Some(-1)), lost(Some("late"), None, None)] {
+    let expired = |worker: Option<&str>| {
+        let (what, after) = ("total".to_owned(), Duration::from_nanos(1_000_000_001));
+        let (worker, stacks) = (worker.map(str::to_owned), "a stack".to_owned());
+        Failure::Expired(Box::new(Expired { at: Where::Running, what, after, worker, stacks }))
+    };
+    let lost = [lost(None, Some(9), None), lost(Some(""), None, Some(-1)), lost(Some("late"), None, None)];
+    for failure in lost.into_iter().chain([expired(None), expired(Some("api/0"))]) {
         assert_eq!(wire::decode_failure(&wire::encode_failure(&failure)), Ok(failure));
     }
 }
@@ -316,5 +324,5 @@ fn a_failure_that_was_cut_says_how_much_is_missing() {
     assert!(wire::decode_failure(&whole).is_ok());
     let empty = Failure::NoSuchTool { message: String::new() };
     assert_eq!(wire::decode_failure(&[4, 0, 0, 0, 0]), Ok(empty));
-    assert_eq!(wire::decode_failure(&[8, 0, 0, 0, 0]), Err(WireError::Kind(8)));
+    assert_eq!(wire::decode_failure(&[9, 0, 0, 0, 0]), Err(WireError::Kind(9)));
 }

@@ -29,7 +29,7 @@ def watch(level: int | None, told: mmap.mmap | None) -> None:
 
 
 def write_json() -> None:
-    """The dispatcher's log is JSON: what Python would print as bare text keeps its level, its logger and its traceback."""
+    """For a log as JSON: what Python would print as bare text keeps its level, its logger and its traceback."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(NamedJsonLines())

@@ -110,7 +110,8 @@ impl Pool {
         // Where work with deadlines comes and goes, each would wake it up for nothing.
         let stay = self.deadlines_come.swap(false, Ordering::Relaxed).then(|| Instant::now() + STAY_AWAKE);
         let next_item = core.item_clocks.keys().next().map(|(at, _)| *at);
-        let wakes = [next, core.next_expiring(), next_item, look_again, sweep_at, sleep_until, look_at(waits_since), stay];
+        let wakes =
+            [next, core.next_expiring(), next_item, look_again, sweep_at, sleep_until, look_at(waits_since), stay];
         let wakes = wakes.into_iter().flatten().min();
         let us = wakes.map_or(u64::MAX, |at| at.saturating_duration_since(self.epoch).as_micros() as u64);
         self.driver_wakes_us.store(us, Ordering::Release);

@@ -12,10 +12,10 @@ use super::core::{Core, Effects, Entry, Told};
 use super::peer::Link;
 use super::state::{Action, Event, StopCause, WorkerKey};
 use super::{Notice, Pool};
-use crate::telemetry;
-use crate::wire::{self, Kind, flag};
 use crate::items::Items;
 use crate::link::word;
+use crate::telemetry;
+use crate::wire::{self, Kind, flag};
 use crate::work::{Expired, Failure, Outcome, Refusal, Reply, Where, WorkId};
 
 /// How long a caller whose deadline has passed waits for the stacks of its worker.

@@ -140,13 +140,8 @@ impl Label {
 /// The level of a line that begins with its name, as those of `logging.basicConfig()` do; else "info": logs of all levels go
 /// to standard error.
 fn level_of(line: &[u8]) -> &'static str {
-    const LEVELS: [(&str, &str); 5] = [
-        ("DEBUG", "debug"),
-        ("INFO", "info"),
-        ("WARNING", "warning"),
-        ("ERROR", "error"),
-        ("CRITICAL", "critical"),
-    ];
+    const LEVELS: [(&str, &str); 5] =
+        [("DEBUG", "debug"), ("INFO", "info"), ("WARNING", "warning"), ("ERROR", "error"), ("CRITICAL", "critical")];
     let after = |name: &str| line.strip_prefix(name.as_bytes()).and_then(<[u8]>::first);
     let named = LEVELS.iter().find(|(name, _)| matches!(after(name), Some(b':' | b' ')));
     named.map_or("info", |(_, level)| level)
@@ -558,7 +553,10 @@ mod tests {
     #[test]
     fn as_json_each_line_is_an_object_that_names_its_worker() {
         let (mut lines, label) = (Lines::default(), label(Style::Json));
-        lines.add(&label, b"caf\xe9 \"x\"\n{\"level\": \"error\", \"worker\": 7}\n[1]\n\nWARNING:shop:no stock\nERRORS\n");
+        lines.add(
+            &label,
+            b"caf\xe9 \"x\"\n{\"level\": \"error\", \"worker\": 7}\n[1]\n\nWARNING:shop:no stock\nERRORS\n",
+        );
         let lines: Vec<Value> =
             lines.ready.lines().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).collect();
         assert_eq!(lines[0]["message"], "caf\u{fffd} \"x\"");
@@ -570,7 +568,8 @@ mod tests {
         assert_eq!((&lines[4]["level"], &lines[5]["level"]), (&"warning".into(), &"info".into()));
     }
 
-    const RAISED: &str = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    raise KeyError(1)\nKeyError: 1\n";
+    const RAISED: &str =
+        "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    raise KeyError(1)\nKeyError: 1\n";
 
     fn told(lines: &mut Lines, label: &Label, at: Instant) -> Vec<Value> {
         let ready = lines.take_ready(label, at);
@@ -594,13 +593,15 @@ mod tests {
         lines.add(&label, format!("{RAISED}{RAISED}").as_bytes());
         assert_eq!(told(&mut lines, &label, later()).len(), 2);
         // Line by line, and a chain.
-        let chain = format!("{RAISED}\nDuring handling of the above exception, another exception occurred:\n\n{RAISED}");
+        let chain =
+            format!("{RAISED}\nDuring handling of the above exception, another exception occurred:\n\n{RAISED}");
         chain.split_inclusive('\n').for_each(|line| lines.add(&label, line.as_bytes()));
         assert_eq!(told(&mut lines, &label, Instant::now() - CHAIN_WAIT), Vec::<Value>::new());
         let objects = told(&mut lines, &label, later());
         assert_eq!((objects.len(), &objects[0]["message"]), (1, &"KeyError: 1".into()));
         assert_eq!(objects[0]["traceback"], chain.trim_end());
-        let group = "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: two (1 sub-exception)\n";
+        let group =
+            "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: two (1 sub-exception)\n";
         lines.add(&label, format!("{group}  +-+---------------- 1 ----------------\nserved on\n").as_bytes());
         let objects = told(&mut lines, &label, Instant::now());
         assert_eq!((objects.len(), &objects[1]["message"]), (2, &"served on".into()));

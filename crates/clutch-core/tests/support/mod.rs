@@ -159,8 +159,13 @@ impl Stage {
 
     /// Submits a mapped batch of so many items.
     pub fn submit_batch(&self, tool: &str, items: u32) -> Arc<Answer> {
+        self.submit_limited_batch(tool, items, None)
+    }
+
+    /// The same where each item may run for so long.
+    pub fn submit_limited_batch(&self, tool: &str, items: u32, item_limit: Option<Duration>) -> Arc<Answer> {
         let answer = Arc::new(Answer::default());
-        answer.set_id(self.pool.submit(Work { items, ..self.work(tool, "[]", &answer) }, false));
+        answer.set_id(self.pool.submit(Work { items, item_limit, ..self.work(tool, "[]", &answer) }, false));
         answer
     }
 
