@@ -248,7 +248,7 @@ def test_states_of_a_future(pool: Pool, rendezvous: Rendezvous) -> None:
     future = pool.submit("visit", rendezvous.port)
     guest = rendezvous.guest()
     assert (future.running(), future.done(), future.cancelled()) == (True, False, False)
-    assert "pending" in repr(future)
+    assert "running" in repr(future)
     guest.let_go()
     future.result(30)
     assert (future.running(), future.done(), future.cancelled()) == (False, True, False)
