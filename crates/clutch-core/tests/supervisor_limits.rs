@@ -381,6 +381,21 @@ fn a_closed_pool_without_work_stops_with_the_grace_of_its_config() {
 }
 
 #[test]
+fn a_closed_pool_without_work_and_without_a_grace_lets_its_workers_end_in_order() {
+    for spares in [true, false] {
+        let mut play = Play::ready(PoolConfig { grace_ms: 0, ..config() });
+        play.tell(Event::Empty);
+        play.tell(Event::Drained { worker: 1 });
+        assert_eq!((play.world.signals.len(), &play.world.ended), (0, &BTreeSet::from([1])));
+        // Who closed it says the rest a moment later.
+        stop_quickly(&mut play, if spares { &[1, 2, 3] } else { &[] });
+        play.tell(Event::Empty);
+        let killed: BTreeSet<u32> = play.world.signals.iter().map(|(worker, ..)| *worker).collect();
+        assert_eq!(killed, if spares { BTreeSet::new() } else { BTreeSet::from([1, 2, 3]) });
+    }
+}
+
+#[test]
 fn what_a_stop_has_killed_it_kills_again_until_it_is_dead() {
     let mut play = Play::ready(config());
     stop(&mut play, Duration::ZERO, Duration::ZERO);

@@ -162,6 +162,11 @@ impl Supervisor {
     /// The stop of a pool that was closed and has no work left.
     pub(super) fn stop_empty(&mut self, now: Instant) {
         let grace = self.config.grace();
+        if grace.is_zero() && self.stopping.is_none() {
+            // All of them are idle. Who closed it may be about to say the same.
+            let all: Vec<WorkerKey> = self.workers.keys().copied().collect();
+            self.spare_idle(&all, now);
+        }
         self.stop(grace, stop_term(grace, self.config.term_grace()), now);
     }
 
