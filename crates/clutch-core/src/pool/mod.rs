@@ -364,14 +364,15 @@ impl Pool {
     /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed. Idle
     /// ones end in order also without a grace.
     pub fn stop(&self, grace: Duration, term: Duration) {
-        self.close();
+        // First: who hears only that it is closed and empty has its workers end without being told how.
         self.notify(Notice::Stop { grace, term, spares_idle: true });
+        self.close();
     }
 
     /// Closes and ends all workers, idle ones too: they are told with TERM at once and, after `term`, killed.
     pub fn end_workers(&self, term: Duration) {
-        self.close();
         self.notify(Notice::Stop { grace: Duration::ZERO, term, spares_idle: false });
+        self.close();
     }
 
     /// Hands an order to the supervisor; none: the pool is closed.
