@@ -91,3 +91,13 @@ def test_a_worker_that_stood_still_runs_nothing_that_others_have_run(
     assert found[4:] == [4, 5, 6, 7]
     pool.shutdown()
     assert begun(notes) == list(range(8))
+
+
+@pytest.mark.parametrize("deadline", [0, 1e-9, 1e16])
+def test_deadlines_of_any_length_leave_the_pool_as_it_was(make_pool: MakePool, deadline: float) -> None:
+    pool = make_pool()
+    pool.wait_ready()
+    for _ in range(20):
+        found = pool.options(deadline=deadline).map(target.echo, range(50), chunksize=10, return_exceptions=True)
+        assert {type(one) for one in found} <= ({DeadlineExceeded, int} if deadline < 1 else {int})
+    assert pool.submit("add", 1).result(30) == 1

@@ -2,13 +2,14 @@
 
 mod support;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clutch_core::items;
 use clutch_core::pool::Answer;
 use clutch_core::wire;
-use clutch_core::work::{Failure, Outcome};
-use support::{PATIENCE, Stage, Worker, config};
+use clutch_core::work::{Failure, Outcome, Work};
+use support::{PATIENCE, Stage, Worker, config, lost};
 
 const LIMIT: Duration = Duration::from_millis(40);
 
@@ -93,4 +94,28 @@ fn an_item_that_began_while_its_batch_was_stopped_is_not_left_out() {
     worker.begin_item(&call);
     worker.item(&call, "0");
     assert_eq!(end_of(&stage, &worker, &answer), texts(&[Some("0"), None]), "it may have run, and is not to run again");
+}
+
+#[test]
+fn an_item_that_runs_again_elsewhere_has_its_whole_time_there() {
+    let stage = Stage::undriven(config("api"));
+    let mut first = stage.worker(1);
+    let answer = Arc::new(Answer::default());
+    let work = Work { items: 2, item_limit: Some(LIMIT), retry: 1, ..stage.work("echo", "[]", &answer) };
+    answer.set_id(stage.pool.submit(work, false));
+    let call = first.next_call();
+    first.begin_item(&call);
+    let died = Instant::now() + LIMIT / 2;
+    while Instant::now() < died {
+        stage.pool.tick(None, |_| None);
+    }
+    let mut second = stage.worker(1);
+    stage.pool.worker_gone(first.key, lost(), false);
+    let again = second.next_call();
+    assert_eq!((again.id, again.skip), (call.id, 0));
+    let begun = Instant::now();
+    second.begin_item(&again);
+    let_it_pass_its_limit(&stage);
+    assert!(begun.elapsed() >= LIMIT);
+    assert_eq!(end_of(&stage, &second, &answer), texts(&[None]));
 }

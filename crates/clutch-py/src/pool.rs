@@ -48,8 +48,8 @@ pub struct CallOptions {
 
 #[pymethods]
 impl CallOptions {
-    /// `deadline` and `item_limit`, of each item of a batch, in seconds; `priority` −9..9; `retry`: how often it may run again when its worker dies; `block`: wait
-    /// for room whatever the pool's overflow says.
+    /// `deadline` and `item_limit`, of each item of a batch, in seconds; `priority` −9..9; `retry`: how often it may run
+    /// again when its worker dies; `block`: wait for room whatever the pool's overflow says.
     #[new]
     #[pyo3(signature = (deadline = None, priority = 0, retry = 0, block = false, item_limit = None))]
     fn new(

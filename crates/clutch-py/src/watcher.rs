@@ -90,7 +90,12 @@ impl Writer {
     fn on_timer(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         self.armed.store(false, Ordering::Release);
-        if matches!(self.outbox.flush(self.socket(), false), Ok(Flushed::Blocked | Flushed::Short)) {
+        self.write_now();
+    }
+
+    /// Writes what waits; what there is no room for, soon.
+    fn write_now(&self) {
+        if matches!(self.flush_some(), Ok(false)) {
             self.write_soon();
         }
     }
@@ -203,9 +208,7 @@ fn watch(writer: &Writer, dispatcher: &Tracked, alarm: &Alarm, regions: &RegionP
         }
         if !alarmed.is_empty() {
             // Of a batch that is to stop: results that wait for company are not to be taken for missing.
-            if !matches!(writer.flush_some(), Ok(true)) {
-                writer.write_soon();
-            }
+            writer.write_now();
             again = if alarm.hear(&mut inbox) { Some(0) } else { again };
         }
     }

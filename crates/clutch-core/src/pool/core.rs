@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::incoming::Incoming;
 use super::insights::Noted;
-use super::item_clock::ItemClock;
+use super::item_clock::ItemClocks;
 use super::peer::{self, Link, Peer};
 use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
 use super::stop::{self, Expiring, OnLink};
@@ -94,8 +94,7 @@ pub(super) struct Core {
     pub(super) told_full: Option<Instant>,
     /// Past their deadlines, their callers wait for the stacks.
     pub(super) expiring: BTreeMap<WorkId, Expiring>,
-    /// Of batches on links whose items have a limit, by when each is looked at next.
-    pub(super) item_clocks: BTreeMap<(Instant, WorkId), ItemClock>,
+    pub(super) item_clocks: ItemClocks,
     /// Workers whose boards had no word left when they were last looked at.
     pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
@@ -260,6 +259,7 @@ impl Core {
         }
         self.done += 1;
         self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
+        self.item_clocks.stop(id);
         if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
             self.note_slow(&mut entry, run_ns, &outcome);
             let outcome = entry.conclude(outcome, run_ns);
@@ -376,6 +376,7 @@ impl Core {
                 self.machine.on(Event::Taken { worker, id, taken }, now, actions);
             }
             Action::Answer { id, verdict, mut body, since } => {
+                self.item_clocks.stop(id);
                 let outcome = self.outcome(pool, OfWork { id, entry: &body, since, now }, verdict);
                 let outcome = body.conclude(outcome, 0);
                 effects.replies.push((body.work.reply, Told::Finish(outcome)));
@@ -425,10 +426,7 @@ impl Core {
             Ok(true) => {
                 entry.work.reply.sent(queued);
                 if let Some(limit) = entry.work.item_limit {
-                    let clock = ItemClock::new(limit, entry.items.count(), now);
-                    let look_at = clock.next_look(now);
-                    item_clocks.insert((look_at, id), clock);
-                    effects.look_by(look_at);
+                    effects.look_by(item_clocks.start(id, limit, entry.items.count(), now));
                 }
                 if !peer.armed && !peer.leased {
                     pool.must_be_watched(worker, peer.arm(&pool.poller));
@@ -458,6 +456,7 @@ impl Core {
         let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body_mut(id)) else { return false };
         let taken = entry.word.is_some_and(|word| peer.take(word));
         if taken {
+            self.item_clocks.stop(id);
             entry.word = None;
             entry.work.payload.leases.iter().for_each(|lease| lease.take_back());
         }

@@ -109,7 +109,7 @@ impl Pool {
         let waits_since = self.watch_delay().and_then(|_| core.machine.waits_since());
         // Where work with deadlines comes and goes, each would wake it up for nothing.
         let stay = self.deadlines_come.swap(false, Ordering::Relaxed).then(|| Instant::now() + STAY_AWAKE);
-        let next_item = core.item_clocks.keys().next().map(|(at, _)| *at);
+        let next_item = core.item_clocks.next_look();
         let wakes =
             [next, core.next_expiring(), next_item, look_again, sweep_at, sleep_until, look_at(waits_since), stay];
         let wakes = wakes.into_iter().flatten().min();

@@ -3,10 +3,57 @@
 //! Telling each item's begin to the clock would cost more than a short item. So its number is looked at a few times in the
 //! time that an item may take: an item is never stopped too early, and at most an eighth of its time too late.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How often an item is looked at in the time that it has.
+use crate::work::WorkId;
+
+/// How often an item is looked at in the time that it has, and how often at most.
 const LOOKS: u32 = 8;
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// Longer than anything runs, and short enough to be added to any time.
+const LIMIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Of the batches on links whose items have a limit, one each.
+#[derive(Debug, Default)]
+pub(super) struct ItemClocks {
+    clocks: BTreeMap<WorkId, ItemClock>,
+    /// When each is looked at next.
+    looks: BTreeSet<(Instant, WorkId)>,
+}
+
+impl ItemClocks {
+    /// The batch is on a link now, whatever it was before. Returns when it is looked at.
+    pub(super) fn start(&mut self, id: WorkId, limit: Duration, begun: u32, now: Instant) -> Instant {
+        self.stop(id);
+        self.keep(id, ItemClock::new(limit, begun, now), now)
+    }
+
+    pub(super) fn stop(&mut self, id: WorkId) {
+        if let Some(clock) = self.clocks.remove(&id) {
+            self.looks.remove(&(clock.look_at, id));
+        }
+    }
+
+    /// One that is to be looked at now; it is here no longer.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(WorkId, ItemClock)> {
+        let (_, id) = self.looks.first().copied().filter(|(at, _)| *at <= now)?;
+        self.looks.pop_first();
+        Some((id, self.clocks.remove(&id)?))
+    }
+
+    pub(super) fn keep(&mut self, id: WorkId, mut clock: ItemClock, now: Instant) -> Instant {
+        clock.look_at = clock.next_look(now);
+        self.looks.insert((clock.look_at, id));
+        self.clocks.insert(id, clock);
+        clock.look_at
+    }
+
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.looks.first().map(|(at, _)| *at)
+    }
+}
 
 /// Of one batch on a link.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +63,12 @@ pub(super) struct ItemClock {
     begun: u32,
     /// Since when it is known that no other item has begun.
     since: Instant,
+    look_at: Instant,
 }
 
 impl ItemClock {
-    pub(super) fn new(limit: Duration, begun: u32, now: Instant) -> ItemClock {
-        ItemClock { limit, begun, since: now }
+    fn new(limit: Duration, begun: u32, now: Instant) -> ItemClock {
+        ItemClock { limit: limit.min(LIMIT_MAX), begun, since: now, look_at: now }
     }
 
     /// `begun`: how many items have begun; None: none runs, or its time is not measured. True: the one that runs has had its
@@ -35,11 +83,10 @@ impl ItemClock {
         }
     }
 
-    /// When to look next.
-    pub(super) fn next_look(&self, now: Instant) -> Instant {
-        let end = self.since + self.limit;
-        let soon = now + self.limit / LOOKS;
-        if end > now { soon.min(end) } else { soon }
+    fn next_look(&self, now: Instant) -> Instant {
+        let interval = (self.limit / LOOKS).max(LOOK_INTERVAL_MIN);
+        let left = (self.since + self.limit).saturating_duration_since(now);
+        now + if left.is_zero() { interval } else { left.clamp(LOOK_INTERVAL_MIN, interval) }
     }
 
     pub(super) fn running_for(&self, now: Instant) -> Duration {
@@ -76,6 +123,34 @@ mod tests {
                 None => prop_assert!(lengths.iter().all(|length| *length <= limit * 9 / 8 + 1)),
             }
         }
+    }
+
+    #[test]
+    fn a_limit_of_nothing_and_one_without_end_are_looked_at_later() {
+        let now = Instant::now();
+        for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+            let mut clocks = ItemClocks::default();
+            let look_at = clocks.start(1, limit, 0, now);
+            assert!(look_at >= now + LOOK_INTERVAL_MIN && clocks.take_due(now).is_none());
+            let (id, mut clock) = clocks.take_due(look_at).expect("it is due");
+            assert!(!clock.look(None, look_at), "it has not begun");
+            assert!(clocks.keep(id, clock, look_at) > look_at);
+        }
+    }
+
+    #[test]
+    fn a_batch_has_one_clock_and_none_when_it_has_ended() {
+        let now = Instant::now();
+        let mut clocks = ItemClocks::default();
+        clocks.start(1, LIMIT, 1, now);
+        let again = now + LIMIT / 2;
+        let look_at = clocks.start(1, LIMIT, 1, again);
+        assert_eq!(clocks.next_look(), Some(look_at));
+        let (_, mut clock) = clocks.take_due(look_at).expect("it is due");
+        assert!(!clock.look(Some(1), now + LIMIT), "its time began with the second link");
+        clocks.keep(1, clock, look_at);
+        clocks.stop(1);
+        assert_eq!((clocks.next_look(), clocks.clocks.len()), (None, 0));
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub use self::drive::Read;
 use self::incoming::Incoming;
 use self::insights::Noted;
 pub use self::insights::{Insights, Slow, Spent};
+use self::item_clock::ItemClocks;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
@@ -151,7 +152,7 @@ impl Pool {
             refused: 0,
             told_full: None,
             expiring: BTreeMap::new(),
-            item_clocks: BTreeMap::new(),
+            item_clocks: ItemClocks::default(),
             starved: BTreeSet::new(),
             spare: Vec::new(),
             noted: Noted::default(),

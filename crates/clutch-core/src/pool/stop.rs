@@ -102,7 +102,9 @@ impl Expiring {
 
     /// Its worker runs nothing of it any more; its word is somebody else's from now on.
     pub(super) fn code_ended(&mut self) {
-        self.batch.as_mut().map(Cut::count_begun);
+        if let Some(batch) = &mut self.batch {
+            batch.count_begun();
+        }
     }
 }
 
@@ -145,14 +147,12 @@ impl Core {
 
     /// Looks at batches whose items have a limit.
     pub(super) fn look_at_items(&mut self, pool: &Pool, now: Instant, effects: &mut Effects) {
-        while let Some(next) = self.item_clocks.first_entry().filter(|next| next.key().0 <= now) {
-            let ((_, id), mut clock) = next.remove_entry();
+        while let Some((id, mut clock)) = self.item_clocks.take_due(now) {
             let Some((worker, begun)) = self.items_begun(id) else { continue };
             if clock.look(begun, now) {
                 self.expire_running(pool, OnLink { worker, id, now }, clock.running_for(now), effects);
-                effects.look_by(now + pool.config.interrupt_grace());
             } else {
-                self.item_clocks.insert((clock.next_look(now), id), clock);
+                self.item_clocks.keep(id, clock, now);
             }
         }
     }
@@ -174,6 +174,7 @@ impl Core {
         else {
             return;
         };
+        self.item_clocks.stop(id);
         let expired = Box::new(Expired {
             at: Where::Running,
             what: self.describe(&entry),
@@ -249,6 +250,7 @@ impl Core {
         let OnLink { worker, id, now } = work;
         let by = now + self.interrupt_grace;
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
+        self.item_clocks.stop(id);
         self.stop_code(worker, id, &entry, false, effects);
         effects.look_by(by);
         effects.replies.push((entry.work.reply, Told::Finish(outcome)));

@@ -163,7 +163,7 @@ impl Supervisor {
     pub(super) fn stop_empty(&mut self, now: Instant) {
         let grace = self.config.grace();
         if grace.is_zero() && self.stopping.is_none() {
-            // All of them are idle. Who closed it may be about to say the same.
+            // All of them are idle.
             let all: Vec<WorkerKey> = self.workers.keys().copied().collect();
             self.spare_idle(&all, now);
         }
