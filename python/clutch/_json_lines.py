@@ -31,3 +31,11 @@ class NamedJsonLines(JsonLines):
 
     def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
         return {"logger": record.name}
+
+
+def write_unhandled() -> None:
+    """What Python would print as bare text, for no handler takes it, keeps its level, its logger and its traceback."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(NamedJsonLines())
+    logging.lastResort = handler

@@ -82,9 +82,8 @@ class Limits:
 
     def batch_items(self) -> int:
         """The most that a batch has that is sized here."""
-        return (
-            BATCH_ITEMS_MAX if self.calls is None else max(1, min(BATCH_ITEMS_MAX, self.calls // BATCH_SHARE_OF_CALLS))
-        )
+        share = BATCH_ITEMS_MAX if self.calls is None else self.calls // BATCH_SHARE_OF_CALLS
+        return max(1, min(BATCH_ITEMS_MAX, share))
 
     def batch_bytes(self) -> int:
         """The most that a batch should weigh: somewhat larger items than those before still fit."""
@@ -207,12 +206,12 @@ class Batch:
             if came * max(size_of(self.items[count + came // 2]), size_of(self.items[-1])) > bytes_max:
                 self.size = len(self.items)
 
-    def halve(self) -> None:
-        half = self.size // 2
-        items = self.items[:half]
-        rest = Batch(self.start + half, self.size - half, self.items[half:], rest=self.rest)
+    def split(self, size: int) -> None:
+        """Keeps its first items."""
+        items = self.items[:size]
+        rest = Batch(self.start + size, self.size - size, self.items[size:], rest=self.rest)
         # No call is among these, and a signal's handler runs at one: it finds all of them done, or none.
-        self.size, self.items, self.rest = half, items, rest
+        self.size, self.items, self.rest = size, items, rest
 
     def one_by_one(self, unreadable: Exception) -> Iterator[Batch]:
         for at, item in enumerate(self.items, self.start):
@@ -424,7 +423,7 @@ class Batches:
         if refused is None:
             self._was_submitted(batch)
         elif batch.size > 1:
-            batch.halve()
+            batch.split(batch.size // 2)
         else:
             batch.future, batch.items = ended_with(refused), [Shown(shown(batch.items[0]))]
         del refused  # it holds this frame
@@ -463,7 +462,10 @@ class Batches:
                 made = in_their_places(*made)
             self._submit_ahead(read=1)
             # From here to the reader there is no call of Python, and a signal's handler runs at one.
-            del self._batches[0]
+            if batch.rest is None:
+                del self._batches[0]
+            else:
+                self._batches[0] = batch.rest
             self._given = batch.size
             try:
                 return made
@@ -502,21 +504,12 @@ class Batches:
             note_items(error, batch.start, batch.items)
             return lost(error, batch.size)
         if len(values) < batch.size:
-            self._send_rest(batch, len(values))
+            batch.split(len(values))  # one was past its deadline: those behind it have not begun
         else:
             self._learn(batch.size, run_ns)
         for at, error in failures:
             note_item(error, batch.start + at, batch.items[at])
         return values, failures
-
-    def _send_rest(self, batch: Batch, done: int) -> None:
-        """An item was past its deadline: those behind it have not begun."""
-        rest = Batch(batch.start + done, batch.size - done, batch.items[done:])
-        with self._lock:
-            others = itertools.islice(self._batches, 1, None)
-            # In one step: what breaks it off, comes before or after it.
-            self._batches = deque(itertools.chain([batch, rest], others))
-            batch.size = done
 
     def _send_again(self, batch: Batch, unreadable: Exception) -> None:
         """In the place of the first batch come its items."""

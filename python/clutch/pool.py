@@ -126,15 +126,8 @@ class Future(_core.Completion, concurrent.futures.Future[T]):
             self._wait_admitted()
 
     def __repr__(self) -> str:
-        state = (
-            "cancelled"
-            if self.cancelled()
-            else "finished"
-            if self.done()
-            else "running"
-            if self.running()
-            else "pending"
-        )
+        states = {"cancelled": self.cancelled, "finished": self.done, "running": self.running}
+        state = next((state for state, is_so in states.items() if is_so()), "pending")
         return f"<clutch.Future {state}>"
 
 

@@ -74,7 +74,10 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         start(image, link)
         copies.leave_if_copy()
         if image.options.get("log_format") == "json":
-            unheard.write_json()
+            # Here, since others need nothing of it.
+            from clutch._json_lines import write_unhandled
+
+            write_unhandled()
         unheard.watch(image.options.get("logging"), image.told_of_logs)
         profile = load_profile(image)
         signals.listen(profile.is_held_up, profile.was_lost)

@@ -10,7 +10,6 @@ import mmap
 import sys
 
 from clutch import _core
-from clutch._json_lines import NamedJsonLines
 
 OURS = ("asyncio", "concurrent")
 """Loggers that tell of the loops and threads of Clutch itself."""
@@ -26,14 +25,6 @@ def watch(level: int | None, told: mmap.mmap | None) -> None:
     run."""
     if level is not None and told is not None and not logging.root.handlers:
         logging.lastResort = Unheard(level, told)
-
-
-def write_json() -> None:
-    """For a log as JSON: what Python would print as bare text keeps its level, its logger and its traceback."""
-    handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(NamedJsonLines())
-    logging.lastResort = handler
 
 
 class Unheard(logging.Handler):
