@@ -36,7 +36,7 @@ builds: .venv/.deps ## all that `make test` needs, side by side
 	wait $$core; wait $$others || status=1; exit $$status
 
 core-tests:
-	@cargo test --quiet --package clutch-core --no-run
+	@cargo test --quiet --workspace --exclude clutch-py --no-run
 
 other-pythons builds soak test test-python: STAMP = .built
 
@@ -59,7 +59,7 @@ test: builds ## every test: Rust core, stub file, free-threaded, standard librar
 		do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
 test-core: ## the Rust core alone
-	cargo test --quiet --package clutch-core
+	cargo test --quiet --workspace --exclude clutch-py
 
 test-stubs: .venv/.built .venv/.lint ## _core.pyi against the built extension
 	$(BIN)/python -m mypy.stubtest clutch._core --concise

@@ -39,7 +39,7 @@ def main() -> int:
 
 def cargo(*arguments: str, capture: bool = False) -> str:
     """What it printed. Its exit code only says that some change was missed."""
-    command = ["cargo", "mutants", "--package", "clutch-core", *arguments]
+    command = ["cargo", "mutants", "--package", "clutch-wire", "--package", "clutch-pool", *arguments]
     # In a target folder that both jobs share, each waits for the other's build, and that counts as a test that hangs.
     own = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
     out = subprocess.PIPE if capture else None

@@ -22,7 +22,7 @@ from benches.harness import Contestant, Report, Samples, Scale, faster, interlea
 _TEXT = "hello, clutch"
 _OURS = "clutch"
 _PING_PONG = "ping-pong of 64 bytes in Rust"
-_BUILD = ["cargo", "bench", "--quiet", "--package", "clutch-core", "--bench", "pingpong", "--no-run"]
+_BUILD = ["cargo", "bench", "--quiet", "--package", "clutch-pool", "--bench", "pingpong", "--no-run"]
 _ROOT = Path(__file__).resolve().parents[2]
 
 

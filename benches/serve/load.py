@@ -1,7 +1,7 @@
 """Drives a server that runs: wrk for closed loops over HTTP, our own program for all that wrk cannot do.
 
 wrk waits for each answer before it sends the next request, so it says what a server can do at most. It cannot keep a
-rate, nor speak WebSocket or TCP; `crates/clutch-core/src/load` does.
+rate, nor speak WebSocket or TCP; `crates/clutch-load/src` does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benches.serve.server import ROOT, Running
 CONNECTIONS = 100
 # Threads of wrk that a row may choose from, by trying.
 WRK_THREADS = (1, 2)
-_BUILD = ["cargo", "bench", "--quiet", "--package", "clutch-core", "--bench", "load", "--no-run"]
+_BUILD = ["cargo", "bench", "--quiet", "--package", "clutch-load", "--bench", "load", "--no-run"]
 _OVERTIME_SECONDS = 30
 _DISTURBED_SECONDS_MAX = 180
 _LOOK_SECONDS_MAX = 20
@@ -47,7 +47,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Plan:
-    """What our own program does; the fields of `clutch_core::load::Plan`."""
+    """What our own program does; the fields of `clutch_load::Plan`."""
 
     address: str
     protocol: dict[str, Any]
@@ -179,7 +179,7 @@ def _percentile_ms(printed: str, percent: int) -> float:
 
 
 def by_plan(plan: Plan) -> dict[str, Any]:
-    """The report of `clutch_core::load`; a request that failed is an error here, one that came late is a figure."""
+    """The report of `clutch_load`; a request that failed is an error here, one that came late is a figure."""
     command = [program(), json.dumps(asdict(plan))]
     report = json.loads(_printed(command, plan.seconds + _OVERTIME_SECONDS))
     if report["failed"]:

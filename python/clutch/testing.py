@@ -1,7 +1,7 @@
 """For tests of code that runs on Clutch: a pool without workers, and waiting for events rather than for time.
 
 `InlinePool` runs everything in the caller's thread. `watch()` sees every event of this process's pools from then on
-(their names and fields: `Event` in crates/clutch-core/src/telemetry/mod.rs). `Processes` holds processes by pidfds, so
+(their names and fields: `Event` in crates/clutch-pool/src/telemetry.rs). `Processes` holds processes by pidfds, so
 that their numbers cannot become others' meanwhile. Every wait has a timeout after which it raises, with what did
 happen.
 """

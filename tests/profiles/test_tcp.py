@@ -262,7 +262,7 @@ def test_a_connection_that_had_not_begun_goes_to_another_worker(
     serve: Serve, shape: Shape, handler: str, rendezvous: Rendezvous
 ) -> None:
     if shape.slots_of_worker == 1:
-        pytest.skip("sent means begun; crates/clutch-core/tests/tcp_front.rs has the other case")
+        pytest.skip("sent means begun; crates/clutch-fronts/tests/tcp_front.rs has the other case")
     skip_where_nothing_holds_a_worker()
     service = serve(handler, workers=1)
     holder = service.peer()

@@ -578,7 +578,7 @@ def test_the_example_is_a_config_and_its_comments_are_the_defaults(tmp_path: Pat
 
 
 def rust_fields(name: str) -> set[str]:
-    text = (ROOT / "crates/clutch-core/src/config.rs").read_text()
+    text = (ROOT / "crates/clutch-pool/src/config.rs").read_text()
     body = re.search(rf"pub struct {name} \{{(.*?)\n\}}", text, re.DOTALL)
     assert body is not None
     return set(re.findall(r"(?m)^\s*pub (\w+):", body[1]))

@@ -5,41 +5,27 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = ROOT / "crates/clutch-core/src"
+CRATES = ROOT / "crates"
 PACKAGE = ROOT / "python/clutch"
 
-# Each may import those of lower rank. Fronts, jobs and the supervisor know nothing of one another.
-RANKS = [
-    {
-        "app",
-        "config",
-        "date",
-        "descriptor",
-        "error",
-        "forked",
-        "handover",
-        "items",
-        "journal",
-        "outbox",
-        "region",
-        "shutdown",
-        "slowest",
-    }
-    | {"stdio", "sync", "sys", "telemetry", "terminal", "wire", "work"},
-    {"link"},
-    {"pool"},
-    {"supervisor", "jobs", "front", "load"},
-    {"runtime"},
-]
-LEAVES = RANKS[0]
-FRONTS = {"http", "admin", "serve", "grpc", "tcp"}
-RANK_OF = {name: rank for rank, names in enumerate(RANKS) for name in names}
+# One floor, one crate: the compiler keeps these walls, for a crate can only use what its Cargo.toml names.
+FLOORS = {
+    "wire": set(),
+    "pool": {"wire"},
+    "fronts": {"wire", "pool"},
+    "load": {"wire"},
+    "py": {"wire", "pool", "fronts"},
+}
+# Within the pool: links know no pools, and pools know nothing of who starts their workers.
+POOL_RANKS = {"link": 1, "pool": 2, "supervisor": 3}
+FRONTS = {"http", "admin", "serve", "tcp"}
 
 # Of the Python package: what may not be imported from where. `_worker` runs in workers and must stay small.
 FORBIDDEN_IN = {
@@ -96,45 +82,47 @@ def imported(code: str) -> set[str]:
     return found
 
 
-def module_of(file: Path) -> str:
-    return file.relative_to(CORE).parts[0].removesuffix(".rs")
+def test_crates_know_only_those_below() -> None:
+    assert {folder.name for folder in CRATES.iterdir()} == {f"clutch-{name}" for name in FLOORS}
+    for name, below in FLOORS.items():
+        manifest = tomllib.loads((CRATES / f"clutch-{name}/Cargo.toml").read_text())
+        tables = [manifest.get(table, {}) for table in ("dependencies", "dev-dependencies", "build-dependencies")]
+        used = {crate for table in tables for crate in table if crate.startswith("clutch-")}
+        assert used == {f"clutch-{crate}" for crate in below}, name
 
 
-@pytest.mark.parametrize("file", rust_files(CORE), ids=lambda file: str(file.relative_to(CORE)))
-def test_rust_imports_go_down(file: Path) -> None:
-    here = module_of(file)
-    if here == "lib":
-        return
-    assert here in RANK_OF, f"give the module {here} its rank in RANKS and in ARCHITECTURE.md"
-    for path in sorted(imported(code_of(file))):
-        there = path.split("::")[0]
-        if there == here or there not in RANK_OF:
-            continue
-        among_leaves = here in LEAVES and there in LEAVES
-        assert among_leaves or RANK_OF[there] < RANK_OF[here], f"{here} may not use crate::{path}"
+def test_the_pool_imports_go_down() -> None:
+    source = CRATES / "clutch-pool/src"
+    for file in rust_files(source):
+        here = POOL_RANKS.get(file.relative_to(source).parts[0].removesuffix(".rs"), 0)
+        for path in imported(code_of(file)):
+            there = POOL_RANKS.get(path.split("::")[0], 0)
+            assert there <= here, f"{file.relative_to(source)} may not use crate::{path}"
 
 
 def test_fronts_do_not_know_one_another() -> None:
-    """Nor do the parts that fronts share know any front; `mod.rs` lists them."""
-    for file in rust_files(CORE / "front"):
+    """Nor do the parts that fronts share know any front; `lib.rs` lists them. None knows who starts workers."""
+    for file in rust_files(CRATES / "clutch-fronts/src"):
         code = code_of(file)
-        others = {path.split("::")[1] for path in imported(code) if path.startswith("front::")}
-        others |= set(re.findall(r"\bsuper::(\w+)", code))
-        assert file.stem == "mod" or not others & (FRONTS - {file.stem}), f"front/{file.name} uses {others & FRONTS}"
+        others = {path.split("::")[0] for path in imported(code)} | set(re.findall(r"\bsuper::(\w+)", code))
+        assert file.stem == "lib" or not others & (FRONTS - {file.stem}), f"{file.name} uses {others & FRONTS}"
+        assert "clutch_pool::supervisor" not in code, file
 
 
 def test_fronts_emit_no_telemetry() -> None:
     """Events are emitted at the waists (pool, jobs, supervisor), so that each is counted once."""
-    assert not [file for file in rust_files(CORE / "front") if re.search(r"\.emit\(", code_of(file))]
+    assert not [file for file in rust_files(CRATES / "clutch-fronts") if re.search(r"\.emit\(", code_of(file))]
 
 
-def test_unsafe_is_in_one_module_of_the_core() -> None:
-    inside = {CORE / "sys.rs", CORE / "sys/apart.rs"}
-    assert not [file for file in rust_files(CORE) if re.search(r"\bunsafe\b", code_of(file)) and file not in inside]
+def test_unsafe_is_beside_the_kernel_and_python() -> None:
+    inside = {CRATES / "clutch-wire/src/sys.rs", CRATES / "clutch-wire/src/sys/apart.rs"}
+    for crate in FLOORS.keys() - {"py"}:
+        for file in rust_files(CRATES / f"clutch-{crate}/src"):
+            assert file in inside or not re.search(r"\bunsafe\b", code_of(file)), file
 
 
 def test_every_unsafe_says_why_it_is_sound() -> None:
-    for file in rust_files(ROOT / "crates"):
+    for file in rust_files(CRATES):
         lines = file.read_text().splitlines()
         for nr, line in enumerate(lines):
             if re.search(r"\bunsafe\s*(\{|impl\b)", line.split("//")[0]):
@@ -142,9 +130,9 @@ def test_every_unsafe_says_why_it_is_sound() -> None:
                 assert "SAFETY" in above, f"{file.relative_to(ROOT)}:{nr + 1}"
 
 
-def test_the_core_knows_nothing_of_python() -> None:
-    for file in [*rust_files(CORE), CORE.parent / "Cargo.toml"]:
-        assert "pyo3" not in (code_of(file) if file.suffix == ".rs" else file.read_text()), file
+def test_one_crate_knows_python() -> None:
+    for crate in FLOORS.keys() - {"py"}:
+        assert "pyo3" not in (CRATES / f"clutch-{crate}/Cargo.toml").read_text(), crate
 
 
 # Python
@@ -216,7 +204,7 @@ def test_checked_without_the_extension(name: str) -> None:
 
 
 def sources() -> list[Path]:
-    return [*python_files(), *rust_files(ROOT / "crates")]
+    return [*python_files(), *rust_files(CRATES)]
 
 
 def test_no_file_is_named_for_nothing() -> None:

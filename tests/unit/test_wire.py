@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "crates" / "clutch-core" / "tests" / "golden" / "wire.json").read_text("utf-8")
+    (Path(__file__).parents[2] / "crates" / "clutch-fronts" / "tests" / "golden" / "wire.json").read_text("utf-8")
 )
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text("utf-8")
 

@@ -7,10 +7,10 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use clutch_core::forked::Tracked;
-use clutch_core::pool::Waker;
-use clutch_core::sync::Mutex;
-use clutch_core::sys;
+use clutch_pool::pool::Waker;
+use clutch_wire::forked::Tracked;
+use clutch_wire::sync::Mutex;
+use clutch_wire::sys;
 use pyo3::prelude::*;
 use slab::Slab;
 

@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use clutch_core::link::is_large;
-use clutch_core::region::Lease;
-use clutch_core::sync::Mutex;
+use clutch_pool::link::is_large;
+use clutch_wire::region::Lease;
+use clutch_wire::sync::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;

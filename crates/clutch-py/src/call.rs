@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use clutch_core::link::word;
-use clutch_core::sync::Mutex;
-use clutch_core::wire::flag;
-use clutch_core::work::{Codec, Failure, Payload};
+use clutch_pool::link::board::word;
+use clutch_wire::frame::flag;
+use clutch_wire::sync::Mutex;
+use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -6,10 +6,10 @@
 use std::io;
 use std::sync::Arc;
 
-use clutch_core::link::is_large;
-use clutch_core::region::{Lease, RegionPool};
-use clutch_core::wire::WireError;
-use clutch_core::work::{Codec, Payload};
+use clutch_pool::link::is_large;
+use clutch_wire::frame::WireError;
+use clutch_wire::region::{Lease, RegionPool};
+use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{IntoRawFd, OwnedFd};
 
-use clutch_core::sync::Mutex;
+use clutch_wire::sync::Mutex;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use clutch_core::sync::Mutex;
+use clutch_wire::sync::Mutex;
 use pyo3::prelude::*;
 
 /// Who wants to know, once.

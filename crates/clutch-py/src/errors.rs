@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use clutch_core::work::{Expired, Failure, Outcome, Payload, Refusal};
+use clutch_pool::work::{Outcome, Refusal};
+use clutch_wire::{Expired, Failure, Payload};
 use pyo3::BoundObject;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
 use pyo3::prelude::*;

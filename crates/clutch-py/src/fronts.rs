@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use clutch_core::front;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -13,7 +12,7 @@ use crate::pool::PoolCore;
 /// Running fronts.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Fronts {
-    running: front::Fronts,
+    running: clutch_fronts::Fronts,
 }
 
 fn parse<T: serde::de::DeserializeOwned>(what: &str, text: Option<&str>) -> PyResult<Option<T>> {
@@ -34,14 +33,14 @@ impl Fronts {
         serve: Option<&str>,
         tcp: Option<&str>,
     ) -> PyResult<Fronts> {
-        let pools = pools.values().map(|pool| pool.get().core(py)).collect::<PyResult<front::Pools>>()?;
-        let configs = front::FrontConfigs {
+        let pools = pools.values().map(|pool| pool.get().core(py)).collect::<PyResult<clutch_fronts::Pools>>()?;
+        let configs = clutch_fronts::FrontConfigs {
             http: parse("http", http)?,
             serve: parse("serve", serve)?,
             tcp: parse("tcp", tcp)?,
             admin: parse("admin", admin)?,
         };
-        Ok(Fronts { running: py.detach(|| front::Fronts::start(pools, configs))? })
+        Ok(Fronts { running: py.detach(|| clutch_fronts::Fronts::start(pools, configs))? })
     }
 
     /// Where the http front listens, each `host:port` or `unix:path`.

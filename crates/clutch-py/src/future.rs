@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_core::forked::{Moment, PerProcess};
-use clutch_core::items;
-use clutch_core::pool::{Answer, Part, Pool};
-use clutch_core::sync::{Condvar, Mutex, MutexGuard};
-use clutch_core::sys;
-use clutch_core::wire::{WireError, decode_failure};
-use clutch_core::work::{Codec, Outcome, Payload, Refusal, WorkId};
+use clutch_pool::link::items;
+use clutch_pool::pool::{Answer, Part, Pool};
+use clutch_pool::work::{Outcome, Refusal, WorkId};
+use clutch_wire::Failure;
+use clutch_wire::forked::{Moment, PerProcess};
+use clutch_wire::frame::WireError;
+use clutch_wire::sync::{Condvar, Mutex, MutexGuard};
+use clutch_wire::sys;
+use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -129,7 +131,7 @@ fn batch<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>>
         }
         let body = item.leases.first().map_or(item.bytes.to_vec(), |lease| lease.bytes().to_vec());
         values.append(py.None())?;
-        failures.append((at, failure_error(py, &decode_failure(&body).map_err(wrong)?)?.into_value(py)))?;
+        failures.append((at, failure_error(py, &Failure::decode(&body).map_err(wrong)?)?.into_value(py)))?;
     }
     Ok((values, failures, run_ns).into_pyobject(py)?.into_any())
 }

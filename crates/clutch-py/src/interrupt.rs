@@ -10,9 +10,9 @@ use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use clutch_core::link::{Board, word};
-use clutch_core::sync::Mutex;
-use clutch_core::sys;
+use clutch_pool::link::board::{Board, word};
+use clutch_wire::sync::Mutex;
+use clutch_wire::sys;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

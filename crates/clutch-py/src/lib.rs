@@ -1,4 +1,4 @@
-//! `clutch._core`: the bridge between Python and clutch-core. This file is the whole surface.
+//! `clutch._core`: the bridge between Python and the crates below. This file is the whole surface.
 //!
 //! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs, context.rs,
 //! finalizing.rs and interrupt.rs only.
@@ -61,7 +61,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         registry::watch_forks(module.py())?;
-        module.add("WIRE_VERSION", clutch_core::wire::WIRE_VERSION)?;
+        module.add("WIRE_VERSION", clutch_wire::frame::WIRE_VERSION)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

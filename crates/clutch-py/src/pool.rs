@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_core::config::{Overflow, PoolConfig};
-use clutch_core::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
-use clutch_core::region::{RegionPool, WRITTEN_MAX};
-use clutch_core::stdio::Stream;
-use clutch_core::supervisor::{self, Identity, descriptors_of};
-use clutch_core::sync::Mutex;
-use clutch_core::work::{Codec, FunctionId, Refusal, Running, Work, WorkKind};
+use clutch_pool::config::{Overflow, PoolConfig};
+use clutch_pool::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
+use clutch_pool::supervisor::{self, Identity, descriptors_of};
+use clutch_pool::work::{FunctionId, Refusal, Running, Work, WorkKind};
+use clutch_wire::Codec;
+use clutch_wire::region::{RegionPool, WRITTEN_MAX};
+use clutch_wire::stdio::Stream;
+use clutch_wire::sync::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -634,7 +635,7 @@ impl PoolCore {
 /// Returns how many descriptors are left beside those that are needed. Raises ConfigError where there are not so many.
 fn make_room(py: Python<'_>, name: &str, workers: usize, needed: u64) -> PyResult<u64> {
     let values = 2 * WRITTEN_MAX as u64;
-    clutch_core::sys::make_room_for_descriptors(needed, values).map_err(|hard| {
+    clutch_wire::sys::make_room_for_descriptors(needed, values).map_err(|hard| {
         let message = format!(
             "pool '{name}' of {workers} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
              (ulimit -Hn, LimitNOFILE=)"
@@ -663,7 +664,7 @@ impl PoolCore {
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
-        done: impl Fn(&clutch_core::pool::Status) -> bool + Sync,
+        done: impl Fn(&clutch_pool::pool::Status) -> bool + Sync,
     ) -> PyResult<bool> {
         let pool = self.core(py)?;
         let held = self.wait_in_slices(py, timeout, |at| pool.wait_status(Some(at), &done).then_some(()))?;

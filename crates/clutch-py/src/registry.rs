@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use clutch_core::forked::{self, PerProcess};
-use clutch_core::supervisor::output::{self, Printed};
-use clutch_core::sys;
-use clutch_core::telemetry::{Scope, Subscription, Telemetry};
-use clutch_core::terminal;
+use clutch_pool::supervisor::output::{self, Printed};
+use clutch_pool::telemetry::{Scope, Subscription, Telemetry};
+use clutch_wire::forked::{self, PerProcess};
+use clutch_wire::sys;
+use clutch_wire::terminal;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use clutch_core::sync::Mutex;
-use clutch_core::sys::{self, apart};
+use clutch_wire::sync::Mutex;
+use clutch_wire::sys::{self, apart};
 use pyo3::prelude::*;
 
 use crate::interrupt::{Slots, Thread};

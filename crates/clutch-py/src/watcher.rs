@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_core::forked::Tracked;
-use clutch_core::journal::{Journal, Position};
-use clutch_core::link::{Board, Filled, Flushed, Inbox, Outbox};
-use clutch_core::region::RegionPool;
-use clutch_core::sys::{self, EndSignal};
-use clutch_core::wire::{self, HEAD_BYTES, Head, Kind};
+use clutch_pool::link::board::Board;
+use clutch_pool::link::journal::{Journal, Position};
+use clutch_pool::link::{Filled, Flushed, Inbox, Outbox};
+use clutch_wire::forked::Tracked;
+use clutch_wire::frame::{self, HEAD_BYTES, Head, Kind};
+use clutch_wire::region::RegionPool;
+use clutch_wire::sys::{self, EndSignal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
@@ -157,7 +158,7 @@ impl Alarm {
         let take = |stacks: &Stacks| stacks.take(&self.slots, &self.slots.busy_threads(&self.board));
         let text = self.stacks.get().map(take).unwrap_or_default();
         let mut answer = Vec::with_capacity(text.len() + HEAD_BYTES);
-        wire::put_text(&mut answer, question, &text);
+        frame::put_text(&mut answer, question, &text);
         // A dispatcher that does not listen has other worries.
         let _ = sys::send(self.socket.as_fd(), &answer, &[], false);
     }

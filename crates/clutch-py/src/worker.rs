@@ -11,15 +11,17 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use clutch_core::forked::{Moment, Tracked};
-use clutch_core::journal::Position;
-use clutch_core::link::{Announced, Board, Inbox, Pending, PutError, word};
-use clutch_core::region::{RegionPool, RegionTable};
-use clutch_core::supervisor::memory::OwnMemory;
-use clutch_core::sync::{Condvar, Mutex};
-use clutch_core::sys;
-use clutch_core::wire::{self, Head, Kind, NO_DEADLINE, RegionRef, flag};
-use clutch_core::work::{Codec, Failure, Payload, WorkKind};
+use clutch_pool::link::board::{Board, word};
+use clutch_pool::link::journal::Position;
+use clutch_pool::link::{Announced, Inbox, Pending, PutError};
+use clutch_pool::supervisor::memory::OwnMemory;
+use clutch_pool::work::WorkKind;
+use clutch_wire::forked::{Moment, Tracked};
+use clutch_wire::frame::{self, Head, Kind, NO_DEADLINE, RegionRef, flag};
+use clutch_wire::region::{RegionPool, RegionTable};
+use clutch_wire::sync::{Condvar, Mutex};
+use clutch_wire::sys;
+use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -239,7 +241,7 @@ impl WorkerLink {
             return Ok(());
         }
         UNTIMED.store(true, Ordering::Relaxed);
-        self.writer.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Debugging, u64::from(on), 0));
+        self.writer.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Debugging, u64::from(on), 0));
         self.flush(py)
     }
 
@@ -428,7 +430,7 @@ impl WorkerLink {
             return;
         }
         let head = Head { codec: Codec::Plain, ..Head::of(Kind::Stacks, id) };
-        self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
+        self.writer.outbox.push(|out| frame::put_text(&mut out.bytes, head, text.as_bytes()));
     }
 
     /// Whether a request that takes its first step is to stop; true once.
@@ -487,7 +489,7 @@ impl WorkerLink {
         if self.is_in_copy() {
             return Ok(());
         }
-        let put = |out: &mut Pending| wire::put_simple(&mut out.bytes, kind, 0, Codec::Json, text.as_bytes());
+        let put = |out: &mut Pending| frame::put_simple(&mut out.bytes, kind, 0, Codec::Json, text.as_bytes());
         self.writer.outbox.push(put).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.flush(py)
     }
@@ -538,7 +540,7 @@ impl WorkerLink {
         if !begun {
             self.board.set(at, word::FREE);
         } else if call.flags & flag::WANT_BEGUN != 0 {
-            self.writer.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Begun, call.id, 0));
+            self.writer.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Begun, call.id, 0));
             // At once: the code may run for ever.
             py.detach(|| self.flush_beside_reader());
         }
@@ -582,7 +584,7 @@ impl WorkerLink {
     pub fn put_scalar_item(&self, id: u64, value: &Bound<'_, PyAny>) -> bool {
         let head = Head { codec: Codec::Plain, ..Head::of(Kind::Item, id) };
         let write = |out: &mut Vec<u8>| crate::codec::write_scalar(out, value);
-        let (put, exposed) = self.writer.outbox.push_noting(|out| wire::put_written(&mut out.bytes, head, write));
+        let (put, exposed) = self.writer.outbox.push_noting(|out| frame::put_written(&mut out.bytes, head, write));
         // A link that broke is seen by the reader.
         put.is_ok() && self.write_exposed(exposed).is_ok()
     }
@@ -594,13 +596,13 @@ impl WorkerLink {
             self.put(head, fixed, &payload).map_err(unsendable)
         });
         let put = put.or_else(|failure| {
-            let body = wire::encode_failure(&failure);
+            let body = Failure::encode(&failure);
             let payload = crate::codec::raw(&self.regions, Codec::Plain, &body);
             payload.map_err(PutError::from).and_then(|payload| self.put(failed, fixed, &payload))
         });
         // Without shared memory for all of it, this much can be said.
         let put = put.or_else(|error| {
-            let body = wire::encode_failure(&unsendable(error));
+            let body = Failure::encode(&unsendable(error));
             self.put(failed, fixed, &Payload::new(Codec::Plain, body))
         });
         self.write_exposed(put.map_err(io::Error::other)?)
@@ -620,7 +622,7 @@ impl WorkerLink {
         let text = told.and_then(|told| serde_json::to_string(&told).ok());
         let head = Head { codec: Codec::Json, ..Head::of(Kind::Stats, 0) };
         text.is_some_and(|text| {
-            self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
+            self.writer.outbox.push(|out| frame::put_text(&mut out.bytes, head, text.as_bytes()));
             true
         })
     }

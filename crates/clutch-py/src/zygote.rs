@@ -11,13 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clutch_core::forked::Tracked;
-use clutch_core::link::{Filled, Flushed, Inbox, Outbox};
-use clutch_core::supervisor::zygote::FateNews;
-use clutch_core::sync::Mutex;
-use clutch_core::sys::{self, EndSignal, Fate};
-use clutch_core::wire::{self, FORK_DESCRIPTORS, Head, Kind};
-use clutch_core::work::Codec;
+use clutch_pool::link::{Filled, Flushed, Inbox, Outbox};
+use clutch_pool::supervisor::zygote::FateNews;
+use clutch_wire::Codec;
+use clutch_wire::forked::Tracked;
+use clutch_wire::frame::{self, FORK_DESCRIPTORS, Head, Kind};
+use clutch_wire::sync::Mutex;
+use clutch_wire::sys::{self, EndSignal, Fate};
 use pyo3::exceptions::{PyConnectionError, PyOSError};
 use pyo3::prelude::*;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -179,7 +179,7 @@ impl ZygoteControl {
     /// Written when the zygote listens next. Reasons are cut where they are made: all of it fits.
     fn put(&self, kind: Kind, id: u64, body: &[u8]) {
         let head = Head { codec: Codec::Json, ..Head::of(kind, id) };
-        self.outbox.push(|out| wire::put_text(&mut out.bytes, head, body));
+        self.outbox.push(|out| frame::put_text(&mut out.bytes, head, body));
     }
 
     /// Writes what waits, as far as there is room, and takes in what has come; waits for that unless there are orders.

@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
-use clutch_core::link::word;
-use clutch_core::slowest::Slowest;
-use clutch_core::sys;
-use clutch_core::work::{Codec, Payload};
+use clutch_pool::link::board::word;
+use clutch_pool::slowest::Slowest;
+use clutch_wire::sys;
+use clutch_wire::{Codec, Payload};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clutch_core::work::{Codec, Failure, Payload};
+use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use clutch_core::wire::flag;
-use clutch_core::work::{Codec, Failure, Payload};
+use clutch_wire::frame::flag;
+use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};

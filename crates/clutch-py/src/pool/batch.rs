@@ -1,7 +1,8 @@
 //! Batches of `map`: many items as the arguments of one call. Tells a batch whose items cannot go as one from a function
 //! that cannot go at all.
 
-use clutch_core::work::{Codec, FunctionId};
+use clutch_pool::work::FunctionId;
+use clutch_wire::Codec;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};

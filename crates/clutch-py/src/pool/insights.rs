@@ -1,7 +1,7 @@
 //! What a pool knows of the time of its workers, for Python: the arguments of what ran longest are read when it is asked.
 
-use clutch_core::pool::{Insights, Slow};
-use clutch_core::work::{Codec, Payload};
+use clutch_pool::pool::{Insights, Slow};
+use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

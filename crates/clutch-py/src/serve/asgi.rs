@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use clutch_core::app::websocket::{Deed, WebSocket};
-use clutch_core::sync::Mutex;
-use clutch_core::wire::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
-use clutch_core::wire::websocket::WINDOW;
-use clutch_core::work::{Failure, Payload};
+use clutch_fronts::app::websocket::{Deed, WebSocket};
+use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
+use clutch_fronts::codec::websocket::WINDOW;
+use clutch_wire::sync::Mutex;
+use clutch_wire::{Failure, Payload};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

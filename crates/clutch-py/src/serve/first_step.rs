@@ -5,7 +5,7 @@
 //! soon: what it asks for is caught, and done now. Nor is it entered into the list of all tasks before it waits for
 //! something, which costs as much as the task itself.
 
-use clutch_core::sync::Mutex;
+use clutch_wire::sync::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

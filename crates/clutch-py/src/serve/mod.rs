@@ -11,11 +11,11 @@ mod wsgi;
 use std::io;
 use std::sync::Arc;
 
-use clutch_core::app::response::{self, Misuse, Part, Response};
-use clutch_core::link::is_large;
-use clutch_core::region::RegionPool;
-use clutch_core::wire::http::INPUT_WINDOW;
-use clutch_core::work::{Codec, Failure, Payload};
+use clutch_fronts::app::response::{self, Misuse, Part, Response};
+use clutch_fronts::codec::http::INPUT_WINDOW;
+use clutch_pool::link::is_large;
+use clutch_wire::region::RegionPool;
+use clutch_wire::{Codec, Failure, Payload};
 use pyo3::PyTypeCheck;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -2,7 +2,7 @@
 //! (`_asyncio_future_blocking`). Unlike asyncio's own it can end without a turn of the loop: what has come by the link lets
 //! the coroutine go on at once.
 
-use clutch_core::sync::Mutex;
+use clutch_wire::sync::Mutex;
 use pyo3::exceptions::asyncio::{CancelledError, InvalidStateError};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::intern;

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 
-use clutch_core::app::unescaped;
-use clutch_core::wire::http::{Place, RequestHead, request_flag};
+use clutch_fronts::app::unescaped;
+use clutch_fronts::codec::http::{Place, RequestHead, request_flag};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};

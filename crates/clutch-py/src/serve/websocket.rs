@@ -1,8 +1,8 @@
 //! The messages of a WebSocket as Python has them.
 
-use clutch_core::app::websocket::{Heard, Said, Wrong};
-use clutch_core::wire::websocket::{self, REASON_BYTES_MAX, code};
-use clutch_core::work::{Codec, Payload};
+use clutch_fronts::app::websocket::{Heard, Said, Wrong};
+use clutch_fronts::codec::websocket::{self, REASON_BYTES_MAX, code};
+use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;

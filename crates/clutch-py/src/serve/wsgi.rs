@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use clutch_core::app::unescaped;
-use clutch_core::sync::Mutex;
-use clutch_core::wire::http::{BODY_WINDOW, Headers, Place, RequestHead, credit_of, request_flag};
-use clutch_core::work::{Codec, Failure, Payload};
+use clutch_fronts::app::unescaped;
+use clutch_fronts::codec::http::{BODY_WINDOW, Place, RequestHead, credit_of, request_flag};
+use clutch_wire::headers::Headers;
+use clutch_wire::sync::Mutex;
+use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use clutch_core::link::{Filled, Inbox};
-use clutch_core::sync::MutexGuard;
-use clutch_core::wire::{self, Head, Kind, flag};
-use clutch_core::work::Codec;
+use clutch_pool::link::{Filled, Inbox};
+use clutch_wire::Codec;
+use clutch_wire::frame::{self, Head, Kind, flag};
+use clutch_wire::sync::MutexGuard;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -200,7 +200,7 @@ impl WorkerLink {
         }
         for region in inbox.take_unreceived() {
             let region = u64::from(region);
-            self.writer.outbox.push(|out| wire::put_head(&mut out.bytes, Kind::Unreceived, region, 0));
+            self.writer.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Unreceived, region, 0));
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl WorkerLink {
         let told = listener.call0(py).and_then(|text| {
             let text: String = text.extract(py)?;
             let head = Head { codec: Codec::Plain, ..head };
-            self.writer.outbox.push(|out| wire::put_text(&mut out.bytes, head, text.as_bytes()));
+            self.writer.outbox.push(|out| frame::put_text(&mut out.bytes, head, text.as_bytes()));
             self.flush(py)
         });
         if let Err(error) = told {
@@ -235,7 +235,7 @@ impl WorkerLink {
         (queue.draining, queue.ended) = (true, true);
     }
 
-    fn queue_call(&self, frame: &wire::Frame<'_>, descriptor: Option<OwnedFd>) {
+    fn queue_call(&self, frame: &frame::Frame<'_>, descriptor: Option<OwnedFd>) {
         if frame.head.flags & flag::HAS_INPUT != 0 {
             self.streams.lock().entry(frame.head.id).or_default();
         }

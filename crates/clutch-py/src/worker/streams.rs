@@ -8,8 +8,8 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clutch_core::wire::{self, Head, Kind, STREAM_WINDOW};
-use clutch_core::work::{Codec, Payload};
+use clutch_wire::frame::{self, Head, Kind, STREAM_WINDOW};
+use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
@@ -169,7 +169,7 @@ impl WorkerLink {
     /// Lets the sender of an inbound stream send so many chunks more; written with the next flush.
     pub fn put_credit(&self, id: u64, count: u32) {
         if !self.is_in_copy() {
-            self.writer.outbox.push(|out| wire::put_credit(&mut out.bytes, id, count));
+            self.writer.outbox.push(|out| frame::put_credit(&mut out.bytes, id, count));
         }
     }
 

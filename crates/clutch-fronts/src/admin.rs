@@ -1,0 +1,157 @@
+//! For operators and their machines: whether it lives, whether it can serve, and its figures.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clutch_pool::config::AdminConfig;
+use clutch_pool::pool::{Health, Pool, Stats};
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::body::{Body, with_type};
+use super::connection::{Connections, Limits, Protocol};
+use super::door::{Door, Guard};
+use super::figures::{Figures, Snapshot};
+use super::listen::{Address, Stay, Stream};
+use super::metrics;
+use super::problem::Problem;
+use super::tokens::Tokens;
+use super::warnings::Warnings;
+use super::{Front, Pools};
+
+/// Few ask, and they ask at once: one that does not leaves its place to others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+const HEADERS_MAX: usize = 100;
+
+/// The admin front.
+pub(super) struct AdminFront {
+    pools: Pools,
+    door: Door,
+    connections: Connections,
+    warnings: Arc<Warnings>,
+    /// Of all fronts.
+    figures: Vec<Arc<Figures>>,
+    /// Set when the fronts begin to stop.
+    stopping: Arc<AtomicBool>,
+}
+
+impl AdminFront {
+    /// `figures`: of the other fronts. Fails where its file of tokens is none. Needs the runtime entered.
+    pub(super) fn new(
+        pools: Pools,
+        config: &AdminConfig,
+        address: &Address,
+        mut figures: Vec<Arc<Figures>>,
+        warnings: Arc<Warnings>,
+        stopping: Arc<AtomicBool>,
+    ) -> io::Result<AdminFront> {
+        let connections = Connections {
+            // Who asks again does so after a while, and pages that pile up unread hold no place.
+            limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: Some(1) },
+            head_bytes_max: HEAD_BYTES_MAX,
+            headers_max: HEADERS_MAX,
+            streams_max: 0,
+            figures: Figures::new("admin"),
+            access_log: None,
+        };
+        figures.push(connections.figures.clone());
+        let tokens = Tokens::new("admin", config.token.as_deref(), config.token_file.as_deref(), &warnings)?;
+        let door = Door::new(&config.bind, address, Guard { tokens, ..Guard::default() });
+        Ok(AdminFront { pools, door, connections, warnings, figures, stopping })
+    }
+
+    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.door.tokens()
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, _) = request.into_parts();
+        self.page(&head).unwrap_or_else(|problem| problem.response())
+    }
+
+    fn page(&self, head: &Parts) -> Result<Response<Body>, Box<Problem>> {
+        self.door.check(head)?;
+        let page = match head.uri.path() {
+            "/healthz" => AdminFront::healthz,
+            "/readyz" => AdminFront::readyz,
+            "/metrics" => AdminFront::metrics,
+            "/pools" => AdminFront::pools,
+            _ => {
+                return Err(Problem::no_such_path("there are /healthz, /readyz, /metrics and /pools"));
+            }
+        };
+        match head.method {
+            Method::GET | Method::HEAD => Ok(page(self)),
+            _ => Err(Problem::method_not_allowed("GET, HEAD")),
+        }
+    }
+
+    fn healthz(&self) -> Response<Body> {
+        document(&json!({ "alive": true }))
+    }
+
+    fn readyz(&self) -> Response<Body> {
+        let stopping = self.stopping.load(Ordering::Acquire);
+        let waiting: Vec<Value> = self.pools.iter().filter_map(|pool| unready(pool)).collect();
+        let ready = !stopping && waiting.is_empty();
+        let mut response = document(&json!({ "ready": ready, "stopping": stopping, "waiting": waiting }));
+        if !ready {
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        response
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        with_type(metrics::CONTENT_TYPE, Body::from(metrics::render(&self.stats(), &self.readings()).into_bytes()))
+    }
+
+    fn pools(&self) -> Response<Body> {
+        document(&json!({ "pools": self.stats() }))
+    }
+
+    fn readings(&self) -> Vec<Snapshot> {
+        self.figures.iter().map(|figures| figures.read()).collect()
+    }
+
+    fn stats(&self) -> Vec<Stats> {
+        self.pools.iter().map(|pool| pool.stats()).collect()
+    }
+}
+
+impl Front for AdminFront {
+    async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
+        let front = self.clone();
+        let answer = move |request, _turn| {
+            let front = front.clone();
+            async move { front.answer(request).await }
+        };
+        let opened = self.connections.open(stream.io);
+        self.connections.serve(opened, Protocol::Http1, stay, answer).await;
+    }
+
+    fn figures(&self) -> &Arc<Figures> {
+        &self.connections.figures
+    }
+
+    fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+}
+
+/// Why a pool that readiness waits for is not ready.
+fn unready(pool: &Pool) -> Option<Value> {
+    let status = pool.status();
+    let waited_for = pool.config.required && status.health != Health::Ready;
+    waited_for.then(|| json!({ "pool": pool.config.name, "state": status.health, "reason": status.reason }))
+}
+
+fn document(value: &Value) -> Response<Body> {
+    with_type("application/json", Body::from(value.to_string().into_bytes()))
+}

@@ -1,0 +1,318 @@
+//! How far a response has come: a pure machine. The front gets a head, parts of the body, and the word that it is whole.
+
+use hyper::StatusCode;
+
+use crate::codec::http::{self, RESPONSE_HEADERS_MAX, put_response_with, response_flag};
+
+/// Longest name of a header, and longest reason of a status, in bytes.
+const NAME_BYTES_MAX: usize = 65_535;
+
+/// What an app did against the protocol; it is raised in the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    StartedTwice,
+    NotStarted,
+    Ended,
+    TooLong,
+    TooShort,
+    Status,
+    Reason,
+    HeaderName,
+    HeaderValue,
+    HeaderCount,
+    Length,
+}
+
+impl Misuse {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Misuse::StartedTwice => "the response was started twice",
+            Misuse::NotStarted => "the body came before http.response.start",
+            Misuse::Ended => "the response was whole already",
+            Misuse::TooLong => "the body is longer than its Content-Length",
+            Misuse::TooShort => "the body is shorter than its Content-Length",
+            Misuse::Status => "a status from 200 to 999 is allowed",
+            Misuse::Reason => "the reason of a status holds no CR, LF, NUL or other control character",
+            Misuse::HeaderName => "the name of a header is letters, digits and !#$%&'*+-.^_`|~, at most 65,535",
+            Misuse::HeaderValue => "the value of a header holds no CR, LF, NUL or other control character",
+            Misuse::HeaderCount => "a response has at most 10,000 header lines",
+            Misuse::Length => "a Content-Length is given once, in digits",
+        }
+    }
+}
+
+/// Its body is empty, and of that length.
+const RESET_CONTENT: u16 = 205;
+
+/// What the front is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The head, to be followed by these bytes of the body.
+    Head {
+        head: Vec<u8>,
+        is_whole: bool,
+    },
+    Body {
+        is_last: bool,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Waiting,
+    /// The head waits for the first part of the body.
+    Started(Vec<u8>),
+    Sending,
+    Whole,
+}
+
+/// A head as it is put together.
+#[derive(Clone, Debug)]
+pub struct Head {
+    bytes: Vec<u8>,
+    status: u16,
+    /// Its Content-Length.
+    length: Option<u64>,
+    is_event_stream: bool,
+}
+
+impl Head {
+    /// `reason`: what the app calls its status; empty: as the standard does. `headers` are names and values.
+    pub fn new<'a>(
+        status: u16,
+        reason: &[u8],
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<Head, Misuse> {
+        if (200..=999).contains(&status) { Head::put(status, reason, headers) } else { Err(Misuse::Status) }
+    }
+
+    /// The head that accepts a WebSocket, as it goes on the link.
+    pub fn accepting<'a>(headers: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<Vec<u8>, Misuse> {
+        Head::put(101, b"", headers).map(|head| head.bytes)
+    }
+
+    fn put<'a>(
+        status: u16,
+        reason: &[u8],
+        headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<Head, Misuse> {
+        let mut bytes = Vec::with_capacity(256);
+        let (mut length, mut is_event_stream) = (None, false);
+        let mut writer = put_response_with(&mut bytes, 0, status, own_reason(status, reason)?);
+        for (nr, (name, value)) in headers.enumerate() {
+            if nr == RESPONSE_HEADERS_MAX {
+                return Err(Misuse::HeaderCount);
+            }
+            check_header(name, value)?;
+            if name.eq_ignore_ascii_case(b"content-length") && length.replace(length_of(value)?).is_some() {
+                return Err(Misuse::Length);
+            }
+            is_event_stream |= name.eq_ignore_ascii_case(b"content-type") && http::is_event_stream(value);
+            // Without a body it is 0, which the front says.
+            if status != RESET_CONTENT || !name.eq_ignore_ascii_case(b"content-length") {
+                writer.put(name, value);
+            }
+        }
+        Ok(Head { bytes, status, length, is_event_stream })
+    }
+}
+
+/// What the app calls a status, where the standard calls it something else.
+fn own_reason(status: u16, reason: &[u8]) -> Result<&[u8], Misuse> {
+    if reason.len() > NAME_BYTES_MAX || reason.iter().any(is_control) {
+        return Err(Misuse::Reason);
+    }
+    let usual = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    Ok(if usual.is_some_and(|usual| usual.as_bytes() == reason) { b"" } else { reason })
+}
+
+fn is_control(byte: &u8) -> bool {
+    (*byte < b' ' && *byte != b'\t') || *byte == 0x7f
+}
+
+/// What would let a value of the app become lines of its own on the wire.
+fn check_header(name: &[u8], value: &[u8]) -> Result<(), Misuse> {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.iter().all(is_name) {
+        return Err(Misuse::HeaderName);
+    }
+    if value.iter().any(is_control) { Err(Misuse::HeaderValue) } else { Ok(()) }
+}
+
+fn length_of(value: &[u8]) -> Result<u64, Misuse> {
+    let text = std::str::from_utf8(value).map_err(|_| Misuse::Length)?.trim();
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).ok_or(Misuse::Length)
+}
+
+/// One response.
+#[derive(Clone, Debug, Default)]
+pub struct Response {
+    phase: Phase,
+    /// What is still missing of the length that the app has promised.
+    left: Option<u64>,
+    /// To HEAD, or with a status that has none.
+    without_body: bool,
+    is_event_stream: bool,
+}
+
+impl Response {
+    pub fn new(is_head: bool) -> Response {
+        Response { without_body: is_head, ..Response::default() }
+    }
+
+    pub fn is_started(&self) -> bool {
+        self.phase != Phase::Waiting
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.phase == Phase::Whole
+    }
+
+    pub fn has_body(&self) -> bool {
+        !self.without_body
+    }
+
+    /// It has no end of its own.
+    pub fn is_event_stream(&self) -> bool {
+        self.is_event_stream
+    }
+
+    pub fn start(&mut self, head: Head) -> Result<(), Misuse> {
+        if self.is_started() {
+            return Err(Misuse::StartedTwice);
+        }
+        self.without_body |= matches!(head.status, 100..=199 | 204 | RESET_CONTENT | 304);
+        self.left = head.length.filter(|_| !self.without_body);
+        self.is_event_stream = head.is_event_stream;
+        self.phase = Phase::Started(head.bytes);
+        Ok(())
+    }
+
+    /// So much of a part is within the length that the app has promised.
+    pub fn within(&self, bytes: u64) -> u64 {
+        self.left.map_or(bytes, |left| bytes.min(left))
+    }
+
+    /// A part of the body.
+    pub fn body(&mut self, bytes: u64, more: bool) -> Result<Part, Misuse> {
+        match &self.phase {
+            Phase::Waiting => return Err(Misuse::NotStarted),
+            Phase::Whole => return Err(Misuse::Ended),
+            Phase::Started(_) | Phase::Sending => {}
+        }
+        self.count(bytes, more)?;
+        let next = if more { Phase::Sending } else { Phase::Whole };
+        Ok(match std::mem::replace(&mut self.phase, next) {
+            Phase::Started(mut head) => {
+                head[0] |= if more { 0 } else { response_flag::WHOLE };
+                Part::Head { head, is_whole: !more }
+            }
+            _ => Part::Body { is_last: !more },
+        })
+    }
+
+    fn count(&mut self, bytes: u64, more: bool) -> Result<(), Misuse> {
+        let Some(left) = self.left else { return Ok(()) };
+        let left = left.checked_sub(bytes).ok_or(Misuse::TooLong)?;
+        self.left = Some(left);
+        if left > 0 && !more { Err(Misuse::TooShort) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(length: Option<&str>) -> Head {
+        let headers = length.iter().map(|length| (&b"Content-Length"[..], length.as_bytes()));
+        Head::new(200, b"", headers).expect("a head")
+    }
+
+    fn started(length: Option<&str>) -> Response {
+        let mut response = Response::new(false);
+        response.start(head(length)).expect("a start");
+        response
+    }
+
+    #[test]
+    fn a_body_of_one_part_goes_with_its_head() {
+        let part = started(None).body(5, false).expect("a part");
+        assert!(matches!(part, Part::Head { head, is_whole: true } if head[0] == response_flag::WHOLE));
+    }
+
+    #[test]
+    fn parts_follow_the_head_until_the_last() {
+        let mut response = started(Some("6"));
+        assert!(matches!(response.body(2, true), Ok(Part::Head { is_whole: false, .. })));
+        assert_eq!(response.body(2, true), Ok(Part::Body { is_last: false }));
+        assert_eq!(response.body(2, false), Ok(Part::Body { is_last: true }));
+        assert_eq!(response.body(0, false), Err(Misuse::Ended));
+    }
+
+    #[test]
+    fn what_is_too_much_too_little_or_too_early_is_told() {
+        assert_eq!(Response::new(false).body(0, false), Err(Misuse::NotStarted));
+        assert_eq!(started(Some("3")).body(4, true), Err(Misuse::TooLong));
+        assert_eq!(started(Some("3")).body(2, false), Err(Misuse::TooShort));
+        assert_eq!(started(None).start(head(None)), Err(Misuse::StartedTwice));
+        assert_eq!(Head::new(199, b"", std::iter::empty()).err(), Some(Misuse::Status));
+        assert_eq!((started(Some("3")).within(4), started(None).within(4)), (3, 4));
+    }
+
+    #[test]
+    fn headers_stay_on_their_lines() {
+        let made = |lines: &[(&'static str, &'static str)]| {
+            Head::new(200, b"", lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()))).err()
+        };
+        assert_eq!(made(&[("X-A", "tab\tand caf\u{e9}")]), None);
+        for value in ["a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0b", "\u{7f}"] {
+            assert_eq!(made(&[("X-A", value)]), Some(Misuse::HeaderValue), "{value:?}");
+        }
+        for name in ["", "a b", "a:", "a\r\nb", "\u{e9}"] {
+            assert_eq!(made(&[(name, "a")]), Some(Misuse::HeaderName), "{name:?}");
+        }
+        for length in ["+5", "-5", "5, 5", "", "five", "99999999999999999999"] {
+            assert_eq!(made(&[("Content-Length", length)]), Some(Misuse::Length), "{length:?}");
+        }
+        assert_eq!(made(&[("Content-Length", "5"), ("content-length", "5")]), Some(Misuse::Length));
+    }
+
+    fn reason_of(head: &Head) -> Vec<u8> {
+        http::ResponseHead::read(&head.bytes).expect("a head").0.reason.to_vec()
+    }
+
+    #[test]
+    fn a_reason_travels_where_it_is_not_the_usual_one() {
+        let made = |status, reason: &[u8]| Head::new(status, reason, std::iter::empty()).map(|head| reason_of(&head));
+        assert_eq!(made(200, b"OK"), Ok(Vec::new()));
+        assert_eq!(made(200, b"Fine"), Ok(b"Fine".to_vec()));
+        assert_eq!(made(299, b"Odd \xe9"), Ok(b"Odd \xe9".to_vec()));
+        assert_eq!(made(200, b"OK\r\nX: y"), Err(Misuse::Reason));
+    }
+
+    #[test]
+    fn a_response_has_no_more_header_lines_than_the_limit() {
+        let made = |count| Head::new(200, b"", std::iter::repeat_n((&b"x"[..], &b"y"[..]), count)).err();
+        assert_eq!(made(RESPONSE_HEADERS_MAX), None);
+        assert_eq!(made(RESPONSE_HEADERS_MAX + 1), Some(Misuse::HeaderCount));
+    }
+
+    #[test]
+    fn what_resets_content_has_none_and_says_no_length() {
+        let length = [(&b"Content-Length"[..], &b"5"[..])];
+        let head = Head::new(205, b"", length.into_iter()).expect("a head");
+        assert!(http::ResponseHead::read(&head.bytes).expect("a head").0.headers.is_empty());
+        let mut response = Response::new(false);
+        response.start(head).expect("a start");
+        assert!(response.body(2, false).is_ok() && !response.has_body());
+    }
+
+    #[test]
+    fn an_answer_to_head_may_promise_a_body_that_does_not_come() {
+        let mut response = Response::new(true);
+        response.start(head(Some("100"))).expect("a start");
+        assert!(response.body(0, false).is_ok());
+    }
+}

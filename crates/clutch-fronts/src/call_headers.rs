@@ -1,0 +1,189 @@
+//! Headers that go along with a call into its worker: the id of the request, and the trace that it is part of.
+//!
+//! The id is the client's (`X-Request-Id`) where it is fit for a log, else it is made here; it stands in the head of the
+//! request from then on, so that the access log sees what the client and the tool see. `traceparent` and `tracestate` are
+//! passed on as W3C's Trace Context has them; one that is malformed is left out.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+
+use clutch_wire::headers::put_headers;
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Longest id that is taken from a client.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// Longest `traceparent`, of any version, and longest `tracestate`, all its lines together.
+const TRACE_PARENT_BYTES_MAX: usize = 128;
+const TRACE_STATE_BYTES_MAX: usize = 1024;
+
+/// `version-trace-parent-flags`, of version 00.
+const TRACE_PARENT_PARTS: [usize; 4] = [2, 32, 16, 2];
+const TRACE_PARENT_BYTES: usize = 55;
+
+/// Leaves one fit id in the head, and gives it.
+pub(super) fn settle_id(headers: &mut HeaderMap) -> HeaderValue {
+    let mut given = headers.get_all(REQUEST_ID).iter();
+    match (given.next(), given.next()) {
+        (Some(id), None) if is_fit(id.as_bytes(), REQUEST_ID_BYTES_MAX) => id.clone(),
+        _ => {
+            let id = made_id();
+            headers.insert(REQUEST_ID, id.clone());
+            id
+        }
+    }
+}
+
+/// Appends those that the worker is told.
+pub(super) fn put(headers: &HeaderMap, out: &mut Vec<u8>) {
+    let mut writer = put_headers(out);
+    let mut put = |name: &HeaderName, value: &[u8]| writer.put(name.as_str().as_bytes(), value);
+    if let Some(id) = headers.get(REQUEST_ID) {
+        put(&REQUEST_ID, id.as_bytes());
+    }
+    if let Some(parent) = trace_parent(headers) {
+        put(&TRACE_PARENT, parent);
+        if let Some(state) = trace_state(headers) {
+            put(&TRACE_STATE, &state);
+        }
+    }
+}
+
+fn is_fit(value: &[u8], bytes_max: usize) -> bool {
+    (1..=bytes_max).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
+}
+
+/// 32 hex digits that nobody had before, as far as chance goes.
+fn made_id() -> HeaderValue {
+    static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let nr = COUNT.fetch_add(1, Ordering::Relaxed);
+    let [first, second] = KEYS.each_ref().map(|keys| keys.hash_one(nr));
+    let made = HeaderValue::from_str(&format!("{first:016x}{second:016x}"));
+    made.unwrap_or(HeaderValue::from_static("-")) // hex digits are always a value
+}
+
+/// None: it is not there, or no standard has it.
+fn trace_parent(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut given = headers.get_all(TRACE_PARENT).iter();
+    let parent = given.next().filter(|_| given.next().is_none())?.as_bytes();
+    (is_fit(parent, TRACE_PARENT_BYTES_MAX) && is_trace_parent(parent)).then_some(parent)
+}
+
+/// A later version may have more behind a dash.
+fn is_trace_parent(value: &[u8]) -> bool {
+    let mut parts = value.split(|byte| *byte == b'-');
+    let is_part = |(part, digits): (Option<&[u8]>, usize)| {
+        part.is_some_and(|part| {
+            part.len() == digits && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
+    };
+    let are_parts = TRACE_PARENT_PARTS.iter().all(|digits| is_part((parts.next(), *digits)));
+    let is_zero = |from: usize, to: usize| value[from..to].iter().all(|byte| *byte == b'0');
+    let fits_version = match &value[..value.len().min(2)] {
+        b"00" => value.len() == TRACE_PARENT_BYTES,
+        version => version != b"ff",
+    };
+    are_parts && fits_version && !is_zero(3, 35) && !is_zero(36, 52)
+}
+
+/// All lines as one.
+fn trace_state(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let lines: Vec<&[u8]> = headers.get_all(TRACE_STATE).iter().map(HeaderValue::as_bytes).collect();
+    let state = lines.join(&b","[..]);
+    let is_visible = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t');
+    let is_fit = (1..=TRACE_STATE_BYTES_MAX).contains(&state.len()) && state.iter().all(is_visible);
+    is_fit.then_some(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clutch_wire::headers::read_headers;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+        let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).expect("a value");
+        let mut headers = HeaderMap::new();
+        for (name, text) in given {
+            headers.append(HeaderName::from_static(name), value(text));
+        }
+        headers
+    }
+
+    fn told(given: &[(&'static str, &str)]) -> Vec<(String, String)> {
+        let mut bytes = Vec::new();
+        put(&headers(given), &mut bytes);
+        let (told, rest) = read_headers(&bytes).expect("headers");
+        assert!(rest.is_empty());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        told.iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    #[test]
+    fn an_id_is_the_clients_where_it_is_fit_for_a_log() {
+        let settled = |given: &[(&'static str, &str)]| {
+            let mut head = headers(given);
+            let id = settle_id(&mut head);
+            assert_eq!(head.get_all(REQUEST_ID).iter().collect::<Vec<_>>(), [&id]);
+            id.to_str().expect("text").to_owned()
+        };
+        assert_eq!(settled(&[("x-request-id", "a-1/é".trim_end_matches('é'))]), "a-1/");
+        let long = "x".repeat(REQUEST_ID_BYTES_MAX);
+        assert_eq!(settled(&[("x-request-id", &long)]), long);
+        let longer = format!("{long}x");
+        for given in [
+            &[][..],
+            &[("x-request-id", "")],
+            &[("x-request-id", "a b")],
+            &[("x-request-id", "é")],
+            &[("x-request-id", &longer)],
+            &[("x-request-id", "one"), ("x-request-id", "two")],
+        ] {
+            let (one, other) = (settled(given), settled(given));
+            assert!(one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()), "{one}");
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn a_trace_is_passed_on_as_it_came() {
+        let given = [("x-request-id", "r1"), ("traceparent", PARENT), ("tracestate", "a=1"), ("tracestate", "b=2")];
+        let expected = [("x-request-id", "r1"), ("traceparent", PARENT), ("tracestate", "a=1,b=2")];
+        assert_eq!(told(&given), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let later = format!("cc{}-what-is-more", &PARENT[2..]);
+        assert_eq!(told(&[("traceparent", &later)]), [("traceparent".to_owned(), later)]);
+        assert_eq!(told(&[("traceparent", PARENT), ("tracestate", &"x".repeat(TRACE_STATE_BYTES_MAX + 1))]).len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_left_out() {
+        let zero = |from: usize, to: usize| format!("{}{}{}", &PARENT[..from], "0".repeat(to - from), &PARENT[to..]);
+        let wrong = [
+            String::new(),
+            "00".to_owned(),
+            PARENT.to_uppercase(),
+            PARENT.replace('-', "_"),
+            PARENT[..54].to_owned(),
+            format!("{PARENT}-more"),
+            format!("ff{}", &PARENT[2..]),
+            format!("cc{}more", &PARENT[2..]),
+            zero(3, 35),
+            zero(36, 52),
+            format!("cc{}-{}", &PARENT[2..], "x".repeat(TRACE_PARENT_BYTES_MAX)),
+        ];
+        for parent in &wrong {
+            assert!(told(&[("traceparent", parent), ("tracestate", "a=1")]).is_empty(), "{parent}");
+        }
+        assert!(told(&[("traceparent", PARENT), ("traceparent", PARENT)]).is_empty());
+        assert!(told(&[("tracestate", "a=1")]).is_empty());
+    }
+}

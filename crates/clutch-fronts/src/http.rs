@@ -1,0 +1,411 @@
+//! Calls over HTTP: `POST /pools/{pool}/tools/{tool}` with a JSON object of arguments. (What there is to call is told by
+//! discovery.rs; the page to try it is in page.rs.)
+//!
+//! Parses what the head says, hands the body to the pool as it came (the worker validates it), and answers with the
+//! result, the lines of a stream, or a problem document. A client that goes away gives its call up. docs/http.md is the
+//! page for callers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_pool::config::HttpConfig;
+use clutch_pool::pool::queue::PRIORITY_MAX;
+use clutch_pool::pool::{Part, Pool};
+use clutch_pool::work::{Outcome, Work, WorkKind};
+use clutch_wire::frame::INLINE_BYTES_MAX;
+use clutch_wire::{Codec, Payload};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response};
+
+use super::access::AccessLog;
+use super::arrive::{self, Arrival};
+use super::body::{Body, Lines, discard, with_type};
+use super::call_headers::{self, REQUEST_ID};
+use super::catalog::{Catalog, Entry, decode};
+use super::connection::{Connections, Limits, Opened, Protocol, Turn};
+use super::cors::Cors;
+use super::discovery::Discovery;
+use super::door::{Door, Guard};
+use super::exchange::Exchange;
+use super::figures::Figures;
+use super::listen::{Listener, Stay, Stream};
+use super::page;
+use super::peer::Peer;
+use super::problem::Problem;
+use super::tls::Tls;
+use super::tokens::Tokens;
+use super::warnings::Warnings;
+use super::{Front, Pools};
+
+/// Room made for a body before its first bytes are there, whatever length it claims.
+const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
+
+/// Longest duration that `Clutch-Timeout` may ask for.
+const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Most header lines of a request.
+const HEADERS_MAX: usize = 100;
+
+const RESULT_START: &[u8] = b"{\"result\":";
+
+/// By ALPN.
+const SPEAKS: &[Protocol] = &[Protocol::Http1];
+
+/// The call front at one of its addresses.
+pub(super) struct HttpFront {
+    catalog: Arc<Catalog>,
+    discovery: Arc<Discovery>,
+    door: Door,
+    connections: Arc<Connections>,
+    tls: Option<Arc<Tls>>,
+    warnings: Arc<Warnings>,
+    body_bytes_max: u64,
+    body_time: Duration,
+}
+
+impl HttpFront {
+    /// One for each address. Fails when the access log, or another of its files, cannot be opened. Needs the runtime
+    /// entered.
+    pub(super) fn of_all(
+        pools: &Pools,
+        config: &HttpConfig,
+        listeners: &[Listener],
+        warnings: &Arc<Warnings>,
+    ) -> io::Result<Vec<Arc<HttpFront>>> {
+        let connections = Arc::new(HttpFront::connections(config)?);
+        let tls = config.tls.as_ref().map(|files| Tls::load("http", files, SPEAKS)).transpose()?.map(Arc::new);
+        let tokens = Tokens::new("http", config.token.as_deref(), config.token_file.as_deref(), warnings)?;
+        let cors = Some(Arc::new(Cors::new(&config.cors_origins)));
+        let guard = Guard { tokens, has_tls: tls.is_some(), cors };
+        let catalog = Arc::new(Catalog::new(pools));
+        let discovery = Arc::new(Discovery::default());
+        let fronts = config.bind.iter().zip(listeners).map(|(bind, listener)| {
+            Arc::new(HttpFront {
+                catalog: catalog.clone(),
+                discovery: discovery.clone(),
+                door: Door::new(bind, listener.address(), guard.clone()),
+                connections: connections.clone(),
+                tls: tls.clone(),
+                warnings: warnings.clone(),
+                body_bytes_max: config.body_bytes_max,
+                body_time: Duration::from_millis(config.body_timeout_ms),
+            })
+        });
+        Ok(fronts.collect())
+    }
+
+    fn connections(config: &HttpConfig) -> io::Result<Connections> {
+        let figures = Figures::new("http");
+        Ok(Connections {
+            limits: Limits {
+                head: Duration::from_millis(config.head_timeout_ms),
+                write: Duration::from_millis(config.write_timeout_ms),
+                idle: Duration::from_millis(config.keep_alive_ms),
+                requests_max: None,
+            },
+            head_bytes_max: config.head_bytes_max,
+            headers_max: HEADERS_MAX,
+            streams_max: 0,
+            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
+            figures,
+        })
+    }
+
+    /// Certificate and key of all its addresses are read anew. None: it has none.
+    pub(super) fn reload_certificate(&self) -> Option<io::Result<()>> {
+        self.tls.as_ref().map(|tls| tls.reload())
+    }
+
+    /// Those of all its addresses.
+    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+        self.door.tokens()
+    }
+
+    /// Its log file was moved away: a new one is begun.
+    pub(super) fn reopen_logs(&self) {
+        self.connections.access_log.iter().for_each(|log| log.reopen());
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>, turn: &Arc<Turn>) -> Response<Body> {
+        let (mut head, mut body) = request.into_parts();
+        let is_admitted = self.connections.admits(&head.headers);
+        let id = call_headers::settle_id(&mut head.headers);
+        self.connections.keep_record(turn, peer, &head, |_| ());
+        let answered = match is_admitted {
+            true => self.call(&head, &mut body, turn).await,
+            false => Err(Problem::head_too_large(self.connections.head_bytes_max, self.connections.headers_max)),
+        };
+        let mut response = match answered {
+            Ok(response) => response,
+            Err(problem) => {
+                if !body.is_end_stream() && !head.headers.contains_key(EXPECT) {
+                    discard(&mut body).await;
+                }
+                problem.response()
+            }
+        };
+        response.headers_mut().insert(REQUEST_ID, id);
+        self.door.mark(&head, response.headers_mut());
+        response
+    }
+
+    async fn call(&self, head: &Parts, body: &mut Incoming, turn: &Turn) -> Result<Response<Body>, Box<Problem>> {
+        if let Some(granted) = self.door.preflight(head)? {
+            return Ok(granted);
+        }
+        if let Some(part) = page::part_of(head) {
+            self.door.check_origin(head)?;
+            return part.response(head);
+        }
+        self.door.check(head)?;
+        if let Some(response) = self.discovery.response(head, &self.catalog, self.door.tokens().is_some()) {
+            return response;
+        }
+        let (entry, tool) = self.target(head)?;
+        if head.method != Method::POST {
+            return Err(Problem::method_not_allowed("POST"));
+        }
+        check_media_type(&head.headers)?;
+        let wishes = Wishes::of(&head.headers, &entry.pool)?;
+        let function = entry.function(&tool)?;
+        let body = self.read(body, &entry.pool).await?;
+        let payload = payload(&head.headers, &body, &entry.pool)?;
+        let mut exchange = Exchange::submit(&entry.pool, |reply| Work {
+            kind: WorkKind::Call,
+            function,
+            payload,
+            deadline: wishes.deadline,
+            priority: wishes.priority,
+            by_value: false,
+            retry: 0,
+            items: 0,
+            item_limit: None,
+            has_input: false,
+            descriptor: None,
+            one_value: false,
+            reply,
+        });
+        turn.account().queued(exchange.inbound());
+        let first = exchange.part().await;
+        self.respond(first, exchange)
+    }
+
+    fn target(&self, head: &Parts) -> Result<(&Entry, String), Box<Problem>> {
+        let path = head.uri.path();
+        let names = path.strip_prefix("/pools/").and_then(|rest| rest.split_once("/tools/"));
+        let decoded = names.and_then(|(pool, tool)| Some((decode(pool)?, decode(tool)?)));
+        match decoded {
+            Some((pool, tool)) => Ok((self.catalog.pool(&pool)?, tool)),
+            None => Err(Problem::no_such_path(
+                "calls are POST /pools/{pool}/tools/{tool}; GET / in a browser is a page to try them; \
+                 GET /openapi.json describes them",
+            )),
+        }
+    }
+
+    async fn read(&self, body: &mut Incoming, pool: &Pool) -> Result<Vec<u8>, Box<Problem>> {
+        let bytes_max = self.body_bytes_max.min(pool.config.payload_bytes_max);
+        match tokio::time::timeout(self.body_time, collect(body, bytes_max)).await {
+            Ok(collected) => collected,
+            Err(_) => Err(Problem::body_too_slow(self.body_time.as_secs_f64())),
+        }
+    }
+
+    fn respond(&self, first: Part, exchange: Exchange) -> Result<Response<Body>, Box<Problem>> {
+        let local = self.door.is_local();
+        match first {
+            Part::End(Outcome::Value(payload)) if payload.codec == Codec::Json => Ok(result(&payload)),
+            Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
+            Part::End(Outcome::Failure(failure)) => Err(Problem::of_failure(&failure, local)),
+            Part::End(Outcome::Refused(refusal)) => Err(Problem::of_refusal(&refusal, local)),
+            part => Ok(with_type("application/x-ndjson", Body::Lines(Box::new(Lines::new(part, exchange, local))))),
+        }
+    }
+}
+
+impl Front for HttpFront {
+    async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
+        let Stream { io, client, server } = stream;
+        let peer = Arc::new(Peer::new(client, server, self.tls.is_some()));
+        let Opened { io, watch } = self.connections.open(io);
+        let (arrival, io) = Arrival::of(io, client, server, self.tls.is_some());
+        let handshake = arrive::by_tls(self.tls.as_deref(), io, Protocol::Http1);
+        let (io, protocol) = match arrive::in_time(&self.connections, &mut stay, handshake).await {
+            Ok(arrived) => arrived,
+            Err(error) => return arrival.end(error.as_ref(), &peer, &self.connections, &self.warnings),
+        };
+        let (front, client) = (self.clone(), peer.clone());
+        let answer = move |request, turn| {
+            let (front, peer) = (front.clone(), client.clone());
+            async move { front.answer(request, &peer, &turn).await }
+        };
+        let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
+        self.connections.ended(&peer, &closed);
+    }
+
+    /// HTTP is spoken from the first byte on.
+    fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// It was told to come later.
+    fn turned_away(&self, client: Option<SocketAddr>) {
+        let peer = Arc::new(Peer::new(client, None, self.tls.is_some()));
+        self.connections.turned_away(&peer, Some(503).filter(|_| self.is_plain()), &self.warnings);
+    }
+
+    fn figures(&self) -> &Arc<Figures> {
+        &self.connections.figures
+    }
+
+    fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+}
+
+/// What the head asks of the call.
+#[derive(Debug)]
+struct Wishes {
+    deadline: Option<Instant>,
+    priority: i8,
+}
+
+impl Wishes {
+    fn of(headers: &HeaderMap, pool: &Pool) -> Result<Wishes, Box<Problem>> {
+        let wished = headers.get("clutch-timeout").map(timeout).transpose()?;
+        let deadline = wished.or(pool.config.deadline()).and_then(|time| Instant::now().checked_add(time));
+        let priority = headers.get("clutch-priority").map_or(Ok(0), priority)?;
+        Ok(Wishes { deadline, priority })
+    }
+}
+
+/// `2.5s`, `250ms`, or plain seconds.
+fn timeout(value: &HeaderValue) -> Result<Duration, Box<Problem>> {
+    let given = value.to_str().unwrap_or_default().trim();
+    let (number, unit_s) = match given.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (given.strip_suffix('s').unwrap_or(given), 1.0),
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = is_number.then(|| number.parse::<f64>().ok()).flatten().map(|number| number * unit_s);
+    match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(time) if !time.is_zero() && time <= TIMEOUT_MAX => Ok(time),
+        _ => Err(Problem::bad_request("Clutch-Timeout must be like 2.5s or 250ms: more than zero, a year at most")),
+    }
+}
+
+fn priority(value: &HeaderValue) -> Result<i8, Box<Problem>> {
+    let given = value.to_str().ok().and_then(|text| text.trim().parse::<i8>().ok());
+    given
+        .filter(|priority| (-PRIORITY_MAX..=PRIORITY_MAX).contains(priority))
+        .ok_or_else(|| Problem::bad_request("Clutch-Priority must be a whole number from -9 to 9"))
+}
+
+/// JSON in UTF-8 and nothing else: a type that a web page may not send without asking first.
+fn check_media_type(headers: &HeaderMap) -> Result<(), Box<Problem>> {
+    let given = headers.get(CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
+    if !given.is_some_and(is_json) {
+        let given = given.unwrap_or("not given");
+        return Err(Problem::unsupported_media_type(format!("Content-Type must be application/json; it is {given}")));
+    }
+    match headers.get(CONTENT_ENCODING) {
+        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            Err(Problem::unsupported_media_type("a body with a Content-Encoding is not accepted"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_json(media_type: &str) -> bool {
+    let mut parts = media_type.split(';').map(str::trim);
+    let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
+    named && parts.all(is_utf8_or_no_charset)
+}
+
+fn is_utf8_or_no_charset(parameter: &str) -> bool {
+    match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            let value = value.trim().trim_matches('"');
+            value.eq_ignore_ascii_case("utf-8") || value.eq_ignore_ascii_case("utf8")
+        }
+        _ => true,
+    }
+}
+
+async fn collect(body: &mut Incoming, bytes_max: u64) -> Result<Vec<u8>, Box<Problem>> {
+    let announced = body.size_hint().lower();
+    if announced > bytes_max {
+        return Err(Problem::body_too_large(bytes_max));
+    }
+    let mut bytes = Vec::with_capacity(announced.min(BODY_BYTES_AT_FIRST) as usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::bad_request(format!("the body broke off: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (bytes.len() + data.len()) as u64 > bytes_max {
+            return Err(Problem::body_too_large(bytes_max));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+/// Headers and body as the pool takes them: large bodies go through shared memory.
+fn payload(headers: &HeaderMap, body: &[u8], pool: &Pool) -> Result<Payload, Box<Problem>> {
+    let is_inline = body.len() <= INLINE_BYTES_MAX;
+    let mut payload = Payload::new(Codec::HeadedJson, Vec::with_capacity(256 + if is_inline { body.len() } else { 0 }));
+    call_headers::put(headers, &mut payload.inline);
+    if is_inline {
+        payload.inline.extend_from_slice(body);
+    } else {
+        payload.leases.push(Arc::new(pool.regions.store(body).map_err(Problem::no_room)?));
+    }
+    Ok(payload)
+}
+
+fn result(payload: &Payload) -> Response<Body> {
+    let value = payload.body();
+    let mut document = Vec::with_capacity(RESULT_START.len() + value.len() + 1);
+    document.extend_from_slice(RESULT_START);
+    document.extend_from_slice(value);
+    document.push(b'}');
+    with_type("application/json", Body::from(document))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_and_wrong_ones_refused() {
+        let read = |text: &'static str| timeout(&HeaderValue::from_static(text)).ok();
+        assert_eq!(read("2.5s"), Some(Duration::from_millis(2500)));
+        assert_eq!(read("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(read("3"), Some(Duration::from_secs(3)));
+        for wrong in ["", "s", "ms", "0", "-1s", "+1s", "1e3", "inf", "nan", "1m", "1 h", "..", "99999999999s", "2.5 s"]
+        {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn priorities_run_from_minus_nine_to_nine() {
+        let read = |text: &'static str| priority(&HeaderValue::from_static(text)).ok();
+        assert_eq!((read("-9"), read("9"), read("0")), (Some(-9), Some(9), Some(0)));
+        assert_eq!((read("10"), read("-10"), read("x"), read("1.5")), (None, None, None, None));
+    }
+
+    #[test]
+    fn only_json_in_utf8_is_json() {
+        for right in ["application/json", "Application/JSON; charset=utf-8", "application/json;charset=\"UTF-8\""] {
+            assert!(is_json(right), "{right}");
+        }
+        for wrong in ["text/plain", "application/jsonx", "application/json; charset=latin1", "", "json"] {
+            assert!(!is_json(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Where connections come in: sockets bound, accepted up to a limit, and served as HTTP/1 until they are told to end.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use clutch_wire::sys;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+
+use super::Front;
+use super::figures::Connected;
+use super::problem::Problem;
+
+/// How long accepting pauses when the process has no descriptor left.
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a connection beyond the limit is kept so that its client can read why.
+const TURN_AWAY: Duration = Duration::from_secs(1);
+
+/// Most connections that are being turned away politely; more are just closed.
+const TURNED_AWAY_MAX: usize = 64;
+
+/// Of a client that is turned away, so much is read.
+const UNREAD_BYTES_MAX: u64 = 8192;
+
+/// A connection, whatever its kind.
+pub(super) struct Stream {
+    pub(super) io: Box<dyn Io>,
+    /// Of a TCP connection: who has connected, and to which address.
+    pub(super) client: Option<SocketAddr>,
+    pub(super) server: Option<SocketAddr>,
+}
+
+/// What a connection must be able to do.
+pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Where a front listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Whether whoever connects is on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(formatter),
+            Address::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    /// The file is removed at the end, where it was made here.
+    Unix(UnixListener, Option<Inode>),
+}
+
+/// A bound socket.
+pub(super) struct Listener {
+    socket: Socket,
+    address: Address,
+}
+
+/// Connections that the kernel keeps until they are accepted; it may allow fewer (net.core.somaxconn).
+const BACKLOG: i32 = 2048;
+
+/// A client that is silent for so long is asked whether it is still there, so often, and is gone when it never says so: a
+/// network that has vanished says nothing, and a connection may hold a slot.
+const PROBED_AFTER: Duration = Duration::from_secs(60);
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const PROBES: u32 = 4;
+
+/// Who may connect to a unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Calls and figures are for this user alone.
+    Owner,
+    /// Clients of an app, as the configuration says: a proxy in front of it is mostly another user.
+    Mode(u32),
+    Everyone,
+}
+
+impl Access {
+    fn mode(self) -> u32 {
+        match self {
+            Access::Owner => 0o600,
+            Access::Mode(mode) => mode,
+            Access::Everyone => 0o666,
+        }
+    }
+}
+
+impl Listener {
+    /// Binds `host:port` or `unix:path`, or takes over `fd:number`. Needs the runtime entered.
+    pub(super) fn bind(bind: &str, access: Access) -> io::Result<Listener> {
+        match bind.split_once(':') {
+            Some(("unix", path)) => Listener::bind_unix(Path::new(path), access),
+            Some(("fd", number)) => Listener::take_over(number),
+            _ => {
+                let socket = std::net::TcpListener::bind(bind)?;
+                rustix::net::listen(&socket, BACKLOG)?;
+                Listener::of_tcp(socket)
+            }
+        }
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// A socket that listens already, by its number: what a service manager hands over.
+    fn take_over(number: &str) -> io::Result<Listener> {
+        let number = number.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "fd: needs a number"))?;
+        let socket = sys::listening_socket(number)?;
+        let tcp = std::net::TcpListener::from(socket.try_clone()?);
+        if tcp.local_addr().is_ok() {
+            return Listener::of_tcp(tcp);
+        }
+        let unix = std::os::unix::net::UnixListener::from(socket);
+        let path = unix.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
+        Ok(Listener { socket: Socket::Unix(UnixListener::from_std(unix)?, None), address: Address::Unix(path) })
+    }
+
+    fn of_tcp(socket: std::net::TcpListener) -> io::Result<Listener> {
+        socket.set_nonblocking(true)?;
+        probe_clients(&socket)?;
+        let address = Address::Tcp(socket.local_addr()?);
+        Ok(Listener { socket: Socket::Tcp(TcpListener::from_std(socket)?), address })
+    }
+
+    /// The file is made under another name and moved into place, so that nobody ever finds it open to others.
+    fn bind_unix(path: &Path, access: Access) -> io::Result<Listener> {
+        refuse_taken(path)?;
+        let staged = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
+        let socket = UnixListener::bind(&staged)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        let placed = std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(access.mode()))
+            .and_then(|()| std::fs::rename(&staged, path))
+            .and_then(|()| Inode::of(path));
+        let inode = placed.inspect_err(|_| drop(std::fs::remove_file(&staged)))?;
+        Ok(Listener { socket: Socket::Unix(socket, Some(inode)), address: Address::Unix(path.to_owned()) })
+    }
+
+    /// The same socket for another runtime, which is entered.
+    pub(super) fn share(&self) -> io::Result<Listener> {
+        let socket = match &self.socket {
+            Socket::Tcp(socket) => {
+                let copy = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
+                Socket::Tcp(TcpListener::from_std(copy)?)
+            }
+            Socket::Unix(socket, _) => {
+                let copy = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
+                Socket::Unix(UnixListener::from_std(copy)?, None)
+            }
+        };
+        Ok(Listener { socket, address: self.address.clone() })
+    }
+
+    /// The next connection as its bare socket.
+    pub(super) fn poll_socket(&self, context: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
+        Poll::Ready(match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, _) = ready!(socket.poll_accept(context))?;
+                // Only a connection that is broken already has no such option.
+                let _ = stream.set_nodelay(true);
+                stream.into_std().map(OwnedFd::from)
+            }
+            Socket::Unix(socket, _) => ready!(socket.poll_accept(context))?.0.into_std().map(OwnedFd::from),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<Stream> {
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, client) = socket.accept().await?;
+                stream.set_nodelay(true)?;
+                let server = stream.local_addr().ok();
+                Ok(Stream { io: Box::new(stream), client: Some(client), server })
+            }
+            Socket::Unix(socket, _) => {
+                Ok(Stream { io: Box::new(socket.accept().await?.0), client: None, server: None })
+            }
+        }
+    }
+}
+
+/// Connections take this over from the socket that they are accepted from.
+fn probe_clients(socket: &std::net::TcpListener) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, PROBED_AFTER)?;
+    sockopt::set_tcp_keepintvl(socket, PROBE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(socket, PROBES)?)
+}
+
+impl Drop for Listener {
+    /// Removes the file of a unix socket, unless another server has put its own there.
+    fn drop(&mut self) {
+        if let (Socket::Unix(_, Some(inode)), Address::Unix(path)) = (&self.socket, &self.address)
+            && Inode::of(path).is_ok_and(|found| found == *inode)
+        {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Which file it is, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Inode {
+    device: u64,
+    number: u64,
+}
+
+impl Inode {
+    fn of(path: &Path) -> io::Result<Inode> {
+        let found = std::fs::symlink_metadata(path)?;
+        Ok(Inode { device: found.dev(), number: found.ino() })
+    }
+}
+
+/// A socket file that nobody listens on may be replaced; anything else there is left alone.
+fn refuse_taken(path: &Path) -> io::Result<()> {
+    let Ok(found) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
+        Err(error) => Err(error),
+    }
+}
+
+/// Room for the connections of one front, wherever it listens.
+#[derive(Clone)]
+pub(super) struct Places(Arc<Semaphore>);
+
+impl Places {
+    pub(super) fn new(connections_max: usize) -> Places {
+        Places(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
+    }
+
+    fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
+    }
+}
+
+/// A connection's place, and the word that it is to leave. It is kept until the last copy is dropped.
+#[derive(Clone)]
+pub(super) struct Stay {
+    leave: watch::Receiver<()>,
+    _place: Arc<(OwnedSemaphorePermit, Connected)>,
+}
+
+impl Stay {
+    /// Returns when no further request is to be taken from the connection.
+    pub(super) async fn leave_asked(&mut self) {
+        // The other side is dropped when the listener has ended: the same word.
+        let _ = self.leave.changed().await;
+    }
+}
+
+/// Accepts until told to stop, then waits for the connections to end.
+pub(super) async fn serve<F: Front>(
+    listener: Listener,
+    front: Arc<F>,
+    places: Places,
+    mut stop: oneshot::Receiver<()>,
+) {
+    let (leave, stays) = watch::channel(());
+    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = &mut stop => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok(stream) => match places.take() {
+                Some(place) => {
+                    let place = Arc::new((place, front.figures().connection()));
+                    let stay = Stay { leave: stays.clone(), _place: place };
+                    tokio::spawn(front.clone().serve(stream, stay));
+                }
+                None => {
+                    front.turned_away(stream.client);
+                    if let Some(place) = turned_away.clone().try_acquire_owned().ok().filter(|_| front.is_plain()) {
+                        tokio::spawn(async move {
+                            turn_away(stream).await;
+                            drop(place);
+                        });
+                    }
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                front.warnings().tell("accept", || not_accepted(&error));
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    front.stopping();
+    drop(stays);
+    // Nobody listens any more is as good.
+    let _ = leave.send(());
+    leave.closed().await;
+}
+
+pub(super) fn not_accepted(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => {
+            "no connection can be accepted: this process has all the descriptors that it may have (ulimit -n)"
+                .to_owned()
+        }
+        Some(Errno::NFILE) => {
+            "no connection can be accepted: the system has all the files open that it may have (fs.file-max)".to_owned()
+        }
+        _ => format!("no connection can be accepted: {error}"),
+    }
+}
+
+/// Says why, then reads on for a while: closing on unread bytes would take the answer away from the client.
+async fn turn_away(mut stream: Stream) {
+    let told = async {
+        stream.io.write_all(&Problem::too_many_connections().last_words()).await?;
+        stream.io.shutdown().await?;
+        let mut unread = (&mut stream.io).take(UNREAD_BYTES_MAX);
+        tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
+    };
+    // Whether the client heard it changes nothing here.
+    let _ = tokio::time::timeout(TURN_AWAY, told).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[test]
+    fn clients_that_vanish_are_noticed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let _entered = runtime.enter();
+        let listener = Listener::bind("127.0.0.1:0", Access::Everyone).expect("a port");
+        let _client = std::net::TcpStream::connect(listener.address().to_string()).expect("a connection");
+        let accepted = poll_fn(|context| listener.poll_socket(context));
+        let accepted = runtime.block_on(accepted).expect("the connection");
+        assert_eq!(sockopt::socket_keepalive(&accepted), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&accepted), Ok(PROBED_AFTER));
+        assert_eq!(sockopt::tcp_keepintvl(&accepted), Ok(PROBE_INTERVAL));
+        assert_eq!(sockopt::tcp_keepcnt(&accepted), Ok(PROBES));
+    }
+}

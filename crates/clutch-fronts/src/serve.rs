@@ -1,0 +1,338 @@
+//! ASGI and WSGI apps over HTTP/1 and HTTP/2: each request becomes work of the pool that runs the app.
+//!
+//! The listener is the dispatcher's, so that a worker may die, leave or come and no connection notices. Heads are parsed
+//! here, bodies pass through in pieces as the app asks for them, and so do messages.
+//! docs/serve.md is the page for its users.
+
+mod admit;
+mod body;
+mod forwarded;
+mod links;
+mod proxy;
+mod request;
+mod response;
+mod trouble;
+mod websocket;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use clutch_pool::config::ServeConfig;
+use clutch_pool::pool::Pool;
+use clutch_pool::work::{FunctionId, Work, WorkKind};
+use clutch_wire::{Codec, Payload};
+use hyper::body::{Body as _, Incoming};
+use hyper::http::request::Parts;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode, Version, header};
+use tokio::sync::{Notify, oneshot};
+
+use self::admit::Refused;
+use self::body::Body;
+use self::forwarded::Trust;
+use self::request::{BodyLimits, Origin};
+use self::websocket::{Handshake, Session};
+use super::Front;
+use super::access::AccessLog;
+use super::account::Fate;
+use super::arrive::{self, Arrival};
+use super::body::discard;
+use super::connection::{Connections, Limits, Opened, Protocol, Turn};
+use super::exchange::{AtWork, Exchange};
+use super::figures::Figures;
+use super::listen::{Io, Stay, Stream};
+use super::peer::Peer;
+use super::thread::FrontThread;
+use super::tls::Tls;
+use super::warnings::Warnings;
+use crate::codec::http::request_flag;
+
+/// By ALPN.
+const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
+
+/// The front of one app.
+pub(super) struct ServeFront {
+    pool: Arc<Pool>,
+    function: FunctionId,
+    config: ServeConfig,
+    timeout: Option<Duration>,
+    body_limits: BodyLimits,
+    connections: Connections,
+    tls: Option<Tls>,
+    trust: Trust,
+    warnings: Arc<Warnings>,
+    /// Told when frames wait to be written.
+    flush: Arc<Notify>,
+}
+
+impl ServeFront {
+    /// Fails when the access log cannot be opened.
+    pub(super) fn new(pool: Arc<Pool>, config: ServeConfig, warnings: Arc<Warnings>) -> io::Result<ServeFront> {
+        // The app has no name of its own: it is all that its pool runs.
+        let function = pool.function(Codec::Name, b"", "request");
+        let timeout = config.timeout_ms.map(Duration::from_millis);
+        let body_limits =
+            BodyLimits { bytes_max: config.body_bytes_max, silence: Duration::from_millis(config.body_timeout_ms) };
+        let figures = Figures::new("serve");
+        let connections = Connections {
+            limits: Limits {
+                head: Duration::from_millis(config.head_timeout_ms),
+                write: Duration::from_millis(config.write_timeout_ms),
+                idle: Duration::from_millis(config.keep_alive_ms),
+                requests_max: config.connection_requests_max,
+            },
+            head_bytes_max: config.head_bytes_max,
+            headers_max: config.headers_max,
+            streams_max: config.streams_max,
+            access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
+            figures,
+        };
+        let tls = config.tls.as_ref().map(|files| Tls::load("serve", files, SPEAKS)).transpose()?;
+        let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
+        let flush = Arc::default();
+        Ok(ServeFront { pool, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
+    }
+
+    /// Its files were moved away: new ones are begun.
+    pub(super) fn reopen_logs(&self) {
+        self.connections.access_log.iter().for_each(|log| log.reopen());
+    }
+
+    /// Certificate and key are read anew: connections that come are shown these. None: it has none.
+    pub(super) fn reload_certificate(&self) -> Option<io::Result<()>> {
+        self.tls.as_ref().map(Tls::reload)
+    }
+
+    pub(super) fn pool_name(&self) -> &str {
+        &self.config.pool
+    }
+
+    pub(super) fn binds(&self) -> &[String] {
+        &self.config.bind
+    }
+
+    /// What comes before HTTP on a connection; and which HTTP it is to be.
+    async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<(Box<dyn Io>, Protocol)> {
+        if self.config.proxy_protocol {
+            let parties = proxy::read(&mut io).await.inspect_err(|error| {
+                self.warnings
+                    .tell("PROXY", || format!("fronts.serve.proxy_protocol: a connection was closed: {error}"));
+            })?;
+            if let Some((client, server)) = parties {
+                (arrival.client, arrival.server) = (Some(client), Some(server));
+            }
+        }
+        arrive::by_tls(self.tls.as_ref(), io, Protocol::Either).await
+    }
+
+    fn peer(&self, client: Option<SocketAddr>, server: Option<SocketAddr>) -> Arc<Peer> {
+        Arc::new(Peer::new(client, server, self.tls.is_some()))
+    }
+
+    /// Has the workers' answers read in the thread that needs them.
+    pub(super) fn read_links(&self, thread: &FrontThread) {
+        let (handle, pool) = (thread.handle().clone(), Arc::downgrade(&self.pool));
+        self.pool.read_with(Box::new(move |link| drop(handle.spawn(links::read(pool.clone(), link)))));
+        thread.handle().spawn(links::flush(self.pool.clone(), self.flush.clone()));
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: &Arc<Peer>,
+        turn: &Arc<Turn>,
+        stay: &Stay,
+    ) -> Response<Body> {
+        let (mut head, mut body) = request.into_parts();
+        let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now);
+        self.connections.keep_record(turn, peer, &head, |record| {
+            record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
+        });
+        let response = match self.admit(&head, &body) {
+            Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, stay, turn).await,
+            Err(refused) => {
+                if !body.is_end_stream() && !head.headers.contains_key(header::EXPECT) {
+                    tokio::spawn(async move { discard(&mut body).await });
+                }
+                refused.response()
+            }
+        };
+        if let Some(Fate { reason, warning: Some(words), .. }) = response.extensions().get() {
+            self.warnings.tell(reason, || words.clone());
+        }
+        response
+    }
+
+    fn admit(&self, head: &Parts, body: &Incoming) -> Result<(), Refused> {
+        if !self.connections.admits(&head.headers) {
+            return Err(Refused::with(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        }
+        admit::check(head, body, self.config.body_bytes_max)
+    }
+
+    async fn ask(
+        &self,
+        head: &mut Parts,
+        body: Incoming,
+        origin: Origin<'_>,
+        stay: &Stay,
+        turn: &Arc<Turn>,
+    ) -> Response<Body> {
+        match Handshake::of(head) {
+            Ok(None) => self.ask_for_response(head, body, origin, turn).await,
+            // What follows would be taken for its body by one server and for frames by another.
+            Ok(Some(_)) if !body.is_end_stream() => Refused::with(StatusCode::BAD_REQUEST).response(),
+            Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, stay, turn).await,
+            Err(answer) => response::refused(*answer, "malformed"),
+        }
+    }
+
+    async fn ask_for_response(
+        &self,
+        head: &Parts,
+        body: Incoming,
+        origin: Origin<'_>,
+        turn: &Arc<Turn>,
+    ) -> Response<Body> {
+        let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams() };
+        let mut payload = Vec::with_capacity(512);
+        request::put_head(&mut payload, head, &origin, 0);
+        let body = request::take_ready(head, body, &mut payload).await;
+        let mut exchange = self.submit(payload, body.is_some(), origin.forwarded.waited, at_work);
+        turn.account().queued(exchange.inbound());
+        let first = match body {
+            None => exchange.part().await,
+            Some(rest) => {
+                let (tell, fault) = oneshot::channel();
+                tokio::spawn(request::feed(exchange.feeder(), rest, self.body_limits, tell));
+                tokio::select! {
+                    biased;
+                    Ok(refused) = fault => return refused.response(),
+                    first = exchange.part() => first,
+                }
+            }
+        };
+        let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
+        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout))
+    }
+
+    /// A WebSocket, when the app accepts it; else its answer is as to any request.
+    async fn ask_for_websocket(
+        &self,
+        handshake: Handshake,
+        head: &mut Parts,
+        origin: Origin<'_>,
+        stay: &Stay,
+        turn: &Arc<Turn>,
+    ) -> Response<Body> {
+        let mut payload = Vec::with_capacity(512);
+        request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
+        let mut exchange = self.submit(payload, false, origin.forwarded.waited, None);
+        turn.account().queued(exchange.inbound());
+        let first = exchange.part().await;
+        match (response::accepted(&first), head.extensions.remove::<OnUpgrade>()) {
+            (Some(answer), Some(upgrade)) => {
+                exchange.head_came();
+                exchange.mark_endless();
+                self.open_websocket(upgrade, exchange, stay.clone());
+                handshake.granted(answer)
+            }
+            _ => response::of(first, exchange, self.timeout),
+        }
+    }
+
+    /// It keeps the place of its connection, which HTTP knows nothing of any more.
+    fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, stay: Stay) {
+        let time = Duration::from_millis;
+        let limits = websocket::Limits {
+            message_bytes_max: self.config.message_bytes_max,
+            write: self.connections.limits.write,
+            ping: self.config.ping_interval_ms.map(|interval| (time(interval), time(self.config.ping_timeout_ms))),
+        };
+        let flush = self.flush.clone();
+        tokio::spawn(async move {
+            if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
+                session.run().await;
+            }
+            drop(stay);
+        });
+    }
+
+    /// Of HTTP/2 a connection has at most so much at work as it may have streams: a stream that is reset ends, and what it
+    /// began may go on. None: it has.
+    fn begin_work(&self, version: Version, turn: &Turn) -> Option<Option<AtWork>> {
+        match version {
+            Version::HTTP_2 => AtWork::begin(&turn.connection().at_work, self.config.streams_max).map(Some),
+            _ => Some(None),
+        }
+    }
+
+    /// `waited`: before it came to us; it has that much less time.
+    fn submit(&self, payload: Vec<u8>, has_input: bool, waited: Duration, at_work: Option<AtWork>) -> Exchange {
+        let left = self.timeout.map(|timeout| self.trust.left(timeout, waited, &self.warnings));
+        let deadline = left.and_then(|left| Instant::now().checked_add(left));
+        let exchange = Exchange::submit_unflushed(&self.pool, self.config.disconnect, at_work, |reply| Work {
+            kind: WorkKind::Request,
+            function: self.function,
+            payload: Payload::new(Codec::Http, payload),
+            deadline,
+            priority: 0,
+            by_value: false,
+            retry: 0,
+            items: 0,
+            item_limit: None,
+            has_input,
+            descriptor: None,
+            one_value: false,
+            reply,
+        });
+        self.flush.notify_one();
+        exchange
+    }
+}
+
+impl Front for ServeFront {
+    async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
+        let Stream { io, client, server } = stream;
+        let Opened { io, watch } = self.connections.open(io);
+        let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
+        let arrived = arrive::in_time(&self.connections, &mut stay, self.arrive(&mut arrival, io)).await;
+        let peer = self.peer(arrival.client, arrival.server);
+        let (io, protocol) = match arrived {
+            Ok(arrived) => arrived,
+            Err(error) => return arrival.end(error.as_ref(), &peer, &self.connections, &self.warnings),
+        };
+        let (front, client, place) = (self.clone(), peer.clone(), stay.clone());
+        let answer = move |request, turn| {
+            let (front, peer, stay) = (front.clone(), client.clone(), place.clone());
+            async move { front.answer(request, &peer, &turn, &stay).await }
+        };
+        let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
+        self.connections.ended(&peer, &closed);
+    }
+
+    fn figures(&self) -> &Arc<Figures> {
+        &self.connections.figures
+    }
+
+    fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+
+    /// HTTP is spoken from the first byte on.
+    fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// It was told to come later.
+    fn turned_away(&self, client: Option<SocketAddr>) {
+        let status = Some(503).filter(|_| self.is_plain());
+        self.connections.turned_away(&self.peer(client, None), status, &self.warnings);
+    }
+
+    fn stopping(&self) {
+        self.pool.end_endless();
+    }
+}

@@ -1,0 +1,194 @@
+//! The body of a response: whole, or as its app produces it. A slow client slows the app.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clutch_pool::pool::Part;
+use clutch_pool::work::Outcome;
+use clutch_wire::region::Lease;
+use clutch_wire::{Codec, Failure, Payload};
+use hyper::body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use crate::account::BrokenOff;
+use crate::codec::http::credit_of;
+use crate::exchange::Exchange;
+use crate::figures::End;
+
+/// The body of a response.
+pub(super) enum Body {
+    Whole(Option<Bytes>),
+    Produced(Box<Produced>),
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match self.get_mut() {
+            Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Produced(produced) => produced.poll(context).map(|part| part.map(|bytes| bytes.map(Frame::data))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Whole(bytes) => bytes.is_none(),
+            Body::Produced(produced) => produced.ended,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Body::Produced(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A body whose parts come one by one.
+pub(super) struct Produced {
+    exchange: Exchange,
+    /// What came with the head.
+    first: Option<Bytes>,
+    /// Of the length that the head tells.
+    left: Option<u64>,
+    /// Of the part that was taken last: given back when the client has room for the next.
+    owed: u32,
+    silence: Option<(Duration, Pin<Box<Sleep>>)>,
+    /// The client is ready for more, and that time is measured.
+    waits: bool,
+    ended: bool,
+    broken: Option<BrokenOff>,
+}
+
+impl Produced {
+    /// `length`: as the head tells it. `owed`: of the part that came with it.
+    pub(super) fn new(
+        exchange: Exchange,
+        first: Bytes,
+        length: Option<u64>,
+        owed: u32,
+        silence_max: Option<Duration>,
+    ) -> Produced {
+        let silence = silence_max.map(|most| (most, Box::pin(tokio::time::sleep(most))));
+        let first = Some(first).filter(|first| !first.is_empty());
+        Produced { exchange, first, left: length, owed, silence, waits: false, ended: false, broken: None }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(self.counted(first))));
+        }
+        if let Some(broken) = self.broken {
+            return Poll::Ready(Some(Err(broken)));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if self.owed > 0 {
+            self.exchange.give_credit(std::mem::take(&mut self.owed));
+        }
+        loop {
+            match self.exchange.poll_part(context) {
+                Poll::Ready(part) => {
+                    self.waits = false;
+                    match self.take(part) {
+                        Some(Ok(bytes)) if bytes.is_empty() && !self.ended => continue,
+                        Some(Ok(bytes)) if bytes.is_empty() => return Poll::Ready(None),
+                        Some(Err(BrokenOff(end))) => return self.break_off(end, context),
+                        Some(Ok(bytes)) => return Poll::Ready(Some(Ok(self.counted(bytes)))),
+                        None => return Poll::Ready(None),
+                    }
+                }
+                Poll::Pending => return self.poll_silence(context),
+            }
+        }
+    }
+
+    /// With the last byte of the length that its head tells, a response is whole, whatever its app does then.
+    fn counted(&mut self, bytes: Bytes) -> Bytes {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(bytes.len() as u64);
+            if *left == 0 && !self.ended {
+                self.ended = true;
+                self.exchange.answered();
+            }
+        }
+        bytes
+    }
+
+    /// hyper writes what it has before it asks again, and nothing once it has heard of the break.
+    fn break_off(&mut self, end: End, context: &Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        self.broken = Some(BrokenOff(end));
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// The client is ready, and the app says nothing.
+    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+        let Some((most, sleep)) = &mut self.silence else { return Poll::Pending };
+        if !std::mem::replace(&mut self.waits, true) {
+            sleep.as_mut().reset(Instant::now() + *most);
+        }
+        while sleep.as_mut().poll(context).is_ready() {
+            if !self.exchange.waits_for_client() && !self.exchange.is_untimed() {
+                self.exchange.stop();
+                return self.break_off(End::Timeout, context);
+            }
+            // It is the client who is silent, and that has a limit of its own; or somebody who debugs.
+            sleep.as_mut().reset(Instant::now() + *most);
+        }
+        Poll::Pending
+    }
+
+    fn take(&mut self, part: Part) -> Option<Result<Bytes, BrokenOff>> {
+        match part {
+            Part::Chunk(payload) => {
+                self.ended = payload.codec == Codec::Last;
+                if self.ended {
+                    self.exchange.answered();
+                } else {
+                    self.owed = credit_of(payload.bytes_total());
+                }
+                Some(Ok(bytes_of(payload)))
+            }
+            Part::End(Outcome::Value(payload)) if payload.codec == Codec::Last => {
+                self.ended = true;
+                Some(Ok(bytes_of(payload)))
+            }
+            // It says itself when a body is whole: an end without that word is none.
+            Part::End(Outcome::Failure(failure)) if matches!(*failure, Failure::WorkerLost { .. }) => {
+                Some(Err(BrokenOff(End::WorkerLost)))
+            }
+            Part::End(_) => Some(Err(BrokenOff(End::BrokenOff))),
+        }
+    }
+}
+
+struct Shared(Arc<Lease>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// A payload's bytes without a copy.
+pub(super) fn bytes_of(payload: Payload) -> Bytes {
+    match payload.leases.into_iter().next() {
+        Some(lease) => Bytes::from_owner(Shared(lease)),
+        None => Bytes::from(payload.inline),
+    }
+}

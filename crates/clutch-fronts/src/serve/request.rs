@@ -1,0 +1,242 @@
+//! From what a client sent to what a worker gets.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clutch_wire::Codec;
+use clutch_wire::frame::INLINE_BYTES_MAX;
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Version, header};
+use tokio::sync::oneshot;
+
+use super::admit::Refused;
+use super::forwarded::Forwarded;
+use crate::body::discard;
+use crate::codec::http::{self, Place, RequestLine, request_flag};
+use crate::exchange::Feeder;
+use crate::peer::Peer;
+
+/// Less of a body than this is joined with what has come behind it: each piece costs the worker a turn.
+const CRUMB_BYTES: usize = 4 << 10;
+
+/// Of a body that its app waits for, a client has to send so much, or all, in the time that it may be silent: a byte now
+/// and then is a way to hold a slot for as long as one likes.
+const CAME_BYTES_MIN: usize = 1024;
+
+fn place(named: &(String, u16)) -> Place<'_> {
+    Place { address: &named.0, port: named.1 }
+}
+
+/// Where a request comes from.
+pub(super) struct Origin<'a> {
+    pub(super) peer: &'a Peer,
+    pub(super) forwarded: Forwarded,
+}
+
+/// `flags` are those of `request_flag` that the head itself does not tell.
+pub(super) fn put_head(out: &mut Vec<u8>, head: &Parts, origin: &Origin<'_>, flags: u8) {
+    let Origin { peer, forwarded } = origin;
+    let version = match head.version {
+        Version::HTTP_10 => 10,
+        Version::HTTP_2 => 20,
+        _ => 11,
+    };
+    let forwarded_client = forwarded.client.map(|client| client.to_string());
+    let line = RequestLine {
+        version,
+        flags: if forwarded.is_secure.unwrap_or(peer.is_secure) { flags | request_flag::SECURE } else { flags },
+        method: head.method.as_str(),
+        path: head.uri.path().as_bytes(),
+        query: head.uri.query().unwrap_or_default().as_bytes(),
+        client: forwarded_client.as_deref().map_or_else(|| place(&peer.client), |address| Place { address, port: 0 }),
+        server: place(&peer.server),
+    };
+    let mut headers = http::put_request(out, line);
+    if let Some(authority) = head.uri.authority().filter(|_| !head.headers.contains_key(header::HOST)) {
+        headers.put(b"host", authority.as_str().as_bytes());
+    }
+    let cookies = if version == 20 { joined_cookies(&head.headers) } else { None };
+    if let Some(cookies) = &cookies {
+        headers.put(b"cookie", cookies);
+    }
+    for (name, value) in &head.headers {
+        if cookies.is_some() && name == header::COOKIE {
+            continue;
+        }
+        // `X_Forwarded_For` becomes what `X-Forwarded-For` becomes, in CGI's names: it could pose as it.
+        if name.as_str().contains('_') {
+            continue;
+        }
+        headers.put(name.as_str().as_bytes(), value.as_bytes());
+    }
+}
+
+/// Clients of HTTP/2 split their cookies; apps are to get one header (RFC 9113, 8.2.3). None: there is one at most.
+fn joined_cookies(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let crumbs: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    (crumbs.len() > 1).then(|| crumbs.join(&b"; "[..]))
+}
+
+/// The body that is there already, put behind the head when it is all of it; else the rest, which has to be fed.
+pub(super) async fn take_ready(head: &Parts, mut body: Incoming, out: &mut Vec<u8>) -> Option<Rest> {
+    if body.is_end_stream() {
+        return None;
+    }
+    let small = body.size_hint().upper().is_some_and(|most| most <= INLINE_BYTES_MAX as u64);
+    // A client that asked whether it should send is told so when its app reads.
+    if !small || head.headers.contains_key(header::EXPECT) {
+        return Some(Rest::of(None, body));
+    }
+    match now(next_data(&mut body)).await.flatten() {
+        Some(Ok(data)) if body.is_end_stream() => {
+            out.extend_from_slice(&data);
+            None
+        }
+        first => Some(Rest::of(first, body)),
+    }
+}
+
+/// What of a body comes later.
+pub(super) struct Rest {
+    /// Since the last time that enough had come: so many bytes have, and for so long the app has waited for them.
+    came: usize,
+    waited: Duration,
+    first: Option<Result<Bytes, hyper::Error>>,
+    body: Incoming,
+}
+
+/// What of a body is accepted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BodyLimits {
+    pub(super) bytes_max: Option<u64>,
+    /// How long a client may be silent, or nearly so, while the app waits.
+    pub(super) silence: Duration,
+}
+
+/// Brings the body to the worker, as it asks for it. A client that sends too much, or nothing, is told so where no response
+/// has begun; the app learns that the client is gone.
+pub(super) async fn feed(feeder: Feeder, mut rest: Rest, limits: BodyLimits, fault: oneshot::Sender<Refused>) {
+    match feed_all(&feeder, &mut rest, limits).await {
+        Ok(()) => {}
+        Err(refused) => {
+            if fault.send(refused).is_err() {
+                feeder.feed(Codec::Empty, &[]);
+            }
+            discard(&mut rest.body).await;
+        }
+    }
+}
+
+async fn feed_all(feeder: &Feeder, rest: &mut Rest, limits: BodyLimits) -> Result<(), Refused> {
+    let mut bytes = 0;
+    while feeder.wanted().await {
+        let Some(data) = rest.next(feeder, limits.silence).await? else {
+            feeder.feed(Codec::Last, &[]);
+            return Ok(());
+        };
+        bytes += data.len() as u64;
+        if limits.bytes_max.is_some_and(|most| bytes > most) {
+            return Err(Refused::body_too_large());
+        }
+        let is_last = rest.body.is_end_stream();
+        if !put_pieces(feeder, &data, is_last).await || is_last {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// One piece was wanted; each further one is waited for, too. False: the worker takes no more.
+async fn put_pieces(feeder: &Feeder, data: &[u8], last: bool) -> bool {
+    let mut pieces = data.chunks(INLINE_BYTES_MAX).peekable();
+    while let Some(piece) = pieces.next() {
+        let ends = last && pieces.peek().is_none();
+        feeder.feed(if ends { Codec::Last } else { Codec::Bytes }, piece);
+        if pieces.peek().is_some() && !feeder.wanted().await {
+            return false;
+        }
+    }
+    true
+}
+
+impl Rest {
+    fn of(first: Option<Result<Bytes, hyper::Error>>, body: Incoming) -> Rest {
+        Rest { came: 0, waited: Duration::ZERO, first, body }
+    }
+
+    /// What has come; together, where it came in crumbs. None: that was all.
+    async fn next(&mut self, feeder: &Feeder, silence: Duration) -> Result<Option<Bytes>, Refused> {
+        let first = match self.first.take() {
+            Some(first) => Some(Some(first)),
+            None => now(next_data(&mut self.body)).await,
+        };
+        let first = match first {
+            Some(first) => first,
+            None => self.wait(feeder, silence).await?,
+        };
+        let Some(mut data) = first.transpose().map_err(|error| Refused::body_broken(&error))? else { return Ok(None) };
+        while data.len() < CRUMB_BYTES {
+            match now(next_data(&mut self.body)).await.flatten() {
+                Some(Ok(more)) => data = [data, more].concat().into(),
+                Some(Err(error)) => {
+                    self.first = Some(Err(error));
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.came += data.len();
+        if self.came >= CAME_BYTES_MIN {
+            (self.came, self.waited) = (0, Duration::ZERO);
+        }
+        Ok(Some(data))
+    }
+
+    /// While the app is at work its client has all the time; once it waits, its clock stands and the client's runs.
+    async fn wait(
+        &mut self,
+        feeder: &Feeder,
+        silence: Duration,
+    ) -> Result<Option<Result<Bytes, hyper::Error>>, Refused> {
+        tokio::select! {
+            biased;
+            next = next_data(&mut self.body) => return Ok(next),
+            () = feeder.app_waits() => {}
+        }
+        let _standing = feeder.stand();
+        let since = Instant::now();
+        let left = silence.saturating_sub(self.waited);
+        let next = tokio::time::timeout(left, next_data(&mut self.body)).await;
+        self.waited += since.elapsed();
+        next.map_err(|_| Refused::body_too_slow())
+    }
+}
+
+/// What a future is ready with; none: it would have to be waited for.
+async fn now<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(ready) => Poll::Ready(Some(ready)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, hyper::Error>> {
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            Ok(Ok(data)) if data.is_empty() => {}
+            Ok(Ok(data)) => return Some(Ok(data)),
+            // Trailers: apps have no place for them.
+            Ok(Err(_)) => {}
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    None
+}

@@ -1,0 +1,197 @@
+//! From what came of a request to what its client gets.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use clutch_pool::pool::Part;
+use clutch_pool::work::{Outcome, Refusal, Where};
+use clutch_wire::{Codec, Failure, Payload};
+use hyper::ext::ReasonPhrase;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+use super::body::{Body, Produced, bytes_of};
+use crate::account::Fate;
+use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
+use crate::exchange::Exchange;
+use crate::figures::End;
+use crate::problem::RETRY_AFTER_S;
+
+/// The response that the first part of an answer makes.
+pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>) -> Response<Body> {
+    match first {
+        Part::End(Outcome::Value(payload)) if payload.codec == Codec::Http => match read(payload) {
+            Some((mut response, _, body)) => {
+                *response.body_mut() = Body::from(body);
+                response
+            }
+            None => plain(StatusCode::INTERNAL_SERVER_ERROR),
+        },
+        Part::Chunk(payload) if payload.codec == Codec::Http => {
+            exchange.head_came();
+            let owed = credit_of(payload.bytes_total());
+            match read(payload) {
+                Some((mut response, is_whole, body)) => {
+                    *response.body_mut() = if is_whole {
+                        exchange.answered();
+                        Body::from(body)
+                    } else {
+                        // Events come when there are some.
+                        let is_endless = is_event_stream(&response);
+                        if is_endless {
+                            exchange.mark_endless();
+                        }
+                        let silence_max = silence_max.filter(|_| !is_endless);
+                        let length = response.headers().get(CONTENT_LENGTH).and_then(length);
+                        Body::Produced(Box::new(Produced::new(exchange, body, length, owed, silence_max)))
+                    };
+                    response
+                }
+                None => {
+                    exchange.stop();
+                    plain(StatusCode::INTERNAL_SERVER_ERROR)
+                }
+            }
+        }
+        Part::End(Outcome::Failure(failure)) => of_failure(&failure),
+        Part::End(Outcome::Refused(refusal)) => of_refusal(&refusal),
+        Part::End(Outcome::Value(_)) | Part::Chunk(_) => plain(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// The head by which an app accepts a WebSocket; none: it says anything else.
+pub(super) fn accepted(first: &Part) -> Option<Response<Body>> {
+    let Part::Chunk(payload) = first else { return None };
+    let is_head = payload.codec == Codec::Http && payload.leases.is_empty();
+    let (answer, ..) = is_head.then(|| read(payload.clone())).flatten()?;
+    (answer.status() == StatusCode::SWITCHING_PROTOCOLS).then_some(answer)
+}
+
+/// Head, whether the body is whole, and the body or its first part. None: the worker wrote what is no response.
+fn read(payload: Payload) -> Option<(Response<Body>, bool, Bytes)> {
+    let inline = Bytes::from(payload.inline);
+    let (head, rest) = ResponseHead::read(&inline).ok()?;
+    let mut response = Response::new(Body::Whole(None));
+    *response.status_mut() = StatusCode::from_u16(head.status).ok()?;
+    // Of HTTP/1: what is not the usual one, and nothing where there is none.
+    if !head.reason.is_empty() || response.status().canonical_reason().is_none() {
+        response.extensions_mut().insert(ReasonPhrase::try_from(inline.slice_ref(head.reason)).ok()?);
+    }
+    let headers = response.headers_mut();
+    headers.try_reserve(head.headers.len()).ok()?;
+    for (name, value) in head.headers.iter() {
+        if is_of_connection(name, value) {
+            continue;
+        }
+        // Spaces around a value are not part of it, and over HTTP/2 an error (RFC 9113, 8.2.1); Django's cookies begin with one.
+        let value = HeaderValue::from_maybe_shared(inline.slice_ref(value.trim_ascii())).ok()?;
+        headers.try_append(HeaderName::from_bytes(name).ok()?, value).ok()?;
+    }
+    let is_whole = head.flags & response_flag::WHOLE != 0;
+    let body = match payload.leases.is_empty() {
+        true => inline.slice_ref(rest),
+        false => bytes_of(Payload { codec: Codec::Bytes, inline: Vec::new(), leases: payload.leases }),
+    };
+    Some((response, is_whole, body))
+}
+
+/// Headers about the connection are the front's, all but the wish to close it. An app that sets them would break framing.
+fn is_of_connection(name: &[u8], value: &[u8]) -> bool {
+    const OF_CONNECTION: [&[u8]; 5] =
+        [b"transfer-encoding", b"keep-alive", b"upgrade", b"proxy-connection", b"trailer"];
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    OF_CONNECTION.into_iter().any(is) || is(b"connection") && !value.eq_ignore_ascii_case(b"close")
+}
+
+fn length(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+/// Events come for as long as somebody listens.
+fn is_event_stream(response: &Response<Body>) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|value| http::is_event_stream(value.as_bytes()))
+}
+
+pub(super) fn plain(status: StatusCode) -> Response<Body> {
+    let text = format!("{}\n", status.canonical_reason().unwrap_or("Error"));
+    let mut response = Response::new(Body::from(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+pub(super) fn later(status: StatusCode) -> Response<Body> {
+    let mut response = plain(status);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+    response
+}
+
+/// Nobody hears it.
+pub(super) fn gone(response: Response<Body>) -> Response<Body> {
+    with_fate(response, End::ClientGone, "client-gone", None)
+}
+
+/// No app sees its request.
+pub(super) fn refused(response: Response<Body>, reason: &'static str) -> Response<Body> {
+    with_fate(response, End::Refused, reason, None)
+}
+
+pub(super) fn with_fate(
+    mut response: Response<Body>,
+    end: End,
+    reason: &'static str,
+    warning: Option<String>,
+) -> Response<Body> {
+    response.extensions_mut().insert(Fate { end, reason, warning });
+    response
+}
+
+fn of_failure(failure: &Failure) -> Response<Body> {
+    let words = || Some(failure.to_string());
+    match failure {
+        Failure::Config { .. } | Failure::WorkerLost { worker_pid: 0, .. } => {
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "failing", words())
+        }
+        // The pool tells of each death itself, with what was running.
+        Failure::WorkerLost { .. } => with_fate(plain(StatusCode::BAD_GATEWAY), End::WorkerLost, "worker-lost", None),
+        Failure::Poisoned { .. } => {
+            with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, "poisoned", words())
+        }
+        _ => plain(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> Response<Body> {
+    match refusal {
+        Refusal::Expired(expired) if expired.at == Where::Running => {
+            let words = format!("{expired}, and had not begun its response (fronts.serve.timeout)\n{}", expired.stacks);
+            let words = words.trim_end().to_owned();
+            with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", Some(words))
+        }
+        Refusal::Expired(expired) => {
+            let words = format!("{expired} (fronts.serve.timeout)");
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "queue-timeout", Some(words))
+        }
+        refusal => {
+            let words = format!("a request was refused with 503: {refusal}");
+            with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, reason_of(refusal), Some(words))
+        }
+    }
+}
+
+fn reason_of(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Overloaded { .. } => "overloaded",
+        Refusal::Draining { .. } | Refusal::Closed { .. } => "draining",
+        Refusal::Failing { .. } => "failing",
+        Refusal::Cancelled => "cancelled",
+        Refusal::Expired(_) => "queue-timeout",
+    }
+}
+
+/// One connection has as much at work as it may have.
+pub(super) fn too_many_streams() -> Response<Body> {
+    let words = "fronts.serve.streams_max: a request was refused with 503: its connection has as many at work, those \
+                 that it has reset among them";
+    with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words.to_owned()))
+}

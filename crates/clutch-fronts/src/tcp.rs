@@ -1,0 +1,212 @@
+//! Connections for a handler: accepted here, then handed to a worker as they are. No byte of them passes by.
+//!
+//! An accepted connection is one piece of work. It waits in the pool's line, and this side keeps its copy of the socket
+//! until user code has begun. What cannot have a place is not accepted: it waits in the kernel's backlog. To accept and
+//! close it would look like a crash to its peer, for there is no word of its protocol that could say why.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use clutch_pool::config::TcpConfig;
+use clutch_pool::pool::Pool;
+use clutch_pool::work::{FunctionId, Outcome, Reply, Work, WorkId, WorkKind};
+use clutch_wire::descriptor::Descriptor;
+use clutch_wire::sys;
+use clutch_wire::{Codec, Payload};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::listen::{ACCEPT_PAUSE, Listener, not_accepted};
+use super::warnings::Warnings;
+
+/// A connection that waits for longer is watched: its peer may give up.
+const WATCHED_AFTER: Duration = Duration::from_millis(20);
+
+/// The front of one handler.
+pub(super) struct TcpFront {
+    pool: Arc<Pool>,
+    handler: FunctionId,
+    listeners: Vec<Listener>,
+    /// Which listener is asked first: each has its turn.
+    first: usize,
+    places: Arc<Semaphore>,
+    warnings: Arc<Warnings>,
+}
+
+impl TcpFront {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        listeners: Vec<Listener>,
+        config: &TcpConfig,
+        warnings: Arc<Warnings>,
+    ) -> TcpFront {
+        let handler = pool.function(Codec::Name, b"", "connection");
+        let places = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
+        TcpFront { pool, handler, listeners, first: 0, places, warnings }
+    }
+
+    /// Accepts until told to stop; then the handlers are told, and what is open may end. Dropped, it cuts that off.
+    pub(super) async fn serve(mut self, mut stop: oneshot::Receiver<()>) {
+        let mut open = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                accepted = self.accept() => accepted,
+            };
+            let (socket, place) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.warnings.tell("accept", || not_accepted(&error));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let connection = self.submit(socket, place);
+            let mut phases = connection.phases.clone();
+            open.spawn(connection.run());
+            tokio::select! {
+                biased;
+                _ = &mut stop => break,
+                // A full pool takes it in when somebody leaves the line; so long nobody else is accepted.
+                _ = phases.wait_for(|phase| *phase >= Phase::Admitted) => {}
+            }
+            while open.try_join_next().is_some() {}
+        }
+        self.listeners.clear();
+        self.pool.end_endless();
+        while open.join_next().await.is_some() {}
+    }
+
+    /// The next connection, when there is a place for it.
+    async fn accept(&mut self) -> io::Result<(OwnedFd, OwnedSemaphorePermit)> {
+        let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+        loop {
+            match poll_fn(|context| self.poll_accept(context)).await {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                accepted => return Ok((accepted?, place)),
+            }
+        }
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
+        let count = self.listeners.len();
+        for at in (self.first..self.first + count).map(|at| at % count) {
+            if let Poll::Ready(accepted) = self.listeners[at].poll_socket(context) {
+                self.first = at + 1;
+                return Poll::Ready(accepted);
+            }
+        }
+        Poll::Pending
+    }
+
+    fn submit(&self, socket: OwnedFd, place: OwnedSemaphorePermit) -> Connection {
+        let (told, phases) = watch::channel(Phase::Waiting);
+        let descriptor = Arc::new(Descriptor::new(socket));
+        let deadline = self.pool.config.deadline().and_then(|time| Instant::now().checked_add(time));
+        let work = Work {
+            kind: WorkKind::Connection,
+            function: self.handler,
+            payload: Payload::empty(),
+            deadline,
+            priority: 0,
+            by_value: false,
+            retry: 0,
+            items: 0,
+            item_limit: None,
+            has_input: false,
+            descriptor: Some(descriptor.clone()),
+            one_value: true,
+            reply: Arc::new(Told(told)),
+        };
+        let id = self.pool.submit(work, true);
+        Connection { pool: self.pool.clone(), id, descriptor: Some(descriptor), phases, ended: false, _place: place }
+    }
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Waiting,
+    /// It is in the line.
+    Admitted,
+    /// It is its worker's.
+    Begun,
+    Ended,
+}
+
+struct Told(watch::Sender<Phase>);
+
+impl Told {
+    fn reach(&self, reached: Phase) {
+        self.0.send_if_modified(|phase| std::mem::replace(phase, reached.max(*phase)) < reached);
+    }
+}
+
+impl Reply for Told {
+    fn chunk(&self, _payload: Payload) {}
+
+    fn finish(&self, _outcome: Outcome) {
+        self.reach(Phase::Ended);
+    }
+
+    fn begun(&self) {
+        self.reach(Phase::Begun);
+    }
+
+    fn admitted(&self) {
+        self.reach(Phase::Admitted);
+    }
+}
+
+/// One connection. Dropped before its end, its handler is stopped.
+struct Connection {
+    pool: Arc<Pool>,
+    id: WorkId,
+    descriptor: Option<Arc<Descriptor>>,
+    phases: watch::Receiver<Phase>,
+    ended: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    async fn run(mut self) {
+        if let Some(descriptor) = self.descriptor.take() {
+            tokio::select! {
+                biased;
+                _ = self.phases.wait_for(|phase| *phase >= Phase::Begun) => {}
+                // Unless it has begun this very moment: then its handler finds out.
+                () = gone(descriptor) => drop(self.pool.withdraw(self.id)),
+            }
+        }
+        // The other half lives as long as the work is not answered.
+        self.ended = self.phases.wait_for(|phase| *phase == Phase::Ended).await.is_ok();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.pool.abandon(self.id);
+        }
+    }
+}
+
+/// Returns when the peer of a connection that waits has left: it has broken it, or closed it without a word. A peer that
+/// has said something and closed its side may still wait for an answer.
+async fn gone(descriptor: Arc<Descriptor>) {
+    tokio::time::sleep(WATCHED_AFTER).await;
+    let Ok(watched) = sys::readable(descriptor) else {
+        return std::future::pending().await;
+    };
+    while let Ok(mut guard) = watched.readable().await {
+        if guard.ready().is_write_closed() || sys::is_at_end(watched.get_ref().as_fd()) {
+            return;
+        }
+        guard.clear_ready();
+    }
+}

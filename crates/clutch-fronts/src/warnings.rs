@@ -1,0 +1,95 @@
+//! What whoever runs a server should read in its log: kept until it is fetched, and bounded in rate and number.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use clutch_wire::sync::{Condvar, Mutex};
+
+/// Of each kind at most one in this time; the others are counted.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Warnings that wait to be fetched.
+const KEPT_MAX: usize = 100;
+
+/// How often each kind is told.
+#[derive(Debug, Default)]
+struct Rates(BTreeMap<&'static str, (Instant, u64)>);
+
+impl Rates {
+    /// Whether one more may be told, with the number of those that were not.
+    fn admit(&mut self, kind: &'static str, now: Instant) -> Option<u64> {
+        let (told, untold) = self.0.entry(kind).or_insert((now, 0));
+        let is_first = *told == now && *untold == 0;
+        if !is_first && now.saturating_duration_since(*told) < INTERVAL {
+            *untold += 1;
+            return None;
+        }
+        *told = now;
+        Some(std::mem::take(untold))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    rates: Rates,
+    waiting: VecDeque<String>,
+    is_closed: bool,
+}
+
+/// Filled by fronts, fetched by one reader.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+impl Warnings {
+    /// Words are made only where they are told. False: they are not.
+    pub(super) fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(untold) = inner.rates.admit(kind, Instant::now()) else { return false };
+        if inner.waiting.len() == KEPT_MAX {
+            return false;
+        }
+        let more = if untold > 0 { format!(" (and {untold} more like it before)") } else { String::new() };
+        inner.waiting.push_back(words() + &more);
+        self.changed.notify_one();
+        true
+    }
+
+    /// The next one. None: there will be no more.
+    pub(super) fn next(&self) -> Option<String> {
+        let is_there = |inner: &Inner| !inner.waiting.is_empty() || inner.is_closed;
+        let mut inner = self.changed.wait(self.inner.lock(), is_there);
+        inner.waiting.pop_front()
+    }
+
+    pub(super) fn close(&self) {
+        self.inner.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_told_once_in_an_interval_and_the_others_are_counted() {
+        let (start, mut rates) = (Instant::now(), Rates::default());
+        assert_eq!(rates.admit("full", start), Some(0));
+        assert_eq!(rates.admit("full", start + INTERVAL / 2), None);
+        assert_eq!(rates.admit("lost", start + INTERVAL / 2), Some(0));
+        assert_eq!(rates.admit("full", start + INTERVAL / 2), None);
+        assert_eq!(rates.admit("full", start + INTERVAL), Some(2));
+        assert_eq!(rates.admit("full", start + INTERVAL * 2), Some(0));
+    }
+
+    #[test]
+    fn what_was_told_before_the_end_is_still_read() {
+        let warnings = Warnings::default();
+        warnings.tell("full", || "one".to_owned());
+        warnings.close();
+        assert_eq!((warnings.next().as_deref(), warnings.next()), (Some("one"), None));
+    }
+}

@@ -1,0 +1,77 @@
+//! A pool with an http front before it, for tests that come in by the front.
+
+use clutch_fronts::{FrontConfigs, Fronts};
+use clutch_pool::config::{HttpConfig, LogFormat, PoolConfig};
+
+use super::client::{Client, Response};
+use super::{Stage, config};
+
+pub const ECHO: &str = "/pools/api/tools/echo";
+
+/// A front that nothing limits much.
+pub fn http(bind: &str) -> HttpConfig {
+    HttpConfig {
+        access_log: None,
+        access_log_format: LogFormat::Text,
+        bind: vec![bind.to_owned()],
+        body_bytes_max: 4 << 20,
+        head_bytes_max: 16 << 10,
+        head_timeout_ms: 10_000,
+        write_timeout_ms: 30_000,
+        keep_alive_ms: 75_000,
+        body_timeout_ms: 10_000,
+        connections_max: 100,
+        token: None,
+        token_file: None,
+        insecure: false,
+        tls: None,
+        cors_origins: Vec::new(),
+    }
+}
+
+/// One pool named "api" behind an http front.
+pub struct House {
+    pub stage: Stage,
+    pub fronts: Fronts,
+}
+
+impl House {
+    pub fn new() -> House {
+        House::with(config("api"), http("127.0.0.1:0"))
+    }
+
+    pub fn with(pool: PoolConfig, http: HttpConfig) -> House {
+        let stage = Stage::new(pool);
+        stage.tools(&["echo", "countdown"]);
+        let configs = FrontConfigs { http: Some(http), ..FrontConfigs::default() };
+        let fronts = Fronts::start([stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
+        House { stage, fronts }
+    }
+
+    /// With a worker that answers each call with its arguments.
+    pub fn echoing() -> House {
+        let house = House::new();
+        house.stage.worker(1).echo();
+        house
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.fronts.http_address().expect("an address"))
+    }
+
+    pub fn get(&self, path: &str) -> Response {
+        self.client().get(path)
+    }
+
+    pub fn post(&self, headers: &str, body: &str) -> Response {
+        self.client().post(ECHO, headers, body)
+    }
+
+    /// Sends a call and leaves it unanswered.
+    pub fn start(&self, headers: &str, body: &str) -> Client {
+        let mut client = self.client();
+        let request = client.request("POST", ECHO, headers, body);
+        client.send(&request);
+        client
+    }
+}

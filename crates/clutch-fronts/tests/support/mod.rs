@@ -1,0 +1,11 @@
+//! What the tests of fronts stand on: the stage of the pool's own tests, a client, and a house with a front.
+
+#![allow(dead_code)] // each test file uses a part of it
+
+#[path = "../../../clutch-pool/tests/support/mod.rs"]
+mod stage;
+
+pub mod client;
+pub mod house;
+
+pub use stage::*;

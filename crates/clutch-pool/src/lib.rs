@@ -1,0 +1,13 @@
+//! Pools of workers: queue, link, supervisor, telemetry. Knows nothing of Python, nor of what work arrives by.
+//!
+//! Read ARCHITECTURE.md for the map. The one door is [`pool::Pool::submit`].
+
+pub mod config;
+pub mod date;
+pub mod error;
+pub mod link;
+pub mod pool;
+pub mod slowest;
+pub mod supervisor;
+pub mod telemetry;
+pub mod work;

@@ -1,0 +1,98 @@
+//! The board: memory that both ends of a link share.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use clutch_wire::sys::{self, Mapping};
+
+use super::journal::{self, Journal};
+
+/// One word for each frame that is on the link: who may have it; behind them as many for how far batches have come, and the
+/// worker's journal. Shared by both ends.
+#[derive(Debug)]
+pub struct Board {
+    mapping: Arc<Mapping>,
+}
+
+/// Values of a word of the board.
+pub mod word {
+    /// The dispatcher may use the word for another frame.
+    pub const FREE: u32 = 0;
+    /// On the link; either side may claim it.
+    pub const SENT: u32 = 1;
+    /// The worker has claimed it: user code starts.
+    pub const BEGUN: u32 = 2;
+    /// The dispatcher has taken it back: the worker skips the frame and frees the word.
+    pub const TAKEN: u32 = 3;
+    /// Begun, and nobody waits for the answer any more.
+    pub const ABANDONED: u32 = 4;
+    /// The worker has found it past its deadline and has not begun it: the dispatcher takes it back, and frees the word.
+    pub const LATE: u32 = 5;
+}
+
+impl Board {
+    /// Words on a board for a worker with so many slots: for each slot what runs and what was sent ahead.
+    pub fn words_for(slots: u32) -> usize {
+        (slots as usize * 66).clamp(1024, 16 << 10).max(slots as usize * 2)
+    }
+
+    pub fn create(words: usize) -> io::Result<(Board, OwnedFd)> {
+        let bytes = (words * 8).next_multiple_of(4096) + journal::SIZE;
+        let descriptor = sys::shared_memory("clutch-board", bytes)?;
+        let mapping = Arc::new(Mapping::new(descriptor.as_fd(), bytes)?);
+        Ok((Board { mapping }, descriptor))
+    }
+
+    pub fn open(descriptor: OwnedFd) -> io::Result<Board> {
+        let bytes = rustix::fs::fstat(&descriptor)?.st_size as usize;
+        if bytes <= journal::SIZE {
+            return Err(io::Error::other("a board without room"));
+        }
+        Ok(Board { mapping: Arc::new(Mapping::new(descriptor.as_fd(), bytes)?) })
+    }
+
+    /// Where the worker notes what it puts on the link.
+    pub fn journal(&self) -> Journal {
+        Journal::at_end_of(self.mapping.clone())
+    }
+
+    pub fn len(&self) -> usize {
+        (self.mapping.len() - journal::SIZE) / 8
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn word(&self, index: u32) -> &AtomicU32 {
+        assert!((index as usize) < self.len(), "a word outside of its board");
+        self.mapping.word(index as usize)
+    }
+
+    /// Of a mapped batch with this word: how many of its items have begun.
+    pub fn items_begun(&self, index: u32) -> &AtomicU32 {
+        assert!((index as usize) < self.len(), "a word outside of its board");
+        self.mapping.word(self.len() + index as usize)
+    }
+
+    /// Another item of it begins; said by the one that runs them.
+    pub fn begin_item(&self, index: u32) {
+        let begun = self.items_begun(index);
+        begun.store(begun.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Moves a word from one value to another; false when it had a third.
+    pub fn claim(&self, index: u32, from: u32, to: u32) -> bool {
+        self.word(index).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    pub fn set(&self, index: u32, value: u32) {
+        self.word(index).store(value, Ordering::Release);
+    }
+
+    pub fn get(&self, index: u32) -> u32 {
+        self.word(index).load(Ordering::Acquire)
+    }
+}

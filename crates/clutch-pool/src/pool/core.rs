@@ -1,0 +1,550 @@
+//! What is behind the pool's lock: the machine, the links' ends, and how its actions are carried out.
+//!
+//! Nothing here blocks or calls out: what has to be told or written afterwards is collected in [`Effects`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clutch_wire::sys::Poller;
+use clutch_wire::{Codec, Failure, Payload};
+use smallvec::SmallVec;
+
+use super::incoming::Incoming;
+use super::insights::Noted;
+use super::item_clock::ItemClocks;
+use super::peer::{self, Link, Peer};
+use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
+use super::stop::{self, Expiring, OnLink};
+use super::{Memory, Notice, Pool};
+use crate::link::PutError;
+use crate::link::items::Items;
+use crate::telemetry;
+use crate::work::{Expired, FunctionId, Outcome, Refusal, Reply, Work, WorkId};
+
+/// A function that workers know by number.
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) codec: Codec,
+    pub(super) body: Vec<u8>,
+    pub(super) name: String,
+}
+
+/// What the machine keeps with each piece of work.
+pub(super) struct Entry {
+    pub(super) work: Work,
+    /// On the board of the worker that it was sent to, as long as it is there.
+    pub(super) word: Option<u32>,
+    /// Of a mapped batch: the results so far.
+    pub(super) items: Items,
+}
+
+impl Entry {
+    pub(super) fn new(work: Work) -> Box<Entry> {
+        Box::new(Entry { work, word: None, items: Items::default() })
+    }
+
+    /// Whether it is a batch of which some items have not run.
+    fn has_items_left(&self) -> bool {
+        self.items.count() < self.work.items
+    }
+
+    /// What its submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
+    fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
+        match outcome {
+            Outcome::Value(_) if self.work.items > 0 => {
+                let message = "its worker did not tell its result".to_owned();
+                let (type_name, traceback) = ("RuntimeError".to_owned(), String::new());
+                self.answer_of_items(&Failure::Encode { type_name, message, traceback }, run_ns)
+            }
+            Outcome::Failure(failure) if self.items.count() > 0 => self.answer_of_items(&failure, run_ns),
+            other => other,
+        }
+    }
+
+    /// `otherwise`: what items without a result are told.
+    fn answer_of_items(&mut self, otherwise: &Failure, run_ns: u64) -> Outcome {
+        while self.has_items_left() {
+            self.items.push_failure(otherwise);
+        }
+        Outcome::Value(std::mem::take(&mut self.items).into_payload(run_ns))
+    }
+}
+
+pub(super) struct Core {
+    pub(super) machine: Machine<Box<Entry>>,
+    pub(super) peers: BTreeMap<WorkerKey, Peer>,
+    pub(super) functions: Vec<Function>,
+    pub(super) names: HashMap<Vec<u8>, FunctionId>,
+    pub(super) failing: Option<Arc<Failure>>,
+    /// Of the worker that died last: what its begun work is answered with.
+    pub(super) lost: Option<Arc<Failure>>,
+    /// How long code that is told to stop has for it.
+    pub(super) interrupt_grace: Duration,
+    /// Private memory at which a worker gets no more work.
+    pub(super) memory_limit: Option<u64>,
+    /// Workers run another Python version: code by value cannot go there.
+    pub(super) foreign: Option<String>,
+    pub(super) done: u64,
+    pub(super) failed: u64,
+    /// Endless work that was cut off so that its worker could end.
+    pub(super) drained: u64,
+    /// Work refused because the queue was full, since that was told, and when it was.
+    pub(super) refused: u64,
+    pub(super) told_full: Option<Instant>,
+    /// Past their deadlines, their callers wait for the stacks.
+    pub(super) expiring: BTreeMap<WorkId, Expiring>,
+    pub(super) item_clocks: ItemClocks,
+    /// Workers whose boards had no word left when they were last looked at.
+    pub(super) starved: BTreeSet<WorkerKey>,
+    /// Room for the actions of a transaction, kept from one to the next.
+    pub(super) spare: Vec<Action<Box<Entry>>>,
+    /// For [`Pool::insights`].
+    pub(super) noted: Noted,
+}
+
+/// How often it is told, at most, that the pool refuses work.
+const TELL_FULL_EVERY: Duration = Duration::from_secs(1);
+
+/// Work that is answered without a result.
+struct OfWork<'a> {
+    id: WorkId,
+    entry: &'a Entry,
+    since: Instant,
+    now: Instant,
+}
+
+/// What is done after the core's lock is released.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) flush: SmallVec<[Arc<Link>; 2]>,
+    pub(super) replies: SmallVec<[(Arc<dyn Reply>, Told); 1]>,
+    pub(super) notices: Vec<Notice>,
+    /// Work that is to be interrupted, and whether the stacks are wanted first.
+    pub(super) interrupts: SmallVec<[(Arc<Link>, WorkId, bool); 1]>,
+    /// Answers to questions for the stacks of tasks.
+    pub(super) stacks: Vec<(u64, String)>,
+    /// When the driver has to look again, at the latest.
+    pub(super) look_at: Option<Instant>,
+}
+
+impl Effects {
+    pub(super) fn look_by(&mut self, at: Instant) {
+        self.look_at = Some(self.look_at.map_or(at, |before| before.min(at)));
+    }
+}
+
+pub(super) enum Told {
+    Chunk(Payload),
+    Credit(u32),
+    Finish(Outcome),
+    Begun,
+    Admitted,
+}
+
+impl Core {
+    /// Takes in what a worker said. An error when it is about work that another worker has: its link is not to be trusted.
+    pub(super) fn take_in(
+        &mut self,
+        key: WorkerKey,
+        incoming: Incoming,
+        now: Instant,
+        effects: &mut Effects,
+    ) -> Result<(), String> {
+        if let Some(id) = incoming.work() {
+            match self.machine.worker_of(id) {
+                Some(worker) if worker == key => {}
+                None if self.machine.request(id).is_none() => return Ok(()),
+                _ => return Err(format!("it told of work {id}, which it does not have")),
+            }
+        }
+        match incoming {
+            Incoming::Finished { id, run_ns, outcome } => self.finish(key, id, run_ns, outcome, now, effects),
+            Incoming::Chunk { id, payload } => {
+                self.machine.told_part(id);
+                self.tell(id, Told::Chunk(payload), effects);
+            }
+            Incoming::Items { id, items } => self.add_items(id, items, effects),
+            Incoming::Unreadable { id, failure } => {
+                let outcome = Outcome::Failure(Arc::new(failure));
+                self.end_with(OnLink { worker: key, id, now }, StopCause::Cancelled, outcome, effects);
+            }
+            Incoming::Unreceived { region } => {
+                self.peers.get_mut(&key).into_iter().for_each(|peer| peer.was_unreceived(region));
+            }
+            Incoming::Begun { id } => self.begin(id, effects),
+            Incoming::Stacks { id, asked: true, text } => effects.stacks.push((id, text)),
+            Incoming::Stacks { id, asked: false, text } => self.take_stacks(id, text, false, effects),
+            Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
+            Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
+            Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
+            Incoming::Memory(memory) => self.weigh(key, memory, effects),
+            Incoming::Debugging(on) => self.debug(key, on, effects),
+            Incoming::Other => {}
+        }
+        Ok(())
+    }
+
+    fn add_items(&mut self, id: WorkId, items: Items, effects: &mut Effects) {
+        let Some(entry) = self.machine.body_mut(id) else { return self.add_late_items(id, items, effects) };
+        if entry.items.count().saturating_add(items.count()) <= entry.work.items {
+            entry.items.append(items);
+        }
+    }
+
+    /// User code has started: a connection is its worker's alone from here on.
+    fn begin(&mut self, id: WorkId, effects: &mut Effects) {
+        if let Some(entry) = self.machine.body_mut(id) {
+            entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
+        }
+        self.tell(id, Told::Begun, effects);
+    }
+
+    /// While somebody thinks at a prompt nothing is late, neither there nor behind it.
+    fn debug(&mut self, key: WorkerKey, on: bool, effects: &mut Effects) {
+        let Some(peer) = self.peers.get_mut(&key) else { return };
+        peer.debugged = on;
+        let is_open = self.peers.values().any(|peer| peer.debugged);
+        self.machine.set_untimed(is_open);
+        effects.notices.push(Notice::Debugging { worker: key, on });
+    }
+
+    fn is_debugged(&self, worker: WorkerKey) -> bool {
+        self.peers.get(&worker).is_some_and(|peer| peer.debugged)
+    }
+
+    fn weigh(&mut self, key: WorkerKey, memory: Memory, effects: &mut Effects) {
+        let full = memory.reaches(self.memory_limit);
+        if let Some(peer) = self.peers.get_mut(&key) {
+            peer.barred |= full;
+        }
+        effects.notices.push(Notice::Memory(vec![(key, memory)]));
+    }
+
+    /// A worker that has just said that its memory is at the limit gets nothing more, before anybody else decides.
+    pub(super) fn bar_full(&mut self, worker: WorkerKey, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) {
+        if self.peers.get(&worker).is_some_and(|peer| peer.barred) {
+            self.hold(worker, now, actions);
+        }
+    }
+
+    /// Tells the machine whether a worker may have work.
+    pub(super) fn hold(&mut self, worker: WorkerKey, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) {
+        let held = self.peers.get(&worker).is_some_and(Peer::is_held);
+        let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
+        self.machine.on(event, now, actions);
+    }
+
+    fn finish(
+        &mut self,
+        key: WorkerKey,
+        id: WorkId,
+        run_ns: u64,
+        outcome: Outcome,
+        now: Instant,
+        effects: &mut Effects,
+    ) {
+        if let Some(peer) = self.peers.get_mut(&key) {
+            peer.life.run_ns = peer.life.run_ns.saturating_add(run_ns);
+            match self.machine.body_mut(id) {
+                Some(entry) => entry.word.take().into_iter().for_each(|word| peer.release(word)),
+                None => {
+                    self.expiring.get_mut(&id).into_iter().for_each(Expiring::code_ended);
+                    peer.release_abandoned(id);
+                }
+            }
+            if peer.is_fed() {
+                self.machine.on(Event::WorkerResumed { worker: key }, now, &mut Vec::new());
+            }
+        }
+        self.done += 1;
+        self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
+        self.item_clocks.stop(id);
+        if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
+            self.note_slow(&mut entry, run_ns, &outcome);
+            let outcome = entry.conclude(outcome, run_ns);
+            effects.replies.push((entry.work.reply, Told::Finish(outcome)));
+        }
+    }
+
+    /// Lets workers have work again whose board has words again. Returns whether some still have none.
+    pub(super) fn feed_starved(&mut self, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
+        let Core { machine, peers, starved, .. } = self;
+        starved.retain(|worker| {
+            let Some(peer) = peers.get_mut(worker) else { return false };
+            if peer.is_fed() {
+                machine.on(Event::WorkerResumed { worker: *worker }, now, actions);
+            }
+            peer.starved
+        });
+        !starved.is_empty()
+    }
+
+    fn tell(&self, id: WorkId, told: Told, effects: &mut Effects) {
+        if let Some(entry) = self.machine.body(id) {
+            effects.replies.push((entry.work.reply.clone(), told));
+        }
+    }
+
+    /// What a dead worker had begun and has not answered. What it had not begun is taken back from it; of a batch the item
+    /// that ran is lost, unless it may run again, and the rest goes on elsewhere. `ended`: Clutch ended the worker itself.
+    pub(super) fn leave_behind(
+        &mut self,
+        pool: &Pool,
+        peer: &mut Peer,
+        failure: &Failure,
+        ended: bool,
+        now: Instant,
+        effects: &mut Effects,
+    ) -> Vec<WorkId> {
+        let key = peer.link.key;
+        let mut begun = Vec::new();
+        for id in self.machine.sent(key).collect::<Vec<_>>() {
+            let Some(entry) = self.machine.body_mut(id) else { continue };
+            let word = entry.word.take();
+            let has_begun = word.is_some_and(|word| !peer.take(word));
+            let items_begun = word.map_or(0, |word| peer.link.board.items_begun(word).load(Ordering::Acquire));
+            let leases = &entry.work.payload.leases;
+            if !has_begun {
+                leases.iter().for_each(|lease| lease.take_back());
+                continue;
+            }
+            leases.iter().for_each(|lease| lease.retire());
+            let (item, retry) = (entry.items.count(), entry.work.retry);
+            let item_ran = entry.has_items_left() && items_begun > item;
+            if item_ran && self.machine.item_runs_again(id, item, retry, ended) {
+                begun.push(id);
+                continue;
+            }
+            let Some(entry) = self.machine.body_mut(id) else { continue };
+            if item_ran {
+                entry.items.push_failure(failure);
+                self.failed += 1;
+                pool.emit_of_work(|pool| telemetry::Event::WorkLost { pool, id });
+            }
+            let is_batch = entry.work.items > 0;
+            match entry.has_items_left() {
+                true => self.machine.goes_on(id),
+                false if is_batch => self.finish(key, id, 0, Outcome::Value(Payload::empty()), now, effects),
+                false => begun.push(id),
+            }
+        }
+        begun
+    }
+
+    /// Carries out actions, and those that follow from them, until there are none.
+    pub(super) fn run(
+        &mut self,
+        pool: &Pool,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        loop {
+            self.machine.settle(now, actions);
+            if actions.is_empty() {
+                return;
+            }
+            let mut todo = std::mem::take(actions);
+            for action in todo.drain(..) {
+                self.act(pool, action, now, actions, effects);
+            }
+            if actions.is_empty() {
+                *actions = todo;
+            }
+            if self.machine.is_closed() && self.machine.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn act(
+        &mut self,
+        pool: &Pool,
+        action: Action<Box<Entry>>,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        match action {
+            Action::Send { worker, id } => self.send(pool, worker, id, now, actions, effects),
+            Action::Take { worker, id } => {
+                let taken = self.take(worker, id);
+                if taken {
+                    pool.emit_of_work(|pool| telemetry::Event::WorkTakenBack { pool, id });
+                }
+                self.machine.on(Event::Taken { worker, id, taken }, now, actions);
+            }
+            Action::Answer { id, verdict, mut body, since } => {
+                self.item_clocks.stop(id);
+                let outcome = self.outcome(pool, OfWork { id, entry: &body, since, now }, verdict);
+                let outcome = body.conclude(outcome, 0);
+                effects.replies.push((body.work.reply, Told::Finish(outcome)));
+            }
+            Action::Admitted { id } => self.admitted(id, effects),
+            Action::Overdue { worker, id } => self.overdue(pool, OnLink { worker, id, now }, actions, effects),
+            Action::Abandon { worker, id } => self.abandon(pool, OnLink { worker, id, now }, actions, effects),
+            Action::CutOff { worker, id } => self.cut_off(pool, OnLink { worker, id, now }, actions, effects),
+            Action::Stuck { worker, .. } if self.is_debugged(worker) => {}
+            Action::Stuck { worker, cause, .. } => effects.notices.push(stop::stuck(worker, cause)),
+            Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
+            Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),
+            Action::Empty => effects.notices.push(Notice::Empty),
+        }
+    }
+
+    fn admitted(&mut self, id: WorkId, effects: &mut Effects) {
+        self.tell(id, Told::Admitted, effects);
+    }
+
+    /// Puts a frame on a link. What cannot go there is answered here.
+    fn send(
+        &mut self,
+        pool: &Pool,
+        worker: WorkerKey,
+        id: WorkId,
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        let foreign = self.foreign.as_ref().filter(|_| self.machine.body(id).is_some_and(|entry| entry.work.by_value));
+        if let Some(version) = foreign {
+            let failure = peer::foreign_failure(&pool.config.name, version);
+            self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
+            return;
+        }
+        let Core { machine, peers, functions, item_clocks, .. } = self;
+        let others_run = machine.counts().sent > 1;
+        let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
+        let deadline_ns = pool.deadline_ns(entry.work.deadline);
+        let mut put = peer.put_call(entry, id, functions, deadline_ns, &pool.regions);
+        // Other work that ends gives back what it has.
+        if put.as_ref().is_err_and(PutError::is_shortage) && others_run {
+            (peer.starved, put) = (true, Ok(false));
+        }
+        match put {
+            Ok(true) => {
+                entry.work.reply.sent(queued);
+                if let Some(limit) = entry.work.item_limit {
+                    effects.look_by(item_clocks.start(id, limit, entry.items.count(), now));
+                }
+                if !peer.armed && !peer.leased {
+                    pool.must_be_watched(worker, peer.arm(&pool.poller));
+                }
+                if !effects.flush.iter().any(|link| link.key == worker) {
+                    effects.flush.push(peer.link.clone());
+                }
+            }
+            Ok(false) => {
+                self.starved.insert(worker);
+                pool.wake_driver();
+                machine.on(Event::Taken { worker, id, taken: true }, now, actions);
+                machine.on(Event::WorkerFull { worker }, now, actions);
+            }
+            Err(error) => {
+                let failure = Failure::BadArguments { message: error.to_string(), detail: String::new() };
+                self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
+            }
+        }
+    }
+
+    /// Claims a word back from the worker.
+    pub(super) fn take(&mut self, worker: WorkerKey, id: WorkId) -> bool {
+        if self.machine.worker_of(id) != Some(worker) {
+            return false;
+        }
+        let (Some(peer), Some(entry)) = (self.peers.get_mut(&worker), self.machine.body_mut(id)) else { return false };
+        let taken = entry.word.is_some_and(|word| peer.take(word));
+        if taken {
+            self.item_clocks.stop(id);
+            entry.word = None;
+            entry.work.payload.leases.iter().for_each(|lease| lease.take_back());
+        }
+        if let Some(descriptor) = entry.work.descriptor.as_ref().filter(|_| taken) {
+            descriptor.leave_behind();
+        }
+        taken
+    }
+
+    /// Carries out the attempts to take back among the actions, in place.
+    pub(super) fn claim_back(&mut self, actions: &mut Vec<Action<Box<Entry>>>, now: Instant) {
+        for action in std::mem::take(actions) {
+            match action {
+                Action::Take { worker, id } => {
+                    let taken = self.take(worker, id);
+                    self.machine.on(Event::Taken { worker, id, taken }, now, actions);
+                }
+                other => actions.push(other),
+            }
+        }
+    }
+
+    fn outcome(&mut self, pool: &Pool, work: OfWork<'_>, verdict: Verdict) -> Outcome {
+        let id = work.id;
+        let name = || pool.config.name.clone();
+        let refusal = match verdict {
+            Verdict::Overloaded => {
+                let limit = pool.config.queue_limit.unwrap_or(usize::MAX);
+                self.tell_full(pool, limit, work.now);
+                Refusal::Overloaded { pool: name(), queued: self.machine.counts().queued, limit }
+            }
+            Verdict::Draining => Refusal::Draining { pool: name() },
+            Verdict::Closed => Refusal::Closed { pool: name() },
+            Verdict::Expired(at) => {
+                pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: at.as_str().to_owned() });
+                let (what, after) = (self.describe(work.entry), work.now.saturating_duration_since(work.since));
+                Refusal::Expired(Box::new(Expired { at, what, after, worker: None, stacks: String::new() }))
+            }
+            Verdict::Cancelled => {
+                pool.emit_of_work(|pool| telemetry::Event::WorkCancelled { pool, id });
+                Refusal::Cancelled
+            }
+            Verdict::Poisoned { deaths, .. } => {
+                let what = || self.describe(work.entry);
+                pool.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what: what() });
+                self.failed += 1;
+                let last = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
+                let message =
+                    format!("it killed its worker {deaths} times and is not tried again; the last time: {last}");
+                return Outcome::Failure(Arc::new(Failure::Poisoned { message, deaths }));
+            }
+            Verdict::Failing if self.failing.is_none() => Refusal::Closed { pool: name() },
+            Verdict::Failing | Verdict::Lost(_) => {
+                if matches!(verdict, Verdict::Lost(_)) {
+                    pool.emit_of_work(|pool| telemetry::Event::WorkLost { pool, id });
+                }
+                self.failed += 1;
+                let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
+                let known = if verdict == Verdict::Failing { &self.failing } else { &self.lost };
+                return Outcome::Failure(known.clone().unwrap_or_else(|| Arc::new(unknown())));
+            }
+        };
+        Outcome::Refused(refusal)
+    }
+
+    fn tell_full(&mut self, pool: &Pool, limit: usize, now: Instant) {
+        self.refused += 1;
+        if self.told_full.is_none_or(|at| now >= at + TELL_FULL_EVERY) {
+            let refused = std::mem::take(&mut self.refused);
+            self.told_full = Some(now);
+            pool.emit(|pool| telemetry::Event::PoolFull { pool, refused, limit });
+        }
+    }
+
+    /// The link to read for this work, when it went to an otherwise idle worker that nobody reads.
+    pub(super) fn lease(&mut self, id: WorkId, actions: &[Action<Box<Entry>>], poller: &Poller) -> Option<Arc<Link>> {
+        let worker = actions.iter().find_map(|action| match action {
+            Action::Send { worker, id: sent } if *sent == id => Some(*worker),
+            _ => None,
+        })?;
+        let alone = self.machine.worker(worker).is_some_and(|(sent, _)| sent == 1);
+        let peer = self.peers.get_mut(&worker)?;
+        if !alone || peer.leased || peer.is_read {
+            return None;
+        }
+        peer.leased = true;
+        peer.disarm(poller);
+        Some(peer.link.clone())
+    }
+}

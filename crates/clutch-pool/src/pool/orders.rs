@@ -1,0 +1,106 @@
+//! What operators ask of a pool's workers, and what came of it.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use clutch_wire::sync::{Condvar, Mutex};
+
+/// Names one order within its pool.
+pub type Ticket = u64;
+
+/// Something to do with the workers of a running pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Load the code anew; all workers are to run it.
+    Reload,
+    /// Replace one worker, or all of them in turn.
+    Recycle { nr: Option<u32> },
+    /// End one worker at once, whatever it runs.
+    Kill { nr: u32 },
+    /// Have so many workers, at least and at most.
+    Scale { min: usize, max: usize },
+}
+
+/// Why an order was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    Closed,
+    Failed(String),
+}
+
+pub type Carried = Result<(), Denied>;
+
+/// Orders under way, and what came of those that somebody still waits for.
+#[derive(Default)]
+pub(super) struct Orders {
+    book: Mutex<Book>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Book {
+    last: Ticket,
+    waiting: BTreeMap<Ticket, Option<Carried>>,
+    closed: bool,
+}
+
+impl Orders {
+    /// None: the pool is closed.
+    pub(super) fn open(&self) -> Option<Ticket> {
+        let mut book = self.book.lock();
+        if book.closed {
+            return None;
+        }
+        book.last += 1;
+        let ticket = book.last;
+        book.waiting.insert(ticket, None);
+        Some(ticket)
+    }
+
+    pub(super) fn done(&self, ticket: Ticket, carried: Carried) {
+        if let Some(place) = self.book.lock().waiting.get_mut(&ticket) {
+            *place = Some(carried);
+        }
+        self.changed.notify_all();
+    }
+
+    /// No order is carried out any more.
+    pub(super) fn close(&self) {
+        let mut book = self.book.lock();
+        book.closed = true;
+        for place in book.waiting.values_mut().filter(|place| place.is_none()) {
+            *place = Some(Err(Denied::Closed));
+        }
+        drop(book);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn wait(&self, ticket: Ticket, deadline: Instant) -> Option<Carried> {
+        let known = |book: &Book| book.waiting.get(&ticket).cloned().flatten();
+        let (book, _) = self.changed.wait_until(self.book.lock(), deadline, |book| known(book).is_some());
+        known(&book)
+    }
+
+    pub(super) fn forget(&self, ticket: Ticket) {
+        self.book.lock().waiting.remove(&ticket);
+    }
+}
+
+/// One order, for whoever gave it; dropped, nobody waits for it and it goes on.
+pub struct Order<'a> {
+    pub(super) orders: &'a Orders,
+    pub(super) ticket: Ticket,
+}
+
+impl Order<'_> {
+    /// What came of it, or none when the deadline passes first.
+    pub fn wait(&self, deadline: Instant) -> Option<Carried> {
+        self.orders.wait(self.ticket, deadline)
+    }
+}
+
+impl Drop for Order<'_> {
+    fn drop(&mut self) {
+        self.orders.forget(self.ticket);
+    }
+}

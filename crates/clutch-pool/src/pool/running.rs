@@ -1,0 +1,65 @@
+//! What workers run, for those who look: in the log, in `clutch ps`. Found when somebody asks, kept by nobody.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use clutch_wire::Codec;
+
+use super::Pool;
+use super::core::{Core, Entry};
+use super::peer::Peer;
+use super::state::WorkerKey;
+use crate::link::board::word;
+use crate::work::Running;
+
+impl Core {
+    /// The oldest first.
+    pub(super) fn running(&self, worker: WorkerKey, now: Instant) -> Vec<Running> {
+        let Some(peer) = self.peers.get(&worker) else { return Vec::new() };
+        let running = self.machine.sent(worker).filter_map(|id| {
+            let (what, abandoned) = match self.machine.body(id) {
+                Some(entry) => (self.describe_begun(peer, entry)?, false),
+                None => (peer.abandoned_work(id)?.to_owned(), true),
+            };
+            let seconds = now.saturating_duration_since(self.machine.sent_at(id, worker)?).as_secs_f64();
+            Some(Running { id, what, seconds, abandoned })
+        });
+        running.collect()
+    }
+
+    fn describe_begun(&self, peer: &Peer, entry: &Entry) -> Option<String> {
+        let board = &peer.link.board;
+        let at = entry.word.filter(|at| board.get(*at) == word::BEGUN)?;
+        let what = self.describe(entry);
+        let items = entry.work.items;
+        let item = board.items_begun(at).load(Ordering::Acquire);
+        Some(if items > 0 { format!("{what} (item {item} of {items} of a map)") } else { what })
+    }
+
+    /// What a piece of work is, for people.
+    pub(super) fn describe(&self, entry: &Entry) -> String {
+        let work = &entry.work;
+        let named = || {
+            let function = self.functions.get(work.function as usize)?;
+            Some(&function.name).filter(|name| !name.is_empty() && function.codec != Codec::Empty).cloned()
+        };
+        let described = work.reply.describe(&work.payload).or_else(named);
+        described.unwrap_or_else(|| work.kind.as_str().to_owned())
+    }
+}
+
+impl Pool {
+    /// What one worker runs.
+    pub fn running_in(&self, worker: WorkerKey) -> Vec<Running> {
+        self.core.lock().running(worker, Instant::now())
+    }
+
+    /// What each worker runs.
+    pub fn running(&self) -> Vec<(WorkerKey, Vec<Running>)> {
+        if self.is_forked() {
+            return Vec::new();
+        }
+        let (core, now) = (self.core.lock(), Instant::now());
+        core.peers.keys().map(|worker| (*worker, core.running(*worker, now))).collect()
+    }
+}

@@ -1,0 +1,328 @@
+//! Stopping code that runs: what becomes of the caller at once, and what the worker is told.
+//!
+//! The steps: the word on the board says that nobody waits; the alarm has the code interrupted (and, past a deadline, the
+//! stacks sent first); when it has not stopped after the grace, the supervisor is told, who ends the worker.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clutch_wire::Failure;
+use clutch_wire::frame::{self, Kind, flag};
+
+use super::alarm::Parts;
+use super::core::{Core, Effects, Entry, Told};
+use super::peer::Link;
+use super::state::{Action, Event, StopCause, WorkerKey};
+use super::{Notice, Pool};
+use crate::link::board::word;
+use crate::link::items::Items;
+use crate::telemetry;
+use crate::work::{Expired, Outcome, Refusal, Reply, Where, WorkId};
+
+/// How long a caller whose deadline has passed waits for the stacks of its worker.
+const STACKS_WAIT: Duration = Duration::from_millis(25);
+
+/// Work on a link, and when it is looked at.
+#[derive(Clone, Copy)]
+pub(super) struct OnLink {
+    pub(super) worker: WorkerKey,
+    pub(super) id: WorkId,
+    pub(super) now: Instant,
+}
+
+/// Work past its deadline whose caller waits for the stacks.
+pub(super) struct Expiring {
+    worker: WorkerKey,
+    reply: Arc<dyn Reply>,
+    until: Instant,
+    stacks: Parts,
+    expired: Box<Expired>,
+    batch: Option<Cut>,
+}
+
+/// A batch that was told to stop: what it has.
+struct Cut {
+    items: Items,
+    items_max: u32,
+    /// How many have begun, counted when the code has ended, or when its end is not waited for any longer: whatever begins
+    /// after that finds that nobody waits for it, and does not run.
+    begun: Option<u32>,
+    link: Arc<Link>,
+    word: Option<u32>,
+    /// Of them at least, so that none is tried for ever.
+    begun_min: u32,
+}
+
+impl Cut {
+    /// Whether the results are here of all that ran before the item that runs.
+    fn is_known(&self) -> bool {
+        self.begun.unwrap_or_else(|| self.begun_by_now()) <= self.items.count() + 1
+    }
+
+    fn begun_by_now(&self) -> u32 {
+        let counted = self.word.map_or(0, |word| self.link.board.items_begun(word).load(Ordering::Acquire));
+        counted.clamp(self.begun_min, self.items_max)
+    }
+
+    fn count_begun(&mut self) -> u32 {
+        let begun = self.begun.unwrap_or_else(|| self.begun_by_now());
+        *self.begun.insert(begun)
+    }
+
+    /// What has begun and has no result is past its deadline. What has not begun is left out: its submitter knows.
+    fn outcome(mut self, expired: &Expired) -> Outcome {
+        let begun = self.count_begun();
+        while self.items.count() < begun {
+            self.items.push_failure(&Failure::Expired(Box::new(expired.clone())));
+        }
+        Outcome::Value(self.items.into_payload(0))
+    }
+}
+
+impl Expiring {
+    fn answer(mut self, effects: &mut Effects) {
+        self.expired.stacks = self.stacks.text();
+        let outcome = match self.batch {
+            Some(batch) => batch.outcome(&self.expired),
+            None => Outcome::Refused(Refusal::Expired(self.expired)),
+        };
+        effects.replies.push((self.reply, Told::Finish(outcome)));
+    }
+
+    fn is_whole(&self) -> bool {
+        self.stacks.is_whole() && self.batch.as_ref().is_none_or(Cut::is_known)
+    }
+
+    /// Results that were on their way when it was told to stop.
+    fn add_items(&mut self, items: Items) {
+        let Some(batch) = &mut self.batch else { return };
+        if batch.items.count().saturating_add(items.count()) <= batch.items_max {
+            batch.items.append(items);
+        }
+    }
+
+    /// Its worker runs nothing of it any more; its word is somebody else's from now on.
+    pub(super) fn code_ended(&mut self) {
+        if let Some(batch) = &mut self.batch {
+            batch.count_begun();
+        }
+    }
+}
+
+pub(super) fn stuck(worker: WorkerKey, cause: StopCause) -> Notice {
+    let cause = match cause {
+        StopCause::Deadline => "its work was past its deadline and did not stop",
+        StopCause::Cancelled => "its work was cancelled and did not stop",
+        StopCause::Drained => "it was to end and its endless work did not stop",
+    };
+    Notice::Stuck { worker, cause: cause.to_owned() }
+}
+
+impl Core {
+    /// Takes work that has not begun back from a worker; false: it has.
+    fn take_back(&mut self, work: OnLink, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
+        let OnLink { worker, id, now } = work;
+        let taken = self.take(worker, id);
+        if taken {
+            self.machine.on(Event::Taken { worker, id, taken }, now, actions);
+        }
+        taken
+    }
+
+    /// The deadline of work on a link has passed.
+    pub(super) fn overdue(
+        &mut self,
+        pool: &Pool,
+        work: OnLink,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        let OnLink { id, now, .. } = work;
+        if self.take_back(work, actions) {
+            self.machine.expire(id, actions);
+            return;
+        }
+        let since = self.machine.since(id).unwrap_or(now);
+        self.expire_running(pool, work, now.saturating_duration_since(since), effects);
+    }
+
+    /// Looks at batches whose items have a limit.
+    pub(super) fn look_at_items(&mut self, pool: &Pool, now: Instant, effects: &mut Effects) {
+        while let Some((id, mut clock)) = self.item_clocks.take_due(now) {
+            let Some((worker, begun)) = self.items_begun(id) else { continue };
+            if clock.look(begun, now) {
+                self.expire_running(pool, OnLink { worker, id, now }, clock.running_for(now), effects);
+            } else {
+                self.item_clocks.keep(id, clock, now);
+            }
+        }
+    }
+
+    /// Of a batch that somebody waits for, where it is, and how many of its items have begun; None: none runs whose time is
+    /// measured.
+    fn items_begun(&self, id: WorkId) -> Option<(WorkerKey, Option<u32>)> {
+        let (worker, entry) = (self.machine.worker_of(id)?, self.machine.body(id)?);
+        let (peer, at) = (self.peers.get(&worker)?, entry.word?);
+        let board = &peer.link.board;
+        let runs = board.get(at) == word::BEGUN && !peer.debugged && !self.machine.is_untimed(id);
+        Some((worker, runs.then(|| board.items_begun(at).load(Ordering::Acquire))))
+    }
+
+    /// Running work has had its time. Of a batch, what has a result keeps it.
+    fn expire_running(&mut self, pool: &Pool, work: OnLink, after: Duration, effects: &mut Effects) {
+        let OnLink { worker, id, now } = work;
+        let Some(mut entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace())
+        else {
+            return;
+        };
+        self.item_clocks.stop(id);
+        let expired = Box::new(Expired {
+            at: Where::Running,
+            what: self.describe(&entry),
+            after,
+            worker: pool.name_of(worker),
+            stacks: String::new(),
+        });
+        pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
+        let hears = self.stop_code(worker, id, &entry, true, effects);
+        let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
+        let batch = self.cut(worker, &mut entry);
+        let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks, expired, batch };
+        match hears {
+            true => drop(self.expiring.insert(id, expiring)),
+            false => expiring.answer(effects),
+        }
+    }
+
+    fn cut(&self, worker: WorkerKey, entry: &mut Entry) -> Option<Cut> {
+        let link = self.peers.get(&worker)?.link.clone();
+        let items = std::mem::take(&mut entry.items);
+        let begun_min = items.count() + 1;
+        let (items_max, word) = (entry.work.items, entry.word);
+        (items_max > 0).then_some(Cut { items, items_max, begun: None, link, word, begun_min })
+    }
+
+    /// Nobody waits any more for work on a link.
+    pub(super) fn abandon(
+        &mut self,
+        pool: &Pool,
+        work: OnLink,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        let OnLink { id, now, .. } = work;
+        if self.take_back(work, actions) {
+            self.machine.on(Event::Abandon { id }, now, actions);
+            return;
+        }
+        if self.give_up(pool, work, StopCause::Cancelled, effects) {
+            pool.emit_of_work(|pool| telemetry::Event::WorkCancelled { pool, id });
+        }
+    }
+
+    /// Endless work was told that its worker is to end, and has not ended by itself.
+    pub(super) fn cut_off(
+        &mut self,
+        pool: &Pool,
+        work: OnLink,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        if self.take_back(work, actions) {
+            return;
+        }
+        if self.give_up(pool, work, StopCause::Drained, effects) {
+            self.drained += 1;
+            pool.emit_of_work(|pool| telemetry::Event::WorkDrained { pool, id: work.id });
+        }
+    }
+
+    /// Answers running work and tells its code to stop. False: it was answered before.
+    fn give_up(&mut self, pool: &Pool, work: OnLink, cause: StopCause, effects: &mut Effects) -> bool {
+        let refusal = match cause {
+            StopCause::Drained => Refusal::Draining { pool: pool.config.name.clone() },
+            _ => Refusal::Cancelled,
+        };
+        self.end_with(work, cause, Outcome::Refused(refusal), effects)
+    }
+
+    /// The same, with this for an answer.
+    pub(super) fn end_with(&mut self, work: OnLink, cause: StopCause, outcome: Outcome, effects: &mut Effects) -> bool {
+        let OnLink { worker, id, now } = work;
+        let by = now + self.interrupt_grace;
+        let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
+        self.item_clocks.stop(id);
+        self.stop_code(worker, id, &entry, false, effects);
+        effects.look_by(by);
+        effects.replies.push((entry.work.reply, Told::Finish(outcome)));
+        true
+    }
+
+    /// Removes work whose caller has gone, unless it has begun.
+    pub(super) fn withdraw(&mut self, id: WorkId, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
+        let placed = self.machine.worker_of(id).map(|worker| OnLink { worker, id, now });
+        if placed.is_some_and(|work| !self.take_back(work, actions)) {
+            return false;
+        }
+        self.machine.on(Event::Abandon { id }, now, actions);
+        true
+    }
+
+    /// Tells the worker to stop, in every way there is. Returns whether it can hear.
+    fn stop_code(&mut self, worker: WorkerKey, id: WorkId, entry: &Entry, stacks: bool, effects: &mut Effects) -> bool {
+        let what = self.describe(entry);
+        let Some(peer) = self.peers.get_mut(&worker) else { return false };
+        peer.abandon(id, entry.word, what);
+        if peer.debugged {
+            return false;
+        }
+        // For event loops, which read it at their next turn.
+        let flags = if stacks { flag::WANT_STACKS } else { 0 };
+        peer.link.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Cancel, id, flags));
+        effects.flush.push(peer.link.clone());
+        effects.interrupts.push((peer.link.clone(), id, stacks && !peer.stopped));
+        !peer.stopped
+    }
+
+    /// Stacks have come: of the threads by the alarm, of the task itself by the link. Both make the answer whole.
+    pub(super) fn take_stacks(&mut self, id: WorkId, text: String, of_threads: bool, effects: &mut Effects) {
+        let Some(expiring) = self.expiring.get_mut(&id) else { return };
+        expiring.stacks.put(text, of_threads);
+        self.answer_if_whole(id, effects);
+    }
+
+    /// Results of a batch that was told to stop have come.
+    pub(super) fn add_late_items(&mut self, id: WorkId, items: Items, effects: &mut Effects) {
+        let Some(expiring) = self.expiring.get_mut(&id) else { return };
+        expiring.add_items(items);
+        self.answer_if_whole(id, effects);
+    }
+
+    fn answer_if_whole(&mut self, id: WorkId, effects: &mut Effects) {
+        if self.expiring.get(&id).is_some_and(Expiring::is_whole) {
+            self.expiring.remove(&id).into_iter().for_each(|expiring| expiring.answer(effects));
+        }
+    }
+
+    /// Callers that have waited long enough are answered with what there is.
+    pub(super) fn answer_expiring(&mut self, now: Instant, effects: &mut Effects) {
+        self.answer_those(|expiring| expiring.until <= now, effects);
+    }
+
+    /// The worker is gone and sends no stacks any more.
+    pub(super) fn answer_expiring_of(&mut self, worker: WorkerKey, effects: &mut Effects) {
+        self.answer_those(|expiring| expiring.worker == worker, effects);
+    }
+
+    fn answer_those(&mut self, which: impl Fn(&Expiring) -> bool, effects: &mut Effects) {
+        let due = self.expiring.iter().filter(|(_, expiring)| which(expiring)).map(|(id, _)| *id);
+        for id in due.collect::<Vec<_>>() {
+            self.expiring.remove(&id).into_iter().for_each(|expiring| expiring.answer(effects));
+        }
+    }
+
+    pub(super) fn next_expiring(&self) -> Option<Instant> {
+        self.expiring.values().map(|expiring| expiring.until).min()
+    }
+}

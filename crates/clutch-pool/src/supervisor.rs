@@ -1,0 +1,650 @@
+//! Who lives: the thin loop that moves events into the supervisor's machine and carries out its actions.
+//!
+//! One thread for each pool, the driver. It also reads the links that no caller reads. It never sleeps but in the poller,
+//! and lives as long as the pool (the zygote's parent-death signal counts on that).
+
+pub mod memory;
+pub mod output;
+pub mod process;
+pub mod recycle;
+mod report;
+pub mod scale;
+pub mod state;
+pub mod zygote;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_wire::Failure;
+use clutch_wire::frame::{FORK_DESCRIPTORS, WIRE_VERSION};
+use clutch_wire::sys::{self, EndSignal, Fate};
+use clutch_wire::terminal;
+
+use self::output::Output;
+use self::process::Process;
+use self::scale::{Rules, Sample, Scaling};
+use self::state::{Action, Event, FORKS_MAX, State, Supervisor, Worker, WorkerRecord};
+use self::zygote::{Ended, Environ, Said, Zygote, generation_of};
+use crate::link::board::Board;
+use crate::pool::state::WorkerKey;
+use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, Pool, Ticket, WAKE};
+use crate::telemetry;
+
+/// The link, the alarm, stdout, stderr and the process of a worker.
+const DESCRIPTORS_OF_A_WORKER: u64 = 5;
+/// Poller and wake-up; of each of two zygotes (a reload) control socket, process, stdout and stderr; what it takes for a
+/// moment to start one; the reader of all output.
+const DESCRIPTORS_OF_A_POOL: u64 = 16;
+
+/// What the dispatcher says of itself.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Like `cpython-311`: what code by value is bound to. Compared with a zygote's hello.
+    pub tag: String,
+    /// For the zygotes. Taken when the pool is made: Python may change it while others read it.
+    pub environ: Environ,
+}
+
+/// Descriptors that so many workers need in the dispatcher, with what is on its way to zygotes.
+pub fn descriptors_of(workers: usize) -> u64 {
+    let on_the_way = workers.min(FORKS_MAX) * FORK_DESCRIPTORS;
+    workers as u64 * DESCRIPTORS_OF_A_WORKER + on_the_way as u64 + DESCRIPTORS_OF_A_POOL
+}
+
+/// The loop of one pool.
+pub struct Driver {
+    pool: Arc<Pool>,
+    identity: Identity,
+    machine: Supervisor,
+    scaling: Scaling,
+    /// By generation.
+    zygotes: BTreeMap<u32, Zygote>,
+    outputs: HashMap<WorkerKey, Output>,
+    processes: HashMap<WorkerKey, Process>,
+    /// The last signal that was sent to each of them.
+    signalled: HashMap<WorkerKey, EndSignal>,
+    was_failing: bool,
+    /// Whether the machine was told something in this turn of the loop.
+    told: bool,
+    /// Events of the turn under way: told once the status says the same.
+    untold: RefCell<Vec<telemetry::Event>>,
+    /// Those that ended in the turn under way: their work is answered once the status says the same.
+    ended: Vec<Lost>,
+    /// What came of orders in the turn under way.
+    carried: Vec<(Ticket, Carried)>,
+}
+
+/// A worker that ended, and what its work is answered.
+struct Lost {
+    worker: WorkerKey,
+    failure: Failure,
+    record: WorkerRecord,
+}
+
+/// Starts the driver of a pool on a thread of its own.
+pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
+    let config = &pool.config;
+    // For a budget, the private memory of every worker is wanted.
+    let floor = if config.memory_max_bytes.is_some() { Some(0) } else { recycle::memory_floor(config) };
+    if let Some(floor) = floor {
+        memory::start(pool.clone(), floor)?;
+    }
+    if config.development {
+        terminal::remember();
+    }
+    let machine = Supervisor::new(config.clone());
+    let rules = Rules::of(config);
+    pool.watch_waiting((machine.min < machine.max).then_some(rules.delay));
+    let name = format!("clutch-{}", pool.config.name);
+    let driver = Driver {
+        pool,
+        identity,
+        machine,
+        scaling: Scaling::new(rules),
+        zygotes: BTreeMap::new(),
+        outputs: HashMap::new(),
+        processes: HashMap::new(),
+        signalled: HashMap::new(),
+        was_failing: false,
+        told: false,
+        untold: RefCell::default(),
+        ended: Vec::new(),
+        carried: Vec::new(),
+    };
+    let pool = driver.pool.clone();
+    let started = std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run());
+    // The thread beside it ends with the pool.
+    started.map(drop).inspect_err(|_| pool.update_status(|status| status.set_health(Health::Closed)))
+}
+
+impl Driver {
+    fn run(mut self) {
+        sys::block_signals();
+        if let Err(error) = self.serve() {
+            self.give_up(&format!("the pool cannot watch its workers any more: {error}"));
+        }
+        self.pool.close_orders();
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let mut tokens = Vec::new();
+        self.tell(Event::Tick);
+        self.settle();
+        while !self.machine.is_closed() && !self.pool.is_forked() {
+            let mut look_at = None;
+            let wake = self.pool.tick(self.machine.next_wake(), |waits_since| {
+                look_at = self.scaling.next_look(self.machine.bounds(), waits_since);
+                look_at
+            });
+            self.pool.poller.wait(&mut tokens, wake)?;
+            tokens.drain(..).for_each(|token| self.on_ready(token));
+            if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
+                self.tell(Event::Tick);
+            }
+            if look_at.is_some_and(|at| at <= Instant::now()) {
+                self.scale();
+            }
+            self.settle();
+        }
+        Ok(())
+    }
+
+    fn on_ready(&mut self, token: u64) {
+        if token == WAKE {
+            self.take_notices();
+        } else if let Some(generation) = generation_of(token) {
+            self.read_zygote(generation);
+        } else if let Some(worker) = process::worker_of(token) {
+            self.process_ended(worker);
+        } else {
+            self.pool.on_ready(token);
+        }
+    }
+
+    /// Looks whether another number of workers would be better.
+    fn scale(&mut self) {
+        let now = Instant::now();
+        let sample = self.sample(now);
+        let Some(decision) = self.scaling.decide(&sample, now).filter(|_| !self.machine.is_stopping()) else { return };
+        let (from, to, reason) = (self.machine.target, decision.target, decision.reason);
+        self.tell(Event::Resize { target: to, idlest: self.pool.by_load() });
+        self.emit(|pool| telemetry::Event::PoolScaled { pool, from, to, reason });
+    }
+
+    fn sample(&self, now: Instant) -> Sample {
+        let (machine, demand) = (&self.machine, self.pool.demand());
+        Sample {
+            bounds: machine.bounds(),
+            serving: machine.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+            ready: machine.ready(),
+            starting: machine.starting(),
+            processes: machine.workers.len(),
+            slots: machine.slots(),
+            busy: demand.busy,
+            busy_least: demand.busy_least,
+            waiting: demand.waiting,
+            waited: demand.waits_since.map(|since| now.saturating_duration_since(since)),
+            finished: demand.finished,
+            run_ns: demand.run_ns,
+            private: machine.private(),
+        }
+    }
+
+    // ---- events in
+
+    fn take_notices(&mut self) {
+        for notice in self.pool.drain_notices() {
+            match notice {
+                Notice::Worn(worker) => self.tell(Event::Worn { worker }),
+                Notice::Drained(worker) => self.tell(Event::Drained { worker }),
+                Notice::Stuck { worker, cause } => self.tell(Event::Stuck { worker, cause }),
+                Notice::Debugging { worker, on } => self.debugging(worker, on),
+                Notice::Memory(figures) => self.tell(Event::Memory(figures)),
+                Notice::LinkEnded(worker, reason) => {
+                    let reason = (reason != END_OF_FILE).then(|| format!("its link broke: {reason}"));
+                    self.tell(Event::LinkEnded { worker, reason });
+                }
+                Notice::Ready(worker, _) => self.tell(Event::WorkerReady { worker }),
+                Notice::StartFailed(worker, json) => {
+                    let reason = report::reason_of(&json);
+                    self.tell(Event::StartFailed { worker, reason });
+                }
+                Notice::WantWrite(worker) => self.pool.want_write(worker, true),
+                Notice::Empty => self.tell(Event::Empty),
+                Notice::Order { ticket, command } => self.take_order(ticket, command),
+                Notice::Stop { grace, term, spares_idle } => {
+                    let idle = if spares_idle { self.pool.idle_workers() } else { Vec::new() };
+                    self.tell(Event::Stop { grace, term, idle });
+                }
+            }
+        }
+    }
+
+    fn debugging(&mut self, worker: WorkerKey, on: bool) {
+        if let Some(pid) = self.machine.workers.get(&worker).and_then(|worker| worker.pid) {
+            match on {
+                true => terminal::lend(pid),
+                false => terminal::take_back(pid),
+            }
+        }
+        self.tell(Event::Debugging { worker, on });
+    }
+
+    fn take_order(&mut self, ticket: Ticket, command: Command) {
+        self.tell(match command {
+            Command::Reload => Event::Reload { ticket },
+            Command::Recycle { nr } => Event::Recycle { ticket, nr },
+            Command::Kill { nr } => Event::Kill { ticket, nr },
+            Command::Scale { min, max } => Event::Scale { ticket, min, max, idle: self.pool.idle_workers() },
+        });
+    }
+
+    fn read_zygote(&mut self, generation: u32) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        zygote.flush(&self.pool.poller);
+        let said = match zygote.is_ending() {
+            false => zygote.read(),
+            true => (!zygote.has_ended()).then(Vec::new),
+        };
+        match said {
+            Some(said) => said.into_iter().for_each(|one| self.hear(generation, one)),
+            None => self.lose_zygote(generation),
+        }
+    }
+
+    fn hear(&mut self, generation: u32, said: Said) {
+        match said {
+            Said::Hello(hello) => self.greet(generation, hello),
+            Said::Up(up) => self.take_image(generation, *up),
+            Said::Failed(reason) => self.tell(Event::ZygoteFailed { generation, reason }),
+            Said::Forked { worker, error: Some(reason), .. } => {
+                self.outputs.remove(&worker);
+                self.tell(Event::ForkFailed { worker, reason });
+            }
+            Said::Forked { worker, pid, error: None } => {
+                let watched = self.watch(worker, pid, generation);
+                self.tell(Event::Forked { worker, pid, watched });
+                if let Some(Worker { nr, generation, .. }) = self.machine.workers.get(&worker).cloned() {
+                    self.emit(|pool| telemetry::Event::WorkerStarting { pool, nr, generation, pid });
+                }
+            }
+            Said::Fate { worker, fate } => {
+                if matches!(fate, Fate::Exited(_) | Fate::Signaled(_)) {
+                    self.hear_out(worker);
+                }
+                self.tell(Event::Fate { worker, fate });
+            }
+        }
+    }
+
+    fn watch(&mut self, worker: WorkerKey, pid: i32, generation: u32) -> bool {
+        let zygote = self.zygotes.get(&generation).filter(|_| self.machine.workers.contains_key(&worker));
+        let process = zygote.and_then(|zygote| Process::watch(worker, pid, zygote.pid, &self.pool.poller));
+        let watched = process.is_some();
+        self.processes.extend(process.map(|process| (worker, process)));
+        watched
+    }
+
+    /// Nothing but how it ended is left to learn.
+    fn process_ended(&mut self, worker: WorkerKey) {
+        if let Some(process) = self.processes.get(&worker) {
+            process.bury(&self.pool.poller);
+        }
+        self.hear_out(worker);
+        self.tell(Event::Died { worker });
+    }
+
+    /// Takes in what a dead worker had still written, before its end is judged: it may have said why.
+    fn hear_out(&mut self, worker: WorkerKey) {
+        let Some(State::Starting) = self.machine.workers.get(&worker).map(|worker| worker.state) else { return };
+        self.pool.hear_out(worker);
+        self.take_notices();
+        let text = self.outputs.get(&worker).map(Output::last).unwrap_or_default();
+        if !text.trim().is_empty() {
+            self.tell(Event::LastOutput { worker, text: text.trim_end().to_owned() });
+        }
+    }
+
+    fn take_image(&mut self, generation: u32, up: zygote::Up) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        let (shape, warnings) = (up.shape, up.warnings);
+        let mut image = up.rest;
+        image.insert("warnings".to_owned(), warnings.clone().into());
+        image.insert("shape".to_owned(), serde_json::to_value(shape).unwrap_or_default());
+        zygote.image = serde_json::Value::Object(image);
+        zygote.schemas = up.schemas.map(Arc::new);
+        let python = zygote.hello.as_ref().map(|hello| (hello.tag.clone(), hello.python.clone()));
+        let foreign = python.filter(|(tag, _)| *tag != self.identity.tag).map(|(_, version)| version);
+        self.pool.set_foreign(foreign);
+        self.emit(|pool| telemetry::Event::ZygoteReady { pool, generation, warnings });
+        self.tell(Event::ZygoteUp { generation, shape });
+    }
+
+    /// Versions must fit, or nothing that follows means anything.
+    fn greet(&mut self, generation: u32, hello: zygote::Hello) {
+        let ours = env!("CARGO_PKG_VERSION");
+        if hello.wire != WIRE_VERSION || hello.clutch != ours {
+            let python = &self.pool.config.python;
+            let reason = format!(
+                "pool '{}': {python} has clutch {} (wire {}), the dispatcher {ours} (wire {WIRE_VERSION}); mend it with: \
+                 {python} -m pip install 'clutch=={ours}'",
+                self.pool.config.name, hello.clutch, hello.wire
+            );
+            self.tell(Event::ZygoteFailed { generation, reason });
+        } else if let Some(zygote) = self.zygotes.get_mut(&generation) {
+            zygote.hello = Some(hello);
+        }
+    }
+
+    fn lose_zygote(&mut self, generation: u32) {
+        let Some(zygote) = self.zygotes.remove(&generation) else { return };
+        zygote.unwatch(&self.pool.poller);
+        let (greeted, told_to) = (zygote.hello.is_some(), zygote.is_ending());
+        let Ended { text: end, signal } = zygote.end();
+        let (name, python) = (&self.pool.config.name, &self.pool.config.python);
+        let reason = match greeted {
+            true => format!("the zygote of pool '{name}' ended: {end}"),
+            false => format!("{python} could not run the zygote of pool '{name}': {end}"),
+        };
+        if !told_to {
+            self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
+        }
+        let workers = self.machine.workers.iter().filter(|(_, worker)| worker.generation == generation);
+        self.pool.orphaned(&workers.map(|(key, _)| *key).collect::<Vec<_>>());
+        self.tell(Event::ZygoteGone { generation, reason, signal });
+    }
+
+    // ---- actions out
+
+    fn tell(&mut self, event: Event) {
+        self.told = true;
+        let mut actions = Vec::new();
+        self.machine.take(event, Instant::now(), &mut actions);
+        self.carry_out(actions);
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            if let Some(event) = self.act(action) {
+                self.tell(event);
+            }
+        }
+    }
+
+    /// The end of a turn: what follows from all that the machine was told in it, and what others are to know of it.
+    fn settle(&mut self) {
+        if !std::mem::take(&mut self.told) {
+            return;
+        }
+        self.answer_lost();
+        loop {
+            let mut actions = Vec::new();
+            self.machine.settle(Instant::now(), &mut actions);
+            if actions.is_empty() {
+                break;
+            }
+            self.carry_out(actions);
+        }
+        self.answer_lost();
+        self.publish();
+        for event in std::mem::take(self.untold.get_mut()) {
+            self.pool.telemetry.emit(|| event);
+        }
+        // Whoever waited finds it in the stats and among the events.
+        for (ticket, carried) in self.carried.drain(..) {
+            self.pool.order_done(ticket, carried);
+        }
+    }
+
+    /// What dead workers had begun is answered. Whoever learns of it finds the death in the stats too.
+    fn answer_lost(&mut self) {
+        if self.ended.is_empty() {
+            return;
+        }
+        self.publish();
+        for Lost { worker, failure, record } in std::mem::take(&mut self.ended) {
+            let (nr, pid, cause) = (record.nr, record.pid, failure.to_string());
+            let (left, ended) = (record.left.map(str::to_owned), record.cause.is_some());
+            let running = self.pool.worker_gone(worker, failure, ended);
+            self.emit(|pool| telemetry::Event::WorkerGone { pool, nr, pid, cause, left, ended, running });
+        }
+    }
+
+    /// Carries out one action; what came of it at once, if anything.
+    fn act(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::StartZygote { generation } => return self.start_zygote(generation).err(),
+            Action::EndZygote { generation, at_once } => return self.end_zygote(generation, at_once),
+            Action::Fork { worker, nr, generation } => return self.fork(worker, nr, generation).err(),
+            Action::Admit { worker, calls } => {
+                let slots = self.machine.workers.get(&worker).map_or(0, |worker| worker.slots);
+                self.pool.worker_ready(worker, slots, calls);
+                self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady {
+                    pool,
+                    nr,
+                    generation,
+                    pid,
+                });
+            }
+            Action::Hold { worker, held } => self.hold(worker, held),
+            Action::Bar { worker, barred } => self.pool.worker_barred(worker, barred),
+            Action::Drain { worker, reason } => {
+                let reason = reason.to_owned();
+                self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDraining { pool, nr, pid, reason });
+                self.pool.worker_draining(worker);
+            }
+            Action::Short { worker } => self.short(worker),
+            Action::Spare { worker } => {
+                self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDebugged { pool, nr, pid });
+            }
+            Action::End { worker } => self.pool.send_drain(worker),
+            Action::Kill { worker, signal } => {
+                self.tell_kill(worker, signal);
+                self.signal(worker, signal);
+            }
+            Action::Gone { worker, fate, record } => self.gone(worker, fate, *record),
+            Action::Failing { reason, by_code } => self.failing(reason, by_code),
+            Action::RefuseWaiting => {
+                self.answer_lost();
+                self.pool.refuse_waiting();
+            }
+            Action::Hope => {
+                self.was_failing = false;
+                self.pool.set_failing(None);
+            }
+            Action::ReloadStarted { generation } => {
+                self.emit(|pool| telemetry::Event::ReloadStarted { pool, generation });
+            }
+            Action::ReloadFinished { generation } => {
+                self.emit(|pool| telemetry::Event::ReloadFinished { pool, generation });
+            }
+            Action::ReloadFailed { generation, reason } => {
+                self.emit(|pool| telemetry::Event::ReloadFailed { pool, generation, reason });
+            }
+            Action::Done { ticket, outcome } => self.carried.push((ticket, outcome)),
+            Action::Closed => {
+                self.outputs.clear();
+                // Before anybody is told that the pool is closed.
+                self.pool.regions.close();
+                self.emit(|pool| telemetry::Event::PoolClosed { pool });
+            }
+        }
+        None
+    }
+
+    fn start_zygote(&mut self, generation: u32) -> Result<(), Event> {
+        let failed = |error: io::Error| Event::ZygoteFailed {
+            generation,
+            reason: format!("cannot start {} for pool '{}': {error}", self.pool.config.python, self.pool.config.name),
+        };
+        let mut zygote = Zygote::start(&self.pool.config, &self.identity.environ, generation).map_err(failed)?;
+        let pid = zygote.pid;
+        let watched = zygote.watch(&self.pool.poller).map_err(failed);
+        self.zygotes.insert(generation, zygote);
+        self.emit(|pool| telemetry::Event::ZygoteStarted { pool, generation, pid });
+        watched
+    }
+
+    fn end_zygote(&mut self, generation: u32, at_once: bool) -> Option<Event> {
+        let waited_for = |zygote: &mut Zygote| zygote.tell_end(at_once, &self.pool.poller);
+        if self.zygotes.get_mut(&generation).is_some_and(waited_for) {
+            return None;
+        }
+        // It was never started, or its end cannot be watched: so it is waited for here, briefly.
+        let ended = self.zygotes.remove(&generation).map(Zygote::end);
+        let (reason, signal) = ended.map_or_else(Default::default, |ended| (ended.text, ended.signal));
+        Some(Event::ZygoteGone { generation, reason, signal })
+    }
+
+    fn fork(&mut self, worker: WorkerKey, nr: u32, generation: u32) -> Result<(), Event> {
+        let failed = |error: io::Error| Event::ForkFailed {
+            worker,
+            reason: report::cannot_start(&self.pool.config.name, self.machine.max, &error),
+        };
+        let slots = self.machine.workers.get(&worker).map_or(1, |worker| worker.slots) as u32;
+        let (ours, theirs) = sys::socket_pair().map_err(failed)?;
+        let (alarm, their_alarm) = sys::socket_pair().map_err(failed)?;
+        let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
+        let prefix = format!("{}/{nr}", self.pool.config.name);
+        let (output, out, err) = Output::open(&prefix, self.pool.config.output_kept_bytes).map_err(failed)?;
+        self.outputs.insert(worker, output);
+        self.pool.attach(Link::new(worker, ours, board, alarm));
+        if let Some(zygote) = self.zygotes.get_mut(&generation) {
+            zygote.fork(worker, nr, vec![theirs, board_fd, their_alarm, out, err], &self.pool.poller);
+        }
+        Ok(())
+    }
+
+    fn short(&self, worker: WorkerKey) {
+        let most = self.pool.config.memory_max_bytes.unwrap_or(u64::MAX);
+        let reason = format!("memory_max ({most} bytes) has no room for a worker and its replacement at the same time");
+        self.about(worker, |pool, nr, _, _| telemetry::Event::PoolShort { pool, nr, reason });
+    }
+
+    fn hold(&mut self, worker: WorkerKey, held: bool) {
+        self.pool.worker_held(worker, held);
+        self.about(worker, |pool, nr, _, pid| match held {
+            true => telemetry::Event::WorkerStopped { pool, nr, pid },
+            false => telemetry::Event::WorkerContinued { pool, nr, pid },
+        });
+    }
+
+    /// Once for each signal, of one that is made to end.
+    fn tell_kill(&mut self, worker: WorkerKey, signal: EndSignal) {
+        let Some(known) = self.machine.workers.get(&worker) else { return };
+        let (nr, Some(pid), Some(reason)) = (known.nr, known.pid, known.cause().map(str::to_owned)) else { return };
+        if self.signalled.insert(worker, signal) == Some(signal) {
+            return;
+        }
+        let signal = signal.as_str().to_owned();
+        let running = || self.pool.running_in(worker);
+        self.emit(|pool| telemetry::Event::WorkerKilled { pool, nr, pid, signal, reason, running: running() });
+    }
+
+    /// Directly, where its process is held; else by its zygote, which is its parent; without one by its group, which the
+    /// worker made itself leader of.
+    fn signal(&mut self, worker: WorkerKey, signal: EndSignal) {
+        if let Some(process) = self.processes.get(&worker) {
+            return process.end(signal);
+        }
+        let Some(known) = self.machine.workers.get(&worker) else { return };
+        match (self.zygotes.get_mut(&known.generation), known.pid) {
+            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal, &self.pool.poller),
+            (_, Some(pid)) => sys::end_group(pid, signal),
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: WorkerRecord) {
+        match self.processes.remove(&worker) {
+            Some(process) => process.release(&self.pool.poller),
+            // Its zygote is gone and cannot do it.
+            None if fate.is_none() && record.pid > 0 => sys::end_group(record.pid, EndSignal::Kill),
+            None => {}
+        }
+        let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
+        let failure = report::lost(&self.pool.config.name, fate, &record, output);
+        self.signalled.remove(&worker);
+        terminal::recover(record.pid);
+        self.ended.push(Lost { worker, failure, record });
+    }
+
+    fn failing(&mut self, reason: String, by_code: bool) {
+        self.answer_lost();
+        if !self.was_failing {
+            self.emit(|pool| telemetry::Event::PoolFailing { pool, reason: reason.clone() });
+        }
+        self.pool.set_failing(Some(report::failing(reason, by_code)));
+        self.was_failing = true;
+    }
+
+    /// Nothing can be watched any more: what runs is lost, and what waits is refused.
+    fn give_up(&mut self, reason: &str) {
+        let failure = report::failing(reason.to_owned(), false);
+        self.pool.close();
+        self.pool.set_failing(Some(failure.clone()));
+        for worker in self.machine.workers.keys().copied().collect::<Vec<_>>() {
+            self.signal(worker, EndSignal::Kill);
+            self.pool.worker_gone(worker, failure.clone(), true);
+        }
+        for (_, mut zygote) in std::mem::take(&mut self.zygotes) {
+            zygote.tell_end(true, &self.pool.poller);
+            zygote.end();
+        }
+        self.outputs.clear();
+        self.pool.regions.close();
+        self.pool.update_status(|status| {
+            status.set_health(Health::Closed);
+            status.reason = Some(reason.to_owned());
+            (status.ready, status.workers, status.zygote_pid) = (0, Vec::new(), None);
+        });
+        self.pool.telemetry.emit(|| telemetry::Event::PoolClosed { pool: self.pool.config.name.clone() });
+    }
+
+    fn about(&self, worker: WorkerKey, make: impl FnOnce(String, u32, u32, i32) -> telemetry::Event) {
+        if let Some(known) = self.machine.workers.get(&worker) {
+            let (nr, generation, pid) = (known.nr, known.generation, known.pid.unwrap_or(0));
+            self.emit(|pool| make(pool, nr, generation, pid));
+        }
+    }
+
+    /// Told at the end of this turn.
+    fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
+        if self.pool.telemetry.is_watched() {
+            self.untold.borrow_mut().push(make(self.pool.config.name.clone()));
+        }
+    }
+
+    /// Brings the public status up to date.
+    fn publish(&mut self) {
+        let health = report::health(&self.machine);
+        let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
+        let workers = self.machine.workers.iter().map(|(key, worker)| (*key, report::view(worker))).collect();
+        let machine = &self.machine;
+        let zygote = self.zygotes.get(&machine.generation());
+        let zygote_pid = zygote.map(|zygote| zygote.pid);
+        self.pool.update_status(|status| {
+            status.set_health(health);
+            status.reason = machine.reason();
+            status.ready = machine.ready();
+            (status.target, status.min, status.max) = (machine.target, machine.min, machine.max);
+            status.workers = workers;
+            status.zygote_pid = zygote_pid;
+            status.generation = machine.generation();
+            status.restarts = machine.restarts;
+            // That of the last one stays known while the next one loads.
+            if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null()) {
+                if status.image != zygote.image {
+                    status.image = zygote.image.clone();
+                }
+                status.schemas.clone_from(&zygote.schemas);
+            }
+        });
+        if recovered {
+            self.emit(|pool| telemetry::Event::PoolRecovered { pool });
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What others are told: how the pool is; of a worker, how it is, why it could not start, how it ended.
+
+use std::io;
+
+use clutch_wire::Failure;
+use clutch_wire::sys::Fate;
+use rustix::io::Errno;
+
+use super::descriptors_of;
+use super::state::{State, Supervisor, Worker, WorkerRecord, fate_text};
+use crate::pool::{Health, WorkerView};
+
+pub(super) fn health(machine: &Supervisor) -> Health {
+    match machine {
+        machine if machine.is_closed() => Health::Closed,
+        machine if machine.is_stopping() => Health::Draining,
+        machine if machine.failing().is_some() => Health::Failing,
+        machine if machine.ready() > 0 => Health::Ready,
+        _ => Health::Starting,
+    }
+}
+
+pub(super) fn view(worker: &Worker) -> WorkerView {
+    let state = if worker.state == State::Killed { "draining" } else { worker.state.as_str() };
+    let (rss, private) = worker.memory.map_or((None, None), |memory| (Some(memory.rss), memory.private));
+    let (nr, pid, generation) = (worker.nr, worker.pid, worker.generation);
+    WorkerView { nr, pid, generation, state, calls: 0, sent: 0, rss, private }
+}
+
+/// What a worker that could not start says.
+pub(super) fn reason_of(json: &str) -> String {
+    let parsed: Result<serde_json::Value, _> = serde_json::from_str(json);
+    let reason =
+        parsed.ok().and_then(|value| value.get("reason").and_then(|reason| reason.as_str().map(str::to_owned)));
+    reason.unwrap_or_else(|| json.to_owned())
+}
+
+/// What the dispatcher needs for a worker cannot be had.
+pub(super) fn cannot_start(pool: &str, workers: usize, error: &io::Error) -> String {
+    let short = matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE));
+    let needed = descriptors_of(workers);
+    let advice = format!("; a pool of {workers} workers needs about {needed} descriptors (ulimit -n)");
+    format!("cannot start a worker of pool '{pool}': {error}{}", if short { &advice } else { "" })
+}
+
+/// What callers are told while no worker can be had.
+pub(super) fn failing(message: String, by_code: bool) -> Failure {
+    match by_code {
+        true => Failure::Config { message },
+        false => {
+            let output = String::new();
+            Failure::WorkerLost { message, worker_pid: 0, signal: None, exit_code: None, output, cause: None }
+        }
+    }
+}
+
+/// What callers are told whose work a worker had begun.
+pub(super) fn lost(pool: &str, fate: Option<Fate>, record: &WorkerRecord, output: String) -> Failure {
+    let silent = record.untold.then(|| "its zygote does not answer".to_owned());
+    let why = [silent.as_ref(), record.cause.as_ref().or(record.said.as_ref())];
+    let why: String = why.into_iter().flatten().map(|reason| format!(" ({reason})")).collect();
+    let (nr, pid) = (record.nr, record.pid);
+    let message = format!("worker {pool}/{nr} (pid {pid}) {}{why}", fate_text(fate));
+    let (signal, exit_code) = match fate {
+        Some(Fate::Signaled(signal)) => (Some(signal), None),
+        Some(Fate::Exited(code)) => (None, Some(code)),
+        _ => (None, None),
+    };
+    Failure::WorkerLost { message, worker_pid: pid, signal, exit_code, output, cause: record.cause.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_shortage_of_descriptors_is_said_to_be_one() {
+        let told = |number: Errno| cannot_start("shop", 2, &number.into());
+        assert!(told(Errno::MFILE).contains("needs about 36 descriptors"), "{}", told(Errno::MFILE));
+        assert!(!told(Errno::FBIG).contains("descriptors"), "{}", told(Errno::FBIG));
+    }
+}

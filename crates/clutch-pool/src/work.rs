@@ -1,0 +1,137 @@
+//! The waist: everything that arrives becomes [`Work`], everything that comes back is an [`Outcome`] or a [`Refusal`].
+//!
+//! Owns the values that cross the pool's only door. Assumes nothing of how work is run.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_wire::descriptor::Descriptor;
+pub use clutch_wire::{Expired, Where};
+use clutch_wire::{Failure, Payload};
+use serde::Serialize;
+use thiserror::Error;
+
+/// Names one piece of work for as long as its pool knows it. Never reused within a pool.
+pub type WorkId = u64;
+
+/// Index into the pool's table of functions.
+pub type FunctionId = u32;
+
+/// The adapter in the worker that the work is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WorkKind {
+    Call = 0,
+    Request = 1,
+    Connection = 2,
+    Job = 3,
+}
+
+impl WorkKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkKind::Call => "call",
+            WorkKind::Request => "request",
+            WorkKind::Connection => "connection",
+            WorkKind::Job => "job",
+        }
+    }
+}
+
+/// One unit in.
+pub struct Work {
+    pub kind: WorkKind,
+    pub function: FunctionId,
+    pub payload: Payload,
+    /// The instant after which nobody waits for the answer.
+    pub deadline: Option<Instant>,
+    /// −9..=9, larger first.
+    pub priority: i8,
+    /// The payload holds code by value, which only the same Python version can read.
+    pub by_value: bool,
+    /// How often it may run again when its worker dies: declared idempotent by its submitter.
+    pub retry: u32,
+    /// Of a mapped batch how many items it has, whose results come one by one; else 0.
+    pub items: u32,
+    /// How long each of them may run.
+    pub item_limit: Option<Duration>,
+    /// Chunks follow (an inbound stream).
+    pub has_input: bool,
+    /// Handed to the worker with the work; the submitter is told when it has begun.
+    pub descriptor: Option<Arc<Descriptor>>,
+    /// The submitter takes one value; a stream is refused before it produces anything.
+    pub one_value: bool,
+    /// Called with the answer, exactly once.
+    pub reply: Arc<dyn Reply>,
+}
+
+impl Work {
+    /// Whether it ends only when somebody else ends it: it is told when its worker is to end, and cut at the grace.
+    pub fn is_endless(&self) -> bool {
+        self.kind == WorkKind::Connection
+    }
+}
+
+/// Where the answer of one piece of work goes. Called from the thread that learned of it: it must not block.
+pub trait Reply: Send + Sync {
+    /// One value of a stream. The producer sends no more of them than it was given credit for.
+    fn chunk(&self, payload: Payload);
+    /// The end, exactly once.
+    fn finish(&self, outcome: Outcome);
+    /// The worker takes so many chunks more of the inbound stream.
+    fn credit(&self, _count: u32) {}
+    /// It is on its way to a worker, and has waited so long for that; again, where it was taken back and sent elsewhere.
+    /// Called under the pool's lock: to note it is all that may be done.
+    fn sent(&self, _queued: Duration) {}
+    /// User code has started on it; only called when the work asked to know.
+    fn begun(&self) {}
+    /// The work has left the lobby of a pool with `overflow = "block"`.
+    fn admitted(&self) {}
+    /// What the work is, for people; none: its function's name says it. Asked when somebody looks, under the pool's lock.
+    fn describe(&self, _payload: &Payload) -> Option<String> {
+        None
+    }
+}
+
+/// What came of a piece of work.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The value; of a stream: its end, `Codec::Empty`.
+    Value(Payload),
+    /// User code, or its worker, failed.
+    Failure(Arc<Failure>),
+    /// It was taken and then could not be run: expired, draining, cancelled.
+    Refused(Refusal),
+}
+
+/// A piece of work that a worker has begun and not ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Running {
+    pub id: WorkId,
+    /// The name of its function, or its request.
+    pub what: String,
+    /// Since it was sent to the worker or, where that runs one at a time, since the one before it ended.
+    pub seconds: f64,
+    /// Its caller was answered without it (deadline, cancelled): it was told to stop.
+    pub abandoned: bool,
+}
+
+/// Why work was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error(
+        "pool '{pool}' is full: {queued} wait, {limit} are allowed; retry later, or raise queue.limit, or set queue.overflow = \"block\""
+    )]
+    Overloaded { pool: String, queued: usize, limit: usize },
+    #[error("pool '{pool}' is draining and takes no more work")]
+    Draining { pool: String },
+    #[error("{0}")]
+    Expired(Box<Expired>),
+    #[error("cancelled")]
+    Cancelled,
+    #[error("pool '{pool}' is closed: cannot schedule new futures after shutdown")]
+    Closed { pool: String },
+    /// No worker of the pool can start; the reason is the last start's.
+    #[error("{reason}")]
+    Failing { pool: String, reason: String },
+}
