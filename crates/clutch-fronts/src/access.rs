@@ -23,9 +23,11 @@ use hyper::http::request::Parts;
 use hyper::{Method, Version};
 
 use self::format::Line;
-use super::account::Note;
-use super::figures::{End, Figures};
-use super::peer::Peer;
+use crate::account::Note;
+use crate::figures::{End, Figures};
+use crate::net::peer::Peer;
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Records that wait to be written; more are dropped.
 const WAITING_MAX: usize = 10_000;
@@ -77,7 +79,7 @@ impl Asked {
 
 /// One request, as far as it has come.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     peer: Arc<Peer>,
     /// As proxies say.
     client: Option<IpAddr>,
@@ -119,18 +121,18 @@ impl Record {
     }
 
     /// `log`: keeps what its lines name.
-    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, log: &AccessLog) -> Box<Record> {
+    pub(crate) fn of(peer: &Arc<Peer>, head: &Parts, log: &AccessLog) -> Box<Record> {
         Record::begin(peer, Some(Asked::of(head, &log.line)))
     }
 
     /// What proxies say of it. `waited`: before it came to us.
-    pub(super) fn forwarded(&mut self, client: Option<IpAddr>, is_secure: Option<bool>, waited: Duration) {
+    pub(crate) fn forwarded(&mut self, client: Option<IpAddr>, is_secure: Option<bool>, waited: Duration) {
         (self.client, self.waited) = (client, waited);
         self.is_secure = is_secure.unwrap_or(self.is_secure);
     }
 
     /// Of what became no request.
-    pub(super) fn of_nothing(peer: &Arc<Peer>, since: Instant, status: Option<u16>, end: End) -> Box<Record> {
+    pub(crate) fn of_nothing(peer: &Arc<Peer>, since: Instant, status: Option<u16>, end: End) -> Box<Record> {
         let mut record = Record::begin(peer, None);
         record.at = record.at.checked_sub(since.elapsed()).unwrap_or(record.at);
         (record.begun, record.status, record.end) = (since, status, end);
@@ -187,9 +189,9 @@ impl Backlog {
 }
 
 /// A record that its log is to get.
-pub(super) struct Recorded {
-    pub(super) record: Box<Record>,
-    pub(super) log: Arc<AccessLog>,
+pub(crate) struct Recorded {
+    pub(crate) record: Box<Record>,
+    pub(crate) log: Arc<AccessLog>,
 }
 
 impl Note for Recorded {
@@ -205,7 +207,7 @@ impl Note for Recorded {
 }
 
 /// The access log of a front. Dropped, it writes what it has.
-pub(super) struct AccessLog {
+pub(crate) struct AccessLog {
     line: Arc<Line>,
     lines: Option<SyncSender<Message>>,
     backlog: Arc<Backlog>,
@@ -216,7 +218,7 @@ pub(super) struct AccessLog {
 
 impl AccessLog {
     /// `path`: `-` is standard output; none: there is no log.
-    pub(super) fn open(
+    pub(crate) fn open(
         path: Option<&str>,
         format: &LogFormat,
         figures: &Arc<Figures>,
@@ -239,7 +241,7 @@ impl AccessLog {
         Ok(AccessLog { line, lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
     }
 
-    pub(super) fn write(&self, mut record: Box<Record>) {
+    pub(crate) fn write(&self, mut record: Box<Record>) {
         record.ended_after = record.begun.elapsed();
         let bytes = record.weight();
         let has_room = self.backlog.take(bytes);
@@ -254,7 +256,7 @@ impl AccessLog {
     }
 
     /// The file was moved away: a new one is begun.
-    pub(super) fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         // A log that is full is asked again, by another signal.
         let _ = self.lines.as_ref().map(|lines| lines.try_send(Message::Reopen));
     }

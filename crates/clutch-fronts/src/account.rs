@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use hyper::body::Body;
 use hyper::{HeaderMap, Response};
 
-use super::figures::{End, Figures};
+use crate::figures::{End, Figures};
 
 /// Of a response that is not its app's: how the request ended, and why. It travels in the response's extensions.
 #[derive(Clone, Debug)]
-pub(super) struct Fate {
-    pub(super) end: End,
+pub(crate) struct Fate {
+    pub(crate) end: End,
     /// A word for the figures; there are few of them.
-    pub(super) reason: &'static str,
+    pub(crate) reason: &'static str,
     /// What is told of it in the log, once in a while; nothing, where the worker's own output has told it.
-    pub(super) warning: Option<String>,
+    pub(crate) warning: Option<String>,
 }
 
 /// The response ends here, and not as its app meant it: the connection (or the HTTP/2 stream) is broken off.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BrokenOff(pub(super) End);
+pub(crate) struct BrokenOff(pub(crate) End);
 
 impl fmt::Display for BrokenOff {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +32,7 @@ impl fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 /// Keeps something about one request, as a line of a log.
-pub(super) trait Note: Send {
+pub(crate) trait Note: Send {
     fn head_came(&mut self, status: u16, headers: &HeaderMap);
 
     /// `queued`: in the pool's line; none: no worker got it.
@@ -40,12 +40,12 @@ pub(super) trait Note: Send {
 }
 
 /// Knows later how long its work had waited for a worker. None: no worker has it.
-pub(super) trait Queued: Send + Sync {
+pub(crate) trait Queued: Send + Sync {
     fn queued(&self) -> Option<Duration>;
 }
 
 /// One request, as far as it has come.
-pub(super) struct Account {
+pub(crate) struct Account {
     figures: Arc<Figures>,
     /// Its response has a head alone.
     is_head: bool,
@@ -61,7 +61,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn new(figures: Arc<Figures>, is_head: bool) -> Account {
+    pub(crate) fn new(figures: Arc<Figures>, is_head: bool) -> Account {
         Account {
             figures,
             is_head,
@@ -76,19 +76,19 @@ impl Account {
     }
 
     /// Has a note kept about it.
-    pub(super) fn keep(&mut self, note: Box<dyn Note>) {
+    pub(crate) fn keep(&mut self, note: Box<dyn Note>) {
         self.note = Some(note);
     }
 
     /// It was handed to a pool.
-    pub(super) fn queued(&mut self, queued: Arc<dyn Queued>) {
+    pub(crate) fn queued(&mut self, queued: Arc<dyn Queued>) {
         if self.note.is_some() {
             self.queued = Some(queued);
         }
     }
 
     /// The head of the response is there.
-    pub(super) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>) {
+    pub(crate) fn answered<B: Body>(&mut self, response: &Response<B>, fate: Option<Fate>) {
         let status = response.status().as_u16();
         if fate.as_ref().is_some_and(|fate| fate.end == End::ClientGone) {
             // It hears nothing of this.
@@ -109,21 +109,21 @@ impl Account {
         }
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
     /// All of the body was handed over.
-    pub(super) fn whole(&mut self) {
+    pub(crate) fn whole(&mut self) {
         self.end = self.planned;
     }
 
-    pub(super) fn ends_as(&mut self, end: End) {
+    pub(crate) fn ends_as(&mut self, end: End) {
         self.end = end;
     }
 
     /// Nobody has anything to do with it any more.
-    pub(super) fn over(&mut self, now: Instant) {
+    pub(crate) fn over(&mut self, now: Instant) {
         if self.end == End::ClientGone && self.figures.is_cut() {
             self.end = End::Stopped;
         }

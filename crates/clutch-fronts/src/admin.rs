@@ -1,5 +1,7 @@
 //! For operators and their machines: whether it lives, whether it can serve, and its figures.
 
+mod metrics;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +14,17 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::body::{Body, with_type};
-use super::connection::{Connections, Limits, Protocol};
-use super::door::{Door, Guard};
-use super::figures::{Figures, Snapshot};
-use super::listen::{Address, Stay, Stream};
-use super::metrics;
-use super::problem::Problem;
-use super::tokens::Tokens;
-use super::warnings::Warnings;
-use super::{Front, Pools};
+use crate::body::{Body, with_type};
+use crate::figures::{Figures, Snapshot};
+use crate::front::{Front, Pools};
+use crate::net::connection::{Connections, Limits};
+use crate::net::door::{Door, Guard};
+use crate::net::listen::Address;
+use crate::net::protocol::Protocol;
+use crate::net::stream::{Stay, Stream};
+use crate::net::tokens::Tokens;
+use crate::net::warnings::Warnings;
+use crate::problem::Problem;
 
 /// Few ask, and they ask at once: one that does not leaves its place to others.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +34,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 100;
 
 /// The admin front.
-pub(super) struct AdminFront {
+pub(crate) struct AdminFront {
     pools: Pools,
     door: Door,
     connections: Connections,
@@ -44,7 +47,7 @@ pub(super) struct AdminFront {
 
 impl AdminFront {
     /// `figures`: of the other fronts. Fails where its file of tokens is none. Needs the runtime entered.
-    pub(super) fn new(
+    pub(crate) fn new(
         pools: Pools,
         config: &AdminConfig,
         address: &Address,
@@ -67,7 +70,7 @@ impl AdminFront {
         Ok(AdminFront { pools, door, connections, warnings, figures, stopping })
     }
 
-    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
         self.door.tokens()
     }
 

@@ -17,7 +17,7 @@ use clutch_pool::work::{Outcome, Reply, Work, WorkId};
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Payload};
 
-use super::account::Queued;
+use crate::account::Queued;
 use crate::codec::http::{INPUT_WINDOW, RequestHead};
 
 /// Characters of a path that are shown where somebody looks what runs.
@@ -40,7 +40,7 @@ struct Inner {
 
 /// Written by whoever learns of the answer.
 #[derive(Default)]
-pub(super) struct Inbound {
+pub(crate) struct Inbound {
     inner: Mutex<Inner>,
     clock: Mutex<Clock>,
     /// How long it waited for its slot, in nanoseconds and one more; 0: no worker has it yet.
@@ -101,11 +101,11 @@ impl Reply for Inbound {
 }
 
 /// Work of one connection that has not ended, whether or not somebody waits for it. Dropped, it has.
-pub(super) struct AtWork(Arc<AtomicU32>);
+pub(crate) struct AtWork(Arc<AtomicU32>);
 
 impl AtWork {
     /// Takes a place for it; none: as many are at work as may be.
-    pub(super) fn begin(of_connection: &Arc<AtomicU32>, most: u32) -> Option<AtWork> {
+    pub(crate) fn begin(of_connection: &Arc<AtomicU32>, most: u32) -> Option<AtWork> {
         let work = AtWork(of_connection.clone());
         (of_connection.fetch_add(1, Ordering::Relaxed) < most).then_some(work)
     }
@@ -126,7 +126,7 @@ struct Clock {
 }
 
 /// A request that was handed in. Dropped before its end has been seen, its client is gone.
-pub(super) struct Exchange {
+pub(crate) struct Exchange {
     pool: Arc<Pool>,
     inbound: Arc<Inbound>,
     id: WorkId,
@@ -136,7 +136,7 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Submits what `work` makes of the reply; it is on its way with the next flush.
-    pub(super) fn submit_unflushed(
+    pub(crate) fn submit_unflushed(
         pool: &Arc<Pool>,
         disconnect: Disconnect,
         at_work: Option<AtWork>,
@@ -151,28 +151,28 @@ impl Exchange {
     }
 
     /// Submits a call. It is stopped when nobody waits for it any more.
-    pub(super) fn submit(pool: &Arc<Pool>, work: impl FnOnce(Arc<dyn Reply>) -> Work) -> Exchange {
+    pub(crate) fn submit(pool: &Arc<Pool>, work: impl FnOnce(Arc<dyn Reply>) -> Work) -> Exchange {
         let exchange = Exchange::submit_unflushed(pool, Disconnect::Cancel, None, work);
         pool.flush_all();
         exchange
     }
 
     /// Where it can be asked later how long this waited.
-    pub(super) fn inbound(&self) -> Arc<Inbound> {
+    pub(crate) fn inbound(&self) -> Arc<Inbound> {
         self.inbound.clone()
     }
 
     /// A debugger has been open meanwhile.
-    pub(super) fn is_untimed(&self) -> bool {
+    pub(crate) fn is_untimed(&self) -> bool {
         self.pool.is_untimed(self.id)
     }
 
-    pub(super) fn feeder(&self) -> Feeder {
+    pub(crate) fn feeder(&self) -> Feeder {
         Feeder { pool: self.pool.clone(), inbound: self.inbound.clone(), id: self.id }
     }
 
     /// The next chunk, or the end.
-    pub(super) fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Part> {
+    pub(crate) fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Part> {
         let mut inner = self.inbound.inner.lock();
         if let Some(chunk) = inner.chunks.pop_front() {
             return Poll::Ready(Part::Chunk(chunk));
@@ -185,12 +185,12 @@ impl Exchange {
         Poll::Pending
     }
 
-    pub(super) async fn part(&mut self) -> Part {
+    pub(crate) async fn part(&mut self) -> Part {
         poll_fn(|context| self.poll_part(context)).await
     }
 
     /// Until the worker takes something more, or ends.
-    pub(super) fn poll_wanted(&mut self, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_wanted(&mut self, context: &Context<'_>) -> Poll<()> {
         let mut inner = self.inbound.inner.lock();
         if inner.credit > 0 {
             return Poll::Ready(());
@@ -200,23 +200,23 @@ impl Exchange {
     }
 
     /// Sends a message that takes so much of the worker's credit; it is on its way with the next flush.
-    pub(super) fn feed(&self, codec: Codec, bytes: &[u8], credit: u32) {
+    pub(crate) fn feed(&self, codec: Codec, bytes: &[u8], credit: u32) {
         self.inbound.inner.lock().credit -= i64::from(credit);
         self.pool.feed_unflushed(self.id, codec, bytes);
     }
 
     /// As [`Exchange::give_credit`]; it is on its way with the next flush.
-    pub(super) fn give_credit_unflushed(&self, chunks: u32) {
+    pub(crate) fn give_credit_unflushed(&self, chunks: u32) {
         self.pool.credit_unflushed(self.id, chunks);
     }
 
-    pub(super) fn give_credit(&self, chunks: u32) {
+    pub(crate) fn give_credit(&self, chunks: u32) {
         self.pool.credit(self.id, chunks);
     }
 
     /// The response is whole: from here on the app has as long as it likes, and nobody waits for it. What it has not read
     /// of the body is not for it any more.
-    pub(super) fn answered(&mut self) {
+    pub(crate) fn answered(&mut self) {
         self.ended = true;
         let mut inner = self.inbound.inner.lock();
         inner.ended = true;
@@ -227,23 +227,23 @@ impl Exchange {
     }
 
     /// The head is there: the time until it is no longer measured.
-    pub(super) fn head_came(&self) {
+    pub(crate) fn head_came(&self) {
         self.inbound.clock.lock().deadline = None;
         self.pool.lift_deadline(self.id);
     }
 
     /// The app waits for the body of its client.
-    pub(super) fn waits_for_client(&self) -> bool {
+    pub(crate) fn waits_for_client(&self) -> bool {
         self.inbound.clock.lock().stands
     }
 
     /// What its app says has no end: it is told when its worker is to end.
-    pub(super) fn mark_endless(&self) {
+    pub(crate) fn mark_endless(&self) {
         self.pool.mark_endless(self.id);
     }
 
     /// The app is stopped, whatever was wished for clients that go.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.ended = true;
         self.pool.abandon(self.id);
     }
@@ -263,7 +263,7 @@ impl Drop for Exchange {
 }
 
 /// What brings the body to the worker.
-pub(super) struct Feeder {
+pub(crate) struct Feeder {
     pool: Arc<Pool>,
     inbound: Arc<Inbound>,
     id: WorkId,
@@ -271,7 +271,7 @@ pub(super) struct Feeder {
 
 impl Feeder {
     /// Waits until the worker takes one piece more. False: it takes no more.
-    pub(super) async fn wanted(&self) -> bool {
+    pub(crate) async fn wanted(&self) -> bool {
         poll_fn(|context| {
             let mut inner = self.inbound.inner.lock();
             if inner.ended {
@@ -287,12 +287,12 @@ impl Feeder {
         .await
     }
 
-    pub(super) fn feed(&self, codec: Codec, bytes: &[u8]) {
+    pub(crate) fn feed(&self, codec: Codec, bytes: &[u8]) {
         self.pool.feed(self.id, codec, bytes);
     }
 
     /// Until the app waits for the piece that is to be fed: it has taken all that was fed before, and asks for more.
-    pub(super) async fn app_waits(&self) {
+    pub(crate) async fn app_waits(&self) {
         poll_fn(|context| {
             let mut inner = self.inbound.inner.lock();
             if inner.credit >= i64::from(INPUT_WINDOW) - 1 || inner.ended {
@@ -305,7 +305,7 @@ impl Feeder {
     }
 
     /// The app waits for its client: its clock stands until the result is dropped.
-    pub(super) fn stand(&self) -> Standing<'_> {
+    pub(crate) fn stand(&self) -> Standing<'_> {
         let mut clock = self.inbound.clock.lock();
         clock.stands = true;
         if clock.deadline.is_some() {
@@ -316,7 +316,7 @@ impl Feeder {
 }
 
 /// Time that is not the app's.
-pub(super) struct Standing<'a> {
+pub(crate) struct Standing<'a> {
     feeder: &'a Feeder,
     since: Instant,
 }

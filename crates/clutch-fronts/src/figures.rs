@@ -8,17 +8,17 @@ use std::time::Duration;
 use clutch_wire::sync::Mutex;
 
 /// Upper bounds of the histogram of durations, in seconds: those that Prometheus' clients begin with, and two for what lasts.
-pub(super) const BOUNDS_S: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+pub(crate) const BOUNDS_S: [f64; 13] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 /// Classes of statuses; the last: the client was told none.
-pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
+pub(crate) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-pub(super) const ENDS: [End; 7] =
+pub(crate) const ENDS: [End; 7] =
     [End::Whole, End::BrokenOff, End::ClientGone, End::WorkerLost, End::Timeout, End::Stopped, End::Refused];
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// The response was handed over to its last byte.
     Whole,
     /// Its app did not finish it.
@@ -34,7 +34,7 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             End::Whole => "whole",
             End::BrokenOff => "broken-off",
@@ -48,8 +48,8 @@ impl End {
 }
 
 /// Of one front.
-pub(super) struct Figures {
-    pub(super) front: &'static str,
+pub(crate) struct Figures {
+    pub(crate) front: &'static str,
     /// By class of status and by end.
     requests: [[AtomicU64; ENDS.len()]; CLASSES.len()],
     /// By duration; the last: longer than all bounds.
@@ -68,21 +68,21 @@ pub(super) struct Figures {
 
 /// The same, at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    pub(super) front: &'static str,
-    pub(super) requests: Vec<(&'static str, End, u64)>,
-    pub(super) durations: Vec<u64>,
-    pub(super) duration_s: f64,
-    pub(super) reasons: BTreeMap<&'static str, u64>,
-    pub(super) open: u64,
-    pub(super) connections: u64,
-    pub(super) received: u64,
-    pub(super) sent: u64,
-    pub(super) dropped_lines: u64,
+pub(crate) struct Snapshot {
+    pub(crate) front: &'static str,
+    pub(crate) requests: Vec<(&'static str, End, u64)>,
+    pub(crate) durations: Vec<u64>,
+    pub(crate) duration_s: f64,
+    pub(crate) reasons: BTreeMap<&'static str, u64>,
+    pub(crate) open: u64,
+    pub(crate) connections: u64,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) dropped_lines: u64,
 }
 
 impl Figures {
-    pub(super) fn new(front: &'static str) -> Arc<Figures> {
+    pub(crate) fn new(front: &'static str) -> Arc<Figures> {
         Arc::new(Figures {
             front,
             requests: Default::default(),
@@ -98,7 +98,7 @@ impl Figures {
         })
     }
 
-    pub(super) fn ended(&self, status: Option<u16>, end: End, after: Duration) {
+    pub(crate) fn ended(&self, status: Option<u16>, end: End, after: Duration) {
         // Above 599 there are none that are known: clients take them for errors of the server (RFC 9110, 15).
         let class = status.map_or(CLASSES.len(), |status| usize::from(status / 100).min(5)) - 1;
         let seconds = after.as_secs_f64();
@@ -109,40 +109,40 @@ impl Figures {
     }
 
     /// From now on what ends early ends because of us.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Relaxed)
     }
 
     /// Something was refused, or went wrong, for this reason.
-    pub(super) fn told(&self, reason: &'static str) {
+    pub(crate) fn told(&self, reason: &'static str) {
         *self.reasons.lock().entry(reason).or_default() += 1;
     }
 
-    pub(super) fn received(&self, bytes: usize) {
+    pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(crate) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Lines of the access log for which there was no room.
-    pub(super) fn dropped_line(&self) {
+    pub(crate) fn dropped_line(&self) {
         self.dropped_lines.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A connection, while the result is kept.
-    pub(super) fn connection(self: &Arc<Figures>) -> Connected {
+    pub(crate) fn connection(self: &Arc<Figures>) -> Connected {
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
         Connected(self.clone())
     }
 
-    pub(super) fn read(&self) -> Snapshot {
+    pub(crate) fn read(&self) -> Snapshot {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let requests = CLASSES.iter().zip(&self.requests).flat_map(|(class, ends)| {
             ENDS.iter().zip(ends).map(|(end, count)| (*class, *end, value(count))).filter(|(.., count)| *count > 0)
@@ -163,7 +163,7 @@ impl Figures {
 }
 
 /// A connection that is open.
-pub(super) struct Connected(Arc<Figures>);
+pub(crate) struct Connected(Arc<Figures>);
 
 impl Drop for Connected {
     fn drop(&mut self) {

@@ -5,6 +5,13 @@
 //! result, the lines of a stream, or a problem document. A client that goes away gives its call up. docs/http.md is the
 //! page for callers.
 
+mod call_headers;
+mod catalog;
+mod discovery;
+mod lines;
+mod openapi;
+mod page;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,25 +29,26 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderVal
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
-use super::access::AccessLog;
-use super::arrive::{self, Arrival};
-use super::body::{Body, Lines, discard, with_type};
-use super::call_headers::{self, REQUEST_ID};
-use super::catalog::{Catalog, Entry, decode};
-use super::connection::{Connections, Limits, Opened, Protocol, Turn};
-use super::cors::Cors;
-use super::discovery::Discovery;
-use super::door::{Door, Guard};
-use super::exchange::Exchange;
-use super::figures::Figures;
-use super::listen::{Listener, Stay, Stream};
-use super::page;
-use super::peer::Peer;
-use super::problem::Problem;
-use super::tls::Tls;
-use super::tokens::Tokens;
-use super::warnings::Warnings;
-use super::{Front, Pools};
+use crate::access::{AccessLog, REQUEST_ID};
+use crate::body::{Body, discard, with_type};
+use crate::exchange::Exchange;
+use crate::figures::Figures;
+use crate::front::{Front, Pools};
+use crate::http::catalog::{Catalog, Entry, decode};
+use crate::http::discovery::Discovery;
+use crate::http::lines::Lines;
+use crate::net::arrive::{self, Arrival};
+use crate::net::connection::{Connections, Limits, Opened, Turn};
+use crate::net::cors::Cors;
+use crate::net::door::{Door, Guard};
+use crate::net::listen::Listener;
+use crate::net::peer::Peer;
+use crate::net::protocol::Protocol;
+use crate::net::stream::{Stay, Stream};
+use crate::net::tls::Tls;
+use crate::net::tokens::Tokens;
+use crate::net::warnings::Warnings;
+use crate::problem::Problem;
 
 /// Room made for a body before its first bytes are there, whatever length it claims.
 const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
@@ -57,7 +65,7 @@ const RESULT_START: &[u8] = b"{\"result\":";
 const SPEAKS: &[Protocol] = &[Protocol::Http1];
 
 /// The call front at one of its addresses.
-pub(super) struct HttpFront {
+pub(crate) struct HttpFront {
     catalog: Arc<Catalog>,
     discovery: Arc<Discovery>,
     door: Door,
@@ -71,7 +79,7 @@ pub(super) struct HttpFront {
 impl HttpFront {
     /// One for each address. Fails when the access log, or another of its files, cannot be opened. Needs the runtime
     /// entered.
-    pub(super) fn of_all(
+    pub(crate) fn of_all(
         pools: &Pools,
         config: &HttpConfig,
         listeners: &[Listener],
@@ -117,17 +125,17 @@ impl HttpFront {
     }
 
     /// Certificate and key of all its addresses are read anew. None: it has none.
-    pub(super) fn reload_certificate(&self) -> Option<io::Result<()>> {
+    pub(crate) fn reload_certificate(&self) -> Option<io::Result<()>> {
         self.tls.as_ref().map(|tls| tls.reload())
     }
 
     /// Those of all its addresses.
-    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
         self.door.tokens()
     }
 
     /// Its log file was moved away: a new one is begun.
-    pub(super) fn reopen_logs(&self) {
+    pub(crate) fn reopen_logs(&self) {
         self.connections.access_log.iter().for_each(|log| log.reopen());
     }
 
@@ -223,7 +231,7 @@ impl HttpFront {
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
             Part::End(Outcome::Failure(failure)) => Err(Problem::of_failure(&failure, local)),
             Part::End(Outcome::Refused(refusal)) => Err(Problem::of_refusal(&refusal, local)),
-            part => Ok(with_type("application/x-ndjson", Body::Lines(Box::new(Lines::new(part, exchange, local))))),
+            part => Ok(with_type("application/x-ndjson", Lines::new(part, exchange, local).into_body())),
         }
     }
 }

@@ -12,19 +12,19 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::account::Fate;
-use super::body::Body;
-use super::figures::End;
+use crate::account::Fate;
+use crate::body::Body;
+use crate::figures::End;
 
 /// What comes before each type's name.
 const TYPE_PREFIX: &str = "urn:clutch:";
 
 /// What a client that was refused for now is told to wait.
-pub(super) const RETRY_AFTER_S: &str = "1";
+pub(crate) const RETRY_AFTER_S: &str = "1";
 
 /// A problem document and the header that goes with it.
 #[derive(Debug, Serialize)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     #[serde(rename = "type")]
     kind: String,
     /// The same without its prefix, for the figures.
@@ -73,67 +73,67 @@ impl Problem {
 
     // ---- the request
 
-    pub(super) fn bad_request(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn bad_request(detail: impl Display) -> Box<Problem> {
         Problem::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be read", detail)
     }
 
-    pub(super) fn unauthorized() -> Box<Problem> {
+    pub(crate) fn unauthorized() -> Box<Problem> {
         let detail = "this server wants the header Authorization: Bearer with its token";
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "No valid token", detail)
             .and_header(WWW_AUTHENTICATE, "Bearer")
     }
 
     /// `remedy`: what allows it, where anything does.
-    pub(super) fn foreign_origin(remedy: &str) -> Box<Problem> {
+    pub(crate) fn foreign_origin(remedy: &str) -> Box<Problem> {
         let detail = format!("pages of another origin may not call this server{remedy}");
         Problem::new(StatusCode::FORBIDDEN, "foreign-origin", "Not for web pages", detail)
     }
 
-    pub(super) fn wrong_host(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn wrong_host(detail: impl Display) -> Box<Problem> {
         Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", "The Host is not this server's", detail)
     }
 
-    pub(super) fn no_such_path(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn no_such_path(detail: impl Display) -> Box<Problem> {
         Problem::new(StatusCode::NOT_FOUND, "no-such-path", "No such path", detail)
     }
 
-    pub(super) fn no_such_pool(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn no_such_pool(detail: impl Display) -> Box<Problem> {
         Problem::new(StatusCode::NOT_FOUND, "no-such-pool", "No such pool", detail)
     }
 
-    pub(super) fn no_such_tool(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn no_such_tool(detail: impl Display) -> Box<Problem> {
         Problem::new(StatusCode::NOT_FOUND, "no-such-tool", "No such tool", detail)
     }
 
-    pub(super) fn method_not_allowed(allowed: &'static str) -> Box<Problem> {
+    pub(crate) fn method_not_allowed(allowed: &'static str) -> Box<Problem> {
         let detail = format!("this path takes {allowed}");
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed", detail)
             .and_header(ALLOW, allowed)
     }
 
-    pub(super) fn unsupported_media_type(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn unsupported_media_type(detail: impl Display) -> Box<Problem> {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         Problem::new(status, "unsupported-media-type", "The body must be JSON", detail)
     }
 
-    pub(super) fn head_too_large(bytes_max: usize, headers_max: usize) -> Box<Problem> {
+    pub(crate) fn head_too_large(bytes_max: usize, headers_max: usize) -> Box<Problem> {
         let detail = format!("a head has {headers_max} lines and {bytes_max} bytes at most (head_max)");
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         Problem::new(status, "head-too-large", "The head is too large", detail)
     }
 
-    pub(super) fn body_too_large(bytes_max: u64) -> Box<Problem> {
+    pub(crate) fn body_too_large(bytes_max: u64) -> Box<Problem> {
         let detail = format!("the body is longer than {bytes_max} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", "The body is too large", detail)
             .with("bytes_max", bytes_max)
     }
 
-    pub(super) fn body_too_slow(seconds: f64) -> Box<Problem> {
+    pub(crate) fn body_too_slow(seconds: f64) -> Box<Problem> {
         let detail = format!("the body was not there after {seconds} s");
         Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "The body took too long", detail)
     }
 
-    pub(super) fn too_many_connections() -> Box<Problem> {
+    pub(crate) fn too_many_connections() -> Box<Problem> {
         let detail = "the server has as many connections as it may (connections_max)";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections", detail)
             .and_retry()
@@ -141,21 +141,21 @@ impl Problem {
 
     // ---- the pool
 
-    pub(super) fn not_ready(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn not_ready(detail: impl Display) -> Box<Problem> {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "The pool is not ready", detail).and_retry()
     }
 
-    pub(super) fn no_room(detail: impl Display) -> Box<Problem> {
+    pub(crate) fn no_room(detail: impl Display) -> Box<Problem> {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-memory", "No shared memory for the body", detail).and_retry()
     }
 
     /// A worker's answer that a network front cannot pass on: a bug of this software.
-    pub(super) fn not_json() -> Box<Problem> {
+    pub(crate) fn not_json() -> Box<Problem> {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "encode", "The result cannot be encoded", "it is not JSON")
     }
 
     /// What a failure of the work is to its caller.
-    pub(super) fn of_failure(failure: &Failure, local: bool) -> Box<Problem> {
+    pub(crate) fn of_failure(failure: &Failure, local: bool) -> Box<Problem> {
         use StatusCode as Status;
         match failure {
             Failure::Raised { type_name, message, traceback, .. } => {
@@ -195,7 +195,7 @@ impl Problem {
     }
 
     /// Why work was not taken, or not run to its end.
-    pub(super) fn of_refusal(refusal: &Refusal, local: bool) -> Box<Problem> {
+    pub(crate) fn of_refusal(refusal: &Refusal, local: bool) -> Box<Problem> {
         let unavailable = StatusCode::SERVICE_UNAVAILABLE;
         match refusal {
             Refusal::Overloaded { .. } => {
@@ -232,12 +232,12 @@ impl Problem {
         }
     }
 
-    pub(super) fn document(&self) -> Vec<u8> {
+    pub(crate) fn document(&self) -> Vec<u8> {
         // Strings and JSON values always serialise.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    pub(super) fn response(&self) -> Response<Body> {
+    pub(crate) fn response(&self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.document()));
         *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
@@ -253,7 +253,7 @@ impl Problem {
     }
 
     /// The whole response, for a connection that HTTP is not spoken on any further.
-    pub(super) fn last_words(&self) -> Vec<u8> {
+    pub(crate) fn last_words(&self) -> Vec<u8> {
         let document = self.document();
         let title = StatusCode::from_u16(self.status).ok().and_then(|status| status.canonical_reason());
         let mut head = format!("HTTP/1.1 {} {}\r\n", self.status, title.unwrap_or("Error"));

@@ -34,26 +34,27 @@ use self::body::Body;
 use self::forwarded::Trust;
 use self::request::{BodyLimits, Origin};
 use self::websocket::{Handshake, Session};
-use super::Front;
-use super::access::AccessLog;
-use super::account::Fate;
-use super::arrive::{self, Arrival};
-use super::body::discard;
-use super::connection::{Connections, Limits, Opened, Protocol, Turn};
-use super::exchange::{AtWork, Exchange};
-use super::figures::Figures;
-use super::listen::{Io, Stay, Stream};
-use super::peer::Peer;
-use super::thread::FrontThread;
-use super::tls::Tls;
-use super::warnings::Warnings;
+use crate::access::AccessLog;
+use crate::account::Fate;
+use crate::body::discard;
 use crate::codec::http::request_flag;
+use crate::exchange::{AtWork, Exchange};
+use crate::figures::Figures;
+use crate::front::Front;
+use crate::net::arrive::{self, Arrival};
+use crate::net::connection::{Connections, Limits, Opened, Turn};
+use crate::net::peer::Peer;
+use crate::net::protocol::Protocol;
+use crate::net::stream::{Io, Stay, Stream};
+use crate::net::thread::FrontThread;
+use crate::net::tls::Tls;
+use crate::net::warnings::Warnings;
 
 /// By ALPN.
 const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
 
 /// The front of one app.
-pub(super) struct ServeFront {
+pub(crate) struct ServeFront {
     pool: Arc<Pool>,
     function: FunctionId,
     config: ServeConfig,
@@ -69,7 +70,7 @@ pub(super) struct ServeFront {
 
 impl ServeFront {
     /// Fails when the access log cannot be opened.
-    pub(super) fn new(pool: Arc<Pool>, config: ServeConfig, warnings: Arc<Warnings>) -> io::Result<ServeFront> {
+    pub(crate) fn new(pool: Arc<Pool>, config: ServeConfig, warnings: Arc<Warnings>) -> io::Result<ServeFront> {
         // The app has no name of its own: it is all that its pool runs.
         let function = pool.function(Codec::Name, b"", "request");
         let timeout = config.timeout_ms.map(Duration::from_millis);
@@ -96,20 +97,20 @@ impl ServeFront {
     }
 
     /// Its files were moved away: new ones are begun.
-    pub(super) fn reopen_logs(&self) {
+    pub(crate) fn reopen_logs(&self) {
         self.connections.access_log.iter().for_each(|log| log.reopen());
     }
 
     /// Certificate and key are read anew: connections that come are shown these. None: it has none.
-    pub(super) fn reload_certificate(&self) -> Option<io::Result<()>> {
+    pub(crate) fn reload_certificate(&self) -> Option<io::Result<()>> {
         self.tls.as_ref().map(Tls::reload)
     }
 
-    pub(super) fn pool_name(&self) -> &str {
+    pub(crate) fn pool_name(&self) -> &str {
         &self.config.pool
     }
 
-    pub(super) fn binds(&self) -> &[String] {
+    pub(crate) fn binds(&self) -> &[String] {
         &self.config.bind
     }
 
@@ -132,7 +133,7 @@ impl ServeFront {
     }
 
     /// Has the workers' answers read in the thread that needs them.
-    pub(super) fn read_links(&self, thread: &FrontThread) {
+    pub(crate) fn read_links(&self, thread: &FrontThread) {
         let (handle, pool) = (thread.handle().clone(), Arc::downgrade(&self.pool));
         self.pool.read_with(Box::new(move |link| drop(handle.spawn(links::read(pool.clone(), link)))));
         thread.handle().spawn(links::flush(self.pool.clone(), self.flush.clone()));

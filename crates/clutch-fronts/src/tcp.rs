@@ -20,14 +20,15 @@ use clutch_wire::{Codec, Payload};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::listen::{ACCEPT_PAUSE, Listener, not_accepted};
-use super::warnings::Warnings;
+use crate::net::accept::{ACCEPT_PAUSE, not_accepted};
+use crate::net::listen::Listener;
+use crate::net::warnings::Warnings;
 
 /// A connection that waits for longer is watched: its peer may give up.
 const WATCHED_AFTER: Duration = Duration::from_millis(20);
 
 /// The front of one handler.
-pub(super) struct TcpFront {
+pub(crate) struct TcpFront {
     pool: Arc<Pool>,
     handler: FunctionId,
     listeners: Vec<Listener>,
@@ -38,7 +39,7 @@ pub(super) struct TcpFront {
 }
 
 impl TcpFront {
-    pub(super) fn new(
+    pub(crate) fn new(
         pool: Arc<Pool>,
         listeners: Vec<Listener>,
         config: &TcpConfig,
@@ -50,7 +51,7 @@ impl TcpFront {
     }
 
     /// Accepts until told to stop; then the handlers are told, and what is open may end. Dropped, it cuts that off.
-    pub(super) async fn serve(mut self, mut stop: oneshot::Receiver<()>) {
+    pub(crate) async fn serve(mut self, mut stop: oneshot::Receiver<()>) {
         let mut open = JoinSet::new();
         loop {
             let accepted = tokio::select! {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clutch_wire::sys::Poller;
 
 use super::answer::{Answer, Reader};
-use super::{Plan, Protocol};
+use super::plan::{Plan, Protocol};
 
 const READ_BYTES: usize = 64 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,51 +7,24 @@
 mod answer;
 mod client;
 mod figures;
+mod plan;
 mod schedule;
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-
-use serde::{Deserialize, Serialize};
 
 use answer::Answer;
 use client::Client;
 use clutch_wire::sys::{self, Poller};
 use figures::Figures;
 pub use figures::Report;
+pub use plan::{Plan, Protocol};
 use schedule::{Arrivals, Schedule};
 
 /// How long answers are waited for after the last request was due.
 const GRACE: Duration = Duration::from_secs(2);
 /// How often a loop without a rate looks at the clock while nothing comes.
 const LOOK_UP: Duration = Duration::from_millis(50);
-
-/// What is sent, to whom, by how many, for how long.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Plan {
-    pub address: SocketAddr,
-    pub protocol: Protocol,
-    pub connections: usize,
-    pub threads: usize,
-    pub seconds: f64,
-    /// Requests in all each second, whether earlier ones are answered or not. None: each connection sends its next
-    /// request as soon as it has the answer to the last.
-    pub per_second: Option<f64>,
-}
-
-/// What a request is, and what answers it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Protocol {
-    /// GET of this path with keep-alive; any answer with a length.
-    Http { path: String },
-    /// This text as a WebSocket message, which comes back as it went.
-    WebSocket { path: String, message: String },
-    /// These bytes, answered by those.
-    Tcp { message: String, answer: String },
-}
 
 /// Carries the plan out. Fails when it cannot be carried out at all; what fails on the way is counted in the report.
 pub fn run(plan: &Plan) -> io::Result<Report> {
@@ -205,6 +178,8 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;

@@ -2,6 +2,7 @@
 //!
 //! Read ARCHITECTURE.md for the map. The one door is [`pool::Pool::submit`].
 
+mod atomic;
 pub mod config;
 pub mod date;
 pub mod error;

@@ -28,7 +28,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
+use clutch_wire::Codec;
+use clutch_wire::forked::Moment;
+use clutch_wire::frame::{self, Kind, NO_DEADLINE, WireError};
+use clutch_wire::region::RegionPool;
 use clutch_wire::sync::{Condvar, Mutex};
+use clutch_wire::sys::{self, Poller};
 use smallvec::SmallVec;
 
 use self::alarm::Questions;
@@ -50,11 +55,6 @@ use crate::link::board::word;
 use crate::link::{Filled, Inbox, Received};
 use crate::telemetry::{self, Telemetry};
 use crate::work::{FunctionId, Outcome, Refusal, Work, WorkId};
-use clutch_wire::Codec;
-use clutch_wire::forked::Moment;
-use clutch_wire::frame::{self, Kind, NO_DEADLINE, WireError};
-use clutch_wire::region::RegionPool;
-use clutch_wire::sys::{self, Poller};
 
 /// How often a thread that waits for its answer looks for signals.
 const SIGNALS_LOOK: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::Codec;
+use crate::codec::Codec;
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
 pub const WIRE_VERSION: u32 = 6;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Codec;
+use crate::codec::Codec;
 use crate::frame::WireError;
 use crate::headers::{Headers, read_headers};
 use crate::region::Lease;

@@ -12,8 +12,7 @@ use clutch_pool::date::Date;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, REFERER, USER_AGENT};
 use serde_json::json;
 
-use super::{Asked, Record, Said};
-use crate::call_headers::REQUEST_ID;
+use super::{Asked, REQUEST_ID, Record, Said};
 
 /// What stands for what is not known.
 const NONE: &str = "-";
@@ -272,7 +271,7 @@ mod tests {
     use super::*;
     use crate::access::AccessLog;
     use crate::figures::{End, Figures};
-    use crate::peer::Peer;
+    use crate::net::peer::Peer;
 
     #[test]
     fn a_client_cannot_write_lines_of_its_own() {

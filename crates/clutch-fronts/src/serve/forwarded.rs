@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderMap;
 
-use crate::warnings::Warnings;
+use crate::net::warnings::Warnings;
 
 /// Longest time that a request is believed to have waited: more is a clock that is wrong.
 const WAITED_MAX: Duration = Duration::from_secs(3600);

@@ -20,7 +20,7 @@ use super::forwarded::Forwarded;
 use crate::body::discard;
 use crate::codec::http::{self, Place, RequestLine, request_flag};
 use crate::exchange::Feeder;
-use crate::peer::Peer;
+use crate::net::peer::Peer;
 
 /// Less of a body than this is joined with what has come behind it: each piece costs the worker a turn.
 const CRUMB_BYTES: usize = 4 << 10;

@@ -37,9 +37,9 @@ use super::body::{Body, bytes_of};
 use super::response;
 use crate::codec::http::credit_of;
 use crate::codec::websocket::{self, GIVE_BACK, code};
-use crate::connection::Guarded;
 use crate::exchange::Exchange;
-use crate::listen::Io;
+use crate::net::connection::Guarded;
+use crate::net::stream::Io;
 
 /// The only version there is.
 const VERSION: &str = "13";

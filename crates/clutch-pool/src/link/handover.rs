@@ -3,7 +3,7 @@
 //! One word, changed by read-modify-writes alone: whoever finds a writer at work leaves it a mark, and the writer finds
 //! the mark when it wants to leave. tests/handover_model.rs tries all orders of that, those of weak memory too.
 
-use super::atomic::{AtomicU32, Ordering};
+use crate::atomic::{AtomicU32, Ordering};
 
 /// Nobody writes.
 const FREE: u32 = 0;

@@ -18,13 +18,11 @@ mod sent;
 mod standing;
 mod workers;
 
+pub use self::load::WorkerKey;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 use self::standing::{Totals, Workers};
 use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
-
-/// Names a worker within its pool; never reused.
-pub type WorkerKey = u32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

@@ -14,6 +14,8 @@ mod zygotes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use clutch_wire::sys::{EndSignal, Fate};
+
 use self::deaths::Deaths;
 pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
 use self::ladder::Stopping;
@@ -26,7 +28,6 @@ use super::scale::Bounds;
 use crate::config::{PoolConfig, Shape};
 use crate::pool::state::WorkerKey;
 use crate::pool::{Denied, Memory, Ticket};
-use clutch_wire::sys::{EndSignal, Fate};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 use super::sent::Sent;
 use crate::work::WorkId;
 
+/// Names a worker within its pool; never reused.
+pub type WorkerKey = u32;
+
 /// Work is sent ahead of a busy slot up to this much of measured run time.
 pub const AHEAD: Duration = Duration::from_micros(200);
 

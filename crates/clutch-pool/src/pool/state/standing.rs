@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, SubAssign};
 use std::time::Instant;
 
-use super::WorkerKey;
-use super::load::{Alone, Load};
+use super::load::{Alone, Load, WorkerKey};
 
 /// Sums over workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -38,14 +38,14 @@ struct Inner {
 
 /// Filled by fronts, fetched by one reader.
 #[derive(Debug, Default)]
-pub(super) struct Warnings {
+pub(crate) struct Warnings {
     inner: Mutex<Inner>,
     changed: Condvar,
 }
 
 impl Warnings {
     /// Words are made only where they are told. False: they are not.
-    pub(super) fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
+    pub(crate) fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
         let mut inner = self.inner.lock();
         let Some(untold) = inner.rates.admit(kind, Instant::now()) else { return false };
         if inner.waiting.len() == KEPT_MAX {
@@ -58,13 +58,13 @@ impl Warnings {
     }
 
     /// The next one. None: there will be no more.
-    pub(super) fn next(&self) -> Option<String> {
+    pub(crate) fn next(&self) -> Option<String> {
         let is_there = |inner: &Inner| !inner.waiting.is_empty() || inner.is_closed;
         let mut inner = self.changed.wait(self.inner.lock(), is_there);
         inner.waiting.pop_front()
     }
 
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.inner.lock().is_closed = true;
         self.changed.notify_all();
     }

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::Protocol;
+use crate::net::protocol::Protocol;
 
 /// What HTTP/2 with prior knowledge begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -12,7 +12,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 
-use super::body::Body;
+use crate::body::Body;
 
 /// Any origin.
 const ANY: &str = "*";
@@ -31,28 +31,28 @@ const MAX_AGE_S: &str = "600";
 
 /// Origins that are not this server's and may call all the same.
 #[derive(Debug, Default)]
-pub(super) struct Cors {
+pub(crate) struct Cors {
     origins: Vec<String>,
 }
 
 impl Cors {
     /// Each as browsers write it; `*`: all.
-    pub(super) fn new(origins: &[String]) -> Cors {
+    pub(crate) fn new(origins: &[String]) -> Cors {
         Cors { origins: origins.to_vec() }
     }
 
-    pub(super) fn allows(&self, origin: &HeaderValue) -> bool {
+    pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
         self.origins.iter().any(|known| known == ANY || known.as_bytes() == origin.as_bytes())
     }
 
     /// Whether a browser asks on behalf of a page that may call.
-    pub(super) fn is_preflight(&self, head: &Parts) -> bool {
+    pub(crate) fn is_preflight(&self, head: &Parts) -> bool {
         let asks = head.method == Method::OPTIONS && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         asks && head.headers.get(ORIGIN).is_some_and(|origin| self.allows(origin))
     }
 
     /// The answer to such a question, before it is marked.
-    pub(super) fn granted() -> Response<Body> {
+    pub(crate) fn granted() -> Response<Body> {
         let mut response = Response::new(Body::Document(None));
         *response.status_mut() = StatusCode::NO_CONTENT;
         let granted = [
@@ -65,7 +65,7 @@ impl Cors {
     }
 
     /// Whatever is answered: whether the page may read it, and that a cache keeps one for each origin.
-    pub(super) fn mark(&self, asked: &HeaderMap, answer: &mut HeaderMap) {
+    pub(crate) fn mark(&self, asked: &HeaderMap, answer: &mut HeaderMap) {
         if self.origins.is_empty() {
             return;
         }

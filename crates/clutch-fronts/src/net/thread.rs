@@ -7,11 +7,11 @@ use clutch_wire::sys;
 use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::oneshot;
 
-use super::listen::{Access, Listener};
-use super::not_bound;
+use crate::net::listen::not_bound;
+use crate::net::listen::{Access, Listener};
 
 /// Dropped, it ends: what it served is cut off.
-pub(super) struct FrontThread {
+pub(crate) struct FrontThread {
     handle: Handle,
     /// Closed when this is dropped.
     stop: Option<oneshot::Sender<()>>,
@@ -19,7 +19,7 @@ pub(super) struct FrontThread {
 }
 
 impl FrontThread {
-    pub(super) fn start(nr: usize) -> io::Result<FrontThread> {
+    pub(crate) fn start(nr: usize) -> io::Result<FrontThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -31,16 +31,16 @@ impl FrontThread {
         Ok(FrontThread { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    pub(super) fn handle(&self) -> &Handle {
+    pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    pub(super) fn enter(&self) -> EnterGuard<'_> {
+    pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }
 
     /// A listener for this thread, then one of the same socket for each of the others.
-    pub(super) fn bind(
+    pub(crate) fn bind(
         &self,
         front: &str,
         bind: &str,

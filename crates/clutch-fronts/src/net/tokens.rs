@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use clutch_wire::sync::{Mutex, RwLock};
 use rustix::fs::OFlags;
 
-use super::warnings::Warnings;
+use crate::net::warnings::Warnings;
 
 /// Largest file of tokens, and most tokens in it.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -31,7 +31,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(2);
 /// The permission that everybody may read.
 const READABLE_BY_ALL: u32 = 0o004;
 
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     known: RwLock<Vec<Vec<u8>>>,
     source: Option<Source>,
 }
@@ -70,7 +70,7 @@ impl Stamp {
 impl Tokens {
     /// `token` and `file` as the options of this front say. None: no token is needed. Needs the runtime entered, and fails
     /// where the file is none of tokens.
-    pub(super) fn new(
+    pub(crate) fn new(
         front: &str,
         token: Option<&str>,
         file: Option<&str>,
@@ -88,17 +88,17 @@ impl Tokens {
     }
 
     /// Compares with each, in a time that depends on lengths only.
-    pub(super) fn allow(&self, given: &[u8]) -> bool {
+    pub(crate) fn allow(&self, given: &[u8]) -> bool {
         self.known.read().iter().fold(false, |allowed, token| allowed | is_same(given, token))
     }
 
     /// The first one.
-    pub(super) fn first(&self) -> Option<String> {
+    pub(crate) fn first(&self) -> Option<String> {
         self.known.read().first().map(|token| String::from_utf8_lossy(token).into_owned())
     }
 
     /// Reads the file anew. Where something is wrong with it, the tokens stay. None: they come from no file.
-    pub(super) fn reload(&self) -> Option<io::Result<()>> {
+    pub(crate) fn reload(&self) -> Option<io::Result<()>> {
         let source = self.source.as_ref()?;
         Some(source.read().map(|tokens| *self.known.write() = tokens))
     }

@@ -6,56 +6,25 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use clutch_wire::sys;
-use rustix::io::Errno;
 use rustix::net::sockopt;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use super::Front;
-use super::figures::Connected;
-use super::problem::Problem;
-
-/// How long accepting pauses when the process has no descriptor left.
-pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// How long a connection beyond the limit is kept so that its client can read why.
-const TURN_AWAY: Duration = Duration::from_secs(1);
-
-/// Most connections that are being turned away politely; more are just closed.
-const TURNED_AWAY_MAX: usize = 64;
-
-/// Of a client that is turned away, so much is read.
-const UNREAD_BYTES_MAX: u64 = 8192;
-
-/// A connection, whatever its kind.
-pub(super) struct Stream {
-    pub(super) io: Box<dyn Io>,
-    /// Of a TCP connection: who has connected, and to which address.
-    pub(super) client: Option<SocketAddr>,
-    pub(super) server: Option<SocketAddr>,
-}
-
-/// What a connection must be able to do.
-pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+use crate::net::stream::Stream;
 
 /// Where a front listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Address {
+pub(crate) enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 impl Address {
     /// Whether whoever connects is on this machine.
-    pub(super) fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         match self {
             Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
             Address::Unix(_) => true,
@@ -79,7 +48,7 @@ enum Socket {
 }
 
 /// A bound socket.
-pub(super) struct Listener {
+pub(crate) struct Listener {
     socket: Socket,
     address: Address,
 }
@@ -95,7 +64,7 @@ const PROBES: u32 = 4;
 
 /// Who may connect to a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// Calls and figures are for this user alone.
     Owner,
     /// Clients of an app, as the configuration says: a proxy in front of it is mostly another user.
@@ -115,7 +84,7 @@ impl Access {
 
 impl Listener {
     /// Binds `host:port` or `unix:path`, or takes over `fd:number`. Needs the runtime entered.
-    pub(super) fn bind(bind: &str, access: Access) -> io::Result<Listener> {
+    pub(crate) fn bind(bind: &str, access: Access) -> io::Result<Listener> {
         match bind.split_once(':') {
             Some(("unix", path)) => Listener::bind_unix(Path::new(path), access),
             Some(("fd", number)) => Listener::take_over(number),
@@ -127,7 +96,7 @@ impl Listener {
         }
     }
 
-    pub(super) fn address(&self) -> &Address {
+    pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
@@ -165,7 +134,7 @@ impl Listener {
     }
 
     /// The same socket for another runtime, which is entered.
-    pub(super) fn share(&self) -> io::Result<Listener> {
+    pub(crate) fn share(&self) -> io::Result<Listener> {
         let socket = match &self.socket {
             Socket::Tcp(socket) => {
                 let copy = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
@@ -180,7 +149,7 @@ impl Listener {
     }
 
     /// The next connection as its bare socket.
-    pub(super) fn poll_socket(&self, context: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
+    pub(crate) fn poll_socket(&self, context: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
         Poll::Ready(match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, _) = ready!(socket.poll_accept(context))?;
@@ -192,7 +161,7 @@ impl Listener {
         })
     }
 
-    async fn accept(&self) -> io::Result<Stream> {
+    pub(crate) async fn accept(&self) -> io::Result<Stream> {
         match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, client) = socket.accept().await?;
@@ -256,105 +225,8 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Room for the connections of one front, wherever it listens.
-#[derive(Clone)]
-pub(super) struct Places(Arc<Semaphore>);
-
-impl Places {
-    pub(super) fn new(connections_max: usize) -> Places {
-        Places(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
-    }
-
-    fn take(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.clone().try_acquire_owned().ok()
-    }
-}
-
-/// A connection's place, and the word that it is to leave. It is kept until the last copy is dropped.
-#[derive(Clone)]
-pub(super) struct Stay {
-    leave: watch::Receiver<()>,
-    _place: Arc<(OwnedSemaphorePermit, Connected)>,
-}
-
-impl Stay {
-    /// Returns when no further request is to be taken from the connection.
-    pub(super) async fn leave_asked(&mut self) {
-        // The other side is dropped when the listener has ended: the same word.
-        let _ = self.leave.changed().await;
-    }
-}
-
-/// Accepts until told to stop, then waits for the connections to end.
-pub(super) async fn serve<F: Front>(
-    listener: Listener,
-    front: Arc<F>,
-    places: Places,
-    mut stop: oneshot::Receiver<()>,
-) {
-    let (leave, stays) = watch::channel(());
-    let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            _ = &mut stop => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok(stream) => match places.take() {
-                Some(place) => {
-                    let place = Arc::new((place, front.figures().connection()));
-                    let stay = Stay { leave: stays.clone(), _place: place };
-                    tokio::spawn(front.clone().serve(stream, stay));
-                }
-                None => {
-                    front.turned_away(stream.client);
-                    if let Some(place) = turned_away.clone().try_acquire_owned().ok().filter(|_| front.is_plain()) {
-                        tokio::spawn(async move {
-                            turn_away(stream).await;
-                            drop(place);
-                        });
-                    }
-                }
-            },
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                front.warnings().tell("accept", || not_accepted(&error));
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    front.stopping();
-    drop(stays);
-    // Nobody listens any more is as good.
-    let _ = leave.send(());
-    leave.closed().await;
-}
-
-pub(super) fn not_accepted(error: &io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE) => {
-            "no connection can be accepted: this process has all the descriptors that it may have (ulimit -n)"
-                .to_owned()
-        }
-        Some(Errno::NFILE) => {
-            "no connection can be accepted: the system has all the files open that it may have (fs.file-max)".to_owned()
-        }
-        _ => format!("no connection can be accepted: {error}"),
-    }
-}
-
-/// Says why, then reads on for a while: closing on unread bytes would take the answer away from the client.
-async fn turn_away(mut stream: Stream) {
-    let told = async {
-        stream.io.write_all(&Problem::too_many_connections().last_words()).await?;
-        stream.io.shutdown().await?;
-        let mut unread = (&mut stream.io).take(UNREAD_BYTES_MAX);
-        tokio::io::copy(&mut unread, &mut tokio::io::sink()).await
-    };
-    // Whether the client heard it changes nothing here.
-    let _ = tokio::time::timeout(TURN_AWAY, told).await;
+pub(crate) fn not_bound(front: &str, bind: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{front} cannot listen on {bind}: {error}"))
 }
 
 #[cfg(test)]

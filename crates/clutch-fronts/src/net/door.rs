@@ -13,11 +13,11 @@ use hyper::Response;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 
-use super::body::Body;
-use super::cors::Cors;
-use super::listen::Address;
-use super::problem::Problem;
-use super::tokens::Tokens;
+use crate::body::Body;
+use crate::net::cors::Cors;
+use crate::net::listen::Address;
+use crate::net::tokens::Tokens;
+use crate::problem::Problem;
 
 /// The port that a URL need not mention.
 const HTTP_PORT: u16 = 80;
@@ -37,22 +37,22 @@ enum Hosts {
 
 /// What guards a front, wherever it listens.
 #[derive(Clone, Default)]
-pub(super) struct Guard {
-    pub(super) tokens: Option<Arc<Tokens>>,
-    pub(super) has_tls: bool,
+pub(crate) struct Guard {
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) has_tls: bool,
     /// None: the front has no such option.
-    pub(super) cors: Option<Arc<Cors>>,
+    pub(crate) cors: Option<Arc<Cors>>,
 }
 
 /// The check that each request passes first, of those that come by one address.
-pub(super) struct Door {
+pub(crate) struct Door {
     hosts: Hosts,
     guard: Guard,
     local: bool,
 }
 
 impl Door {
-    pub(super) fn new(bind: &str, address: &Address, guard: Guard) -> Door {
+    pub(crate) fn new(bind: &str, address: &Address, guard: Guard) -> Door {
         let local = address.is_local();
         // The number of a socket that was handed over is no name.
         let taken_over = bind.starts_with("fd:").then(|| address.to_string());
@@ -71,15 +71,15 @@ impl Door {
     }
 
     /// Whether whoever comes in is on this machine.
-    pub(super) fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         self.local
     }
 
-    pub(super) fn tokens(&self) -> Option<&Arc<Tokens>> {
+    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
         self.guard.tokens.as_ref()
     }
 
-    pub(super) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
+    pub(crate) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
         self.check_origin(head)?;
         match &self.guard.tokens {
             Some(tokens) if !bearer(&head.headers).is_some_and(|token| tokens.allow(token)) => {
@@ -90,7 +90,7 @@ impl Door {
     }
 
     /// The Host, and the origin of the page that asks; not the token.
-    pub(super) fn check_origin(&self, head: &Parts) -> Result<(), Box<Problem>> {
+    pub(crate) fn check_origin(&self, head: &Parts) -> Result<(), Box<Problem>> {
         let host = self.host(head)?;
         match head.headers.get(ORIGIN).filter(|origin| !self.may_be_from(origin, host)) {
             Some(origin) => Err(Problem::foreign_origin(&self.remedy(origin))),
@@ -99,7 +99,7 @@ impl Door {
     }
 
     /// The answer to a browser that asks whether a page may call; it brings no token. None: it asks no such thing.
-    pub(super) fn preflight(&self, head: &Parts) -> Result<Option<Response<Body>>, Box<Problem>> {
+    pub(crate) fn preflight(&self, head: &Parts) -> Result<Option<Response<Body>>, Box<Problem>> {
         match &self.guard.cors {
             Some(cors) if cors.is_preflight(head) => self.host(head).map(|_| Some(Cors::granted())),
             _ => Ok(None),
@@ -107,7 +107,7 @@ impl Door {
     }
 
     /// Says in an answer which page may read it.
-    pub(super) fn mark(&self, head: &Parts, answer: &mut HeaderMap) {
+    pub(crate) fn mark(&self, head: &Parts, answer: &mut HeaderMap) {
         self.guard.cors.iter().for_each(|cors| cors.mark(&head.headers, answer));
     }
 

@@ -14,10 +14,10 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use serde::{Deserialize, Serialize};
 
-use super::body::{Body, with_type};
-use super::catalog::{Catalog, Entry, decode, tools};
-use super::openapi;
-use super::problem::Problem;
+use crate::body::{Body, with_type};
+use crate::http::catalog::{Catalog, Entry, decode, tools};
+use crate::http::openapi;
+use crate::problem::Problem;
 
 /// Why nothing is known of the tools of a pool that is up.
 const WORKERS_ONLY: &str = "only its workers know the tools: preload = false, or start = \"spawn\"";
@@ -30,7 +30,7 @@ type Images = Vec<Option<Arc<ToolSchemas>>>;
 
 /// Answers what callers ask of the tools, and keeps the last document.
 #[derive(Default)]
-pub(super) struct Discovery {
+pub(crate) struct Discovery {
     document: Mutex<Option<(Images, Bytes)>>,
 }
 
@@ -59,7 +59,7 @@ struct ToolsView<'a> {
 
 impl Discovery {
     /// None: the request asks for something else.
-    pub(super) fn response(
+    pub(crate) fn response(
         &self,
         head: &Parts,
         catalog: &Catalog,

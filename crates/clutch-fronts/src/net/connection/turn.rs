@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use clutch_wire::sync::{Mutex, MutexGuard};
-use hyper::body::{Body, Frame, SizeHint};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::{Method, Request, Version};
 
-use super::Watch;
+use super::watch::Watch;
 use crate::account::{Account, BrokenOff};
 use crate::figures::End;
 
@@ -27,8 +28,18 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub(super) fn new(watch: Arc<Watch>, key: usize, is_http2: bool, is_last: bool, account: Account) -> Arc<Turn> {
-        Arc::new(Turn { watch, key, is_http2, is_last, account: Mutex::new(account) })
+    /// A head has come.
+    pub(super) fn begin(watch: &Arc<Watch>, request: &Request<Incoming>) -> Arc<Turn> {
+        let is_http2 = request.version() == Version::HTTP_2;
+        let mut pulse = watch.pulse.lock();
+        let key = pulse.began(is_http2);
+        let is_last = pulse.is_spent(&watch.limits);
+        drop(pulse);
+        if is_last {
+            watch.spent.notify_one();
+        }
+        let account = Mutex::new(Account::new(watch.figures.clone(), request.method() == Method::HEAD));
+        Arc::new(Turn { watch: watch.clone(), key, is_http2, is_last: is_last && !is_http2, account })
     }
 
     pub(crate) fn account(&self) -> MutexGuard<'_, Account> {

@@ -4,17 +4,17 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Who is at the two ends of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Peer {
-    pub(super) client: (String, u16),
-    pub(super) server: (String, u16),
+pub(crate) struct Peer {
+    pub(crate) client: (String, u16),
+    pub(crate) server: (String, u16),
     /// None: it came by a unix socket.
-    pub(super) from: Option<IpAddr>,
+    pub(crate) from: Option<IpAddr>,
     /// By TLS.
-    pub(super) is_secure: bool,
+    pub(crate) is_secure: bool,
 }
 
 impl Peer {
-    pub(super) fn new(client: Option<SocketAddr>, server: Option<SocketAddr>, is_secure: bool) -> Peer {
+    pub(crate) fn new(client: Option<SocketAddr>, server: Option<SocketAddr>, is_secure: bool) -> Peer {
         let named = |address: Option<SocketAddr>| {
             address.map(|address| (address.ip().to_string(), address.port())).unwrap_or_default()
         };
@@ -23,7 +23,7 @@ impl Peer {
     }
 
     /// Empty: it came by a unix socket.
-    pub(super) fn client_address(&self) -> &str {
+    pub(crate) fn client_address(&self) -> &str {
         &self.client.0
     }
 }

@@ -15,9 +15,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::figures::{BOUNDS_S, Snapshot};
+use crate::figures::{BOUNDS_S, Snapshot};
 
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What one value of a front is read from.
 type FrontReading = fn(&Snapshot) -> u64;
@@ -63,7 +63,7 @@ const WORKER_STATES: [&str; 3] = ["starting", "ready", "draining"];
 const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, Health::Draining, Health::Closed];
 
 /// All figures of all pools, and of the fronts that speak HTTP.
-pub(super) fn render(pools: &[Stats], fronts: &[Snapshot]) -> String {
+pub(crate) fn render(pools: &[Stats], fronts: &[Snapshot]) -> String {
     let mut registry = Registry::with_prefix("clutch");
     render_pools(registry.sub_registry_with_prefix("pool"), pools);
     render_fronts(registry.sub_registry_with_prefix("http"), fronts);

@@ -9,11 +9,11 @@ use std::hash::BuildHasher;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use clutch_wire::headers::put_headers;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use clutch_wire::headers::put_headers;
+use crate::access::REQUEST_ID;
 
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
@@ -29,7 +29,7 @@ const TRACE_PARENT_PARTS: [usize; 4] = [2, 32, 16, 2];
 const TRACE_PARENT_BYTES: usize = 55;
 
 /// Leaves one fit id in the head, and gives it.
-pub(super) fn settle_id(headers: &mut HeaderMap) -> HeaderValue {
+pub(crate) fn settle_id(headers: &mut HeaderMap) -> HeaderValue {
     let mut given = headers.get_all(REQUEST_ID).iter();
     match (given.next(), given.next()) {
         (Some(id), None) if is_fit(id.as_bytes(), REQUEST_ID_BYTES_MAX) => id.clone(),
@@ -42,7 +42,7 @@ pub(super) fn settle_id(headers: &mut HeaderMap) -> HeaderValue {
 }
 
 /// Appends those that the worker is told.
-pub(super) fn put(headers: &HeaderMap, out: &mut Vec<u8>) {
+pub(crate) fn put(headers: &HeaderMap, out: &mut Vec<u8>) {
     let mut writer = put_headers(out);
     let mut put = |name: &HeaderName, value: &[u8]| writer.put(name.as_str().as_bytes(), value);
     if let Some(id) = headers.get(REQUEST_ID) {

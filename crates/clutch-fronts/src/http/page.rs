@@ -11,8 +11,8 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response};
 
-use super::body::{Body, with_type};
-use super::problem::Problem;
+use crate::body::{Body, with_type};
+use crate::problem::Problem;
 
 /// Scripts and styles from here only, requests to here only, in no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -28,7 +28,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// One thing that a browser fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PagePart {
+pub(crate) struct PagePart {
     media_type: &'static str,
     bytes: &'static [u8],
     is_compressed: bool,
@@ -45,7 +45,7 @@ impl PagePart {
         PagePart { media_type, bytes, is_compressed: true }
     }
 
-    pub(super) fn response(self, head: &Parts) -> Result<Response<Body>, Box<Problem>> {
+    pub(crate) fn response(self, head: &Parts) -> Result<Response<Body>, Box<Problem>> {
         if !matches!(head.method, Method::GET | Method::HEAD) {
             return Err(Problem::method_not_allowed("GET, HEAD"));
         }
@@ -66,7 +66,7 @@ impl PagePart {
 }
 
 /// None: the request asks for something else.
-pub(super) fn part_of(head: &Parts) -> Option<PagePart> {
+pub(crate) fn part_of(head: &Parts) -> Option<PagePart> {
     Some(match head.uri.path() {
         "/" if wants_html(&head.headers) => PAGE,
         "/" => PagePart::of("application/json", POINTER.as_bytes()),

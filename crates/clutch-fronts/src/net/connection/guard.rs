@@ -11,8 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::framing::Framing;
-use super::{Protocol, Watch};
-use crate::listen::Io;
+use super::watch::Watch;
+use crate::net::protocol::Protocol;
+use crate::net::stream::Io;
 
 /// How long a client whose request was answered before it was whole may go on sending it.
 const LINGER_MAX: Duration = Duration::from_secs(2);

@@ -11,16 +11,17 @@ use std::time::Instant;
 use tokio_rustls::rustls;
 use tokio_util::io::InspectReader;
 
-use super::connection::{Connections, Protocol, Unheard};
-use super::figures::End;
-use super::listen::{Io, Stay};
-use super::peer::Peer;
-use super::tls::Tls;
-use super::warnings::Warnings;
+use crate::figures::End;
+use crate::net::connection::{Connections, Unheard};
+use crate::net::peer::Peer;
+use crate::net::protocol::Protocol;
+use crate::net::stream::{Io, Stay};
+use crate::net::tls::Tls;
+use crate::net::warnings::Warnings;
 
 /// The handshake of TLS, where the front speaks it, and which HTTP it chooses. `plain`: where there is none, or it chooses
 /// nothing.
-pub(super) async fn by_tls(tls: Option<&Tls>, io: Box<dyn Io>, plain: Protocol) -> io::Result<(Box<dyn Io>, Protocol)> {
+pub(crate) async fn by_tls(tls: Option<&Tls>, io: Box<dyn Io>, plain: Protocol) -> io::Result<(Box<dyn Io>, Protocol)> {
     let Some(tls) = tls else { return Ok((io, plain)) };
     let io = tls.accept(io).await?;
     let chosen = io.get_ref().1.alpn_protocol();
@@ -30,7 +31,7 @@ pub(super) async fn by_tls(tls: Option<&Tls>, io: Box<dyn Io>, plain: Protocol) 
 
 /// What has the time of a head, and ends when the connection is to leave: nothing was asked yet. An error of None: the
 /// time was over.
-pub(super) async fn in_time<T>(
+pub(crate) async fn in_time<T>(
     connections: &Connections,
     stay: &mut Stay,
     arriving: impl Future<Output = io::Result<T>>,
@@ -45,17 +46,17 @@ pub(super) async fn in_time<T>(
 }
 
 /// A connection that has not come to HTTP yet.
-pub(super) struct Arrival {
-    pub(super) client: Option<SocketAddr>,
-    pub(super) server: Option<SocketAddr>,
-    pub(super) at: Instant,
+pub(crate) struct Arrival {
+    pub(crate) client: Option<SocketAddr>,
+    pub(crate) server: Option<SocketAddr>,
+    pub(crate) at: Instant,
     /// Its client has sent something: one that only looks whether somebody listens is not worth a line.
     has_sent: Arc<AtomicBool>,
 }
 
 impl Arrival {
     /// `is_watched`: something comes before HTTP.
-    pub(super) fn of(
+    pub(crate) fn of(
         io: Box<dyn Io>,
         client: Option<SocketAddr>,
         server: Option<SocketAddr>,
@@ -67,7 +68,7 @@ impl Arrival {
     }
 
     /// It ends here. `error`: it was not the time that ended.
-    pub(super) fn end(
+    pub(crate) fn end(
         &self,
         error: Option<&io::Error>,
         peer: &Arc<Peer>,

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Of the security scheme.
-pub(super) const TOKEN: &str = "token";
+pub(crate) const TOKEN: &str = "token";
 
 /// Of a pool whose tools are not known.
 const UNKNOWN: &str = "Not described: only its workers know its tools, or it has not started yet.";
@@ -100,7 +100,7 @@ enum Definition<'a> {
 }
 
 /// Of pools by name, with what is known of them.
-pub(super) fn document(pools: &[(&str, Option<&ToolSchemas>)], wants_token: bool) -> Vec<u8> {
+pub(crate) fn document(pools: &[(&str, Option<&ToolSchemas>)], wants_token: bool) -> Vec<u8> {
     let known = || pools.iter().filter_map(|(pool, schemas)| Some((*pool, (*schemas)?)));
     let tools = known().flat_map(|(pool, schemas)| schemas.tools.iter().map(move |tool| (pool, tool)));
     let mut paths: BTreeMap<String, Path<'_>> =

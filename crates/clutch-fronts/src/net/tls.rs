@@ -12,11 +12,11 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::connection::Protocol;
-use super::listen::Io;
+use crate::net::protocol::Protocol;
+use crate::net::stream::Io;
 
 /// What a server shows its clients, as the files said when they were read last.
-pub(super) struct Tls {
+pub(crate) struct Tls {
     source: Source,
     /// Taken by handshakes that begin; a reload puts another one here.
     acceptor: RwLock<TlsAcceptor>,
@@ -25,19 +25,19 @@ pub(super) struct Tls {
 impl Tls {
     /// Reads certificate and key of this front; what is wrong with them is told with the file. `speaks`: offered to
     /// clients by ALPN, the best first.
-    pub(super) fn load(front: &'static str, files: &TlsConfig, speaks: &'static [Protocol]) -> io::Result<Tls> {
+    pub(crate) fn load(front: &'static str, files: &TlsConfig, speaks: &'static [Protocol]) -> io::Result<Tls> {
         let source = Source { front, files: files.clone(), speaks };
         let acceptor = RwLock::new(source.acceptor()?);
         Ok(Tls { source, acceptor })
     }
 
     /// Reads the files anew, for connections that come. Where something is wrong with them, nothing changes.
-    pub(super) fn reload(&self) -> io::Result<()> {
+    pub(crate) fn reload(&self) -> io::Result<()> {
         *self.acceptor.write() = self.source.acceptor()?;
         Ok(())
     }
 
-    pub(super) async fn accept(&self, io: Box<dyn Io>) -> io::Result<TlsStream<Box<dyn Io>>> {
+    pub(crate) async fn accept(&self, io: Box<dyn Io>) -> io::Result<TlsStream<Box<dyn Io>>> {
         let handshake = self.acceptor.read().accept(io);
         handshake.await
     }

@@ -11,8 +11,8 @@ use clutch_pool::work::FunctionId;
 use clutch_wire::Codec;
 use clutch_wire::sync::RwLock;
 
-use super::Pools;
-use super::problem::Problem;
+use crate::front::Pools;
+use crate::problem::Problem;
 
 /// Names that are passed on to a pool whose tools are not known yet.
 const UNVERIFIED_MAX: usize = 1000;
@@ -21,26 +21,26 @@ const UNVERIFIED_MAX: usize = 1000;
 const NAME_CHARS_MAX: usize = 80;
 
 /// One pool and the tools that were asked for.
-pub(super) struct Entry {
-    pub(super) pool: Arc<Pool>,
+pub(crate) struct Entry {
+    pub(crate) pool: Arc<Pool>,
     functions: RwLock<HashMap<String, FunctionId>>,
 }
 
 /// All pools with their tools.
-pub(super) struct Catalog(BTreeMap<String, Entry>);
+pub(crate) struct Catalog(BTreeMap<String, Entry>);
 
 impl Catalog {
-    pub(super) fn new(pools: &Pools) -> Catalog {
+    pub(crate) fn new(pools: &Pools) -> Catalog {
         let entry = |pool: &Arc<Pool>| Entry { pool: pool.clone(), functions: RwLock::default() };
         Catalog(pools.iter().map(|pool| (pool.config.name.clone(), entry(pool))).collect())
     }
 
     /// In the order of their names.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.0.values()
     }
 
-    pub(super) fn pool(&self, name: &str) -> Result<&Entry, Box<Problem>> {
+    pub(crate) fn pool(&self, name: &str) -> Result<&Entry, Box<Problem>> {
         self.0.get(name).ok_or_else(|| {
             let names = self.0.keys().map(String::as_str);
             Problem::no_such_pool(format!("no pool '{}'{}", quoted(name), suggestion(name, names)))
@@ -49,7 +49,7 @@ impl Catalog {
 }
 
 impl Entry {
-    pub(super) fn function(&self, tool: &str) -> Result<FunctionId, Box<Problem>> {
+    pub(crate) fn function(&self, tool: &str) -> Result<FunctionId, Box<Problem>> {
         if let Some(function) = self.functions.read().get(tool) {
             return Ok(*function);
         }
@@ -74,20 +74,20 @@ impl Entry {
         Problem::no_such_tool(format!("no tool '{}' in pool '{pool}'{near}", quoted(tool)))
     }
 
-    pub(super) fn not_up(&self, status: &Status) -> Box<Problem> {
+    pub(crate) fn not_up(&self, status: &Status) -> Box<Problem> {
         let state = if status.health == Health::Failing { "failing" } else { "starting" };
         Problem::not_ready(format!("pool '{}' is {state}: its tools are not known yet", self.pool.config.name))
     }
 }
 
 /// The tools of the target, once the zygote has told them.
-pub(super) fn tools(status: &Status) -> Option<Vec<&str>> {
+pub(crate) fn tools(status: &Status) -> Option<Vec<&str>> {
     let tools = status.image.get("tools")?.as_array()?;
     Some(tools.iter().filter_map(serde_json::Value::as_str).collect())
 }
 
 /// A name out of a path: no slash, and percent signs only as escapes of UTF-8.
-pub(super) fn decode(name: &str) -> Option<String> {
+pub(crate) fn decode(name: &str) -> Option<String> {
     if name.is_empty() || name.contains('/') {
         return None;
     }

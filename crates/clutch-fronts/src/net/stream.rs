@@ -1,0 +1,55 @@
+//! A connection, and its place among those of its front.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::figures::Connected;
+
+/// A connection, whatever its kind.
+pub(crate) struct Stream {
+    pub(crate) io: Box<dyn Io>,
+    /// Of a TCP connection: who has connected, and to which address.
+    pub(crate) client: Option<SocketAddr>,
+    pub(crate) server: Option<SocketAddr>,
+}
+
+/// What a connection must be able to do.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Room for the connections of one front, wherever it listens.
+#[derive(Clone)]
+pub(crate) struct Places(Arc<Semaphore>);
+
+impl Places {
+    pub(crate) fn new(connections_max: usize) -> Places {
+        Places(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
+    }
+
+    pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
+    }
+}
+
+/// A connection's place, and the word that it is to leave. It is kept until the last copy is dropped.
+#[derive(Clone)]
+pub(crate) struct Stay {
+    leave: watch::Receiver<()>,
+    _place: Arc<(OwnedSemaphorePermit, Connected)>,
+}
+
+impl Stay {
+    pub(crate) fn new(leave: watch::Receiver<()>, place: OwnedSemaphorePermit, connected: Connected) -> Stay {
+        Stay { leave, _place: Arc::new((place, connected)) }
+    }
+
+    /// Returns when no further request is to be taken from the connection.
+    pub(crate) async fn leave_asked(&mut self) {
+        // The other side is dropped when the listener has ended: the same word.
+        let _ = self.leave.changed().await;
+    }
+}
