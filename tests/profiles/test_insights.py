@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from target import sleep_if_any
 
-from clutch import Insights, Pool
+from clutch import DeadlineExceeded, Insights, Pool
 from clutch.testing import InlinePool
 from rendezvous import Rendezvous
 
@@ -125,6 +125,17 @@ def test_time_adds_up_and_what_runs_now_counts(make_pool: MakePool) -> None:
     # Of what has ended counts what its worker says, which does not see its way there.
     assert after.workers == 1 and after.run_seconds > before.run_seconds
     assert after.total_seconds > during.total_seconds
+
+
+def test_what_a_deadline_ended_is_among_the_slowest(make_pool: MakePool) -> None:
+    pool = make_pool(workers=1)
+    pool.wait_ready()
+    limited = pool.options(deadline=LONG)
+    with pytest.raises(DeadlineExceeded):
+        limited.call(time.sleep, 600)
+    list(limited.map(time.sleep, [0, 601, 0], chunksize=3, return_exceptions=True))
+    slowest = {call.what: call.seconds for call in pool.insights().slowest}
+    assert min(slowest["sleep(600)"], slowest["sleep(601)"]) >= LONG - EARLY, slowest
 
 
 def test_workers_that_were_replaced_count(make_pool: MakePool) -> None:

@@ -45,6 +45,23 @@ fn the_longest_calls_are_kept_with_their_arguments() {
 }
 
 #[test]
+fn what_its_caller_or_its_worker_left_counts() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.worker(1);
+    let cancelled = stage.submit("echo", "1");
+    let call = worker.next_call();
+    stage.pool.abandon(cancelled.id());
+    worker.expect_cancel(&call);
+    end_in(&stage, &mut worker, &call, 1, b"null");
+    stage.submit("echo", "2");
+    let call = worker.next_call();
+    stage.pool.worker_gone(worker.key, lost(), false);
+    let mut found: Vec<_> = slowest(&stage).into_iter().map(|(_, _, item, arguments)| (item, arguments)).collect();
+    found.sort();
+    assert_eq!(found, [(None, Some(b"1".to_vec())), (None, Some(b"2".to_vec()))]);
+}
+
+#[test]
 fn large_arguments_are_not_kept() {
     let stage = Stage::undriven(config("api"));
     let mut worker = stage.worker(1);

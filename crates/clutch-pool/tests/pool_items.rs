@@ -68,6 +68,8 @@ fn of_a_batch_whose_item_takes_too_long_finished_items_are_kept_and_those_that_h
     (0..3).for_each(|_| stage.pool.on_ready(u64::from(worker.key)));
     let_it_pass_its_limit(&stage);
     assert_eq!(end_of(&stage, &worker, &answer), texts(&[Some("0"), Some("1"), None]));
+    let slowest = stage.pool.insights().slowest;
+    assert!(matches!(&slowest[..], [(ns, slow)] if slow.item == Some(2) && *ns >= 40_000_000), "{slowest:?}");
 }
 
 #[test]
@@ -118,4 +120,19 @@ fn an_item_that_runs_again_elsewhere_has_its_whole_time_there() {
     let_it_pass_its_limit(&stage);
     assert!(begun.elapsed() >= LIMIT);
     assert_eq!(end_of(&stage, &second, &answer), texts(&[None]));
+}
+
+#[test]
+fn a_batch_whose_results_are_all_here_is_whole_though_its_end_does_not_come() {
+    let stage = Stage::undriven(config("api"));
+    let mut worker = stage.worker(1);
+    let answer = stage.submit_limited_batch("echo", 2, Some(LIMIT));
+    let call = worker.next_call();
+    for text in ["0", "1"] {
+        worker.begin_item(&call);
+        worker.item(&call, text);
+    }
+    (0..3).for_each(|_| stage.pool.on_ready(u64::from(worker.key)));
+    let_it_pass_its_limit(&stage);
+    assert_eq!(end_of(&stage, &worker, &answer), texts(&[Some("0"), Some("1")]));
 }

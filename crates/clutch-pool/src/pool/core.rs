@@ -262,7 +262,7 @@ impl Core {
         self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
         self.item_clocks.stop(id);
         if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
-            self.note_slow(&mut entry, run_ns, &outcome);
+            self.note_slow(&entry, run_ns, &outcome);
             let outcome = entry.conclude(outcome, run_ns);
             effects.replies.push((entry.work.reply, Told::Finish(outcome)));
         }

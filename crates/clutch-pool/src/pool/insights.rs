@@ -7,6 +7,7 @@ use clutch_wire::Payload;
 
 use super::Pool;
 use super::core::{Core, Entry};
+use super::stop::OnLink;
 use crate::slowest::Slowest;
 use crate::work::{FunctionId, Outcome, Running, WorkKind};
 
@@ -117,7 +118,7 @@ impl Core {
     }
 
     /// What has ended by itself, as its worker says.
-    pub(super) fn note_slow(&mut self, entry: &mut Entry, run_ns: u64, outcome: &Outcome) {
+    pub(super) fn note_slow(&mut self, entry: &Entry, run_ns: u64, outcome: &Outcome) {
         if entry.work.kind != WorkKind::Call || !self.noted.slowest.takes(run_ns) {
             return;
         }
@@ -129,19 +130,44 @@ impl Core {
         if items > 0 && !told.iter().any(|(_, ns)| self.noted.slowest.takes(*ns)) {
             return;
         }
-        let (what, function) = (self.describe(entry), entry.work.function);
-        let arguments = kept(&mut entry.work.payload);
-        let slow = |item| Slow { what: what.clone(), function, item, arguments: arguments.clone() };
+        let slow = self.slow(entry);
         if items == 0 {
-            self.noted.slowest.note(run_ns, slow(None));
+            self.noted.slowest.note(run_ns, slow.clone());
         }
         for (item, item_ns) in told.into_iter().filter(|(item, _)| *item < items) {
-            self.noted.slowest.note(item_ns.min(run_ns), slow(Some(item)));
+            self.noted.slowest.note(item_ns.min(run_ns), Slow { item: Some(item), ..slow.clone() });
         }
+    }
+
+    /// What was told to stop, by its deadline or its caller; `item`: of a batch, the one that ran.
+    pub(super) fn note_ended(&mut self, entry: &Entry, item: Option<u32>, ran: Duration) {
+        let ran_ns = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX);
+        if entry.work.kind == WorkKind::Call && self.noted.slowest.takes(ran_ns) {
+            let slow = Slow { item, ..self.slow(entry) };
+            self.noted.slowest.note(ran_ns, slow);
+        }
+    }
+
+    fn slow(&self, entry: &Entry) -> Slow {
+        let (what, function) = (self.describe(entry), entry.work.function);
+        Slow { what, function, item: None, arguments: kept(&entry.work.payload) }
+    }
+
+    /// How long a call has run on this worker.
+    pub(super) fn ran(&self, work: OnLink) -> Duration {
+        let sent = self.machine.sent_at(work.id, work.worker);
+        sent.map_or(Duration::ZERO, |sent| work.now.saturating_duration_since(sent))
     }
 
     /// Its worker is gone, and was running this.
     pub(super) fn note_past(&mut self, life: Life, running: &[Running], now: Instant) {
+        for one in running {
+            let ran_ns = (one.seconds * 1e9) as u64;
+            let lost = self.machine.body(one.id).filter(|entry| entry.work.kind == WorkKind::Call && entry.work.items == 0);
+            if let Some(slow) = lost.filter(|_| self.noted.slowest.takes(ran_ns)).map(|entry| self.slow(entry)) {
+                self.noted.slowest.note(ran_ns, slow);
+            }
+        }
         self.noted.workers_past += 1;
         self.noted.past.add(life.spent(running, now));
         if !self.noted.has_served {
@@ -151,9 +177,9 @@ impl Core {
 }
 
 /// Shared memory is not kept: it is needed.
-fn kept(payload: &mut Payload) -> Option<Arc<Payload>> {
+fn kept(payload: &Payload) -> Option<Arc<Payload>> {
     let fits = payload.leases.is_empty() && payload.inline.len() <= ARGUMENTS_BYTES_MAX;
-    fits.then(|| Arc::new(Payload::new(payload.codec, std::mem::take(&mut payload.inline))))
+    fits.then(|| Arc::new(Payload::new(payload.codec, payload.inline.clone())))
 }
 
 impl Pool {

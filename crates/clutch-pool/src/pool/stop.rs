@@ -172,6 +172,7 @@ impl Core {
     /// Running work has had its time. Of a batch, what has a result keeps it.
     fn expire_running(&mut self, pool: &Pool, work: OnLink, after: Duration, effects: &mut Effects) {
         let OnLink { worker, id, now } = work;
+        let ran = self.ran(work).min(after);
         let Some(mut entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace())
         else {
             return;
@@ -188,6 +189,7 @@ impl Core {
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
         let batch = self.cut(worker, &mut entry);
+        self.note_ended(&entry, batch.as_ref().map(|batch| batch.begun_by_now() - 1), ran);
         let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks, expired, batch };
         match hears {
             true => drop(self.expiring.insert(id, expiring)),
@@ -198,8 +200,8 @@ impl Core {
     fn cut(&self, worker: WorkerKey, entry: &mut Entry) -> Option<Cut> {
         let link = self.peers.get(&worker)?.link.clone();
         let items = std::mem::take(&mut entry.items);
-        let begun_min = items.count() + 1;
         let (items_max, word) = (entry.work.items, entry.word);
+        let begun_min = items_max.min(items.count() + 1);
         (items_max > 0).then_some(Cut { items, items_max, begun: None, link, word, begun_min })
     }
 
@@ -251,8 +253,12 @@ impl Core {
     pub(super) fn end_with(&mut self, work: OnLink, cause: StopCause, outcome: Outcome, effects: &mut Effects) -> bool {
         let OnLink { worker, id, now } = work;
         let by = now + self.interrupt_grace;
+        let ran = self.ran(work);
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
         self.item_clocks.stop(id);
+        if entry.work.items == 0 {
+            self.note_ended(&entry, None, ran);
+        }
         self.stop_code(worker, id, &entry, false, effects);
         effects.look_by(by);
         effects.replies.push((entry.work.reply, Told::Finish(outcome)));
