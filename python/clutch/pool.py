@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import dataclasses
+import datetime
 import functools
 import json
 import os
@@ -39,7 +40,7 @@ from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
 from clutch.insights import Insights, SlowCall, described
 from clutch.options import WORKERS_MAX
-from clutch.values import DURATION
+from clutch.values import CALL_TIME
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -320,7 +321,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     def options(
         self,
         *,
-        deadline: float | str | None = None,
+        deadline: float | str | datetime.timedelta | None = None,
         priority: int = 0,
         retry: int = 0,
         block: bool = False,
@@ -328,7 +329,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     ) -> Calls:
         """Options for the calls made through what this returns; they never collide with a tool's own arguments.
 
-        `deadline`: seconds, or a text as in the config (`"90s"`), until nobody waits any more; of a map, for each item.
+        `deadline`: seconds, a `timedelta`, or text as in the config (`"90s"`), until nobody waits any more; of a map, for each item.
         `priority`: -9 to 9, larger first. `retry`: how often the work may run again when its worker dies. `block`: wait
         for room in a full queue; a map always does.
         """
@@ -640,14 +641,14 @@ def closed_error(name: str) -> Exception:
     return PoolClosed(f"pool {name!r} is closed: cannot schedule new futures after shutdown")
 
 
-def seconds_of(name: str, given: float | str | None) -> float | None:
-    """A time as in the config. Raises ValueError where it is none."""
-    if not isinstance(given, str):
-        return given
+def seconds_of(name: str, given: float | str | datetime.timedelta | None) -> float | None:
+    """The time that a call may take. Raises ValueError where it is none."""
+    if given is None:
+        return None
     try:
-        return DURATION.parse(given)
+        return CALL_TIME.parse(given)
     except ValueError:
-        raise ValueError(f"{name}={given!r} is not a duration; allowed: {DURATION.allowed}") from None
+        raise ValueError(f"{name}={given!r} is not a time; allowed: {CALL_TIME.allowed}") from None
 
 
 def check_count(name: str, value: object) -> int:

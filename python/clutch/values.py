@@ -161,6 +161,13 @@ def _duration(value: Any) -> float:
     return seconds
 
 
+def _call_time(value: Any) -> float:
+    seconds = _seconds(value)
+    if not 0 <= seconds <= YEAR_S:
+        raise ValueError
+    return seconds
+
+
 def _seconds(value: Any) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
@@ -291,6 +298,7 @@ FRACTION = Kind("fraction", "a number from 0 to 1", _fraction)
 DURATION = Kind(
     "duration", 'seconds as a number, or text such as "250ms", "30s", "5m", "1h", "1d"', _duration, core=_ms
 )
+CALL_TIME = Kind("call time", 'seconds from 0 to a year, or text such as "250ms", "30s", "5m", "1h", "1d"', _call_time)
 SIZE = Kind("size", 'bytes as a number, or text such as "64KB", "512MB", "1GB" (units of 1024)', _size)
 MODE = Kind("mode", 'permissions as octal digits, such as "0660"', _mode, verbatim=True)
 VARIABLES = Kind("variables", 'a table of texts, such as { NAME = "value" }', _variables)

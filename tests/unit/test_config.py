@@ -151,6 +151,17 @@ def test_not_durations(text: object) -> None:
         values.DURATION.parse(text)
 
 
+@pytest.mark.parametrize(("text", "seconds"), [(0, 0), ("0s", 0), (0.5, 0.5), ("90s", 90), (timedelta(hours=1), 3600)])
+def test_times_of_calls(text: object, seconds: float) -> None:
+    assert values.CALL_TIME.parse(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1", "10000h", -1, True, b"1s", [1], float("nan"), float("inf"), 1e300, 10**30])
+def test_no_times_of_calls(text: object) -> None:
+    with pytest.raises(ValueError):
+        values.CALL_TIME.parse(text)
+
+
 @pytest.mark.parametrize(("text", "number"), [("512MB", 512 << 20), ("1kb", 1024), ("1.5GiB", 3 << 29), (7, 7)])
 def test_sizes(text: object, number: int) -> None:
     assert values.SIZE.parse(text) == number
