@@ -65,8 +65,8 @@ class Insights:
     run_seconds: float
     """With calls, requests or items of maps, those that run now included."""
     slowest: tuple[SlowCall, ...]
-    """The calls and items that ran longest of all that have ended, at most five, the longest first. Those that a deadline,
-    a cancel or the death of their worker ended are among them; items of a map that their worker took with it are not."""
+    """The calls and items that ran longest of all that have ended, at most five, the longest first. Those that a
+    deadline, a cancel or the death of their worker ended count, but not items of a map whose worker died."""
 
     @property
     def total_seconds(self) -> float:

@@ -329,9 +329,9 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     ) -> Calls:
         """Options for the calls made through what this returns; they never collide with a tool's own arguments.
 
-        `deadline`: seconds, a `timedelta`, or text as in the config (`"90s"`), until nobody waits any more; of a map, for each item.
-        `priority`: -9 to 9, larger first. `retry`: how often the work may run again when its worker dies. `block`: wait
-        for room in a full queue; a map always does.
+        `deadline`: seconds, a `timedelta`, or text as in the config (`"90s"`), until nobody waits any more; of a map,
+        for each item. `priority`: -9 to 9, larger first. `retry`: how often the work may run again when its worker
+        dies. `block`: wait for room in a full queue; a map always does.
         """
         if session is not None:
             raise ConfigError("options(session=…): sessions are not in this version of clutch")
