@@ -120,6 +120,11 @@ def stay(port: int) -> str:
 
 
 @tool
+def ignore_all_but_term(port: int) -> str:
+    return stay(port)
+
+
+@tool
 def ignore_term(port: int) -> str:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return stay(port)

@@ -532,9 +532,9 @@ impl Driver {
         });
     }
 
-    /// Once for each signal, of one that is made to end.
+    /// Once for each signal, of one that is made to end. What has broken its link is ending already.
     fn tell_kill(&mut self, worker: WorkerKey, signal: EndSignal) {
-        let Some(known) = self.machine.workers.get(&worker) else { return };
+        let Some(known) = self.machine.workers.get(&worker).filter(|known| !known.has_broken_link()) else { return };
         let (nr, Some(pid), Some(reason)) = (known.nr, known.pid, known.cause().map(str::to_owned)) else { return };
         if self.signalled.insert(worker, signal) == Some(signal) {
             return;

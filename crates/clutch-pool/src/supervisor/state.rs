@@ -143,6 +143,10 @@ impl Worker {
         self.leaving.is_some_and(Leave::by_policy)
     }
 
+    pub fn has_broken_link(&self) -> bool {
+        self.link_ended.is_some()
+    }
+
     /// Why Clutch ends it itself.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
