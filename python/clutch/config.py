@@ -38,6 +38,8 @@ BLAS_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
+BLAS_SET_BY_CLUTCH = "CLUTCH_BLAS_THREADS"
+"""In a worker: the count that it has from its pool. A pool made there counts anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,11 +545,13 @@ def _check_shape(values: Mapping[str, Any], python: Interpreter, place: str, rep
 def _blas(values: Mapping[str, Any], environ: Mapping[str, str], cpus: int) -> tuple[dict[str, str], tuple[str, ...]]:
     """Thread counts for the BLAS family that nobody has set, and a warning where the user's own are too many."""
     runners = values["workers"].max * values["threads"]
-    set_by_user = {**environ, **values["env"]}
-    added, warnings = {}, []
+    count = str(max(1, cpus // runners))
+    of_outer_pool = environ.get(BLAS_SET_BY_CLUTCH)
+    set_by_user = {name: text for name, text in environ.items() if text != of_outer_pool} | values["env"]
+    added, warnings = {BLAS_SET_BY_CLUTCH: count}, []
     for variable in BLAS_VARIABLES:
         if variable not in set_by_user:
-            added[variable] = str(max(1, cpus // runners))
+            added[variable] = count
         elif _oversubscribes(set_by_user[variable], runners, cpus):
             number = set_by_user[variable]
             warnings.append(f"{variable}={number} with {runners} workers × threads is more than {cpus} usable CPUs")

@@ -100,7 +100,7 @@ def _example_lines(section: Section, given: dict[str, Any]) -> Iterator[str]:
         elif option.default_text is None:
             yield f"#{option.name} = {as_toml(option.default)}"
         else:
-            yield f"#{option.name} =    # default: {option.default_text}"
+            yield f"# {option.name} (default: {option.default_text})"
 
 
 def as_toml(value: Any) -> str:

@@ -132,11 +132,12 @@ class Problem:
         parts = [f"{self.place}: {self.what}"]
         if self.given is not None:
             parts.append(f"given {self.given}")
-        if self.allowed is not None:
-            parts.append(f"allowed: {self.allowed}")
         if self.nearest is not None:
             parts.append(f"did you mean {self.nearest}?")
-        return "; ".join(parts) + (f" [{self.source}]" if self.source else "")
+        text = "; ".join(parts)
+        if self.allowed is not None:
+            text += f" (allowed: {self.allowed})" if self.nearest else f"; allowed: {self.allowed}"
+        return text + (f" [{self.source}]" if self.source else "")
 
 
 class ConfigError(ClutchError):

@@ -71,11 +71,16 @@ def test_failure_72_a_kill_is_said_with_its_reason(tmp_path: Path, rendezvous: R
 
 def test_failure_72_one_kill_is_said_once(tmp_path: Path, rendezvous: Rendezvous) -> None:
     options = 'interrupt_grace = "100ms"\n'
-    with Server(tmp_path, POOL + options + FRONTS) as server, server.calling("ignore_all_but_term", {"port": rendezvous.port}):
+    with (
+        Server(tmp_path, POOL + options + FRONTS) as server,
+        server.calling("ignore_all_but_term", {"port": rendezvous.port}),
+    ):
         rendezvous.guest()
         (running,) = json.loads(clutch("ps", "--json", cwd=tmp_path).stdout)["pools"][0]["workers"][0]["running"]
         assert clutch("cancel", str(running["id"]), cwd=tmp_path).returncode == 0
-        server.err.wait(r"WARNING worker api/0 \(pid \d+\) was killed by signal 15 \(SIGTERM\) \(its work was cancelled")
+        server.err.wait(
+            r"WARNING worker api/0 \(pid \d+\) was killed by signal 15 \(SIGTERM\) \(its work was cancelled"
+        )
         assert server.err.text.count("sent SIGTERM") == 1 and "sent SIGKILL" not in server.err.text
 
 

@@ -510,8 +510,17 @@ def test_blas_threads_share_the_cpus(monkeypatch: pytest.MonkeyPatch, workers: i
     for name in config.BLAS_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     pool = config.resolve(workers=workers)
-    assert pool.core["env"] == dict.fromkeys(config.BLAS_VARIABLES, expected)
+    assert pool.core["env"] == dict.fromkeys([*config.BLAS_VARIABLES, config.BLAS_SET_BY_CLUTCH], expected)
     assert pool.warnings == ()
+
+
+def test_a_pool_in_a_worker_counts_its_blas_threads_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "usable_cpus", lambda: 4)
+    for name, text in config.resolve(workers=1, env={"OMP_NUM_THREADS": "3"}).core["env"].items():
+        monkeypatch.setenv(name, text)
+    inner = config.resolve(workers=2)
+    assert inner.core["env"]["NUMEXPR_NUM_THREADS"] == "2" and "OMP_NUM_THREADS" not in inner.core["env"]
+    assert ["OMP_NUM_THREADS=3" in warning for warning in inner.warnings] == [True]
 
 
 def test_blas_threads_set_by_the_user_are_kept_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
