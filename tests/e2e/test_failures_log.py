@@ -53,6 +53,7 @@ def test_failure_72_a_death_is_said_with_its_cause_and_what_was_running(tmp_path
 def test_failure_72_poison_is_named(tmp_path: Path) -> None:
     with Server(tmp_path, POOL + "deaths_max = 1\n" + FRONTS) as server:
         server.call("exit_with", {"code": 7})
+        assert b'clutch_pool_workers_ended_total{pool="api",reason="exit"} 1' in server.get("/metrics").body
         server.err.wait(r"ERROR   pool api: exit_with \(call \d+\) has killed its worker 1 times")
 
 
@@ -91,6 +92,7 @@ def test_failure_72_commands_are_said(tmp_path: Path) -> None:
         assert clutch("recycle", "api/0", cwd=tmp_path).returncode == 0
         server.err.wait(rf"worker api/0 \(pid {old}\): takes no more work: recycled by command")
         server.err.wait(rf"INFO    worker api/0 \(pid {old}\): gone: recycled by command")
+        assert b'clutch_pool_workers_ended_total{pool="api",reason="recycle"} 1' in server.get("/metrics").body
         assert clutch("scale", "api", "2", cwd=tmp_path).returncode == 0
         server.err.wait(r"pool api: 2 workers, by command")
         server.err.wait(r"worker api/1 \(pid \d+\): ready")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from running import FRONTS, WAIT_SECONDS, Server, answer, clutch, with_http_option
 
+from clutch import __version__
 from rendezvous import Rendezvous
 
 BODY_BYTES_MAX = 1 << 20
@@ -405,6 +406,7 @@ def test_metrics(server: Server) -> None:
     assert done.headers["content-type"].startswith("application/openmetrics-text")
     lines = done.body.decode().splitlines()
     for line in (
+        f'clutch_build_info{{version="{__version__}"}} 1',
         'clutch_pool_slots{pool="api"} 2',
         'clutch_pool_workers{pool="narrow",state="ready"} 1',
         'clutch_pool_state{pool="api",state="ready"} 1',

@@ -635,6 +635,7 @@ impl Driver {
             status.zygote_pid = zygote_pid;
             status.generation = machine.generation();
             status.restarts = machine.restarts;
+            status.ends.clone_from(&machine.ends);
             // That of the last one stays known while the next one loads.
             if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null()) {
                 if status.image != zygote.image {

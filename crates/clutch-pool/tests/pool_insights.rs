@@ -54,7 +54,7 @@ fn what_its_caller_or_its_worker_left_counts() {
     worker.expect_cancel(&call);
     end_in(&stage, &mut worker, &call, 1, b"null");
     stage.submit("echo", "2");
-    let call = worker.next_call();
+    worker.next_call();
     stage.pool.worker_gone(worker.key, lost(), false);
     let mut found: Vec<_> = slowest(&stage).into_iter().map(|(_, _, item, arguments)| (item, arguments)).collect();
     found.sort();

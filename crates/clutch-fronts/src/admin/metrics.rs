@@ -67,6 +67,8 @@ pub(crate) fn render(pools: &[Stats], fronts: &[Snapshot]) -> String {
     let mut registry = Registry::with_prefix("clutch");
     render_pools(registry.sub_registry_with_prefix("pool"), pools);
     render_fronts(registry.sub_registry_with_prefix("http"), fronts);
+    let build = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    set(&gauges(&mut registry, "build_info", "The version that runs, with the value 1"), build, 1);
     let mut text = String::new();
     // Writing to a string fails only where a metric's own encoding does; what is there is worth sending.
     let _ = encode(&mut text, &registry);
@@ -89,6 +91,7 @@ fn render_pools(registry: &mut Registry, pools: &[Stats]) {
     }
     render_queued(registry, pools);
     render_workers(registry, pools);
+    render_ends(registry, pools);
     render_memory(registry, pools);
     render_states(registry, pools);
 }
@@ -162,6 +165,16 @@ fn render_workers(registry: &mut Registry, pools: &[Stats]) {
         }
         for (state, count) in counts {
             set(&family, with(stats, "state", state), count);
+        }
+    }
+}
+
+fn render_ends(registry: &mut Registry, pools: &[Stats]) {
+    let family = Family::<Labels, Counter>::default();
+    registry.register("workers_ended", "Workers that have ended, by reason", family.clone());
+    for stats in pools {
+        for (reason, count) in &stats.ends {
+            family.get_or_create(&with(stats, "reason", reason)).inc_by(*count);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What anybody may know of a pool and its workers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -70,6 +71,7 @@ pub struct Status {
     pub zygote_pid: Option<i32>,
     pub generation: u32,
     pub restarts: u64,
+    pub ends: BTreeMap<&'static str, u64>,
     /// The zygote's own words: tools, warnings, Python version; JSON.
     pub image: serde_json::Value,
     /// Of the image's tools; none: no network front reaches them, or only workers know them.
@@ -104,6 +106,7 @@ impl Status {
             zygote_pid: None,
             generation: 0,
             restarts: 0,
+            ends: BTreeMap::new(),
             image: serde_json::Value::Null,
             schemas: None,
         }
@@ -130,6 +133,8 @@ pub struct Stats {
     pub failed: u64,
     pub drained: u64,
     pub restarts: u64,
+    /// How many workers have ended, by reason.
+    pub ends: BTreeMap<&'static str, u64>,
     pub generation: u32,
     pub zygote_pid: Option<i32>,
     pub workers: Vec<WorkerView>,
@@ -160,6 +165,7 @@ impl Pool {
             failed,
             drained,
             restarts: status.restarts,
+            ends: status.ends,
             generation: status.generation,
             zygote_pid: status.zygote_pid,
             workers: status.workers.into_iter().map(|(_, view)| view).collect(),

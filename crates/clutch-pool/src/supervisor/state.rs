@@ -411,6 +411,8 @@ pub struct Supervisor {
     stopping: Option<Stopping>,
     closed: bool,
     pub restarts: u64,
+    /// How many workers have ended, by reason.
+    pub ends: BTreeMap<&'static str, u64>,
     draws: u64,
     /// Since when there is a worker that is ready.
     pub serving_since: Option<Instant>,
@@ -445,6 +447,7 @@ impl Supervisor {
             stopping: None,
             closed: false,
             restarts: 0,
+            ends: BTreeMap::new(),
             draws: 0,
             serving_since: None,
             wake: None,

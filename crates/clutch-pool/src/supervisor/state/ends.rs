@@ -65,6 +65,7 @@ impl Supervisor {
 
     pub(super) fn gone(&mut self, key: WorkerKey, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.remove(key, fate, out) else { return };
+        *self.ends.entry(why_it_ended(&worker, fate)).or_default() += 1;
         if worker.state == State::Ready || (worker.state == State::Killed && !worker.is_out()) {
             self.restarts += 1;
         }
@@ -91,6 +92,17 @@ impl Supervisor {
         };
         out.push(Action::Gone { worker: key, fate, record: Box::new(record) });
         Some(worker)
+    }
+}
+
+/// In one word, of few: why it was told to leave, or how it ended without that.
+fn why_it_ended(worker: &Worker, fate: Option<Fate>) -> &'static str {
+    match (worker.left(), &worker.cause, fate) {
+        (Some(reason), ..) => reason,
+        (None, Some(_), _) => "killed",
+        (None, None, Some(Fate::Signaled(_))) => "signal",
+        (None, None, Some(Fate::Exited(_))) => "exit",
+        (None, None, _) => "unknown",
     }
 }
 
