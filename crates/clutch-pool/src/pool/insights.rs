@@ -163,7 +163,8 @@ impl Core {
     pub(super) fn note_past(&mut self, life: Life, running: &[Running], now: Instant) {
         for one in running {
             let ran_ns = (one.seconds * 1e9) as u64;
-            let lost = self.machine.body(one.id).filter(|entry| entry.work.kind == WorkKind::Call && entry.work.items == 0);
+            let lost =
+                self.machine.body(one.id).filter(|entry| entry.work.kind == WorkKind::Call && entry.work.items == 0);
             if let Some(slow) = lost.filter(|_| self.noted.slowest.takes(ran_ns)).map(|entry| self.slow(entry)) {
                 self.noted.slowest.note(ran_ns, slow);
             }
