@@ -1,33 +1,32 @@
 //! One line for each request, when its response has ended.
 //!
 //! The front's threads only hand records over; a thread of its own writes them. Where it cannot keep up, lines are dropped,
-//! counted, and the count is written. How a line is written is in access/format.rs.
+//! counted, and the count is written. What is known of a request is in access/record.rs, how its line is written in
+//! access/format.rs.
 
 mod format;
+mod record;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use clutch_pool::config::LogFormat;
 use clutch_wire::stdio::Stream;
 use clutch_wire::sync::Mutex;
 use clutch_wire::sys;
 use clutch_wire::terminal;
-use hyper::header::{HeaderMap, HeaderName};
+use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
-use hyper::{Method, Version};
 
 use self::format::Line;
+pub(crate) use self::record::{REQUEST_ID, Record};
 use crate::account::Note;
 use crate::figures::{End, Figures};
 use crate::net::peer::Peer;
-
-pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Records that wait to be written; more are dropped.
 const WAITING_MAX: usize = 10_000;
@@ -37,127 +36,6 @@ const WAITING_BYTES_MAX: usize = 32 << 20;
 
 /// How long an end waits for what is still to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
-
-/// What a client or an app has said in one header: a copy, since a slice would keep all that was read with it.
-type Said = Option<Box<[u8]>>;
-
-fn said(headers: &HeaderMap, names: &[HeaderName]) -> Box<[Said]> {
-    names.iter().map(|name| headers.get(name).map(|value| value.as_bytes().into())).collect()
-}
-
-/// What a request asked for.
-#[derive(Debug)]
-struct Asked {
-    method: Method,
-    target: Box<str>,
-    version: Version,
-    /// Of those headers that the line names.
-    headers: Box<[Said]>,
-    user: Said,
-}
-
-impl Asked {
-    fn of(head: &Parts, line: &Line) -> Asked {
-        let target = match head.uri.path_and_query() {
-            Some(target) => target.as_str().into(),
-            None => head.uri.to_string().into(),
-        };
-        let (method, version) = (head.method.clone(), head.version);
-        Asked { method, target, version, headers: said(&head.headers, &line.headers), user: line.user(&head.headers) }
-    }
-
-    /// Bytes that the client has said.
-    fn weight(&self) -> usize {
-        let said = self.headers.iter().chain([&self.user]).flatten().map(|value| value.len()).sum::<usize>();
-        self.method.as_str().len() + self.target.len() + said
-    }
-
-    fn path_and_query(&self) -> (&str, Option<&str>) {
-        self.target.split_once('?').map_or((&self.target, None), |(path, query)| (path, Some(query)))
-    }
-}
-
-/// One request, as far as it has come.
-#[derive(Debug)]
-pub(crate) struct Record {
-    peer: Arc<Peer>,
-    /// As proxies say.
-    client: Option<IpAddr>,
-    is_secure: bool,
-    waited: Duration,
-    /// In the line of the pool. None: no worker got it.
-    queued: Option<Duration>,
-    /// None: no head could be read.
-    asked: Option<Asked>,
-    at: SystemTime,
-    begun: Instant,
-    head_after: Option<Duration>,
-    ended_after: Duration,
-    status: Option<u16>,
-    /// Of the response, those that the line names.
-    response_headers: Box<[Said]>,
-    bytes: u64,
-    end: End,
-}
-
-impl Record {
-    fn begin(peer: &Arc<Peer>, asked: Option<Asked>) -> Box<Record> {
-        Box::new(Record {
-            peer: peer.clone(),
-            client: None,
-            is_secure: peer.is_secure,
-            waited: Duration::ZERO,
-            queued: None,
-            asked,
-            at: SystemTime::now(),
-            begun: Instant::now(),
-            head_after: None,
-            ended_after: Duration::ZERO,
-            status: None,
-            response_headers: Box::default(),
-            bytes: 0,
-            end: End::ClientGone,
-        })
-    }
-
-    /// `log`: keeps what its lines name.
-    pub(crate) fn of(peer: &Arc<Peer>, head: &Parts, log: &AccessLog) -> Box<Record> {
-        Record::begin(peer, Some(Asked::of(head, &log.line)))
-    }
-
-    /// What proxies say of it. `waited`: before it came to us.
-    pub(crate) fn forwarded(&mut self, client: Option<IpAddr>, is_secure: Option<bool>, waited: Duration) {
-        (self.client, self.waited) = (client, waited);
-        self.is_secure = is_secure.unwrap_or(self.is_secure);
-    }
-
-    /// Of what became no request.
-    pub(crate) fn of_nothing(peer: &Arc<Peer>, since: Instant, status: Option<u16>, end: End) -> Box<Record> {
-        let mut record = Record::begin(peer, None);
-        record.at = record.at.checked_sub(since.elapsed()).unwrap_or(record.at);
-        (record.begun, record.status, record.end) = (since, status, end);
-        record
-    }
-
-    fn head_came(&mut self, status: u16, headers: &HeaderMap, line: &Line) {
-        self.response_headers = said(headers, &line.response_headers);
-        self.status = Some(status);
-        self.head_after = Some(self.begun.elapsed());
-    }
-
-    fn weight(&self) -> usize {
-        let of_response = self.response_headers.iter().flatten().map(|value| value.len()).sum::<usize>();
-        self.asked.as_ref().map_or(0, Asked::weight) + of_response
-    }
-
-    /// None: by a unix socket, and no proxy has said more.
-    fn client(&self) -> Option<String> {
-        let peer = Some(self.peer.client_address()).filter(|address| !address.is_empty());
-        self.client.map(|client| client.to_string()).or_else(|| peer.map(str::to_owned))
-    }
-}
-
-// ---- the log
 
 enum Message {
     Line(Box<Record>),
@@ -196,7 +74,7 @@ pub(crate) struct Recorded {
 
 impl Note for Recorded {
     fn head_came(&mut self, status: u16, headers: &HeaderMap) {
-        self.record.head_came(status, headers, &self.log.line);
+        self.record.head_came(status, headers, &self.log.line.named);
     }
 
     fn ended(mut self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>) {
@@ -239,6 +117,11 @@ impl AccessLog {
             drop(end);
         })?;
         Ok(AccessLog { line, lines: Some(lines), backlog, figures, ended: Mutex::new(ended) })
+    }
+
+    /// Of a request that begins: what its line names.
+    pub(crate) fn record(&self, peer: &Arc<Peer>, head: &Parts) -> Box<Record> {
+        Record::of(peer, head, &self.line.named)
     }
 
     pub(crate) fn write(&self, mut record: Box<Record>) {

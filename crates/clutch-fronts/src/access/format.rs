@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use clutch_pool::config::{LogFact, LogFormat, LogPiece};
 use clutch_pool::date::Date;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, REFERER, USER_AGENT};
+use hyper::header::{HeaderName, REFERER, USER_AGENT};
 use serde_json::json;
 
-use super::{Asked, REQUEST_ID, Record, Said};
+use super::record::{Asked, Named, REQUEST_ID, Record, Said};
 
 /// What stands for what is not known.
 const NONE: &str = "-";
@@ -29,18 +29,15 @@ enum Piece {
 pub(super) struct Line {
     /// None: as JSON.
     pieces: Option<Vec<Piece>>,
-    pub(super) headers: Vec<HeaderName>,
-    pub(super) response_headers: Vec<HeaderName>,
-    has_user: bool,
+    pub(super) named: Named,
     pub(super) front: &'static str,
 }
 
 impl Line {
     pub(super) fn new(format: &LogFormat, front: &'static str) -> Line {
-        let (headers, response_headers) = (Vec::new(), Vec::new());
-        let mut line = Line { pieces: None, headers, response_headers, has_user: false, front };
+        let mut line = Line { pieces: None, named: Named::default(), front };
         match format {
-            LogFormat::Json => line.headers = vec![REFERER, USER_AGENT, REQUEST_ID],
+            LogFormat::Json => line.named.of_request = vec![REFERER, USER_AGENT, REQUEST_ID],
             LogFormat::Text => line.pieces = Some(usual().iter().map(|piece| line.compiled(piece)).collect()),
             LogFormat::Line(pieces) => line.pieces = Some(pieces.iter().map(|piece| line.compiled(piece)).collect()),
         }
@@ -48,7 +45,7 @@ impl Line {
     }
 
     fn compiled(&mut self, piece: &LogPiece) -> Piece {
-        self.has_user |= *piece == LogPiece::Fact(LogFact::User);
+        self.named.user |= *piece == LogPiece::Fact(LogFact::User);
         let placed = |name: &str, names: &mut Vec<HeaderName>| {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
             let known = names.iter().position(|known| *known == name);
@@ -60,20 +57,11 @@ impl Line {
         match piece {
             LogPiece::Text(text) => Piece::Text(text.clone()),
             LogPiece::Fact(fact) => Piece::Fact(*fact),
-            LogPiece::RequestHeader(name) => {
-                placed(name, &mut self.headers).map_or_else(|| Piece::Text(NONE.to_owned()), Piece::RequestHeader)
-            }
-            LogPiece::ResponseHeader(name) => placed(name, &mut self.response_headers)
+            LogPiece::RequestHeader(name) => placed(name, &mut self.named.of_request)
+                .map_or_else(|| Piece::Text(NONE.to_owned()), Piece::RequestHeader),
+            LogPiece::ResponseHeader(name) => placed(name, &mut self.named.of_response)
                 .map_or_else(|| Piece::Text(NONE.to_owned()), Piece::ResponseHeader),
         }
-    }
-
-    /// Who the client says it is, by Basic authentication; its password is not kept.
-    pub(super) fn user(&self, headers: &HeaderMap) -> Said {
-        let value = headers.get(AUTHORIZATION).filter(|_| self.has_user)?.as_bytes();
-        let (scheme, both) = value.split_at_checked(6)?;
-        let both = from_base64(both).filter(|_| scheme.eq_ignore_ascii_case(b"basic "))?;
-        both.split(|byte| *byte == b':').next().filter(|user| !user.is_empty()).map(Into::into)
     }
 
     pub(super) fn of(&self, record: &Record) -> String {
@@ -243,30 +231,13 @@ fn json(record: &Record, front: &str) -> String {
     .to_string()
 }
 
-/// None: it is none.
-fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let text = text.trim_ascii();
-    let text = &text[..text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1)];
-    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
-    for four in text.chunks(4) {
-        let mut bits = 0_u32;
-        for byte in four {
-            bits = bits << 6 | u32::try_from(ALPHABET.iter().position(|known| known == byte)?).ok()?;
-        }
-        let bits = bits << (6 * (4 - four.len()));
-        bytes.extend_from_slice(&bits.to_be_bytes()[1..four.len()]);
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::time::Instant;
 
     use hyper::Request;
-    use hyper::header::HeaderValue;
+    use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
     use super::*;
     use crate::access::AccessLog;
@@ -289,10 +260,10 @@ mod tests {
             .body(())
             .expect("a request");
         let peer = Arc::new(Peer::new(Some("1.2.3.4:5".parse().expect("an address")), None, true));
-        let mut record = Record::of(&peer, &request.into_parts().0, &log);
+        let mut record = log.record(&peer, &request.into_parts().0);
         let mut headers = HeaderMap::new();
         headers.insert("x-of-app", HeaderValue::from_bytes(b"caf\xe9").expect("a value"));
-        record.head_came(201, &headers, &log.line);
+        record.head_came(201, &headers, &log.line.named);
         (record.bytes, record.end, record.ended_after) = (7, End::Whole, Duration::from_micros(2_345_678));
         let unheard = Record::of_nothing(&peer, Instant::now(), None, End::ClientGone);
         (log.line.of(&record), log.line.of(&unheard))
@@ -339,15 +310,17 @@ mod tests {
                 LogPiece::RequestHeader("x-a".to_owned()),
             ]),
             "serve",
-        );
+        )
+        .named;
         assert_eq!(
-            (named.headers.as_slice(), named.response_headers.as_slice()),
+            (named.of_request.as_slice(), named.of_response.as_slice()),
             (&["x-a".parse().expect("a name")][..], &["x-b".parse().expect("a name")][..])
         );
         let mut headers = HeaderMap::new();
         let mut user = |text: &'static str| {
             headers.insert(AUTHORIZATION, text.parse().expect("a value"));
-            let said = Line::new(&LogFormat::Line(vec![LogPiece::Fact(LogFact::User)]), "serve").user(&headers)?;
+            let said =
+                Line::new(&LogFormat::Line(vec![LogPiece::Fact(LogFact::User)]), "serve").named.user(&headers)?;
             assert_eq!(named_nobody(&headers), None);
             String::from_utf8(said.into()).ok()
         };
@@ -358,7 +331,7 @@ mod tests {
     }
 
     fn named_nobody(headers: &HeaderMap) -> Said {
-        Line::new(&LogFormat::Text, "serve").user(headers)
+        Line::new(&LogFormat::Text, "serve").named.user(headers)
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Connections {
     /// A line for a request, when it has ended. `add`: what else is known of it.
     pub(crate) fn keep_record(&self, turn: &Turn, peer: &Arc<Peer>, head: &Parts, add: impl FnOnce(&mut Record)) {
         if let Some(log) = &self.access_log {
-            let mut record = Record::of(peer, head, log);
+            let mut record = log.record(peer, head);
             add(&mut record);
             turn.account().keep(Box::new(Recorded { record, log: log.clone() }));
         }
