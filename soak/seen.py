@@ -23,7 +23,7 @@ class Events:
     """Counts events by name, and work that ended by two of them."""
 
     def __init__(self) -> None:
-        self._events = _core.Events()
+        self._events = _core.Events("incidents")
         self._end = threading.Event()
         self._ended: OrderedDict[tuple[str, int], str] = OrderedDict()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)

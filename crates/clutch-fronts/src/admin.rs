@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clutch_pool::config::AdminConfig;
 use clutch_pool::pool::{Health, Pool, Stats};
+use clutch_pool::telemetry::{Histograms, Scope, Sink};
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
@@ -41,6 +42,8 @@ pub(crate) struct AdminFront {
     warnings: Arc<Warnings>,
     /// Of all fronts.
     figures: Vec<Arc<Figures>>,
+    /// How long work waited and ran, since this front started.
+    histograms: Arc<Histograms>,
     /// Set when the fronts begin to stop.
     stopping: Arc<AtomicBool>,
 }
@@ -67,7 +70,11 @@ impl AdminFront {
         figures.push(connections.figures.clone());
         let tokens = Tokens::new("admin", config.token.as_deref(), config.token_file.as_deref(), &warnings)?;
         let door = Door::new(&config.bind, address, Guard { tokens, ..Guard::default() });
-        Ok(AdminFront { pools, door, connections, warnings, figures, stopping })
+        let histograms = Arc::<Histograms>::default();
+        let sink: Arc<dyn Sink> = histograms.clone();
+        // All pools of a dispatcher report to one telemetry.
+        pools.iter().take(1).for_each(|pool| pool.telemetry.subscribe(Arc::downgrade(&sink), Scope::FINISHED));
+        Ok(AdminFront { pools, door, connections, warnings, figures, histograms, stopping })
     }
 
     pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
@@ -112,7 +119,10 @@ impl AdminFront {
     }
 
     fn metrics(&self) -> Response<Body> {
-        with_type(metrics::CONTENT_TYPE, Body::from(metrics::render(&self.stats(), &self.readings()).into_bytes()))
+        with_type(
+            metrics::CONTENT_TYPE,
+            Body::from(metrics::render(&self.stats(), &self.histograms, &self.readings()).into_bytes()),
+        )
     }
 
     fn pools(&self) -> Response<Body> {

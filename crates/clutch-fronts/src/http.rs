@@ -49,6 +49,7 @@ use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::problem::Problem;
+use crate::trace::trace_of;
 
 /// Room made for a body before its first bytes are there, whatever length it claims.
 const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
@@ -183,20 +184,12 @@ impl HttpFront {
         let function = entry.function(&tool)?;
         let body = self.read(body, &entry.pool).await?;
         let payload = payload(&head.headers, &body, &entry.pool)?;
+        let trace = trace_of(&head.headers, &entry.pool);
         let mut exchange = Exchange::submit(&entry.pool, |reply| Work {
-            kind: WorkKind::Call,
-            function,
-            payload,
             deadline: wishes.deadline,
             priority: wishes.priority,
-            by_value: false,
-            retry: 0,
-            items: 0,
-            item_limit: None,
-            has_input: false,
-            descriptor: None,
-            one_value: false,
-            reply,
+            trace,
+            ..Work::new(WorkKind::Call, function, payload, reply)
         });
         turn.account().queued(exchange.inbound());
         let first = exchange.part().await;

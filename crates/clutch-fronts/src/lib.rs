@@ -19,6 +19,7 @@ mod net;
 mod problem;
 mod serve;
 mod tcp;
+mod trace;
 
 pub use front::Pools;
 pub use fronts::{FrontConfigs, Fronts, Reread};

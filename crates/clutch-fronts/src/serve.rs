@@ -49,6 +49,7 @@ use crate::net::stream::{Io, Stay, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
+use crate::trace::trace_of;
 
 /// By ALPN.
 const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
@@ -201,7 +202,7 @@ impl ServeFront {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, 0);
         let body = request::take_ready(head, body, &mut payload).await;
-        let mut exchange = self.submit(payload, body.is_some(), origin.forwarded.waited, at_work);
+        let mut exchange = self.submit(head, payload, body.is_some(), origin.forwarded.waited, at_work);
         turn.account().queued(exchange.inbound());
         let first = match body {
             None => exchange.part().await,
@@ -230,7 +231,7 @@ impl ServeFront {
     ) -> Response<Body> {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
-        let mut exchange = self.submit(payload, false, origin.forwarded.waited, None);
+        let mut exchange = self.submit(head, payload, false, origin.forwarded.waited, None);
         turn.account().queued(exchange.inbound());
         let first = exchange.part().await;
         match (response::accepted(&first), head.extensions.remove::<OnUpgrade>()) {
@@ -271,23 +272,22 @@ impl ServeFront {
     }
 
     /// `waited`: before it came to us; it has that much less time.
-    fn submit(&self, payload: Vec<u8>, has_input: bool, waited: Duration, at_work: Option<AtWork>) -> Exchange {
+    fn submit(
+        &self,
+        head: &Parts,
+        payload: Vec<u8>,
+        has_input: bool,
+        waited: Duration,
+        at_work: Option<AtWork>,
+    ) -> Exchange {
+        let trace = trace_of(&head.headers, &self.pool);
         let left = self.timeout.map(|timeout| self.trust.left(timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
         let exchange = Exchange::submit_unflushed(&self.pool, self.config.disconnect, at_work, |reply| Work {
-            kind: WorkKind::Request,
-            function: self.function,
-            payload: Payload::new(Codec::Http, payload),
             deadline,
-            priority: 0,
-            by_value: false,
-            retry: 0,
-            items: 0,
-            item_limit: None,
             has_input,
-            descriptor: None,
-            one_value: false,
-            reply,
+            trace,
+            ..Work::new(WorkKind::Request, self.function, Payload::new(Codec::Http, payload), reply)
         });
         self.flush.notify_one();
         exchange

@@ -110,19 +110,10 @@ impl TcpFront {
         let descriptor = Arc::new(Descriptor::new(socket));
         let deadline = self.pool.config.deadline().and_then(|time| Instant::now().checked_add(time));
         let work = Work {
-            kind: WorkKind::Connection,
-            function: self.handler,
-            payload: Payload::empty(),
             deadline,
-            priority: 0,
-            by_value: false,
-            retry: 0,
-            items: 0,
-            item_limit: None,
-            has_input: false,
             descriptor: Some(descriptor.clone()),
             one_value: true,
-            reply: Arc::new(Told(told)),
+            ..Work::new(WorkKind::Connection, self.handler, Payload::empty(), Arc::new(Told(told)))
         };
         let id = self.pool.submit(work, true);
         Connection { pool: self.pool.clone(), id, descriptor: Some(descriptor), phases, ended: false, _place: place }

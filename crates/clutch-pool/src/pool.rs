@@ -53,7 +53,7 @@ pub use self::status::{Health, Memory, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::link::board::word;
 use crate::link::{Filled, Inbox, Received};
-use crate::telemetry::{self, Telemetry};
+use crate::telemetry::{Emitter, Telemetry};
 use crate::work::{FunctionId, Outcome, Refusal, Work, WorkId};
 
 /// How often a thread that waits for its answer looks for signals.
@@ -101,7 +101,7 @@ pub type Reader = Box<dyn Fn(Arc<Link>) + Send + Sync>;
 /// A pool. Everything goes through [`Pool::submit`] or its blocking twin [`Pool::call`].
 pub struct Pool {
     pub config: PoolConfig,
-    pub telemetry: Arc<Telemetry>,
+    pub telemetry: Emitter,
     pub regions: Arc<RegionPool>,
     pub poller: Poller,
     core: Mutex<Core>,
@@ -133,6 +133,7 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(config: PoolConfig, telemetry: Arc<Telemetry>) -> io::Result<Arc<Pool>> {
+        let telemetry = Emitter::new(telemetry, &config.name);
         let limits = Limits {
             queue: config.queue_limit,
             block: config.overflow == Overflow::Block,
@@ -158,6 +159,7 @@ impl Pool {
             starved: BTreeSet::new(),
             spare: Vec::new(),
             noted: Noted::default(),
+            telemetry: telemetry.clone(),
         };
         let status = Status::new(&config);
         let poller = Poller::new()?;
@@ -615,14 +617,6 @@ impl Pool {
             link.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Unreceived, u64::from(region), 0));
             self.flush(link);
         }
-    }
-
-    fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
-        self.telemetry.emit(|| make(self.config.name.clone()));
-    }
-
-    fn emit_of_work(&self, make: impl FnOnce(String) -> telemetry::Event) {
-        self.telemetry.emit_of_work(|| make(self.config.name.clone()));
     }
 }
 

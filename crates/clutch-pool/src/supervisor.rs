@@ -391,7 +391,7 @@ impl Driver {
         self.answer_lost();
         self.publish();
         for event in std::mem::take(self.untold.get_mut()) {
-            self.pool.telemetry.emit(|| event);
+            self.pool.telemetry.emit(|_| event);
         }
         // Whoever waited finds it in the stats and among the events.
         for (ticket, carried) in self.carried.drain(..) {
@@ -601,10 +601,10 @@ impl Driver {
             status.reason = Some(reason.to_owned());
             (status.ready, status.workers, status.zygote_pid) = (0, Vec::new(), None);
         });
-        self.pool.telemetry.emit(|| telemetry::Event::PoolClosed { pool: self.pool.config.name.clone() });
+        self.pool.telemetry.emit(|pool| telemetry::Event::PoolClosed { pool });
     }
 
-    fn about(&self, worker: WorkerKey, make: impl FnOnce(String, u32, u32, i32) -> telemetry::Event) {
+    fn about(&self, worker: WorkerKey, make: impl FnOnce(Arc<str>, u32, u32, i32) -> telemetry::Event) {
         if let Some(known) = self.machine.workers.get(&worker) {
             let (nr, generation, pid) = (known.nr, known.generation, known.pid.unwrap_or(0));
             self.emit(|pool| make(pool, nr, generation, pid));
@@ -612,9 +612,9 @@ impl Driver {
     }
 
     /// Told at the end of this turn.
-    fn emit(&self, make: impl FnOnce(String) -> telemetry::Event) {
-        if self.pool.telemetry.is_watched() {
-            self.untold.borrow_mut().push(make(self.pool.config.name.clone()));
+    fn emit(&self, make: impl FnOnce(Arc<str>) -> telemetry::Event) {
+        if self.pool.telemetry.hears(telemetry::Scope::LIVES) {
+            self.untold.borrow_mut().push(make(self.pool.telemetry.pool()));
         }
     }
 

@@ -1,279 +1,142 @@
-//! The event catalogue: all that the pool and the supervisor tell of themselves, once.
+//! Events and who hears of them. Logs, metrics, test signals and event streams all derive from one catalogue.
 //!
-//! Test signals and logs derive from it. Emitting without subscribers costs one atomic load, and what happens to single
-//! pieces of work is made into an event for those alone who want to hear of it.
+//! A [`Sink`] subscribes for as long as it is kept. With nobody listening an event costs one atomic load, and it is not
+//! made.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+mod catalogue;
+mod histograms;
+mod mailbox;
+
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
-use clutch_wire::sync::{Condvar, Mutex};
-use serde::Serialize;
+use clutch_wire::sync::Mutex;
 
-use crate::work::Running;
+pub use self::catalogue::Event;
+pub use self::histograms::{BOUNDS_S, Durations, Histograms};
+pub use self::mailbox::Subscription;
 
-/// Something that happened. `name()` is how tests, logs and metrics call it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    ZygoteStarted {
-        pool: String,
-        generation: u32,
-        pid: i32,
-    },
-    ZygoteReady {
-        pool: String,
-        generation: u32,
-        warnings: Vec<String>,
-    },
-    ZygoteLost {
-        pool: String,
-        generation: u32,
-        reason: String,
-    },
-    ReloadStarted {
-        pool: String,
-        generation: u32,
-    },
-    ReloadFinished {
-        pool: String,
-        generation: u32,
-    },
-    ReloadFailed {
-        pool: String,
-        generation: u32,
-        reason: String,
-    },
-    WorkerStarting {
-        pool: String,
-        nr: u32,
-        generation: u32,
-        pid: i32,
-    },
-    WorkerReady {
-        pool: String,
-        nr: u32,
-        generation: u32,
-        pid: i32,
-    },
-    WorkerDraining {
-        pool: String,
-        nr: u32,
-        pid: i32,
-        reason: String,
-    },
-    WorkerStopped {
-        pool: String,
-        nr: u32,
-        pid: i32,
-    },
-    WorkerContinued {
-        pool: String,
-        nr: u32,
-        pid: i32,
-    },
-    /// A debugger asks there: it is not ended before that is over, although it is to end.
-    WorkerDebugged {
-        pool: String,
-        nr: u32,
-        pid: i32,
-    },
-    /// It is made to end, by a signal.
-    WorkerKilled {
-        pool: String,
-        nr: u32,
-        pid: i32,
-        signal: String,
-        reason: String,
-        running: Vec<Running>,
-    },
-    /// `left`: why it was to end, of one that did so when it was told. `ended`: Clutch ended it itself. `running`: what it
-    /// had begun and not ended.
-    WorkerGone {
-        pool: String,
-        nr: u32,
-        pid: i32,
-        cause: String,
-        left: Option<String>,
-        ended: bool,
-        running: Vec<Running>,
-    },
-    WorkTakenBack {
-        pool: String,
-        id: u64,
-    },
-    WorkExpired {
-        pool: String,
-        id: u64,
-        at: String,
-    },
-    WorkCancelled {
-        pool: String,
-        id: u64,
-    },
-    /// Endless work was cut off so that its worker could end.
-    WorkDrained {
-        pool: String,
-        id: u64,
-    },
-    WorkLost {
-        pool: String,
-        id: u64,
-    },
-    WorkPoisoned {
-        pool: String,
-        id: u64,
-        deaths: u32,
-        what: String,
-    },
-    PoolFailing {
-        pool: String,
-        reason: String,
-    },
-    PoolRecovered {
-        pool: String,
-    },
-    /// It refuses work. Told at most once a second; `refused`: so many times since it was told last.
-    PoolFull {
-        pool: String,
-        refused: u64,
-        limit: usize,
-    },
-    /// It should have another number of workers from now on.
-    PoolScaled {
-        pool: String,
-        from: usize,
-        to: usize,
-        reason: String,
-    },
-    /// It has one worker fewer than it should for a while.
-    PoolShort {
-        pool: String,
-        nr: u32,
-        reason: String,
-    },
-    PoolClosed {
-        pool: String,
-    },
+/// Reads events. Called by the thread in which they happen, often under the pool's lock: to note them is all it may do.
+pub trait Sink: Send + Sync {
+    fn event(&self, event: &Event);
 }
 
-/// Events kept for a subscriber that does not read; older ones are dropped.
-const KEPT_MAX: usize = 10_000;
+/// A set of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope(u8);
 
-#[derive(Default)]
-struct Mailbox {
-    events: Mutex<VecDeque<Event>>,
-    arrived: Condvar,
-    closed: AtomicBool,
+impl Scope {
+    /// Pools and workers, and poisoned work.
+    pub const LIVES: Scope = Scope(1);
+    /// Single pieces of work that expire, are cancelled, lost, drained or taken back.
+    pub const INCIDENTS: Scope = Scope(2);
+    /// Work on which user code starts: workers send a frame more for each.
+    pub const BEGUN: Scope = Scope(4);
+    /// Work that workers have answered.
+    pub const FINISHED: Scope = Scope(8);
+    pub const ALL: Scope = Scope(15);
+
+    pub const fn and(self, other: Scope) -> Scope {
+        Scope(self.0 | other.0)
+    }
+
+    fn meets(self, other: Scope) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Reports what happens in one pool.
+#[derive(Clone)]
+pub struct Emitter {
+    telemetry: Arc<Telemetry>,
+    pool: Arc<str>,
+}
+
+impl Emitter {
+    pub fn new(telemetry: Arc<Telemetry>, pool: &str) -> Emitter {
+        Emitter { telemetry, pool: pool.into() }
+    }
+
+    pub fn pool(&self) -> Arc<str> {
+        self.pool.clone()
+    }
+
+    /// See [`Telemetry::subscribe`]: of all pools that report to the same place.
+    pub fn subscribe(&self, sink: Weak<dyn Sink>, scope: Scope) {
+        self.telemetry.subscribe(sink, scope);
+    }
+
+    /// See [`Telemetry::mailbox`].
+    pub fn mailbox(&self, scope: Scope) -> Subscription {
+        self.telemetry.mailbox(scope)
+    }
+
+    pub fn hears(&self, scope: Scope) -> bool {
+        self.telemetry.hears(scope)
+    }
+
+    pub fn emit(&self, make: impl FnOnce(Arc<str>) -> Event) {
+        self.telemetry.emit(Scope::LIVES, || make(self.pool.clone()));
+    }
+
+    /// Of one piece of work: there may be many a second.
+    pub fn emit_of_work(&self, scope: Scope, make: impl FnOnce(Arc<str>) -> Event) {
+        self.telemetry.emit(scope, || make(self.pool.clone()));
+    }
 }
 
 /// Where events go.
 #[derive(Default)]
 pub struct Telemetry {
-    subscribers: Mutex<Vec<Subscriber>>,
-    count: AtomicUsize,
-    /// Of those, who hear of single pieces of work, too.
-    count_of_all: AtomicUsize,
-}
-
-struct Subscriber {
-    mailbox: Weak<Mailbox>,
-    scope: Scope,
-}
-
-/// What a subscriber hears of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    All,
-    /// Pools and workers, and of single pieces of work what is rare.
-    Lives,
+    sinks: Mutex<Vec<(Weak<dyn Sink>, Scope)>>,
+    /// The scopes of all sinks together.
+    heard: AtomicU8,
 }
 
 impl Telemetry {
-    /// Whether anybody listens.
-    pub fn is_watched(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
+    /// Gives the sink every event of `scope` from now on, until its last owner drops it.
+    pub fn subscribe(&self, sink: Weak<dyn Sink>, scope: Scope) {
+        let mut sinks = self.sinks.lock();
+        sinks.push((sink, scope));
+        self.recount(&sinks);
     }
 
-    pub fn emit(&self, make: impl FnOnce() -> Event) {
-        if self.is_watched() {
-            self.tell(&make(), |_| true);
+    /// A mailbox with every event of `scope` from now on.
+    pub fn mailbox(&self, scope: Scope) -> Subscription {
+        let (subscription, sink) = Subscription::new();
+        self.subscribe(sink, scope);
+        subscription
+    }
+
+    fn hears(&self, scope: Scope) -> bool {
+        scope.meets(Scope(self.heard.load(Ordering::Relaxed)))
+    }
+
+    fn emit(&self, scope: Scope, make: impl FnOnce() -> Event) {
+        if self.hears(scope) {
+            self.tell(&make(), scope);
         }
     }
 
-    /// Of one piece of work: there may be many a second.
-    pub fn emit_of_work(&self, make: impl FnOnce() -> Event) {
-        if self.count_of_all.load(Ordering::Relaxed) > 0 {
-            self.tell(&make(), |scope| scope == Scope::All);
-        }
-    }
-
-    fn tell(&self, event: &Event, hears: impl Fn(Scope) -> bool) {
-        let mut subscribers = self.subscribers.lock();
-        subscribers.retain(|subscriber| match subscriber.mailbox.upgrade() {
-            Some(mailbox) => {
-                if hears(subscriber.scope) {
-                    mailbox.put(event.clone());
+    fn tell(&self, event: &Event, of: Scope) {
+        let mut sinks = self.sinks.lock();
+        let before = sinks.len();
+        sinks.retain(|(sink, scope)| match sink.upgrade() {
+            Some(sink) => {
+                if scope.meets(of) {
+                    sink.event(event);
                 }
                 true
             }
             None => false,
         });
-        self.recount(&subscribers);
-    }
-
-    pub fn subscribe(&self, scope: Scope) -> Subscription {
-        let mailbox = Arc::new(Mailbox::default());
-        let mut subscribers = self.subscribers.lock();
-        subscribers.push(Subscriber { mailbox: Arc::downgrade(&mailbox), scope });
-        self.recount(&subscribers);
-        Subscription { mailbox }
-    }
-
-    fn recount(&self, subscribers: &[Subscriber]) {
-        let of_all = subscribers.iter().filter(|subscriber| subscriber.scope == Scope::All).count();
-        self.count.store(subscribers.len(), Ordering::Relaxed);
-        self.count_of_all.store(of_all, Ordering::Relaxed);
-    }
-}
-
-impl Mailbox {
-    fn put(&self, event: Event) {
-        let mut events = self.events.lock();
-        if self.closed.load(Ordering::Relaxed) {
-            return;
+        if sinks.len() < before {
+            self.recount(&sinks);
         }
-        if events.len() == KEPT_MAX {
-            events.pop_front();
-        }
-        events.push_back(event);
-        self.arrived.notify_all();
-    }
-}
-
-/// Events since it was made, in order.
-pub struct Subscription {
-    mailbox: Arc<Mailbox>,
-}
-
-impl Subscription {
-    /// The next event, or none when the deadline passes first, or nothing is to come.
-    pub fn next(&self, deadline: Instant) -> Option<Event> {
-        let events = self.mailbox.events.lock();
-        let there = |events: &VecDeque<Event>| !events.is_empty() || self.is_closed();
-        let (mut events, _) = self.mailbox.arrived.wait_until(events, deadline, there);
-        events.pop_front()
     }
 
-    /// Nothing comes after what is there.
-    pub fn close(&self) {
-        let _events = self.mailbox.events.lock();
-        self.mailbox.closed.store(true, Ordering::Relaxed);
-        self.mailbox.arrived.notify_all();
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.mailbox.closed.load(Ordering::Relaxed)
+    fn recount(&self, sinks: &[(Weak<dyn Sink>, Scope)]) {
+        let heard = sinks.iter().fold(0, |heard, (_, scope)| heard | scope.0);
+        self.heard.store(heard, Ordering::Relaxed);
     }
 }

@@ -61,11 +61,38 @@ pub struct Work {
     pub descriptor: Option<Arc<Descriptor>>,
     /// The submitter takes one value; a stream is refused before it produces anything.
     pub one_value: bool,
+    /// W3C `traceparent` of the caller, for those who hear of each step of the work.
+    pub trace: Option<Arc<str>>,
     /// Called with the answer, exactly once.
     pub reply: Arc<dyn Reply>,
 }
 
 impl Work {
+    /// Work of one value without a deadline, retries or input; whoever needs more sets the fields.
+    pub fn new(kind: WorkKind, function: FunctionId, payload: Payload, reply: Arc<dyn Reply>) -> Work {
+        Work {
+            kind,
+            function,
+            payload,
+            deadline: None,
+            priority: 0,
+            by_value: false,
+            retry: 0,
+            items: 0,
+            item_limit: None,
+            has_input: false,
+            descriptor: None,
+            one_value: false,
+            trace: None,
+            reply,
+        }
+    }
+
+    /// Its kind as metrics and events name it: a mapped batch takes as long as its items together.
+    pub fn kind_name(&self) -> &'static str {
+        if self.items > 0 { "batch" } else { self.kind.as_str() }
+    }
+
     /// Whether it ends only when somebody else ends it: it is told when its worker is to end, and cut at the grace.
     pub fn is_endless(&self) -> bool {
         self.kind == WorkKind::Connection

@@ -241,19 +241,13 @@ impl Open {
         encoded.function.into_iter().for_each(|name| answer.set_what(name));
         let deadline = options.deadline.or(self.deadline);
         Ok(Work {
-            kind: WorkKind::Call,
-            function,
-            payload: encoded.payload,
             deadline: deadline.and_then(|wait| Instant::now().checked_add(wait)),
             priority: options.priority,
             by_value: encoded.by_value,
-            items: 0,
             item_limit: options.item_limit,
-            has_input: false,
-            descriptor: None,
             one_value: true,
             retry: options.retry,
-            reply: answer.clone(),
+            ..Work::new(WorkKind::Call, function, encoded.payload, answer.clone())
         })
     }
 

@@ -88,7 +88,8 @@ pub fn recover_terminal() {
     terminal::recover_at_end();
 }
 
-/// Events of all pools since it was made; `lives`: of pools and workers alone, and of single pieces of work what is rare.
+/// Events of all pools from now on. `scope`: "lives", of pools and workers; "incidents", also work that expires, is cancelled,
+/// lost, drained or taken back; "all", also where each piece of work begins and finishes.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Events {
     subscription: Subscription,
@@ -97,10 +98,14 @@ pub struct Events {
 #[pymethods]
 impl Events {
     #[new]
-    #[pyo3(signature = (lives = false))]
-    fn new(lives: bool) -> PyResult<Events> {
-        let scope = if lives { Scope::Lives } else { Scope::All };
-        Ok(Events { subscription: telemetry()?.subscribe(scope) })
+    #[pyo3(signature = (scope = "all"))]
+    fn new(scope: &str) -> PyResult<Events> {
+        let scope = match scope {
+            "lives" => Scope::LIVES,
+            "incidents" => Scope::LIVES.and(Scope::INCIDENTS),
+            _ => Scope::ALL,
+        };
+        Ok(Events { subscription: telemetry()?.mailbox(scope) })
     }
 
     /// The next event as JSON; None after `timeout` seconds, or when it is closed and all is read.

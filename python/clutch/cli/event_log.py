@@ -35,7 +35,7 @@ class EventLog:
 
     def __init__(self, development: bool = False) -> None:
         """`development`: a pool that is failing is news from the first start on, and nobody else tells it."""
-        self._events = _core.Events(lives=True)
+        self._events = _core.Events("lives")
         self._development = development
         self._served: set[str] = set()
         """Pools that had a worker. Before, whoever waits for the pool is told why it has none."""

@@ -3,9 +3,11 @@
 //! Nothing is counted here: each rendering reads what the pools themselves count.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clutch_pool::pool::{Health, Stats, WorkerView};
+use clutch_pool::telemetry::{self, Durations, Histograms};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -63,9 +65,11 @@ const WORKER_STATES: [&str; 3] = ["starting", "ready", "draining"];
 const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, Health::Draining, Health::Closed];
 
 /// All figures of all pools, and of the fronts that speak HTTP.
-pub(crate) fn render(pools: &[Stats], fronts: &[Snapshot]) -> String {
+pub(crate) fn render(pools: &[Stats], histograms: &Histograms, fronts: &[Snapshot]) -> String {
     let mut registry = Registry::with_prefix("clutch");
-    render_pools(registry.sub_registry_with_prefix("pool"), pools);
+    let of_pools = registry.sub_registry_with_prefix("pool");
+    render_pools(of_pools, pools);
+    of_pools.register_collector(Box::new(WorkDurations(histograms.read())));
     render_fronts(registry.sub_registry_with_prefix("http"), fronts);
     let build = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     set(&gauges(&mut registry, "build_info", "The version that runs, with the value 1"), build, 1);
@@ -125,14 +129,14 @@ fn render_fronts(registry: &mut Registry, fronts: &[Snapshot]) {
         }
     }
     let help = "From the head of a request until its client had taken the response";
-    registry.register_collector(Box::new(Durations(fronts.to_vec(), help)));
+    registry.register_collector(Box::new(RequestDurations(fronts.to_vec(), help)));
 }
 
 /// Histograms that were counted elsewhere.
 #[derive(Debug)]
-struct Durations(Vec<Snapshot>, &'static str);
+struct RequestDurations(Vec<Snapshot>, &'static str);
 
-impl Collector for Durations {
+impl Collector for RequestDurations {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut family = encoder.encode_descriptor("request_seconds", self.1, None, MetricType::Histogram)?;
         for front in &self.0 {
@@ -141,6 +145,33 @@ impl Collector for Durations {
             let buckets: Vec<(f64, u64)> = bounds.zip(front.durations.iter().copied()).collect();
             let count = front.durations.iter().sum();
             family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(front.duration_s, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// How long work waited and ran, by pool and kind.
+#[derive(Debug)]
+struct WorkDurations(BTreeMap<(Arc<str>, &'static str), (Durations, Durations)>);
+
+impl Collector for WorkDurations {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        type Which = fn(&(Durations, Durations)) -> &Durations;
+        let families: [(&str, &str, Which); 2] = [
+            ("work_queue_seconds", "Time from submission until work was sent to the worker that answered it", |both| {
+                &both.0
+            }),
+            ("work_run_seconds", "Time that work ran in the worker that answered it", |both| &both.1),
+        ];
+        for (name, help, which) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for ((pool, kind), both) in &self.0 {
+                let (labels, durations) = ([("pool", &**pool), ("kind", kind)], which(both));
+                let bounds = telemetry::BOUNDS_S.iter().copied().chain([f64::MAX]);
+                let buckets: Vec<(f64, u64)> = bounds.zip(durations.buckets).collect();
+                let mut metric = family.encode_family(&labels)?;
+                metric.encode_histogram::<NoLabelSet>(durations.sum, durations.count(), &buckets, None)?;
+            }
         }
         Ok(())
     }

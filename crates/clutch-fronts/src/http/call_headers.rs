@@ -13,20 +13,15 @@ use clutch_wire::headers::put_headers;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::access::REQUEST_ID;
+use crate::trace::{TRACE_PARENT, is_fit, trace_parent};
 
-const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Longest id that is taken from a client.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
-/// Longest `traceparent`, of any version, and longest `tracestate`, all its lines together.
-const TRACE_PARENT_BYTES_MAX: usize = 128;
+/// Longest `tracestate`, all its lines together.
 const TRACE_STATE_BYTES_MAX: usize = 1024;
-
-/// `version-trace-parent-flags`, of version 00.
-const TRACE_PARENT_PARTS: [usize; 4] = [2, 32, 16, 2];
-const TRACE_PARENT_BYTES: usize = 55;
 
 /// Leaves one fit id in the head, and gives it.
 pub(crate) fn settle_id(headers: &mut HeaderMap) -> HeaderValue {
@@ -56,10 +51,6 @@ pub(crate) fn put(headers: &HeaderMap, out: &mut Vec<u8>) {
     }
 }
 
-fn is_fit(value: &[u8], bytes_max: usize) -> bool {
-    (1..=bytes_max).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
-}
-
 /// 32 hex digits that nobody had before, as far as chance goes.
 fn made_id() -> HeaderValue {
     static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
@@ -68,30 +59,6 @@ fn made_id() -> HeaderValue {
     let [first, second] = KEYS.each_ref().map(|keys| keys.hash_one(nr));
     let made = HeaderValue::from_str(&format!("{first:016x}{second:016x}"));
     made.unwrap_or(HeaderValue::from_static("-")) // hex digits are always a value
-}
-
-/// None: it is not there, or no standard has it.
-fn trace_parent(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut given = headers.get_all(TRACE_PARENT).iter();
-    let parent = given.next().filter(|_| given.next().is_none())?.as_bytes();
-    (is_fit(parent, TRACE_PARENT_BYTES_MAX) && is_trace_parent(parent)).then_some(parent)
-}
-
-/// A later version may have more behind a dash.
-fn is_trace_parent(value: &[u8]) -> bool {
-    let mut parts = value.split(|byte| *byte == b'-');
-    let is_part = |(part, digits): (Option<&[u8]>, usize)| {
-        part.is_some_and(|part| {
-            part.len() == digits && part.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        })
-    };
-    let are_parts = TRACE_PARENT_PARTS.iter().all(|digits| is_part((parts.next(), *digits)));
-    let is_zero = |from: usize, to: usize| value[from..to].iter().all(|byte| *byte == b'0');
-    let fits_version = match &value[..value.len().min(2)] {
-        b"00" => value.len() == TRACE_PARENT_BYTES,
-        version => version != b"ff",
-    };
-    are_parts && fits_version && !is_zero(3, 35) && !is_zero(36, 52)
 }
 
 /// All lines as one.
@@ -178,7 +145,7 @@ mod tests {
             format!("cc{}more", &PARENT[2..]),
             zero(3, 35),
             zero(36, 52),
-            format!("cc{}-{}", &PARENT[2..], "x".repeat(TRACE_PARENT_BYTES_MAX)),
+            format!("cc{}-{}", &PARENT[2..], "x".repeat(crate::trace::TRACE_PARENT_BYTES_MAX)),
         ];
         for parent in &wrong {
             assert!(told(&[("traceparent", parent), ("tracestate", "a=1")]).is_empty(), "{parent}");

@@ -20,7 +20,7 @@ use super::stop::{self, Expiring, OnLink};
 use super::{Memory, Notice, Pool};
 use crate::link::PutError;
 use crate::link::items::Items;
-use crate::telemetry;
+use crate::telemetry::{self, Emitter, Scope};
 use crate::work::{Expired, FunctionId, Outcome, Refusal, Reply, Work, WorkId};
 
 /// A function that workers know by number.
@@ -38,11 +38,13 @@ pub(super) struct Entry {
     pub(super) word: Option<u32>,
     /// Of a mapped batch: the results so far.
     pub(super) items: Items,
+    /// The worker tells when user code starts on it.
+    pub(super) tells_begin: bool,
 }
 
 impl Entry {
     pub(super) fn new(work: Work) -> Box<Entry> {
-        Box::new(Entry { work, word: None, items: Items::default() })
+        Box::new(Entry { work, word: None, items: Items::default(), tells_begin: false })
     }
 
     /// Whether it is a batch of which some items have not run.
@@ -100,6 +102,7 @@ pub(super) struct Core {
     pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
+    pub(super) telemetry: Emitter,
     /// For [`Pool::insights`].
     pub(super) noted: Noted,
 }
@@ -195,8 +198,18 @@ impl Core {
 
     /// User code has started: a connection is its worker's alone from here on.
     fn begin(&mut self, id: WorkId, effects: &mut Effects) {
-        if let Some(entry) = self.machine.body_mut(id) {
+        if let Some((entry, queued)) = self.machine.sending(id) {
             entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
+            let (kind, trace) = (entry.work.kind_name(), entry.work.trace.clone());
+            let what = || self.machine.body(id).map(|entry| self.describe(entry)).unwrap_or_default();
+            self.telemetry.emit_of_work(Scope::BEGUN, |pool| telemetry::Event::WorkBegun {
+                pool,
+                id,
+                kind,
+                what: what(),
+                queued_s: queued.as_secs_f64(),
+                trace,
+            });
         }
         self.tell(id, Told::Begun, effects);
     }
@@ -261,8 +274,18 @@ impl Core {
         self.done += 1;
         self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
         self.item_clocks.stop(id);
+        let queued = self.machine.sending(id).map(|(_, queued)| queued).unwrap_or_default();
         if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
             self.note_slow(&entry, run_ns, &outcome);
+            self.telemetry.emit_of_work(Scope::FINISHED, |pool| telemetry::Event::WorkFinished {
+                pool,
+                id,
+                kind: entry.work.kind_name(),
+                queued_s: queued.as_secs_f64(),
+                run_s: Duration::from_nanos(run_ns).as_secs_f64(),
+                failed: !matches!(outcome, Outcome::Value(_)),
+                trace: entry.work.trace.clone(),
+            });
             let outcome = entry.conclude(outcome, run_ns);
             effects.replies.push((entry.work.reply, Told::Finish(outcome)));
         }
@@ -291,7 +314,6 @@ impl Core {
     /// that ran is lost, unless it may run again, and the rest goes on elsewhere. `ended`: Clutch ended the worker itself.
     pub(super) fn leave_behind(
         &mut self,
-        pool: &Pool,
         peer: &mut Peer,
         failure: &Failure,
         ended: bool,
@@ -321,7 +343,7 @@ impl Core {
             if item_ran {
                 entry.items.push_failure(failure);
                 self.failed += 1;
-                pool.emit_of_work(|pool| telemetry::Event::WorkLost { pool, id });
+                self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkLost { pool, id });
             }
             let is_batch = entry.work.items > 0;
             match entry.has_items_left() {
@@ -372,7 +394,7 @@ impl Core {
             Action::Take { worker, id } => {
                 let taken = self.take(worker, id);
                 if taken {
-                    pool.emit_of_work(|pool| telemetry::Event::WorkTakenBack { pool, id });
+                    self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkTakenBack { pool, id });
                 }
                 self.machine.on(Event::Taken { worker, id, taken }, now, actions);
             }
@@ -414,10 +436,11 @@ impl Core {
             self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
             return;
         }
-        let Core { machine, peers, functions, item_clocks, .. } = self;
+        let Core { machine, peers, functions, item_clocks, telemetry, .. } = self;
         let others_run = machine.counts().sent > 1;
         let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
         let deadline_ns = pool.deadline_ns(entry.work.deadline);
+        entry.tells_begin = telemetry.hears(Scope::BEGUN);
         let mut put = peer.put_call(entry, id, functions, deadline_ns, &pool.regions);
         // Other work that ends gives back what it has.
         if put.as_ref().is_err_and(PutError::is_shortage) && others_run {
@@ -486,23 +509,27 @@ impl Core {
         let refusal = match verdict {
             Verdict::Overloaded => {
                 let limit = pool.config.queue_limit.unwrap_or(usize::MAX);
-                self.tell_full(pool, limit, work.now);
+                self.tell_full(limit, work.now);
                 Refusal::Overloaded { pool: name(), queued: self.machine.counts().queued, limit }
             }
             Verdict::Draining => Refusal::Draining { pool: name() },
             Verdict::Closed => Refusal::Closed { pool: name() },
             Verdict::Expired(at) => {
-                pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: at.as_str().to_owned() });
+                self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkExpired {
+                    pool,
+                    id,
+                    at: at.as_str().to_owned(),
+                });
                 let (what, after) = (self.describe(work.entry), work.now.saturating_duration_since(work.since));
                 Refusal::Expired(Box::new(Expired { at, what, after, worker: None, stacks: String::new() }))
             }
             Verdict::Cancelled => {
-                pool.emit_of_work(|pool| telemetry::Event::WorkCancelled { pool, id });
+                self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkCancelled { pool, id });
                 Refusal::Cancelled
             }
             Verdict::Poisoned { deaths, .. } => {
                 let what = || self.describe(work.entry);
-                pool.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what: what() });
+                self.telemetry.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what: what() });
                 self.failed += 1;
                 let last = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
                 let message =
@@ -512,7 +539,7 @@ impl Core {
             Verdict::Failing if self.failing.is_none() => Refusal::Closed { pool: name() },
             Verdict::Failing | Verdict::Lost(_) => {
                 if matches!(verdict, Verdict::Lost(_)) {
-                    pool.emit_of_work(|pool| telemetry::Event::WorkLost { pool, id });
+                    self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkLost { pool, id });
                 }
                 self.failed += 1;
                 let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
@@ -523,12 +550,12 @@ impl Core {
         Outcome::Refused(refusal)
     }
 
-    fn tell_full(&mut self, pool: &Pool, limit: usize, now: Instant) {
+    fn tell_full(&mut self, limit: usize, now: Instant) {
         self.refused += 1;
         if self.told_full.is_none_or(|at| now >= at + TELL_FULL_EVERY) {
             let refused = std::mem::take(&mut self.refused);
             self.told_full = Some(now);
-            pool.emit(|pool| telemetry::Event::PoolFull { pool, refused, limit });
+            self.telemetry.emit(|pool| telemetry::Event::PoolFull { pool, refused, limit });
         }
     }
 

@@ -263,7 +263,7 @@ impl Pool {
             core.note_past(peer.life, &running, now);
             core.answer_expiring_of(key, effects);
             core.machine.set_untimed(core.peers.values().any(|peer| peer.debugged));
-            let begun = core.leave_behind(self, &mut peer, &failure, ended, now, effects);
+            let begun = core.leave_behind(&mut peer, &failure, ended, now, effects);
             core.lost = Some(failure);
             core.machine.on(Event::WorkerGone { worker: key, begun, ended }, now, actions);
             running

@@ -20,7 +20,7 @@ use super::insights::Life;
 use super::state::WorkerKey;
 use crate::link::board::{Board, word};
 use crate::link::{Announced, Attached, Inbox, Outbox, Pending, PutError};
-use crate::work::{Work, WorkId};
+use crate::work::WorkId;
 
 /// What is shared between the threads that write to and read from one worker.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl Peer {
         let (word, skip) = (entry.word.unwrap_or_default(), entry.items.count());
         let fields = CallFields { word, function: work.function, deadline_ns, skip };
         let descriptor = work.descriptor.as_ref().map(|descriptor| descriptor.copy()).transpose()?;
-        let head = Head { flags: flags_of(work), ..Head::of(Kind::Call, id) };
+        let head = Head { flags: flags_of(entry), ..Head::of(Kind::Call, id) };
         let (defined, announced) = (&mut self.defined, &mut self.announced);
         let reader = u64::from(self.link.key);
         self.link.outbox.push(|out| {
@@ -261,11 +261,13 @@ impl Peer {
     }
 }
 
-fn flags_of(work: &Work) -> u8 {
+fn flags_of(entry: &Entry) -> u8 {
+    let work = &entry.work;
     let input = if work.has_input { flag::HAS_INPUT } else { 0 };
     let single = if work.one_value { flag::ONE_VALUE } else { 0 };
     let handed = if work.descriptor.is_some() { flag::HAS_DESCRIPTOR | flag::WANT_BEGUN } else { 0 };
-    input | single | handed | ((work.kind as u8) << flag::KIND_SHIFT)
+    let begin = if entry.tells_begin { flag::WANT_BEGUN } else { 0 };
+    input | single | handed | begin | ((work.kind as u8) << flag::KIND_SHIFT)
 }
 
 fn define(defined: &mut Vec<bool>, out: &mut Pending, function: u32, functions: &[Function]) -> Result<(), PutError> {

@@ -17,7 +17,7 @@ use super::state::{Action, Event, StopCause, WorkerKey};
 use super::{Notice, Pool};
 use crate::link::board::word;
 use crate::link::items::Items;
-use crate::telemetry;
+use crate::telemetry::{self, Scope};
 use crate::work::{Expired, Outcome, Refusal, Reply, Where, WorkId};
 
 /// How long a caller whose deadline has passed waits for the stacks of its worker.
@@ -185,7 +185,11 @@ impl Core {
             worker: pool.name_of(worker),
             stacks: String::new(),
         });
-        pool.emit_of_work(|pool| telemetry::Event::WorkExpired { pool, id, at: "running".to_owned() });
+        self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkExpired {
+            pool,
+            id,
+            at: "running".to_owned(),
+        });
         let hears = self.stop_code(worker, id, &entry, true, effects);
         let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
         let batch = self.cut(worker, &mut entry);
@@ -219,7 +223,7 @@ impl Core {
             return;
         }
         if self.give_up(pool, work, StopCause::Cancelled, effects) {
-            pool.emit_of_work(|pool| telemetry::Event::WorkCancelled { pool, id });
+            self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkCancelled { pool, id });
         }
     }
 
@@ -236,7 +240,7 @@ impl Core {
         }
         if self.give_up(pool, work, StopCause::Drained, effects) {
             self.drained += 1;
-            pool.emit_of_work(|pool| telemetry::Event::WorkDrained { pool, id: work.id });
+            self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkDrained { pool, id: work.id });
         }
     }
 

@@ -81,7 +81,7 @@ impl Stage {
     /// Without the driver: the test itself calls `pool.on_ready` and `pool.tick`, when it wants them.
     pub fn undriven(config: PoolConfig) -> Stage {
         let telemetry = Arc::new(Telemetry::default());
-        let events = telemetry.subscribe(Scope::All);
+        let events = telemetry.mailbox(Scope::ALL);
         let pool = Pool::new(config, telemetry).expect("a pool");
         Stage { pool, events, stop: Arc::default(), driver: None, next_key: AtomicU32::new(0) }
     }
@@ -176,21 +176,8 @@ impl Stage {
 
     /// A call by name, without anything special.
     pub fn work(&self, tool: &str, arguments: &str, answer: &Arc<Answer>) -> Work {
-        Work {
-            kind: WorkKind::Call,
-            function: self.pool.function(Codec::Name, tool.as_bytes(), tool),
-            payload: Payload::new(Codec::Json, arguments.as_bytes().to_vec()),
-            deadline: None,
-            priority: 0,
-            by_value: false,
-            retry: 0,
-            items: 0,
-            item_limit: None,
-            has_input: false,
-            descriptor: None,
-            one_value: false,
-            reply: answer.clone(),
-        }
+        let function = self.pool.function(Codec::Name, tool.as_bytes(), tool);
+        Work::new(WorkKind::Call, function, Payload::new(Codec::Json, arguments.as_bytes().to_vec()), answer.clone())
     }
 }
 
@@ -262,6 +249,8 @@ pub struct Call {
     pub deadline_ns: u64,
     /// Of a mapped batch: how many of its items were run before.
     pub skip: u32,
+    /// The dispatcher wants to know when its code starts.
+    pub wants_begun: bool,
     /// The worker's copy of the connection.
     pub descriptor: Option<OwnedFd>,
     lease: Option<Arc<Lease>>,
@@ -471,6 +460,7 @@ impl Worker {
                     word: frame.word(),
                     deadline_ns: frame.deadline_ns(),
                     skip: frame.skip(),
+                    wants_begun: frame.head.flags & frame::flag::WANT_BEGUN != 0,
                     descriptor,
                     lease: payload.and_then(|payload| payload.leases.into_iter().next()),
                 };

@@ -1,0 +1,172 @@
+//! The event catalogue: everything that pools and supervisors report, once.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::work::Running;
+
+/// Something that happened. `name()` is how tests, logs and metrics call it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    ZygoteStarted {
+        pool: Arc<str>,
+        generation: u32,
+        pid: i32,
+    },
+    ZygoteReady {
+        pool: Arc<str>,
+        generation: u32,
+        warnings: Vec<String>,
+    },
+    ZygoteLost {
+        pool: Arc<str>,
+        generation: u32,
+        reason: String,
+    },
+    ReloadStarted {
+        pool: Arc<str>,
+        generation: u32,
+    },
+    ReloadFinished {
+        pool: Arc<str>,
+        generation: u32,
+    },
+    ReloadFailed {
+        pool: Arc<str>,
+        generation: u32,
+        reason: String,
+    },
+    WorkerStarting {
+        pool: Arc<str>,
+        nr: u32,
+        generation: u32,
+        pid: i32,
+    },
+    WorkerReady {
+        pool: Arc<str>,
+        nr: u32,
+        generation: u32,
+        pid: i32,
+    },
+    WorkerDraining {
+        pool: Arc<str>,
+        nr: u32,
+        pid: i32,
+        reason: String,
+    },
+    WorkerStopped {
+        pool: Arc<str>,
+        nr: u32,
+        pid: i32,
+    },
+    WorkerContinued {
+        pool: Arc<str>,
+        nr: u32,
+        pid: i32,
+    },
+    /// A debugger asks there: it is not ended before that is over, although it is to end.
+    WorkerDebugged {
+        pool: Arc<str>,
+        nr: u32,
+        pid: i32,
+    },
+    /// It is made to end, by a signal.
+    WorkerKilled {
+        pool: Arc<str>,
+        nr: u32,
+        pid: i32,
+        signal: String,
+        reason: String,
+        running: Vec<Running>,
+    },
+    /// `left`: why it was to end, of one that did so when it was told. `ended`: Clutch ended it itself. `running`: what it
+    /// had begun and not ended.
+    WorkerGone {
+        pool: Arc<str>,
+        nr: u32,
+        pid: i32,
+        cause: String,
+        left: Option<String>,
+        ended: bool,
+        running: Vec<Running>,
+    },
+    /// User code has started on it. Told only while somebody hears of single pieces of work.
+    WorkBegun {
+        pool: Arc<str>,
+        id: u64,
+        kind: &'static str,
+        what: String,
+        queued_s: f64,
+        /// W3C `traceparent` of its caller.
+        trace: Option<Arc<str>>,
+    },
+    /// A worker has answered it. `queued_s`: until it was sent to that worker; `run_s`: in user code; seconds.
+    WorkFinished {
+        pool: Arc<str>,
+        id: u64,
+        kind: &'static str,
+        queued_s: f64,
+        run_s: f64,
+        failed: bool,
+        trace: Option<Arc<str>>,
+    },
+    WorkTakenBack {
+        pool: Arc<str>,
+        id: u64,
+    },
+    WorkExpired {
+        pool: Arc<str>,
+        id: u64,
+        at: String,
+    },
+    WorkCancelled {
+        pool: Arc<str>,
+        id: u64,
+    },
+    /// Endless work was cut off so that its worker could end.
+    WorkDrained {
+        pool: Arc<str>,
+        id: u64,
+    },
+    WorkLost {
+        pool: Arc<str>,
+        id: u64,
+    },
+    WorkPoisoned {
+        pool: Arc<str>,
+        id: u64,
+        deaths: u32,
+        what: String,
+    },
+    PoolFailing {
+        pool: Arc<str>,
+        reason: String,
+    },
+    PoolRecovered {
+        pool: Arc<str>,
+    },
+    /// It refuses work. Told at most once a second; `refused`: so many times since it was told last.
+    PoolFull {
+        pool: Arc<str>,
+        refused: u64,
+        limit: usize,
+    },
+    /// It should have another number of workers from now on.
+    PoolScaled {
+        pool: Arc<str>,
+        from: usize,
+        to: usize,
+        reason: String,
+    },
+    /// It has one worker fewer than it should for a while.
+    PoolShort {
+        pool: Arc<str>,
+        nr: u32,
+        reason: String,
+    },
+    PoolClosed {
+        pool: Arc<str>,
+    },
+}

@@ -1,0 +1,78 @@
+//! A sink that counts how long work waited and ran, by pool and by kind of work.
+//!
+//! There are as many histograms as pools times kinds, whatever callers send.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clutch_wire::sync::Mutex;
+
+use super::{Event, Sink};
+
+/// Upper bounds of the buckets, in seconds: from a tenth of a millisecond, which short calls need, to minutes.
+pub const BOUNDS_S: [f64; 17] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
+
+/// One histogram.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Durations {
+    /// By [`BOUNDS_S`]; the last: longer than all of them.
+    pub buckets: [u64; BOUNDS_S.len() + 1],
+    /// Seconds.
+    pub sum: f64,
+}
+
+impl Durations {
+    fn add(&mut self, seconds: f64) {
+        self.buckets[BOUNDS_S.partition_point(|bound| *bound < seconds)] += 1;
+        self.sum += seconds;
+    }
+
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}
+
+/// Time in the queue, and in user code.
+type Pair = (Durations, Durations);
+
+/// See the file's head.
+#[derive(Default)]
+pub struct Histograms(Mutex<BTreeMap<(Arc<str>, &'static str), Pair>>);
+
+impl Histograms {
+    /// By pool and kind: how long work waited until it was sent to its worker, and how long it ran there.
+    pub fn read(&self) -> BTreeMap<(Arc<str>, &'static str), Pair> {
+        self.0.lock().clone()
+    }
+}
+
+impl Sink for Histograms {
+    fn event(&self, event: &Event) {
+        if let Event::WorkFinished { pool, kind, queued_s, run_s, .. } = event {
+            let mut all = self.0.lock();
+            let (queued, run) = all.entry((pool.clone(), kind)).or_default();
+            queued.add(*queued_s);
+            run.add(*run_s);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_counted_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+        let mut durations = Durations::default();
+        for seconds in [0.0, 0.0001, 0.00011, 300.0, 301.0] {
+            durations.add(seconds);
+        }
+        let bounds = BOUNDS_S.len();
+        let expected = [(0, 2), (1, 1), (bounds - 1, 1), (bounds, 1)];
+        for (bucket, count) in expected {
+            assert_eq!(durations.buckets[bucket], count, "bucket {bucket}");
+        }
+        assert_eq!(durations.count(), 5);
+    }
+}
