@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clutch_pool::pool::QueueTime;
 use hyper::body::Body;
 use hyper::{HeaderMap, Response};
 
@@ -39,11 +40,6 @@ pub(crate) trait Note: Send {
     fn ended(self: Box<Self>, end: End, bytes: u64, queued: Option<Duration>);
 }
 
-/// Knows later how long its work had waited for a worker. None: no worker has it.
-pub(crate) trait Queued: Send + Sync {
-    fn queued(&self) -> Option<Duration>;
-}
-
 /// One request, as far as it has come.
 pub(crate) struct Account {
     figures: Arc<Figures>,
@@ -57,7 +53,7 @@ pub(crate) struct Account {
     /// How it ends when nothing comes between.
     planned: End,
     note: Option<Box<dyn Note>>,
-    queued: Option<Arc<dyn Queued>>,
+    queued: Option<QueueTime>,
 }
 
 impl Account {
@@ -81,7 +77,7 @@ impl Account {
     }
 
     /// It was handed to a pool.
-    pub(crate) fn queued(&mut self, queued: Arc<dyn Queued>) {
+    pub(crate) fn queued(&mut self, queued: QueueTime) {
         if self.note.is_some() {
             self.queued = Some(queued);
         }
@@ -129,7 +125,7 @@ impl Account {
         }
         self.figures.ended(self.status, self.end, now.duration_since(self.begun));
         if let Some(note) = self.note.take() {
-            note.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.queued()));
+            note.ended(self.end, self.bytes, self.queued.take().and_then(|queued| queued.get()));
         }
     }
 }

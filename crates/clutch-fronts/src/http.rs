@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::config::HttpConfig;
 use clutch_pool::pool::queue::PRIORITY_MAX;
-use clutch_pool::pool::{Part, Pool};
+use clutch_pool::pool::{Exchange, Part, Pool, Terms};
 use clutch_pool::work::{Outcome, Work, WorkKind};
 use clutch_wire::frame::INLINE_BYTES_MAX;
 use clutch_wire::{Codec, Payload};
@@ -31,7 +31,6 @@ use hyper::{Method, Request, Response};
 
 use crate::access::{AccessLog, REQUEST_ID};
 use crate::body::{Body, discard, with_type};
-use crate::exchange::Exchange;
 use crate::figures::Figures;
 use crate::front::{Front, Pools};
 use crate::http::catalog::{Catalog, Entry, decode};
@@ -185,13 +184,14 @@ impl HttpFront {
         let body = self.read(body, &entry.pool).await?;
         let payload = payload(&head.headers, &body, &entry.pool)?;
         let trace = trace_of(&head.headers, &entry.pool);
-        let mut exchange = Exchange::submit(&entry.pool, |reply| Work {
+        let mut exchange = Exchange::submit(&entry.batch, Terms::default(), |reply| Work {
             deadline: wishes.deadline,
             priority: wishes.priority,
             trace,
             ..Work::new(WorkKind::Call, function, payload, reply)
         });
-        turn.account().queued(exchange.inbound());
+        entry.batch.flush();
+        turn.account().queued(exchange.queue_time());
         let first = exchange.part().await;
         self.respond(first, exchange)
     }

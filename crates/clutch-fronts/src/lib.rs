@@ -10,7 +10,6 @@ mod admin;
 pub mod app;
 mod body;
 pub mod codec;
-mod exchange;
 mod figures;
 mod front;
 mod fronts;

@@ -11,6 +11,7 @@ mod links;
 mod proxy;
 mod request;
 mod response;
+mod streams;
 mod trouble;
 mod websocket;
 
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clutch_pool::config::ServeConfig;
-use clutch_pool::pool::Pool;
+use clutch_pool::pool::{Batch, Exchange, Pool, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::{Codec, Payload};
 use hyper::body::{Body as _, Incoming};
@@ -33,12 +34,12 @@ use self::admit::Refused;
 use self::body::Body;
 use self::forwarded::Trust;
 use self::request::{BodyLimits, Origin};
+use self::streams::OpenStream;
 use self::websocket::{Handshake, Session};
 use crate::access::AccessLog;
 use crate::account::Fate;
 use crate::body::discard;
 use crate::codec::http::request_flag;
-use crate::exchange::{AtWork, Exchange};
 use crate::figures::Figures;
 use crate::front::Front;
 use crate::net::arrive::{self, Arrival};
@@ -57,6 +58,7 @@ const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
 /// The front of one app.
 pub(crate) struct ServeFront {
     pool: Arc<Pool>,
+    batch: Arc<Batch>,
     function: FunctionId,
     config: ServeConfig,
     timeout: Option<Duration>,
@@ -94,7 +96,8 @@ impl ServeFront {
         let tls = config.tls.as_ref().map(|files| Tls::load("serve", files, SPEAKS)).transpose()?;
         let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
         let flush = Arc::default();
-        Ok(ServeFront { pool, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
+        let batch = Batch::new(&pool);
+        Ok(ServeFront { pool, batch, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
     }
 
     /// Its files were moved away: new ones are begun.
@@ -137,7 +140,7 @@ impl ServeFront {
     pub(crate) fn read_links(&self, thread: &FrontThread) {
         let (handle, pool) = (thread.handle().clone(), Arc::downgrade(&self.pool));
         self.pool.read_with(Box::new(move |link| drop(handle.spawn(links::read(pool.clone(), link)))));
-        thread.handle().spawn(links::flush(self.pool.clone(), self.flush.clone()));
+        thread.handle().spawn(links::flush(self.batch.clone(), self.flush.clone()));
     }
 
     async fn answer(
@@ -203,12 +206,12 @@ impl ServeFront {
         request::put_head(&mut payload, head, &origin, 0);
         let body = request::take_ready(head, body, &mut payload).await;
         let mut exchange = self.submit(head, payload, body.is_some(), origin.forwarded.waited, at_work);
-        turn.account().queued(exchange.inbound());
+        turn.account().queued(exchange.queue_time());
         let first = match body {
             None => exchange.part().await,
             Some(rest) => {
                 let (tell, fault) = oneshot::channel();
-                tokio::spawn(request::feed(exchange.feeder(), rest, self.body_limits, tell));
+                tokio::spawn(request::feed(exchange.input(), rest, self.body_limits, tell));
                 tokio::select! {
                     biased;
                     Ok(refused) = fault => return refused.response(),
@@ -232,7 +235,7 @@ impl ServeFront {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
         let mut exchange = self.submit(head, payload, false, origin.forwarded.waited, None);
-        turn.account().queued(exchange.inbound());
+        turn.account().queued(exchange.queue_time());
         let first = exchange.part().await;
         match (response::accepted(&first), head.extensions.remove::<OnUpgrade>()) {
             (Some(answer), Some(upgrade)) => {
@@ -264,9 +267,9 @@ impl ServeFront {
 
     /// Of HTTP/2 a connection has at most so much at work as it may have streams: a stream that is reset ends, and what it
     /// began may go on. None: it has.
-    fn begin_work(&self, version: Version, turn: &Turn) -> Option<Option<AtWork>> {
+    fn begin_work(&self, version: Version, turn: &Turn) -> Option<Option<OpenStream>> {
         match version {
-            Version::HTTP_2 => AtWork::begin(&turn.connection().at_work, self.config.streams_max).map(Some),
+            Version::HTTP_2 => OpenStream::begin(&turn.connection().at_work, self.config.streams_max).map(Some),
             _ => Some(None),
         }
     }
@@ -278,12 +281,14 @@ impl ServeFront {
         payload: Vec<u8>,
         has_input: bool,
         waited: Duration,
-        at_work: Option<AtWork>,
+        at_work: Option<OpenStream>,
     ) -> Exchange {
         let trace = trace_of(&head.headers, &self.pool);
         let left = self.timeout.map(|timeout| self.trust.left(timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
-        let exchange = Exchange::submit_unflushed(&self.pool, self.config.disconnect, at_work, |reply| Work {
+        let held = at_work.map(|stream| Box::new(stream) as Box<dyn Send>);
+        let terms = Terms { disconnect: self.config.disconnect, describe: request::describe, held, ..Terms::default() };
+        let exchange = Exchange::submit(&self.batch, terms, |reply| Work {
             deadline,
             has_input,
             trace,

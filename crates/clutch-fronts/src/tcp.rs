@@ -12,12 +12,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use clutch_pool::config::TcpConfig;
-use clutch_pool::pool::Pool;
-use clutch_pool::work::{FunctionId, Outcome, Reply, Work, WorkId, WorkKind};
+use clutch_pool::pool::{Batch, Exchange, Part, Pool, Terms};
+use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::descriptor::Descriptor;
 use clutch_wire::sys;
 use clutch_wire::{Codec, Payload};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::net::accept::{ACCEPT_PAUSE, not_accepted};
@@ -29,7 +29,7 @@ const WATCHED_AFTER: Duration = Duration::from_millis(20);
 
 /// The front of one handler.
 pub(crate) struct TcpFront {
-    pool: Arc<Pool>,
+    batch: Arc<Batch>,
     handler: FunctionId,
     listeners: Vec<Listener>,
     /// Which listener is asked first: each has its turn.
@@ -47,7 +47,7 @@ impl TcpFront {
     ) -> TcpFront {
         let handler = pool.function(Codec::Name, b"", "connection");
         let places = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
-        TcpFront { pool, handler, listeners, first: 0, places, warnings }
+        TcpFront { batch: Batch::new(&pool), handler, listeners, first: 0, places, warnings }
     }
 
     /// Accepts until told to stop; then the handlers are told, and what is open may end. Dropped, it cuts that off.
@@ -68,18 +68,18 @@ impl TcpFront {
                 }
             };
             let connection = self.submit(socket, place);
-            let mut phases = connection.phases.clone();
+            let input = connection.exchange.input();
             open.spawn(connection.run());
             tokio::select! {
                 biased;
                 _ = &mut stop => break,
                 // A full pool takes it in when somebody leaves the line; so long nobody else is accepted.
-                _ = phases.wait_for(|phase| *phase >= Phase::Admitted) => {}
+                () = input.admitted() => {}
             }
             while open.try_join_next().is_some() {}
         }
         self.listeners.clear();
-        self.pool.end_endless();
+        self.batch.pool().end_endless();
         while open.join_next().await.is_some() {}
     }
 
@@ -106,85 +106,38 @@ impl TcpFront {
     }
 
     fn submit(&self, socket: OwnedFd, place: OwnedSemaphorePermit) -> Connection {
-        let (told, phases) = watch::channel(Phase::Waiting);
         let descriptor = Arc::new(Descriptor::new(socket));
-        let deadline = self.pool.config.deadline().and_then(|time| Instant::now().checked_add(time));
-        let work = Work {
+        let deadline = self.batch.pool().config.deadline().and_then(|time| Instant::now().checked_add(time));
+        let terms = Terms { block: true, ..Terms::default() };
+        let exchange = Exchange::submit(&self.batch, terms, |reply| Work {
             deadline,
             descriptor: Some(descriptor.clone()),
             one_value: true,
-            ..Work::new(WorkKind::Connection, self.handler, Payload::empty(), Arc::new(Told(told)))
-        };
-        let id = self.pool.submit(work, true);
-        Connection { pool: self.pool.clone(), id, descriptor: Some(descriptor), phases, ended: false, _place: place }
-    }
-}
-
-/// How far a connection has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    Waiting,
-    /// It is in the line.
-    Admitted,
-    /// It is its worker's.
-    Begun,
-    Ended,
-}
-
-struct Told(watch::Sender<Phase>);
-
-impl Told {
-    fn reach(&self, reached: Phase) {
-        self.0.send_if_modified(|phase| std::mem::replace(phase, reached.max(*phase)) < reached);
-    }
-}
-
-impl Reply for Told {
-    fn chunk(&self, _payload: Payload) {}
-
-    fn finish(&self, _outcome: Outcome) {
-        self.reach(Phase::Ended);
-    }
-
-    fn begun(&self) {
-        self.reach(Phase::Begun);
-    }
-
-    fn admitted(&self) {
-        self.reach(Phase::Admitted);
+            ..Work::new(WorkKind::Connection, self.handler, Payload::empty(), reply)
+        });
+        self.batch.flush();
+        Connection { exchange, descriptor, _place: place }
     }
 }
 
 /// One connection. Dropped before its end, its handler is stopped.
 struct Connection {
-    pool: Arc<Pool>,
-    id: WorkId,
-    descriptor: Option<Arc<Descriptor>>,
-    phases: watch::Receiver<Phase>,
-    ended: bool,
+    exchange: Exchange,
+    descriptor: Arc<Descriptor>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    async fn run(mut self) {
-        if let Some(descriptor) = self.descriptor.take() {
-            tokio::select! {
-                biased;
-                _ = self.phases.wait_for(|phase| *phase >= Phase::Begun) => {}
-                // Unless it has begun this very moment: then its handler finds out.
-                () = gone(descriptor) => drop(self.pool.withdraw(self.id)),
-            }
+    async fn run(self) {
+        // The place is another's only when the work is answered.
+        let Connection { mut exchange, descriptor, _place } = self;
+        tokio::select! {
+            biased;
+            () = exchange.begun() => {}
+            // Unless it has begun this very moment: then its handler finds out.
+            () = gone(descriptor) => exchange.withdraw(),
         }
-        // The other half lives as long as the work is not answered.
-        self.ended = self.phases.wait_for(|phase| *phase == Phase::Ended).await.is_ok();
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.pool.abandon(self.id);
-        }
+        while let Part::Chunk(_) = exchange.part().await {}
     }
 }
 

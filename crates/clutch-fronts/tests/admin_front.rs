@@ -35,7 +35,7 @@ fn it_is_alive_before_it_is_ready() {
     let _worker = needed.worker(1);
     let response = ask().get("/readyz");
     assert_eq!((response.status, &response.json()["ready"]), (200, &json!(true)));
-    needed.pool.update_status(|status| {
+    needed.driver.update_status(|status| {
         status.health = Health::Failing;
         status.reason = Some("no module named shop".to_owned());
     });
@@ -80,7 +80,7 @@ fn figures_follow_the_pools() {
 fn with_memory(stage: &Stage, rss: u64, private: Option<u64>) {
     let view =
         WorkerView { nr: 2, pid: Some(43), generation: 1, state: "ready", calls: 0, sent: 0, rss: Some(rss), private };
-    stage.pool.update_status(|status| status.workers.push((7, view)));
+    stage.driver.update_status(|status| status.workers.push((7, view)));
 }
 
 #[test]

@@ -174,11 +174,11 @@ fn larger_priority_goes_first() {
 #[test]
 fn a_pool_that_fails_closes_or_drains_says_so() {
     let house = House::new();
-    house.stage.pool.set_failing(Some(Failure::Config { message: "no module named shop".to_owned() }));
+    house.stage.driver.set_failing(Some(Failure::Config { message: "no module named shop".to_owned() }));
     let response = house.post("", "{}");
     assert_eq!((response.status, response.problem().as_str()), (503, "config-error"));
     assert_eq!(response.json()["detail"], "no module named shop");
-    house.stage.pool.set_failing(None);
+    house.stage.driver.set_failing(None);
     house.stage.pool.set_quiet(true);
     let response = house.post("", "{}");
     assert_eq!((response.status, response.problem().as_str()), (503, "draining"));
@@ -291,7 +291,7 @@ fn headers_that_cannot_be_understood_are_refused() {
 #[test]
 fn names_that_strangers_ask_for_do_not_fill_the_pool() {
     let house = House::new();
-    house.stage.pool.update_status(|status| status.image = serde_json::Value::Null);
+    house.stage.driver.update_status(|status| status.image = serde_json::Value::Null);
     let mut worker = house.stage.worker(1);
     let mut client = house.client();
     for n in 0..1000 {
@@ -430,7 +430,7 @@ fn tools_are_told_as_the_zygote_wrote_them_and_anew_after_a_reload() {
         assert_eq!(document, house.get("/openapi.json").json());
         assert_eq!(document["paths"][ECHO]["post"]["summary"], summary);
     }
-    house.stage.pool.update_status(|status| status.image = serde_json::Value::Null);
+    house.stage.driver.update_status(|status| status.image = serde_json::Value::Null);
     assert_eq!(house.get("/pools/api/tools").problem(), "not-ready");
 }
 

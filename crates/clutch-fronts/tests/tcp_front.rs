@@ -108,7 +108,7 @@ fn the_peer_sees_the_end_also_where_a_worker_has_a_copy_of_what_was_taken_back()
     let mut first = house.stage.worker(1);
     let peer = house.peer(0);
     let stale = first.next_unbegun();
-    house.stage.pool.worker_held(first.key, true);
+    house.stage.driver.worker_held(first.key, true);
     let mut second = house.stage.worker(1);
     let (_, socket) = begin(&mut second);
     drop(socket);
@@ -123,7 +123,7 @@ fn handlers_are_told_when_their_worker_is_to_end_and_cut_off_at_the_grace() {
     let mut worker = house.stage.worker(2);
     let _peer = house.peer(0);
     let (call, _socket) = begin(&mut worker);
-    house.stage.pool.worker_draining(worker.key);
+    house.stage.driver.worker_draining(worker.key);
     worker.expect_end_of_endless();
     worker.expect_cancel(&call);
     house.stage.wait_event(|event| matches!(event, Event::WorkDrained { .. }));
@@ -139,7 +139,7 @@ fn finite_work_of_a_worker_that_is_to_end_is_not_cut_off() {
     let finite = worker.next_call();
     let _peer = house.peer(0);
     let (endless, _socket) = begin(&mut worker);
-    house.stage.pool.worker_draining(worker.key);
+    house.stage.driver.worker_draining(worker.key);
     worker.expect_cancel(&endless);
     worker.end(&endless);
     worker.result(&finite, "1");
@@ -200,7 +200,7 @@ fn a_pool_that_takes_no_work_closes_what_is_accepted() {
     house.stage.pool.set_quiet(true);
     assert!(is_at_end(&house.peer(0)));
     house.stage.pool.set_quiet(false);
-    house.stage.pool.set_failing(Some(support::lost()));
+    house.stage.driver.set_failing(Some(support::lost()));
     assert!(is_at_end(&house.peer(1)));
 }
 

@@ -301,7 +301,7 @@ fn endless_work_of_a_worker_that_is_to_end_is_told_and_cut_off_at_the_grace() {
     let house = House::with(PoolConfig { grace_ms: 50, ..config("app") }, serve());
     let mut worker = house.stage.worker(8);
     let (mut client, call) = house.opened(&mut worker);
-    house.stage.pool.worker_draining(worker.key);
+    house.stage.driver.worker_draining(worker.key);
     house.stage.pool.wake_driver();
     worker.expect_end_of_endless();
     worker.expect_cancel(&call);
@@ -321,7 +321,7 @@ fn an_event_stream_is_endless_too_also_when_it_begins_late_and_no_other_stream_i
         client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         worker.next_call()
     });
-    house.stage.pool.worker_draining(worker.key);
+    house.stage.driver.worker_draining(worker.key);
     worker.expect_end_of_endless();
     worker.say(&calls[0], Codec::Http, &head(0, 200, &[("content-type", "text/plain")]));
     worker.say(&calls[1], Codec::Http, &head(0, 200, &[("content-type", "text/event-stream")]));

@@ -7,8 +7,10 @@
 
 mod alarm;
 mod answer;
+mod batch;
 mod core;
 mod drive;
+mod exchange;
 mod incoming;
 mod insights;
 mod item_clock;
@@ -38,8 +40,10 @@ use smallvec::SmallVec;
 
 use self::alarm::Questions;
 pub use self::answer::{Answer, Part, Waker};
+pub use self::batch::Batch;
 use self::core::{Core, Effects, Entry, Function, Told};
-pub use self::drive::Read;
+pub use self::drive::{PoolDriver, Read};
+pub use self::exchange::{Describe, Exchange, Input, QueueTime, Standing, Terms};
 use self::incoming::Incoming;
 use self::insights::Noted;
 pub use self::insights::{Insights, Slow, Spent};
@@ -113,8 +117,6 @@ pub struct Pool {
     orders: Orders,
     /// Who reads the links instead of the driver.
     reader: Mutex<Option<Reader>>,
-    /// Links with frames that somebody has promised to write soon.
-    unflushed: Mutex<SmallVec<[Arc<Link>; 4]>>,
     /// Links that the kernel was too short to write to: the driver tries again.
     short: Mutex<Vec<Arc<Link>>>,
     epoch: Instant,
@@ -132,7 +134,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(config: PoolConfig, telemetry: Arc<Telemetry>) -> io::Result<Arc<Pool>> {
+    /// The handle that callers share, and what drives it.
+    pub fn new(config: PoolConfig, telemetry: Arc<Telemetry>) -> io::Result<(Arc<Pool>, PoolDriver)> {
         let telemetry = Emitter::new(telemetry, &config.name);
         let limits = Limits {
             queue: config.queue_limit,
@@ -166,7 +169,7 @@ impl Pool {
         let wake = sys::event_fd()?;
         poller.add(wake.as_fd(), WAKE, false)?;
         let regions = Arc::new(RegionPool::for_many_readers(wake.try_clone()?));
-        Ok(Arc::new(Pool {
+        let pool = Arc::new(Pool {
             config,
             telemetry,
             regions,
@@ -179,7 +182,6 @@ impl Pool {
             questions: Questions::default(),
             orders: Orders::default(),
             reader: Mutex::new(None),
-            unflushed: Mutex::default(),
             short: Mutex::default(),
             epoch: Instant::now(),
             epoch_ns: sys::monotonic_ns(),
@@ -187,7 +189,8 @@ impl Pool {
             deadlines_come: AtomicBool::new(false),
             watch_us: AtomicU64::new(u64::MAX),
             made: Moment::now(),
-        }))
+        });
+        Ok((pool.clone(), PoolDriver(pool)))
     }
 
     // ---- for callers
@@ -206,49 +209,29 @@ impl Pool {
         id
     }
 
-    /// Hands in work; its reply is told the answer, exactly once, possibly before this returns.
+    /// Hands in work; its reply is told the answer, exactly once, possibly before this returns. `block`: it waits for room
+    /// where the queue is full, whatever the pool's overflow says.
     pub fn submit(&self, work: Work, block: bool) -> WorkId {
-        if self.is_forked() {
-            return self.refuse_in_copy(&work);
-        }
-        let request = request_of(&work, block);
-        let id = self.transact(|core, now, actions| core.machine.submit(request, Entry::new(work), now, actions));
-        self.wake_for(request.deadline);
+        let (id, effects) = self.take_in(work, block);
+        self.carry_out(effects);
         id
     }
 
-    /// As [`Pool::submit`], but what it has to write stays until [`Pool::flush_all`]: for who brings many at a time.
-    pub fn submit_unflushed(&self, work: Work) -> WorkId {
-        let request = request_of(&work, false);
-        let (id, effects) =
+    fn take_in(&self, work: Work, block: bool) -> (WorkId, Effects) {
+        if self.is_forked() {
+            return (self.refuse_in_copy(&work), Effects::default());
+        }
+        let request = request_of(&work, block);
+        let taken =
             self.transact_only(|core, now, actions, _| core.machine.submit(request, Entry::new(work), now, actions));
-        self.leave_unflushed(effects);
         self.wake_for(request.deadline);
-        id
+        taken
     }
 
     /// The pool is another process's.
     fn refuse_in_copy(&self, work: &Work) -> WorkId {
         work.reply.finish(Outcome::Refused(Refusal::Closed { pool: self.config.name.clone() }));
         0
-    }
-
-    fn leave_unflushed(&self, mut effects: Effects) {
-        effects.flush.drain(..).for_each(|link| self.promise_flush(link));
-        self.carry_out(effects);
-    }
-
-    fn promise_flush(&self, link: Arc<Link>) {
-        let mut unflushed = self.unflushed.lock();
-        if !unflushed.iter().any(|known| known.key == link.key) {
-            unflushed.push(link);
-        }
-    }
-
-    /// Writes what was left unwritten.
-    pub fn flush_all(&self) {
-        let links = std::mem::take(&mut *self.unflushed.lock());
-        links.iter().for_each(|link| self.flush(link));
     }
 
     /// Removes work that waits, stops work that runs. Returns whether it was not answered before.
@@ -271,11 +254,6 @@ impl Pool {
             core.claim_back(actions, now);
             core.machine.on(Event::CancelWaiting, now, actions);
         });
-    }
-
-    /// Nobody waits for it any more: as [`Pool::cancel`].
-    pub fn abandon(&self, id: WorkId) {
-        self.cancel(id);
     }
 
     /// Removes work that has not begun; false: it has.
@@ -319,19 +297,9 @@ impl Pool {
         self.post(id, |out| frame::put_credit(out, id, count));
     }
 
-    /// Sends a chunk of an inbound stream; `Codec::Empty` ends it.
+    /// Sends a chunk of an inbound stream, in pieces where it is large; `Codec::Empty` ends it.
     pub fn feed(&self, id: WorkId, codec: Codec, bytes: &[u8]) {
         self.post(id, |out| frame::put_pieces(out, id, codec, bytes));
-    }
-
-    /// Sends a chunk of any size, in pieces where it must be. It stays until [`Pool::flush_all`].
-    pub fn feed_unflushed(&self, id: WorkId, codec: Codec, bytes: &[u8]) {
-        self.post_unflushed(id, |out| frame::put_pieces(out, id, codec, bytes));
-    }
-
-    /// As [`Pool::credit`], but it stays until [`Pool::flush_all`].
-    pub fn credit_unflushed(&self, id: WorkId, count: u32) {
-        self.post_unflushed(id, |out| frame::put_credit(out, id, count));
     }
 
     /// Whether it waits or runs, and somebody waits for it.
@@ -358,7 +326,8 @@ impl Pool {
     /// Quiet: takes no submissions, finishes what it has, and keeps its workers.
     pub fn set_quiet(&self, quiet: bool) {
         self.transact(|core, now, actions| core.machine.on(Event::Quiet { quiet }, now, actions));
-        self.update_status(|status| status.set_quiet(quiet));
+        self.status.lock().set_quiet(quiet);
+        self.changed.notify_all();
     }
 
     /// Endless work in all workers is told to end: nothing is to come after it.
@@ -433,7 +402,7 @@ impl Pool {
             has_signal = false;
             // A signal's handler may have forked, too.
             if !answer.is_done() && (interrupted() || self.is_forked()) {
-                self.abandon(id);
+                self.cancel(id);
                 return;
             }
         }
@@ -555,12 +524,6 @@ impl Pool {
     fn post(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) {
         if let Some(link) = self.put(id, put) {
             self.flush(&link);
-        }
-    }
-
-    fn post_unflushed(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(link) = self.put(id, put) {
-            self.promise_flush(link);
         }
     }
 

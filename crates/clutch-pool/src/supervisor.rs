@@ -30,7 +30,7 @@ use self::state::{Action, Event, FORKS_MAX, State, Supervisor, Worker, WorkerRec
 use self::zygote::{Ended, Environ, Said, Zygote, generation_of};
 use crate::link::board::Board;
 use crate::pool::state::WorkerKey;
-use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, Pool, Ticket, WAKE};
+use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
 use crate::telemetry;
 
 /// The link, the alarm, stdout, stderr and the process of a worker.
@@ -56,7 +56,7 @@ pub fn descriptors_of(workers: usize) -> u64 {
 
 /// The loop of one pool.
 pub struct Driver {
-    pool: Arc<Pool>,
+    pool: PoolDriver,
     identity: Identity,
     machine: Supervisor,
     scaling: Scaling,
@@ -85,12 +85,12 @@ struct Lost {
 }
 
 /// Starts the driver of a pool on a thread of its own.
-pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
+pub fn start(pool: PoolDriver, identity: Identity) -> io::Result<()> {
     let config = &pool.config;
     // For a budget, the private memory of every worker is wanted.
     let floor = if config.memory_max_bytes.is_some() { Some(0) } else { recycle::memory_floor(config) };
     if let Some(floor) = floor {
-        memory::start(pool.clone(), floor)?;
+        memory::start(Arc::clone(&pool), floor)?;
     }
     if config.development {
         terminal::remember();
@@ -114,10 +114,9 @@ pub fn start(pool: Arc<Pool>, identity: Identity) -> io::Result<()> {
         ended: Vec::new(),
         carried: Vec::new(),
     };
-    let pool = driver.pool.clone();
     let started = std::thread::Builder::new().name(name.chars().take(15).collect()).spawn(move || driver.run());
     // The thread beside it ends with the pool.
-    started.map(drop).inspect_err(|_| pool.update_status(|status| status.set_health(Health::Closed)))
+    started.map(drop)
 }
 
 impl Driver {
@@ -175,7 +174,7 @@ impl Driver {
     }
 
     fn sample(&self, now: Instant) -> Sample {
-        let (machine, demand) = (&self.machine, self.pool.demand());
+        let (machine, demand) = (&self.machine, self.pool.take_demand());
         Sample {
             bounds: machine.bounds(),
             serving: machine.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),

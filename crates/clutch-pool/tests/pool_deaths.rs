@@ -29,7 +29,7 @@ fn is_lost(answer: &Answer) -> bool {
 
 fn link_ended(stage: &Stage, worker: &Worker) -> bool {
     let ended = |notice: &Notice| matches!(notice, Notice::LinkEnded(key, _) if *key == worker.key);
-    stage.pool.drain_notices().iter().any(ended)
+    stage.driver.drain_notices().iter().any(ended)
 }
 
 #[test]
@@ -41,19 +41,19 @@ fn failure_71_answers_that_were_finished_arrive_though_the_worker_died_before_it
     worker.stops_writing();
     for (answer, nr) in &finished {
         while stage.pool.worker_of(answer.id()).is_none() {
-            stage.pool.tick(None, |_| None);
+            stage.driver.tick(None, |_| None);
         }
         let call = worker.next_call();
         worker.result(&call, &nr.to_string());
         if *nr == 0 {
             // A worker has one slot: the others are sent when they are known to be short.
             worker.writes_again();
-            stage.pool.on_ready(u64::from(worker.key));
+            stage.driver.on_ready(u64::from(worker.key));
             worker.stops_writing();
         }
     }
     worker.next_call();
-    stage.pool.worker_gone(worker.key, lost(), false);
+    stage.driver.worker_gone(worker.key, lost(), false);
     finished.iter().for_each(|(answer, nr)| assert_eq!(value(answer), nr.to_string()));
     assert!(is_lost(&running), "{:?}", running.outcome());
 }
@@ -75,7 +75,7 @@ fn failure_71_of_a_batch_the_item_that_ran_is_lost_and_the_rest_runs_elsewhere()
             first.begin_item(&call);
         }
         let mut second = stage.worker(1);
-        stage.pool.worker_gone(first.key, lost(), false);
+        stage.driver.worker_gone(first.key, lost(), false);
         let rest = second.next_call();
         assert_eq!((rest.id, rest.skip), (call.id, if is_running { 3 } else { 2 }));
         for nr in rest.skip..4 {
@@ -83,7 +83,7 @@ fn failure_71_of_a_batch_the_item_that_ran_is_lost_and_the_rest_runs_elsewhere()
             second.item(&rest, &nr.to_string());
         }
         second.end(&rest);
-        (0..3).for_each(|_| stage.pool.on_ready(u64::from(second.key)));
+        (0..3).for_each(|_| stage.driver.on_ready(u64::from(second.key)));
         let third = (!is_running).then_some("2");
         assert_eq!(results(&answer), [Some("0"), Some("1"), third, Some("3")].map(|text| text.map(str::to_owned)));
     }
@@ -98,7 +98,7 @@ fn failure_71_a_batch_whose_items_have_all_run_is_answered_whole() {
     worker.stops_writing();
     worker.item(&call, "0");
     worker.item(&call, "1");
-    stage.pool.worker_gone(worker.key, lost(), false);
+    stage.driver.worker_gone(worker.key, lost(), false);
     assert_eq!(results(&answer), [Some("0".to_owned()), Some("1".to_owned())]);
     assert_eq!(stage.pool.stats().failed, 0);
 }
@@ -112,8 +112,8 @@ fn failure_71_items_that_have_run_are_answered_when_no_worker_is_left_for_the_re
     worker.begin_item(&call);
     worker.item(&call, "0");
     worker.begin_item(&call);
-    stage.pool.worker_gone(worker.key, lost(), false);
-    stage.pool.set_failing(Some(Failure::Config { message: "no module named shop".to_owned() }));
+    stage.driver.worker_gone(worker.key, lost(), false);
+    stage.driver.set_failing(Some(Failure::Config { message: "no module named shop".to_owned() }));
     assert_eq!(results(&answer), [Some("0".to_owned()), None, None]);
 }
 
@@ -128,11 +128,11 @@ fn failure_65_a_worker_that_tells_of_what_another_one_has_is_ended() {
         let head = frame::Head { codec: Codec::Json, ..frame::Head::of(kind, call.id) };
         frame::put(&mut bytes, head, &[], &vec![0; kind.fixed_bytes()], b"\"a lie\"").expect("it fits");
         liar.raw(&bytes);
-        stage.pool.on_ready(u64::from(liar.key));
+        stage.driver.on_ready(u64::from(liar.key));
         assert!(link_ended(&stage, &liar), "{kind:?}");
         assert!(answers.iter().all(|answer| !answer.is_done()), "{kind:?}");
         honest.result(&call, "1");
-        stage.pool.on_ready(u64::from(honest.key));
+        stage.driver.on_ready(u64::from(honest.key));
         assert_eq!(value(&answers[0]), "1");
     }
 }
@@ -142,7 +142,7 @@ fn failure_65_bytes_that_are_no_frames_end_the_link() {
     let stage = Stage::undriven(config("api"));
     let mut worker = stage.worker(1);
     worker.raw(&[0xff; 64]);
-    stage.pool.on_ready(u64::from(worker.key));
+    stage.driver.on_ready(u64::from(worker.key));
     assert!(link_ended(&stage, &worker));
 }
 
@@ -154,7 +154,7 @@ fn what_a_worker_tells_of_work_that_nobody_knows_any_more_is_dropped() {
     let call = worker.next_call();
     worker.result(&call, "1");
     worker.give_credit(&call, 1);
-    stage.pool.on_ready(u64::from(worker.key));
+    stage.driver.on_ready(u64::from(worker.key));
     assert_eq!(value(&answer), "1");
     assert!(!link_ended(&stage, &worker));
 }
@@ -174,7 +174,7 @@ fn work_that_its_worker_finds_late_is_taken_back_and_was_never_begun() {
         std::thread::yield_now();
     }
     assert!(worker.board.claim(call.word, word::SENT, word::LATE));
-    stage.pool.tick(None, |_| None);
+    stage.driver.tick(None, |_| None);
     let expired = answer.outcome();
     let at = |outcome: &Option<Outcome>| match outcome {
         Some(Outcome::Refused(Refusal::Expired(expired))) => Some(expired.at),
@@ -185,7 +185,7 @@ fn work_that_its_worker_finds_late_is_taken_back_and_was_never_begun() {
     let next = stage.submit("echo", "2");
     let call = worker.next_call();
     worker.result(&call, "2");
-    stage.pool.on_ready(u64::from(worker.key));
+    stage.driver.on_ready(u64::from(worker.key));
     assert_eq!(value(&next), "2");
 }
 
@@ -211,6 +211,6 @@ fn failure_58_a_function_that_no_frame_can_name_fails_its_own_call() {
     let answer = stage.submit("echo", "1");
     let call = worker.next_call();
     worker.result(&call, "1");
-    stage.pool.on_ready(u64::from(worker.key));
+    stage.driver.on_ready(u64::from(worker.key));
     assert_eq!(value(&answer), "1");
 }

@@ -17,7 +17,7 @@ fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64, told: &[u8])
     frame::put(&mut bytes, head, &[], &(ms * 1_000_000).to_le_bytes(), told).expect("it fits");
     worker.raw(&bytes);
     // Once for each message: those of the items came before.
-    (0..4).for_each(|_| stage.pool.on_ready(u64::from(worker.key)));
+    (0..4).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));
 }
 
 /// Milliseconds, function, number in its batch, arguments.
@@ -50,12 +50,12 @@ fn what_its_caller_or_its_worker_left_counts() {
     let mut worker = stage.worker(1);
     let cancelled = stage.submit("echo", "1");
     let call = worker.next_call();
-    stage.pool.abandon(cancelled.id());
+    stage.pool.cancel(cancelled.id());
     worker.expect_cancel(&call);
     end_in(&stage, &mut worker, &call, 1, b"null");
     stage.submit("echo", "2");
     worker.next_call();
-    stage.pool.worker_gone(worker.key, lost(), false);
+    stage.driver.worker_gone(worker.key, lost(), false);
     let mut found: Vec<_> = slowest(&stage).into_iter().map(|(_, _, item, arguments)| (item, arguments)).collect();
     found.sort();
     assert_eq!(found, [(None, Some(b"1".to_vec())), (None, Some(b"2".to_vec()))]);
@@ -100,7 +100,7 @@ fn the_time_of_a_worker_is_start_wait_and_run_in_each_of_its_slots() {
     // It cannot have run for longer than it has been there.
     let bounded = spent();
     assert_eq!((bounded.start, bounded.wait), (started, Duration::ZERO));
-    stage.pool.worker_gone(worker.key, lost(), false);
+    stage.driver.worker_gone(worker.key, lost(), false);
     let after = stage.pool.insights();
     assert_eq!((after.workers, after.spent.start, after.spent.wait), (1, started, Duration::ZERO));
     assert!(after.spent.run >= bounded.run);
@@ -114,10 +114,10 @@ fn starts_that_fail_one_after_the_other_do_not_overlap() {
     let stage = Stage::undriven(config("api"));
     for _ in 0..5 {
         let worker = stage.starting_worker(1);
-        stage.pool.worker_gone(worker.key, lost(), false);
+        stage.driver.worker_gone(worker.key, lost(), false);
     }
     let worker = stage.starting_worker(1);
-    stage.pool.worker_ready(worker.key, 1, None);
+    stage.driver.worker_ready(worker.key, 1, None);
     let told = stage.pool.insights();
     assert_eq!(told.workers, 6);
     assert!(told.spent.start <= since.elapsed(), "{:?} of {:?}", told.spent.start, since.elapsed());

@@ -35,16 +35,16 @@ fn results(answer: &Answer) -> Vec<Option<String>> {
 fn let_it_pass_its_limit(stage: &Stage) {
     let is_stopped = || stage.pool.running().iter().any(|(_, running)| running.iter().any(|one| one.abandoned));
     while !is_stopped() {
-        stage.pool.tick(None, |_| None);
+        stage.driver.tick(None, |_| None);
         std::thread::yield_now();
     }
 }
 
 /// The pool hears what its worker has written, and then waits for nothing more.
 fn end_of(stage: &Stage, worker: &Worker, answer: &Answer) -> Vec<Option<String>> {
-    (0..3).for_each(|_| stage.pool.on_ready(u64::from(worker.key)));
+    (0..3).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));
     while !answer.is_done() {
-        stage.pool.tick(None, |_| None);
+        stage.driver.tick(None, |_| None);
         std::thread::yield_now();
     }
     results(answer)
@@ -65,7 +65,7 @@ fn of_a_batch_whose_item_takes_too_long_finished_items_are_kept_and_those_that_h
         worker.item(&call, text);
     }
     worker.begin_item(&call);
-    (0..3).for_each(|_| stage.pool.on_ready(u64::from(worker.key)));
+    (0..3).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));
     let_it_pass_its_limit(&stage);
     assert_eq!(end_of(&stage, &worker, &answer), texts(&[Some("0"), Some("1"), None]));
     let slowest = stage.pool.insights().slowest;
@@ -109,10 +109,10 @@ fn an_item_that_runs_again_elsewhere_has_its_whole_time_there() {
     first.begin_item(&call);
     let died = Instant::now() + LIMIT / 2;
     while Instant::now() < died {
-        stage.pool.tick(None, |_| None);
+        stage.driver.tick(None, |_| None);
     }
     let mut second = stage.worker(1);
-    stage.pool.worker_gone(first.key, lost(), false);
+    stage.driver.worker_gone(first.key, lost(), false);
     let again = second.next_call();
     assert_eq!((again.id, again.skip), (call.id, 0));
     let begun = Instant::now();
@@ -132,7 +132,7 @@ fn a_batch_whose_results_are_all_here_is_whole_though_its_end_does_not_come() {
         worker.begin_item(&call);
         worker.item(&call, text);
     }
-    (0..3).for_each(|_| stage.pool.on_ready(u64::from(worker.key)));
+    (0..3).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));
     let_it_pass_its_limit(&stage);
     assert_eq!(end_of(&stage, &worker, &answer), texts(&[Some("0"), Some("1")]));
 }

@@ -14,7 +14,7 @@ fn failure_59_the_supervisor_is_told_of_a_link_that_cannot_be_watched() {
     let stage = Stage::undriven(config("links"));
     // As good as the kernel's limit of watches: a socket that is in the poller already.
     let worker = stage.worker_by(1, |link| stage.pool.poller.add(link.as_fd(), 7, false).expect("room in the poller"));
-    let told = stage.pool.drain_notices().into_iter().find_map(|notice| match notice {
+    let told = stage.driver.drain_notices().into_iter().find_map(|notice| match notice {
         Notice::LinkEnded(key, reason) => Some((key, reason)),
         _ => None,
     });
@@ -34,8 +34,8 @@ fn failure_12_the_last_words_of_a_dead_worker_are_heard_whoever_reads_its_link()
     worker.raw(&frame);
     let key = worker.key;
     drop(worker);
-    stage.pool.hear_out(key);
-    let told = stage.pool.drain_notices();
+    stage.driver.hear_out(key);
+    let told = stage.driver.drain_notices();
     assert!(
         told.iter().any(|notice| matches!(notice, Notice::StartFailed(from, _) if *from == key)),
         "its end is judged by what it said: {told:?}"

@@ -18,7 +18,7 @@ fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64) {
     let head = Head { codec: Codec::Bytes, ..Head::of(Kind::Result, call.id) };
     frame::put(&mut bytes, head, &[], &(ms * 1_000_000).to_le_bytes(), b"null").expect("it fits");
     worker.raw(&bytes);
-    (0..4).for_each(|_| stage.pool.on_ready(u64::from(worker.key)));
+    (0..4).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));
 }
 
 /// The names of the events that are there.

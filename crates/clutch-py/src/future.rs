@@ -461,7 +461,7 @@ impl StreamCore {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let (pool, answer) = self.held()?;
         self.closed.store(true, Ordering::Release);
-        py.detach(|| pool.abandon(answer.id()));
+        py.detach(|| pool.cancel(answer.id()));
         Ok(())
     }
 }
@@ -471,7 +471,7 @@ impl Drop for StreamCore {
         if let Some((pool, answer)) = self.held.get()
             && !answer.is_done()
         {
-            pool.abandon(answer.id());
+            pool.cancel(answer.id());
         }
     }
 }

@@ -370,12 +370,12 @@ impl PoolCore {
         leave_out_missing(py)?;
         let workers = config.shape.workers as usize;
         let left = make_room(py, &config.name, workers, descriptors_of(workers))?;
-        let pool = Pool::new(config, registry::telemetry()?)?;
+        let (pool, driver) = Pool::new(config, registry::telemetry()?)?;
         pool.regions.bound_by(left);
         // Number 0 means that the function comes with the arguments.
         pool.function(Codec::Empty, b"", "");
         let (tag, environ) = own;
-        supervisor::start(pool.clone(), Identity { tag, environ })?;
+        supervisor::start(driver, Identity { tag, environ })?;
         let (names, references) = (Mutex::default(), Mutex::default());
         let open = Open { pool, new_future, new_stream, by_value, blocks, deadline, names, references };
         self.open.set(open).map_err(|_| PyRuntimeError::new_err("opened twice"))

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use clutch_pool::pool::{Health, Pool, Status};
+use clutch_pool::pool::{Batch, Health, Pool, Status};
 use clutch_pool::work::FunctionId;
 use clutch_wire::Codec;
 use clutch_wire::sync::RwLock;
@@ -23,6 +23,7 @@ const NAME_CHARS_MAX: usize = 80;
 /// One pool and the tools that were asked for.
 pub(crate) struct Entry {
     pub(crate) pool: Arc<Pool>,
+    pub(crate) batch: Arc<Batch>,
     functions: RwLock<HashMap<String, FunctionId>>,
 }
 
@@ -31,7 +32,8 @@ pub(crate) struct Catalog(BTreeMap<String, Entry>);
 
 impl Catalog {
     pub(crate) fn new(pools: &Pools) -> Catalog {
-        let entry = |pool: &Arc<Pool>| Entry { pool: pool.clone(), functions: RwLock::default() };
+        let entry =
+            |pool: &Arc<Pool>| Entry { pool: pool.clone(), batch: Batch::new(pool), functions: RwLock::default() };
         Catalog(pools.iter().map(|pool| (pool.config.name.clone(), entry(pool))).collect())
     }
 

@@ -3,13 +3,12 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use clutch_pool::pool::Part;
+use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::Outcome;
 use clutch_wire::frame::STREAM_WINDOW;
 use clutch_wire::{Codec, Payload};
 
 use crate::body::Body;
-use crate::exchange::Exchange;
 use crate::problem::Problem;
 
 /// Lines that are ready are sent together, up to about so many bytes.
@@ -80,7 +79,7 @@ impl Lines {
         self.taken += 1;
         if self.taken == CREDIT_STEP {
             self.taken = 0;
-            self.exchange.give_credit(CREDIT_STEP);
+            self.exchange.give_credit_now(CREDIT_STEP);
         }
     }
 

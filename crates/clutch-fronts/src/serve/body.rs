@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use clutch_pool::pool::Part;
+use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::Outcome;
 use clutch_wire::region::Lease;
 use clutch_wire::{Codec, Failure, Payload};
@@ -16,7 +16,6 @@ use tokio::time::{Instant, Sleep};
 
 use crate::account::BrokenOff;
 use crate::codec::http::credit_of;
-use crate::exchange::Exchange;
 use crate::figures::End;
 
 /// The body of a response.
@@ -98,7 +97,7 @@ impl Produced {
             return Poll::Ready(None);
         }
         if self.owed > 0 {
-            self.exchange.give_credit(std::mem::take(&mut self.owed));
+            self.exchange.give_credit_now(std::mem::take(&mut self.owed));
         }
         loop {
             match self.exchange.poll_part(context) {

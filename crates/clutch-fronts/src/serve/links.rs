@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Weak};
 
-use clutch_pool::pool::{Link, Pool, Read};
+use clutch_pool::pool::{Batch, Link, Pool, Read};
 use clutch_wire::sys;
 use tokio::sync::Notify;
 
@@ -38,10 +38,10 @@ pub(super) async fn read(pool: Weak<Pool>, link: Arc<Link>) {
 }
 
 /// Writes what has come in one turn of the loop, once the turn is over.
-pub(super) async fn flush(pool: Arc<Pool>, wanted: Arc<Notify>) {
+pub(super) async fn flush(batch: Arc<Batch>, wanted: Arc<Notify>) {
     loop {
         wanted.notified().await;
         tokio::task::yield_now().await;
-        pool.flush_all();
+        batch.flush();
     }
 }

@@ -6,8 +6,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use clutch_wire::Codec;
+use clutch_pool::pool::Input;
 use clutch_wire::frame::INLINE_BYTES_MAX;
+use clutch_wire::{Codec, Payload};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::header::{HeaderMap, HeaderValue};
@@ -18,8 +19,7 @@ use tokio::sync::oneshot;
 use super::admit::Refused;
 use super::forwarded::Forwarded;
 use crate::body::discard;
-use crate::codec::http::{self, Place, RequestLine, request_flag};
-use crate::exchange::Feeder;
+use crate::codec::http::{self, INPUT_WINDOW, Place, RequestHead, RequestLine, request_flag};
 use crate::net::peer::Peer;
 
 /// Less of a body than this is joined with what has come behind it: each piece costs the worker a turn.
@@ -28,6 +28,16 @@ const CRUMB_BYTES: usize = 4 << 10;
 /// Of a body that its app waits for, a client has to send so much, or all, in the time that it may be silent: a byte now
 /// and then is a way to hold a slot for as long as one likes.
 const CAME_BYTES_MIN: usize = 1024;
+
+/// Characters of a path that are shown where somebody looks what runs.
+const PATH_SHOWN_MAX: usize = 200;
+
+/// `GET /path`.
+pub(super) fn describe(payload: &Payload) -> Option<String> {
+    let (head, _) = RequestHead::read(payload.body()).ok()?;
+    let path: String = String::from_utf8_lossy(head.line.path).chars().take(PATH_SHOWN_MAX).collect();
+    Some(format!("{} {path}", head.line.method))
+}
 
 fn place(named: &(String, u16)) -> Place<'_> {
     Place { address: &named.0, port: named.1 }
@@ -121,23 +131,23 @@ pub(super) struct BodyLimits {
 
 /// Brings the body to the worker, as it asks for it. A client that sends too much, or nothing, is told so where no response
 /// has begun; the app learns that the client is gone.
-pub(super) async fn feed(feeder: Feeder, mut rest: Rest, limits: BodyLimits, fault: oneshot::Sender<Refused>) {
-    match feed_all(&feeder, &mut rest, limits).await {
+pub(super) async fn feed(input: Input, mut rest: Rest, limits: BodyLimits, fault: oneshot::Sender<Refused>) {
+    match feed_all(&input, &mut rest, limits).await {
         Ok(()) => {}
         Err(refused) => {
             if fault.send(refused).is_err() {
-                feeder.feed(Codec::Empty, &[]);
+                input.feed(Codec::Empty, &[]);
             }
             discard(&mut rest.body).await;
         }
     }
 }
 
-async fn feed_all(feeder: &Feeder, rest: &mut Rest, limits: BodyLimits) -> Result<(), Refused> {
+async fn feed_all(input: &Input, rest: &mut Rest, limits: BodyLimits) -> Result<(), Refused> {
     let mut bytes = 0;
-    while feeder.wanted().await {
-        let Some(data) = rest.next(feeder, limits.silence).await? else {
-            feeder.feed(Codec::Last, &[]);
+    while input.wanted().await {
+        let Some(data) = rest.next(input, limits.silence).await? else {
+            input.feed(Codec::Last, &[]);
             return Ok(());
         };
         bytes += data.len() as u64;
@@ -145,7 +155,7 @@ async fn feed_all(feeder: &Feeder, rest: &mut Rest, limits: BodyLimits) -> Resul
             return Err(Refused::body_too_large());
         }
         let is_last = rest.body.is_end_stream();
-        if !put_pieces(feeder, &data, is_last).await || is_last {
+        if !put_pieces(input, &data, is_last).await || is_last {
             return Ok(());
         }
     }
@@ -153,12 +163,12 @@ async fn feed_all(feeder: &Feeder, rest: &mut Rest, limits: BodyLimits) -> Resul
 }
 
 /// One piece was wanted; each further one is waited for, too. False: the worker takes no more.
-async fn put_pieces(feeder: &Feeder, data: &[u8], last: bool) -> bool {
+async fn put_pieces(input: &Input, data: &[u8], last: bool) -> bool {
     let mut pieces = data.chunks(INLINE_BYTES_MAX).peekable();
     while let Some(piece) = pieces.next() {
         let ends = last && pieces.peek().is_none();
-        feeder.feed(if ends { Codec::Last } else { Codec::Bytes }, piece);
-        if pieces.peek().is_some() && !feeder.wanted().await {
+        input.feed(if ends { Codec::Last } else { Codec::Bytes }, piece);
+        if pieces.peek().is_some() && !input.wanted().await {
             return false;
         }
     }
@@ -171,14 +181,14 @@ impl Rest {
     }
 
     /// What has come; together, where it came in crumbs. None: that was all.
-    async fn next(&mut self, feeder: &Feeder, silence: Duration) -> Result<Option<Bytes>, Refused> {
+    async fn next(&mut self, input: &Input, silence: Duration) -> Result<Option<Bytes>, Refused> {
         let first = match self.first.take() {
             Some(first) => Some(Some(first)),
             None => now(next_data(&mut self.body)).await,
         };
         let first = match first {
             Some(first) => first,
-            None => self.wait(feeder, silence).await?,
+            None => self.wait(input, silence).await?,
         };
         let Some(mut data) = first.transpose().map_err(|error| Refused::body_broken(&error))? else { return Ok(None) };
         while data.len() < CRUMB_BYTES {
@@ -199,17 +209,13 @@ impl Rest {
     }
 
     /// While the app is at work its client has all the time; once it waits, its clock stands and the client's runs.
-    async fn wait(
-        &mut self,
-        feeder: &Feeder,
-        silence: Duration,
-    ) -> Result<Option<Result<Bytes, hyper::Error>>, Refused> {
+    async fn wait(&mut self, input: &Input, silence: Duration) -> Result<Option<Result<Bytes, hyper::Error>>, Refused> {
         tokio::select! {
             biased;
             next = next_data(&mut self.body) => return Ok(next),
-            () = feeder.app_waits() => {}
+            () = input.app_waits(INPUT_WINDOW) => {}
         }
-        let _standing = feeder.stand();
+        let _standing = input.stand();
         let since = Instant::now();
         let left = silence.saturating_sub(self.waited);
         let next = tokio::time::timeout(left, next_data(&mut self.body)).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use clutch_pool::pool::Part;
+use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::{Outcome, Refusal, Where};
 use clutch_wire::{Codec, Failure, Payload};
 use hyper::ext::ReasonPhrase;
@@ -13,7 +13,6 @@ use hyper::{Response, StatusCode};
 use super::body::{Body, Produced, bytes_of};
 use crate::account::Fate;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
-use crate::exchange::Exchange;
 use crate::figures::End;
 use crate::problem::RETRY_AFTER_S;
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use clutch_pool::pool::Part;
+use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::{Outcome, Refusal};
 use clutch_wire::{Codec, Failure};
 use hyper::header::{
@@ -37,7 +37,6 @@ use super::body::{Body, bytes_of};
 use super::response;
 use crate::codec::http::credit_of;
 use crate::codec::websocket::{self, GIVE_BACK, code};
-use crate::exchange::Exchange;
 use crate::net::connection::Guarded;
 use crate::net::stream::Io;
 
@@ -341,7 +340,7 @@ impl Session {
     /// What the connection has taken makes room for more; what it still holds does not.
     fn give_back(&mut self) {
         if self.owed >= GIVE_BACK && !self.is_full {
-            self.exchange.give_credit_unflushed(std::mem::take(&mut self.owed));
+            self.exchange.give_credit(std::mem::take(&mut self.owed));
             self.flush.notify_one();
         }
     }

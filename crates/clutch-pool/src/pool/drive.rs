@@ -1,6 +1,7 @@
-//! The pool as its driver uses it: links that are readable, workers that come and go, the clock.
+//! The driver's half of a pool: links that are readable, workers that come and go, the clock.
 
 use std::io::{self, ErrorKind};
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use clutch_wire::sys;
 use super::insights::Life;
 use super::peer::{Link, Peer};
 use super::state::{Demand, Event, WorkerKey};
-use super::status::Status;
+use super::status::{Health, Status};
 use super::{Carried, END_OF_FILE, Notice, Pool, Reader, Said, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::work::Running;
@@ -37,33 +38,28 @@ const STAY_AWAKE: Duration = Duration::from_millis(250);
 /// How often a worker whose board has no free word is looked at again, and a link that the kernel was too short for.
 const STARVED_LOOK: Duration = Duration::from_millis(5);
 
-impl Pool {
+/// What only the driver of a pool may do. There is one for each pool, and it goes to the supervisor.
+pub struct PoolDriver(pub(super) Arc<Pool>);
+
+impl Deref for PoolDriver {
+    type Target = Arc<Pool>;
+
+    fn deref(&self) -> &Arc<Pool> {
+        &self.0
+    }
+}
+
+impl Drop for PoolDriver {
+    /// Nothing happens in a pool that nobody drives.
+    fn drop(&mut self) {
+        self.update_status(|status| status.set_health(Health::Closed));
+    }
+}
+
+impl PoolDriver {
     pub fn drain_notices(&self) -> Vec<Notice> {
         sys::clear_event(self.wake.as_fd());
         std::mem::take(&mut *self.notices.lock())
-    }
-
-    pub fn notify(&self, notice: Notice) {
-        if self.is_forked() {
-            return;
-        }
-        self.notices.lock().push(notice);
-        self.wake_driver();
-    }
-
-    pub fn wake_driver(&self) {
-        sys::signal_event(self.wake.as_fd());
-    }
-
-    /// Wakes the driver when it would sleep beyond this deadline.
-    pub(super) fn wake_for(&self, deadline: Option<Instant>) {
-        let Some(deadline) = deadline else { return };
-        self.deadlines_come.store(true, Ordering::Relaxed);
-        let at = deadline.saturating_duration_since(self.epoch).as_micros() as u64;
-        if at < self.driver_wakes_us.load(Ordering::Acquire) {
-            self.driver_wakes_us.store(at, Ordering::Release);
-            self.wake_driver();
-        }
     }
 
     /// The driver wants to look when work waits for so long.
@@ -72,13 +68,12 @@ impl Pool {
         self.watch_us.store(us, Ordering::Release);
     }
 
-    pub(super) fn watch_delay(&self) -> Option<Duration> {
-        Some(self.watch_us.load(Ordering::Acquire)).filter(|us| *us < u64::MAX).map(Duration::from_micros)
-    }
-
-    /// What the pool has to do.
-    pub fn demand(&self) -> Demand {
-        self.core.lock().machine.demand()
+    /// What the pool has to do, and had at least since this was asked last.
+    pub fn take_demand(&self) -> Demand {
+        let mut core = self.core.lock();
+        let demand = core.machine.demand();
+        core.machine.begin_window();
+        demand
     }
 
     /// The workers, those with the least to do first.
@@ -125,35 +120,6 @@ impl Pool {
         let links = std::mem::take(&mut *self.short.lock());
         links.iter().for_each(|link| self.flush(link));
         !self.short.lock().is_empty()
-    }
-
-    /// From now on links are read by who is given them here, and by the driver where that is not enough.
-    pub fn read_with(&self, reader: Reader) {
-        let mut kept = self.reader.lock();
-        let mut core = self.core.lock();
-        for peer in core.peers.values_mut() {
-            peer.disarm(&self.poller);
-            peer.is_read = true;
-            reader(peer.link.clone());
-        }
-        *kept = Some(reader);
-    }
-
-    /// The driver reads the links again.
-    pub fn read_by_driver(&self) {
-        *self.reader.lock() = None;
-        for peer in self.core.lock().peers.values_mut() {
-            peer.is_read = false;
-            let armed = peer.arm(&self.poller);
-            self.must_be_watched(peer.link.key, armed);
-        }
-    }
-
-    /// A link that cannot be watched is as good as ended: its worker is replaced.
-    pub(super) fn must_be_watched(&self, worker: WorkerKey, watched: io::Result<()>) {
-        if let Err(error) = watched {
-            self.notify(Notice::LinkEnded(worker, format!("it cannot be watched: {error}")));
-        }
     }
 
     /// A worker is being started: its link is read from now on.
@@ -232,12 +198,6 @@ impl Pool {
         self.wake_for(Some(by));
         // After what has not begun was taken back: whatever begins there now has begun before, and hears of it.
         self.tell_endless(|key| key == worker);
-    }
-
-    /// Endless work of these workers is told to end. They hear it whatever their Python does.
-    pub(super) fn tell_endless(&self, which: impl Fn(WorkerKey) -> bool) {
-        let core = self.core.lock();
-        core.peers.values().filter(|peer| which(peer.link.key)).for_each(|peer| peer.link.alarm.drain());
     }
 
     /// Tells a worker to finish and end.
@@ -364,6 +324,80 @@ impl Pool {
         self.read_link(&link);
     }
 
+    /// Asks the poller to tell when a full socket has room, or no longer to.
+    pub fn want_write(&self, key: WorkerKey, wanted: bool) {
+        let mut core = self.core.lock();
+        if let Some(peer) = core.peers.get_mut(&key) {
+            let watched = peer.watch_writable(&self.poller, wanted);
+            self.must_be_watched(key, watched);
+        }
+    }
+}
+
+/// What others do for the driver, and with it.
+impl Pool {
+    pub fn notify(&self, notice: Notice) {
+        if self.is_forked() {
+            return;
+        }
+        self.notices.lock().push(notice);
+        self.wake_driver();
+    }
+
+    pub fn wake_driver(&self) {
+        sys::signal_event(self.wake.as_fd());
+    }
+
+    /// Wakes the driver when it would sleep beyond this deadline.
+    pub(super) fn wake_for(&self, deadline: Option<Instant>) {
+        let Some(deadline) = deadline else { return };
+        self.deadlines_come.store(true, Ordering::Relaxed);
+        let at = deadline.saturating_duration_since(self.epoch).as_micros() as u64;
+        if at < self.driver_wakes_us.load(Ordering::Acquire) {
+            self.driver_wakes_us.store(at, Ordering::Release);
+            self.wake_driver();
+        }
+    }
+
+    pub(super) fn watch_delay(&self) -> Option<Duration> {
+        Some(self.watch_us.load(Ordering::Acquire)).filter(|us| *us < u64::MAX).map(Duration::from_micros)
+    }
+
+    /// From now on links are read by who is given them here, and by the driver where that is not enough.
+    pub fn read_with(&self, reader: Reader) {
+        let mut kept = self.reader.lock();
+        let mut core = self.core.lock();
+        for peer in core.peers.values_mut() {
+            peer.disarm(&self.poller);
+            peer.is_read = true;
+            reader(peer.link.clone());
+        }
+        *kept = Some(reader);
+    }
+
+    /// The driver reads the links again.
+    pub fn read_by_driver(&self) {
+        *self.reader.lock() = None;
+        for peer in self.core.lock().peers.values_mut() {
+            peer.is_read = false;
+            let armed = peer.arm(&self.poller);
+            self.must_be_watched(peer.link.key, armed);
+        }
+    }
+
+    /// A link that cannot be watched is as good as ended: its worker is replaced.
+    pub(super) fn must_be_watched(&self, worker: WorkerKey, watched: io::Result<()>) {
+        if let Err(error) = watched {
+            self.notify(Notice::LinkEnded(worker, format!("it cannot be watched: {error}")));
+        }
+    }
+
+    /// Endless work of these workers is told to end. They hear it whatever their Python does.
+    pub(super) fn tell_endless(&self, which: impl Fn(WorkerKey) -> bool) {
+        let core = self.core.lock();
+        core.peers.values().filter(|peer| which(peer.link.key)).for_each(|peer| peer.link.alarm.drain());
+    }
+
     /// Reads once what is there. Who is told of it only once must look again when another thread is at it.
     pub fn read_link(&self, link: &Arc<Link>) -> Read {
         let Some(mut inbox) = link.inbox.try_lock() else { return Read::Elsewhere };
@@ -379,15 +413,6 @@ impl Pool {
         }
         self.notify(Notice::LinkEnded(link.key, reason));
         Read::End
-    }
-
-    /// Asks the poller to tell when a full socket has room, or no longer to.
-    pub fn want_write(&self, key: WorkerKey, wanted: bool) {
-        let mut core = self.core.lock();
-        if let Some(peer) = core.peers.get_mut(&key) {
-            let watched = peer.watch_writable(&self.poller, wanted);
-            self.must_be_watched(key, watched);
-        }
     }
 
     pub fn flush(&self, link: &Arc<Link>) {

@@ -254,7 +254,7 @@ pub struct Machine<T> {
     reserved: bool,
     deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
     workers: Workers,
-    /// The fewest slots that were busy since somebody asked.
+    /// The fewest slots that were busy in this window.
     busy_least: usize,
     /// By function, what is expected.
     run_ns: Vec<u64>,
@@ -287,7 +287,7 @@ pub struct Demand {
     pub waiting: usize,
     /// When the oldest of them was submitted.
     pub waits_since: Option<Instant>,
-    /// Slots that run something; and the fewest that did since this was asked last.
+    /// Slots that run something; and the fewest that did since the last [`Machine::begin_window`].
     pub busy: usize,
     pub busy_least: usize,
     /// Work that workers have answered so far, and how long that ran.
@@ -372,16 +372,19 @@ impl<T> Machine<T> {
     }
 
     pub fn demand(&mut self) -> Demand {
-        let busy = self.workers.totals().busy;
-        let busy_least = std::mem::replace(&mut self.busy_least, busy);
         Demand {
             waiting: self.queue.len() + self.lobby.len(),
             waits_since: self.waits_since(),
-            busy,
-            busy_least,
+            busy: self.workers.totals().busy,
+            busy_least: self.busy_least,
             finished: self.finished,
             run_ns: self.finished_ns,
         }
+    }
+
+    /// From now on [`Demand::busy_least`] is counted anew.
+    pub fn begin_window(&mut self) {
+        self.busy_least = self.workers.totals().busy;
     }
 
     /// (work on its link, calls so far) of one worker.

@@ -16,6 +16,7 @@ impl World {
     /// Sums over all that the world knows.
     fn check_counts(&mut self) {
         let demand = self.machine.demand();
+        self.machine.begin_window();
         assert_eq!(demand.busy, self.busy(), "slots that run something");
         assert!(demand.busy_least <= demand.busy, "the fewest are more than there are");
         assert_eq!((demand.finished, demand.run_ns), (self.finished, self.run_ns), "what was answered");

@@ -15,7 +15,7 @@ use clutch_pool::config::{Overflow, PoolConfig, Profile, Shape, Start};
 use clutch_pool::link::board::{Board, word};
 use clutch_pool::link::{Announced, Filled, Flushed, Inbox, Outbox};
 use clutch_pool::pool::state::WorkerKey;
-use clutch_pool::pool::{Answer, Health, Link, Notice, Pool, WAKE};
+use clutch_pool::pool::{Answer, Health, Link, Notice, Pool, PoolDriver, WAKE};
 use clutch_pool::telemetry::{Event, Scope, Subscription, Telemetry};
 use clutch_pool::work::{Outcome, Work, WorkId, WorkKind};
 use clutch_wire::frame::{self, Head, Kind};
@@ -65,16 +65,17 @@ pub fn config(name: &str) -> PoolConfig {
 pub struct Stage {
     pub pool: Arc<Pool>,
     pub events: Subscription,
+    pub driver: Arc<PoolDriver>,
     stop: Arc<AtomicBool>,
-    driver: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
     next_key: AtomicU32,
 }
 
 impl Stage {
     pub fn new(config: PoolConfig) -> Stage {
         let mut stage = Stage::undriven(config);
-        let (pool, stop) = (stage.pool.clone(), stage.stop.clone());
-        stage.driver = Some(std::thread::spawn(move || drive(&pool, &stop)));
+        let (driver, stop) = (stage.driver.clone(), stage.stop.clone());
+        stage.thread = Some(std::thread::spawn(move || drive(&driver, &stop)));
         stage
     }
 
@@ -82,8 +83,15 @@ impl Stage {
     pub fn undriven(config: PoolConfig) -> Stage {
         let telemetry = Arc::new(Telemetry::default());
         let events = telemetry.mailbox(Scope::ALL);
-        let pool = Pool::new(config, telemetry).expect("a pool");
-        Stage { pool, events, stop: Arc::default(), driver: None, next_key: AtomicU32::new(0) }
+        let (pool, driver) = Pool::new(config, telemetry).expect("a pool");
+        Stage {
+            pool,
+            events,
+            driver: Arc::new(driver),
+            stop: Arc::default(),
+            thread: None,
+            next_key: AtomicU32::new(0),
+        }
     }
 
     /// A worker that has said that it is ready.
@@ -94,8 +102,8 @@ impl Stage {
     /// The same; `before` is shown the dispatcher's end of its link before the pool is.
     pub fn worker_by(&self, slots: usize, before: impl FnOnce(&OwnedFd)) -> Worker {
         let worker = self.starting_worker_by(slots, before);
-        self.pool.worker_ready(worker.key, slots, None);
-        self.pool.update_status(|status| status.health = Health::Ready);
+        self.driver.worker_ready(worker.key, slots, None);
+        self.driver.update_status(|status| status.health = Health::Ready);
         worker
     }
 
@@ -110,21 +118,21 @@ impl Stage {
         before(&ours);
         let (board, descriptor) = Board::create(Board::words_for(slots as u32)).expect("a board");
         let (alarm, their_alarm) = sys::socket_pair().expect("a socketpair");
-        self.pool.attach(Link::new(key, ours, board, alarm));
+        self.driver.attach(Link::new(key, ours, board, alarm));
         Worker::new(key, theirs, their_alarm, Board::open(descriptor).expect("the board"))
     }
 
     /// The zygote has told these names.
     pub fn tools(&self, names: &[&str]) {
         let image = serde_json::json!({ "tools": names });
-        self.pool.update_status(|status| status.image = image);
+        self.driver.update_status(|status| status.image = image);
     }
 
     /// The zygote has told these schemas of its tools.
     pub fn schemas(&self, schemas: &serde_json::Value) {
         // By way of text: they are kept as they were written.
         let schemas = serde_json::from_str(&schemas.to_string()).expect("schemas");
-        self.pool.update_status(|status| status.schemas = Some(Arc::new(schemas)));
+        self.driver.update_status(|status| status.schemas = Some(Arc::new(schemas)));
     }
 
     /// Waits for an event that fits.
@@ -185,7 +193,7 @@ impl Drop for Stage {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.pool.wake_driver();
-        let ended = self.driver.take().map(JoinHandle::join);
+        let ended = self.thread.take().map(JoinHandle::join);
         if !std::thread::panicking() {
             assert!(ended.is_none_or(|ended| ended.is_ok()), "the driver panicked");
         }
@@ -202,7 +210,7 @@ fn told(payload: &Payload) -> (Vec<(String, String)>, Vec<u8>) {
     (headers.iter().map(|(name, value)| (text(name), text(value))).collect(), body.to_vec())
 }
 
-fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
+fn drive(pool: &PoolDriver, stop: &AtomicBool) {
     let mut tokens = Vec::new();
     while !stop.load(Ordering::Acquire) {
         let wake = pool.tick(None, |_| None);
@@ -217,7 +225,7 @@ fn drive(pool: &Arc<Pool>, stop: &AtomicBool) {
 }
 
 /// What a supervisor would do at once; deaths are those that tests make.
-fn heed(pool: &Pool, notice: Notice) {
+fn heed(pool: &PoolDriver, notice: Notice) {
     match notice {
         Notice::WantWrite(worker) => pool.want_write(worker, true),
         Notice::LinkEnded(worker, _) => drop(pool.worker_gone(worker, lost(), false)),
