@@ -156,7 +156,7 @@ def test_times_of_calls(text: object, seconds: float) -> None:
     assert values.CALL_TIME.parse(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "1", "10000h", -1, True, b"1s", [1], float("nan"), float("inf"), 1e300, 10**30])
+@pytest.mark.parametrize("text", ["", "1", -1, True, b"1s", [1], float("nan"), float("inf"), 1e300, 10**30])
 def test_no_times_of_calls(text: object) -> None:
     with pytest.raises(ValueError):
         values.CALL_TIME.parse(text)
