@@ -44,7 +44,7 @@ class Attack:
     bounds: Bounds = Bounds()
     options: dict[str, str] = field(default_factory=dict)
     """Of `fronts.serve`, over those of the table."""
-    letters: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     """More of the command line, over those of the table; `{admin}` is a free port."""
     app: str = APP
     descriptors_max: int | None = None

@@ -59,9 +59,9 @@ def run(attack: Attack) -> Found:
 
 def _server(attack: Attack, admin_port: int) -> Server:
     options = {**_OPTIONS, **attack.options}
-    settings = [letter for name, value in options.items() for letter in ("--set", f"fronts.serve.{name}={value}")]
-    letters = [letter.replace("{admin}", str(admin_port)) for letter in attack.letters]
-    server = clutch(attack.app, *settings, *letters)
+    settings = [flag for name, value in options.items() for flag in ("--set", f"fronts.serve.{name}={value}")]
+    flags = [flag.replace("{admin}", str(admin_port)) for flag in attack.flags]
+    server = clutch(attack.app, *settings, *flags)
     if attack.descriptors_max is None:
         return server
     limited = ("sh", "-c", f'ulimit -n {attack.descriptors_max}; exec "$@"', "sh")

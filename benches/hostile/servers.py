@@ -15,15 +15,15 @@ from benches.serve.server import Server, answers_http, running
 ASGI, WSGI = "benches.hostile.recorder:asgi", "benches.hostile.recorder:wsgi"
 _BIND = ("-b", "127.0.0.1:{port}")
 _SHORT = {"head_timeout": "2s", "body_timeout": "2s", "keep_alive": "2s"}
-_SETTINGS = [letter for name, value in _SHORT.items() for letter in ("--set", f"fronts.serve.{name}={value}")]
+_SETTINGS = [flag for name, value in _SHORT.items() for flag in ("--set", f"fronts.serve.{name}={value}")]
 
 
 def _module(name: str, module: str, *arguments: str) -> Server:
     return Server(name, (sys.executable, "-m", module, *arguments))
 
 
-def clutch(app: str, *letters: str, name: str = "clutch") -> Server:
-    return _module(name, "clutch", "serve", app, "-w", "2", *_BIND, *_SETTINGS, *letters)
+def clutch(app: str, *flags: str, name: str = "clutch") -> Server:
+    return _module(name, "clutch", "serve", app, "-w", "2", *_BIND, *_SETTINGS, *flags)
 
 
 def granian(app: str, interface: str, name: str) -> Server:

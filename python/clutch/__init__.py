@@ -37,6 +37,7 @@ from clutch.tools import on_start, on_stop, tool
 if TYPE_CHECKING:
     from clutch._app_server import AppServer, serve, serving
     from clutch.broken import WorkerLost
+    from clutch.dispatcher import Dispatcher
     from clutch.insights import Insights
     from clutch.pool import Future, Pool, Stream
 
@@ -48,6 +49,7 @@ __all__ = [
     "ClutchError",
     "ConfigError",
     "DeadlineExceeded",
+    "Dispatcher",
     "Draining",
     "Future",
     "Insights",
@@ -81,6 +83,10 @@ def __getattr__(name: str) -> object:
         from clutch import _app_server
 
         return getattr(_app_server, name)
+    if name == "Dispatcher":
+        from clutch.dispatcher import Dispatcher
+
+        return Dispatcher
     if name == "WorkerLost":
         from clutch.broken import WorkerLost
 

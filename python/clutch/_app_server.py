@@ -1,6 +1,6 @@
 """`clutch.serve` and `clutch.serving`: an app that a program serves, for `python main.py`, a notebook or a test.
 
-The life of its pool and front is that of `clutch serve` (cli/life.py). Promises to leave the program whole: handlers
+The life of its pool and front is that of `clutch serve` (dispatcher.py). Promises to leave the program whole: handlers
 of signals and of the log are as they were before, and nothing here ends the process. A program that ends stops what it
 serves, before its threads are waited for.
 """
@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clutch._app_name import name_of_app
 from clutch._caller import caller_path, refuse_in_subinterpreter
-from clutch.cli import logs
+from clutch._dispatcher import logs
+from clutch._dispatcher.reload import import_watchfiles
+from clutch.cli.gunicorn.peers import host_and_port, keyword_of
+from clutch.cli.gunicorn.settings import LEVEL
 from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
-from clutch.cli.letters import LEVEL
-from clutch.cli.letters_of_others import host_and_port, keyword_of
-from clutch.cli.life import Life, addresses
-from clutch.cli.reload import import_watchfiles
-from clutch.cli.systemd import Notifier
 from clutch.config import compose
 from clutch.config_layers import nearest, variable_name
 from clutch.control.program import program
+from clutch.dispatcher import Dispatcher, Observer
 from clutch.errors import ConfigError, Problem
 from clutch.options import POOL, SERVE
 
@@ -192,7 +191,7 @@ class AppServer:
         self._kept = contextlib.ExitStack()
         self._failure: ConfigError | None = None
         self._say: Callable[[int], None] = lambda _: None
-        self._life = Life(config, Notifier(takes_variable=False), self._never_ready, reload)
+        self._dispatcher = Dispatcher(config, reload=reload, observer=OfServer(self))
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._stopper: threading.Thread | None = None
@@ -212,7 +211,7 @@ class AppServer:
 
     def reload(self) -> None:
         """Loads the code anew; raises `ConfigError` where it does not start, and the old one goes on."""
-        for pool in self._life.pools.values():
+        for pool in self._dispatcher.pools.values():
             pool.reload()
 
     def stop(self) -> None:
@@ -221,7 +220,7 @@ class AppServer:
             return  # of a copy of the process: nothing here is its own
         with self._lock:
             if self._stopper is None:
-                self._life.stopping()
+                self._dispatcher.stopping()
                 self._stopper = threading.Thread(target=self._stop, name="clutch-stop", daemon=True)
                 self._stopper.start()
         self._stopper.join()
@@ -246,10 +245,7 @@ class AppServer:
         """Returns when the app answers."""
         try:
             self._begin()
-            for announcer in self._life.announcers:
-                announcer.join()
-            if self._failure is not None:
-                raise self._failure
+            self._dispatcher.wait_ready()
         except BaseException:
             self.stop()
             raise
@@ -280,8 +276,8 @@ class AppServer:
         _running.add(self)
         for warning in self._config.warnings:
             logs.log.warning("%s", warning)
-        self._life.start()
-        for pool in self._life.pools.values():
+        self._dispatcher.start()
+        for pool in self._dispatcher.pools.values():
             program.show(pool)
 
     def _end(self) -> None:
@@ -293,13 +289,13 @@ class AppServer:
 
     def _stop(self) -> None:
         try:
-            self._life.stop()
+            self._dispatcher.stop()
             logs.info("stopped")
         except BaseException as error:
             self._stop_failure = error
 
     def _hurry(self) -> None:
-        for pool in self._life.pools.values():
+        for pool in self._dispatcher.pools.values():
             pool.kill_workers()
 
     def _never_ready(self, error: ConfigError) -> None:
@@ -307,8 +303,17 @@ class AppServer:
         self._say(NEVER_READY)
 
     def _addresses(self) -> Iterator[tuple[str, str, str]]:
-        is_there = self._life.fronts is not None and self._stopper is None
-        return addresses(self._config, self._life.fronts) if is_there else iter(())
+        return self._dispatcher.urls() if self._stopper is None else iter(())
+
+
+class OfServer(Observer):
+    """Tells a server of the program that its app does not start."""
+
+    def __init__(self, server: AppServer) -> None:
+        self._server = server
+
+    def failed(self, error: ConfigError) -> None:
+        self._server._never_ready(error)
 
 
 class OwnLog:

@@ -79,7 +79,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A whole configuration, checked. `fronts`: by name, the JSON of the core's config of each, as a dict."""
+    """A whole configuration, checked. `fronts`: by name, the JSON of the core's config, as a dict with its `kind`."""
 
     file: Path
     pools: tuple[PoolSpec, ...]
@@ -126,7 +126,7 @@ def compose(
     environ = os.environ if environ is None else environ
     report = Report(str(file), dict(sources or {}))
     merge_variables(raw, environ, dict(_places(raw)), report)
-    merge_settings(raw, settings, _kind_at, report)
+    merge_settings(raw, settings, lambda place: _kind_at(place, _kinds(raw)), report)
     if insecure:
         _mark_insecure(raw.get("fronts"))
     if development:
@@ -170,6 +170,7 @@ def _places(raw: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
         yield option.name, option.kind
     sections = [(f"pools.{name}", POOL) for name in (*_keys(raw, "pools"), *_app_pools(raw))]
     sections += [(section.place, section) for section in FRONTS.values()]
+    sections += [(f"fronts.{name}", FRONTS[kind]) for name, kind in _kinds(raw).items() if kind in FRONTS]
     for place, section in sections:
         for option in section.options:
             yield f"{place}.{option.name}", option.kind
@@ -182,19 +183,32 @@ def _keys(raw: Mapping[str, Any], place: str) -> tuple[str, ...]:
 
 def _app_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     """The pools that fronts with an app name; such a pool needs no table."""
-    for front in set(APPS).intersection(_keys(raw, "fronts")):
-        table = raw["fronts"][front]
-        name = table.get("pool", FRONTS[front].default("pool")) if isinstance(table, dict) else None
-        if isinstance(name, str):
-            yield name
+    for front, kind in _kinds(raw).items():
+        if kind in APPS:
+            name = raw["fronts"][front].get("pool", _default_pool(front, kind))
+            if isinstance(name, str):
+                yield name
 
 
-def _kind_at(place: str) -> Kind | None:
+def _kinds(raw: Mapping[str, Any]) -> dict[str, str]:
+    """By the name of each front what it is: its `kind`, else what its name says."""
+    tables = raw.get("fronts")
+    fronts = tables.items() if isinstance(tables, dict) else ()
+    return {name: str(table.get("kind", name)) for name, table in fronts if isinstance(table, dict)}
+
+
+def _default_pool(front: str, kind: str) -> str:
+    """A front that has a name of its own has a pool of that name."""
+    default: str = FRONTS[kind].default("pool")
+    return default if front == kind else front
+
+
+def _kind_at(place: str, fronts: Mapping[str, str]) -> Kind | None:
     if (option := TOP.option(place)) is not None:
         return option.kind
     head, _, rest = place.partition(".")
     name, _, option_name = rest.partition(".")
-    section = POOL if head == "pools" else FRONTS.get(name) if head == "fronts" else None
+    section = POOL if head == "pools" else FRONTS.get(fronts.get(name, name)) if head == "fronts" else None
     option = section.option(option_name) if section else None
     return option.kind if option else None
 
@@ -229,13 +243,13 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     fronts = {name: _front(name, value, folder, report) for name, value in _tables(raw, "fronts", report)}
     uses = _uses(fronts, report)
     tables = {name: {} for name in uses} | dict(_tables(raw, "pools", report))
-    of_tools = Use(validate="http" in fronts)
+    of_tools = Use(validate=any(values.get("kind") == "http" for values in fronts.values()))
     pools = [
         _config_pool(name, table, folder, uses.get(name, of_tools), environ, report) for name, table in tables.items()
     ]
     if not tables and not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
-    cores = {name: front_core(name, values) for name, values in fronts.items()}
+    cores = {name: front_core(values) for name, values in fronts.items() if values}
     _check_distinct_binds(cores, report)
     return Config(file, tuple(pools), cores, _control(top.get("control"), folder))
 
@@ -273,19 +287,36 @@ APPS = {"serve": "app", "tcp": "handler"}
 def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> dict[str, Any]:
     """Its options, each decided; nothing of a front that there is not."""
     place = f"fronts.{name}"
-    if name not in FRONTS:
-        _unknown_table(place, name, LATER_FRONTS, FRONTS, report)
+    kind = raw.get("kind", name)
+    if kind not in FRONTS:
+        _unknown_kind(place, name, kind, report)
         return {}
-    section = FRONTS[name]
-    given = _read(section, raw, place, report)
+    section = FRONTS[kind]
+    given = _read(section, {option: value for option, value in raw.items() if option != "kind"}, place, report)
     values = {option.name: given.get(option.name, option.default_value(False)) for option in section.options}
+    values["kind"] = kind
     if values.get("access_log") not in (None, "-"):
         values["access_log"] = str(folder / values["access_log"])
-    if name in APPS:
-        _finish_app_front(place, APPS[name], raw, values, folder, report)
+    if kind in APPS:
+        values["pool"] = given.get("pool", _default_pool(name, kind))
+        _finish_app_front(place, APPS[kind], raw, values, folder, report)
     else:
         _finish_call_front(place, values, folder, report)
     return values
+
+
+def _unknown_kind(place: str, name: str, kind: Any, report: Report) -> None:
+    known = ", ".join(sorted(FRONTS))
+    if kind in LATER_FRONTS:
+        report.add(place, "not in this version")
+    elif kind == name:
+        near = nearest(name, FRONTS)
+        report.add(
+            place, "no such front", allowed=f"{known}; under another name with kind = one of these", nearest=near
+        )
+    else:
+        near = nearest(kind, FRONTS) if isinstance(kind, str) else None
+        report.add(f"{place}.kind", "no such kind of front", given=_show(kind), allowed=known, nearest=near)
 
 
 def _finish_call_front(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
@@ -364,9 +395,9 @@ def _finish_tls(place: str, values: dict[str, Any], folder: Path, report: Report
             values[name] = str(folder / values[name])
 
 
-def front_core(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the core is told of a front whose options are decided."""
-    core = core_json(FRONTS[name], values) if values else {}
+def front_core(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the core is told of a front whose options, and kind, are decided."""
+    core = {"kind": values["kind"], **core_json(FRONTS[values["kind"]], values)}
     if core.get("tls", {}).get("certificate", "") is None:
         core["tls"] = None
     return core
@@ -375,11 +406,11 @@ def front_core(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _uses(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> dict[str, Use]:
     """By pool, the app that it runs."""
     uses: dict[str, Use] = {}
-    for name in APPS:
-        if values := fronts.get(name):
+    for name, values in fronts.items():
+        if (kind := values.get("kind")) in APPS:
             app = {"kind": values.get("interface", "tcp"), "factory": values.get("factory", False)}
             app |= {option: values[option] for option in ("root_path", "lifespan") if option in values}
-            use = Use(target=values[APPS[name]], app=app, front=name)
+            use = Use(target=values[APPS[kind]], app=app, front=name)
             if (other := uses.setdefault(values["pool"], use)) is not use:
                 what = f"this pool runs the app of fronts.{other.front}"
                 report.add(f"fronts.{name}.pool", what, given=values["pool"], allowed="a pool of its own")

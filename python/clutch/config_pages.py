@@ -21,9 +21,30 @@ upward from the working folder. What is set later in this list wins:
 3. settings: `clutch run --set pools.api.queue.limit=500`, as often as needed
 
 The options of a pool are the keyword arguments of `clutch.Pool` as well: `Pool("shop.tools", queue={"limit": 500})`.
-`clutch serve` takes the same variables and settings; its flags are in [serve.md](serve.md).
+`clutch serve` takes the same variables and settings; [serve.md](serve.md) has its flags.
 Everything that is wrong is reported at once, each with its place, what was given, what is allowed and the nearest
 right name.
+"""
+
+SEVERAL = """\
+## Several fronts of one kind
+
+A front is of the kind that its name says; one with a name of its own says so with `kind`. There may be any number:
+
+```toml
+[fronts.shop]
+kind = "serve"
+app = "shop.web:app"
+bind = "0.0.0.0:8000"
+
+[fronts.blog]
+kind = "serve"
+app = "blog:app"
+bind = "0.0.0.0:8001"
+```
+
+Such a front has a pool of its own name, here `[pools.shop]` and `[pools.blog]`, unless `pool` names another. Its name is
+in log lines and in the label `front` of metrics. The options are those of its kind below.
 """
 
 SHAPES = """\
@@ -48,7 +69,9 @@ def reference() -> str:
     """docs/config.md."""
     pages = [
         INTRODUCTION,
-        *(_section_page(section) for section in (TOP, POOL, *FRONTS.values())),
+        *(_section_page(section) for section in (TOP, POOL)),
+        SEVERAL,
+        *(_section_page(section) for section in FRONTS.values()),
         SHAPES,
         _later_page(),
     ]
@@ -58,7 +81,7 @@ def reference() -> str:
 def _section_page(section: Section) -> str:
     rows = [_row(option) for option in section.options if not option.later]
     head = [
-        f"## `[{section.place}]`" if section.place else "## Above all tables",
+        f"## `[{section.place}]`" if section.place else "## Top-level options",
         "",
         section.doc,
         "",

@@ -47,9 +47,9 @@ def make_client_certificate(folder: Path) -> Path:
 class Serving(Dispatcher):
     """One `clutch serve`."""
 
-    def __init__(self, folder: Path, *letters: str, **more: Any) -> None:
-        """`command`: the whole of it, in place of letters."""
-        super().__init__(folder, more.pop("command", [*COMMAND, "serve", *letters]), **more)
+    def __init__(self, folder: Path, *flags: str, **more: Any) -> None:
+        """`command`: the whole of it, in place of flags."""
+        super().__init__(folder, more.pop("command", [*COMMAND, "serve", *flags]), **more)
 
     @property
     def address(self) -> str:

@@ -117,8 +117,8 @@ def body(response: bytes) -> Any:
 @contextlib.contextmanager
 def serve(folder: Path, target: str, **options: str) -> Iterator[Served]:
     settings = [f"fronts.serve.{name}={value}" for name, value in {**LIMITS, **options}.items()]
-    letters = [letter for setting in settings for letter in ("--set", setting)]
-    with Serving(folder, target, "-w", "1", "-b", ANY_PORT, *letters) as serving:
+    flags = [flag for setting in settings for flag in ("--set", setting)]
+    with Serving(folder, target, "-w", "1", "-b", ANY_PORT, *flags) as serving:
         serving.wait_ready("web")
         yield Served(serving, logs=options.get("access_log", "-") == "-")
 

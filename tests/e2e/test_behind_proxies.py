@@ -145,8 +145,8 @@ def test_failure_42_heads_of_no_proxy(tmp_path: Path) -> None:
 
 def test_tls_with_both_versions_of_http(tmp_path: Path, certificate: Path) -> None:
     tls = {"tls.certificate": str(certificate / "certificate.pem"), "tls.key": str(certificate / "key.pem")}
-    letters = [letter for name, value in tls.items() for letter in ("--set", f"fronts.serve.{name}={value}")]
-    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+    flags = [flag for name, value in tls.items() for flag in ("--set", f"fronts.serve.{name}={value}")]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *flags) as serving:
         serving.wait_ready("web")
         host, _, port = serving.err.wait(r"serve: https://(\S+)")[1].rpartition(":")
         context = ssl.create_default_context(cafile=tls["tls.certificate"])
@@ -207,8 +207,8 @@ def test_failure_42_handshakes_that_fail(tmp_path: Path, certificate: Path) -> N
     """A line for each, but for one that said nothing."""
     tls = {"certificate": str(certificate / "certificate.pem"), "key": str(certificate / "key.pem")}
     options = {f"tls.{name}": path for name, path in tls.items()} | {"head_timeout": "1s", "access_log": "-"}
-    letters = [letter for name, value in options.items() for letter in ("--set", f"fronts.serve.{name}={value}")]
-    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+    flags = [flag for name, value in options.items() for flag in ("--set", f"fronts.serve.{name}={value}")]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *flags) as serving:
         serving.wait_ready("web")
         host, _, port = serving.err.wait(r"serve: https://(\S+)")[1].rpartition(":")
         hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
@@ -259,15 +259,15 @@ def said_to(address: str, certificate: Path, shown: Path | None) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("letters", "without", "of_stranger"),
+    ("flags", "without", "of_stranger"),
     [("--cert-reqs 2", False, False), ("--cert-reqs 1", True, False), ("--cert-reqs 0", True, True)],
     ids=["required", "optional", "none"],
 )
 def test_certificates_of_clients(
-    tmp_path: Path, certificate: Path, authority: Path, stranger: Path, letters: str, without: bool, of_stranger: bool
+    tmp_path: Path, certificate: Path, authority: Path, stranger: Path, flags: str, without: bool, of_stranger: bool
 ) -> None:
     files = ["--certfile", f"{certificate}/certificate.pem", "--keyfile", f"{certificate}/key.pem"]
-    files += ["--ca-certs", f"{authority}/ca.pem", *letters.split()]
+    files += ["--ca-certs", f"{authority}/ca.pem", *flags.split()]
     with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *files) as serving:
         serving.wait_ready("web")
         address = serving.err.wait(r"serve: https://(\S+)")[1]

@@ -51,8 +51,8 @@ def write(folder: Path, text: str, look: str = NOTHING, word: str = "one", name:
     (folder / f"{name}.new").rename(folder / name)
 
 
-def serve(folder: Path, *letters: str) -> Terminal:
-    return Terminal(folder, [*COMMAND, "serve", "web:app", "--reload", "-b", ANY_PORT, *letters])
+def serve(folder: Path, *flags: str) -> Terminal:
+    return Terminal(folder, [*COMMAND, "serve", "web:app", "--reload", "-b", ANY_PORT, *flags])
 
 
 def url_of(terminal: Terminal) -> str:
@@ -71,13 +71,13 @@ def look_around(terminal: Terminal) -> None:
 # ---- the debugger
 
 
-@pytest.mark.parametrize("letters", [[], ["-k", "process"], ["--threads", "2"], ["-k", "gevent"]], ids=" ".join)
+@pytest.mark.parametrize("flags", [[], ["-k", "process"], ["--threads", "2"], ["-k", "gevent"]], ids=" ".join)
 @pytest.mark.parametrize("text", [ASGI, WSGI], ids=["asgi", "wsgi"])
-def test_breakpoint_asks_at_the_terminal(tmp_path: Path, text: str, letters: list[str]) -> None:
-    if "gevent" in letters:
+def test_breakpoint_asks_at_the_terminal(tmp_path: Path, text: str, flags: list[str]) -> None:
+    if "gevent" in flags:
         pytest.importorskip("gevent")
     write(tmp_path, text, LOOK)
-    with serve(tmp_path, *letters) as terminal:
+    with serve(tmp_path, *flags) as terminal:
         url = url_of(terminal)
         with asking(url) as answer:
             look_around(terminal)
@@ -201,12 +201,12 @@ def test_quitting_the_debugger_ends_the_request_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "why"),
+    ("flags", "why"),
     [(["--reload"], "no terminal"), (["--reload", "-w", "2"], "pool 'web' has 2 workers"), ([], "no --reload")],
 )
-def test_without_a_terminal_breakpoint_says_what_it_needs(tmp_path: Path, letters: list[str], why: str) -> None:
+def test_without_a_terminal_breakpoint_says_what_it_needs(tmp_path: Path, flags: list[str], why: str) -> None:
     write(tmp_path, ASGI, LOOK)
-    with Serving(tmp_path, "web:app", "-b", ANY_PORT, *letters) as server:
+    with Serving(tmp_path, "web:app", "-b", ANY_PORT, *flags) as server:
         server.wait_ready("web")
         assert server.get().status == 500
         said = server.err.wait(r"RuntimeError: breakpoint\(\) needs .*")[0]
@@ -314,10 +314,10 @@ def test_a_terminal_shows_a_line_for_each_request(tmp_path: Path) -> None:
         assert "GET /" not in terminal.text
 
 
-@pytest.mark.parametrize(("letters", "line"), [(["--reload"], r'"GET / HTTP/1.1" 200'), ([], None)])
-def test_a_pipe_has_that_line_in_development_alone(tmp_path: Path, letters: list[str], line: str | None) -> None:
+@pytest.mark.parametrize(("flags", "line"), [(["--reload"], r'"GET / HTTP/1.1" 200'), ([], None)])
+def test_a_pipe_has_that_line_in_development_alone(tmp_path: Path, flags: list[str], line: str | None) -> None:
     write(tmp_path, ASGI)
-    with Serving(tmp_path, "web:app", "-b", ANY_PORT, *letters) as server:
+    with Serving(tmp_path, "web:app", "-b", ANY_PORT, *flags) as server:
         server.get()
         server.terminate()
         server.wait()

@@ -199,8 +199,8 @@ def test_cookies_of_http2_are_one_header(served: Served) -> None:
 def test_failure_59_more_connections_than_descriptors(tmp_path: Path) -> None:
     """There are fewer connections then, which is told; those that are there are served, with large responses too."""
     settings = [f"fronts.serve.{name}={value}" for name, value in {**LIMITS, "connections_max": "1000"}.items()]
-    letters = [letter for setting in settings for letter in ("--set", setting)]
-    serve_app = [*COMMAND, "serve", "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters]
+    flags = [flag for setting in settings for flag in ("--set", setting)]
+    serve_app = [*COMMAND, "serve", "misbehaving:app", "-w", "1", "-b", ANY_PORT, *flags]
     command = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *serve_app]
     with Serving(tmp_path, command=command) as serving, contextlib.ExitStack() as stack:
         serving.wait_ready("web")
@@ -237,8 +237,8 @@ def test_no_words_of_http_before_a_handshake_of_tls(tmp_path: Path) -> None:
     folder = make_certificate(tmp_path)
     tls = {"tls.certificate": str(folder / "certificate.pem"), "tls.key": str(folder / "key.pem")}
     settings = {**tls, "connections_max": "1"}
-    letters = [letter for name, value in settings.items() for letter in ("--set", f"fronts.serve.{name}={value}")]
-    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+    flags = [flag for name, value in settings.items() for flag in ("--set", f"fronts.serve.{name}={value}")]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *flags) as serving:
         host, _, port = serving.err.wait(r"serve: https://(\S+)")[1].rpartition(":")
         place = (host, int(port))
         with socket.create_connection(place, timeout=60), socket.create_connection(place, timeout=60) as second:
@@ -335,8 +335,8 @@ def test_a_silent_connection_does_not_hold_a_stop_up(tmp_path: Path) -> None:
         "fronts.serve.head_timeout": "300s",
         "pools.web.grace": "300s",
     }
-    letters = [letter for name, value in options.items() for letter in ("--set", f"{name}={value}")]
-    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+    flags = [flag for name, value in options.items() for flag in ("--set", f"{name}={value}")]
+    with Serving(tmp_path, "misbehaving:app", "-w", "1", "-b", ANY_PORT, *flags) as serving:
         host, _, port = serving.err.wait(r"serve: https://(\S+)")[1].rpartition(":")
         serving.wait_ready("web")
         context = ssl.create_default_context(cafile=folder / "certificate.pem")

@@ -19,8 +19,8 @@ from rendezvous import Rendezvous
 
 def test_a_full_line_refuses_requests_and_says_so(tmp_path: Path, rendezvous: Rendezvous) -> None:
     meet = f"GET /silent?port={rendezvous.port} HTTP/1.1\r\n{HOST}\r\n".encode()
-    letters = ["-b", ANY_PORT, "-w", "1", "-k", "sync", "--backlog", "1"]
-    with Serving(tmp_path, "misbehaving:wsgi", *letters) as serving:
+    flags = ["-b", ANY_PORT, "-w", "1", "-k", "sync", "--backlog", "1"]
+    with Serving(tmp_path, "misbehaving:wsgi", *flags) as serving:
         serving.wait_ready("web")
         served = Served(serving, logs=False)
         with served.client() as running, served.client() as waiting:
@@ -70,8 +70,8 @@ def test_the_access_log_as_text_in_a_file_that_is_moved_away(tmp_path: Path) -> 
 
 def test_lines_as_gunicorn_writes_them(tmp_path: Path) -> None:
     atoms = '%(h)s "%(r)s" %(m)s %(U)s?%(q)s %(s)s %(b)s %(u)s %({x-id}i)s %({Content-Type}o)s %({x-none}i)s %(D)s %%'
-    letters = ["--access-logfile", "access", "--access-logformat", atoms]
-    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+    flags = ["--access-logfile", "access", "--access-logformat", atoms]
+    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, *flags) as serving:
         serving.wait_ready("web")
         with Served(serving, logs=False).client() as client:
             head = f'{HOST}Connection: close\r\nX-Id: a"\xe9\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\r\n'
@@ -84,8 +84,8 @@ def test_lines_as_gunicorn_writes_them(tmp_path: Path) -> None:
 
 
 def test_a_client_by_a_unix_socket_has_no_address_in_the_log(tmp_path: Path) -> None:
-    letters = ["--access-logfile", "access", "--access-logformat", "json"]
-    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, "-b", "unix:web.sock", *letters) as serving:
+    flags = ["--access-logfile", "access", "--access-logformat", "json"]
+    with Serving(tmp_path, "web:app", "-w", "1", "-b", ANY_PORT, "-b", "unix:web.sock", *flags) as serving:
         serving.wait_ready("web")
         assert serving.get(at=str(tmp_path / "web.sock")).status == 200
         serving.terminate()

@@ -27,10 +27,10 @@ __all__ = ["browser"]
 pytestmark = needs_chromium
 
 
-@pytest.mark.parametrize("letters", ["-w 1", "-w 3 -k sync"])
-def test_a_page_speaks_websocket(browser: Browser, letters: str) -> None:
+@pytest.mark.parametrize("flags", ["-w 1", "-w 3 -k sync"])
+def test_a_page_speaks_websocket(browser: Browser, flags: str) -> None:
     """Under `sync` its WebSocket has a worker to itself."""
-    with Serving(EXAMPLES, "serve_fastapi:app", "-b", ANY_PORT, *letters.split()) as serving:
+    with Serving(EXAMPLES, "serve_fastapi:app", "-b", ANY_PORT, *flags.split()) as serving:
         serving.wait_ready("web")
         browser.open(serving.url)
         browser.wait_for("#state", "listening")
@@ -55,8 +55,8 @@ def test_a_page_hears_of_a_reload_and_may_come_back(browser: Browser) -> None:
 
 def test_over_tls_the_page_comes_by_http2_and_its_websocket_by_http1(browser: Browser, certificate: Path) -> None:
     files = {"--certfile": certificate / "certificate.pem", "--keyfile": certificate / "key.pem"}
-    letters = [str(part) for pair in files.items() for part in pair]
-    with Serving(EXAMPLES, "serve_fastapi:app", "-w", "1", "-b", ANY_PORT, *letters) as serving:
+    flags = [str(part) for pair in files.items() for part in pair]
+    with Serving(EXAMPLES, "serve_fastapi:app", "-w", "1", "-b", ANY_PORT, *flags) as serving:
         serving.wait_ready("web")
         port = serving.err.wait(r"serve: https://\S+:(\d+)")[1]
         browser.open(f"https://localhost:{port}/")

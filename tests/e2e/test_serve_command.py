@@ -1,4 +1,4 @@
-"""`clutch serve` as a process: letters, variables, signals and sockets as gunicorn's users know them."""
+"""`clutch serve` as a process: flags, variables, signals and sockets as gunicorn's users know them."""
 
 from __future__ import annotations
 
@@ -73,21 +73,21 @@ def test_settings_of_all_layers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "is_multithread"),
+    ("flags", "is_multithread"),
     [("-k sync", False), ("-k sync --threads 2", True), ("-k gthread --threads 2", True), ("-k gevent", True)],
 )
-def test_worker_classes_with_a_wsgi_app(tmp_path: Path, letters: str, is_multithread: bool) -> None:
-    if "gevent" in letters:
+def test_worker_classes_with_a_wsgi_app(tmp_path: Path, flags: str, is_multithread: bool) -> None:
+    if "gevent" in flags:
         pytest.importorskip("gevent")
-    with Serving(tmp_path, "web:wsgi", "-w", "1", "-b", ANY_PORT, "--root-path", "/shop", *letters.split()) as serving:
+    with Serving(tmp_path, "web:wsgi", "-w", "1", "-b", ANY_PORT, "--root-path", "/shop", *flags.split()) as serving:
         serving.wait_ready("web")
         found = serving.get().json
         assert (found["root_path"], found["multithread"]) == ("/shop", is_multithread)
 
 
-@pytest.mark.parametrize(("letters", "is_multithread"), [("", False), ("--threads 3", True)])
-def test_a_wsgi_app_chooses_its_profile_as_under_gunicorn(tmp_path: Path, letters: str, is_multithread: bool) -> None:
-    with Serving(tmp_path, "web:wsgi", "-w", "1", "-b", ANY_PORT, *letters.split()) as serving:
+@pytest.mark.parametrize(("flags", "is_multithread"), [("", False), ("--threads 3", True)])
+def test_a_wsgi_app_chooses_its_profile_as_under_gunicorn(tmp_path: Path, flags: str, is_multithread: bool) -> None:
+    with Serving(tmp_path, "web:wsgi", "-w", "1", "-b", ANY_PORT, *flags.split()) as serving:
         serving.wait_ready("web")
         assert serving.get().json["multithread"] is is_multithread
 
@@ -258,10 +258,10 @@ def test_quit_and_int_cut_it_off(tmp_path: Path, rendezvous: Rendezvous, number:
             processes.wait_ended()
 
 
-@pytest.mark.parametrize("letters", [[], ["--graceful-timeout", "0"]], ids=["grace", "no_grace"])
-def test_idle_workers_run_their_shutdown_on_ctrl_c(tmp_path: Path, rendezvous: Rendezvous, letters: list[str]) -> None:
+@pytest.mark.parametrize("flags", [[], ["--graceful-timeout", "0"]], ids=["grace", "no_grace"])
+def test_idle_workers_run_their_shutdown_on_ctrl_c(tmp_path: Path, rendezvous: Rendezvous, flags: list[str]) -> None:
     env = environment() | {"SHUTDOWN_PORT": str(rendezvous.port)}
-    with Serving(tmp_path, "web:with_lifespan", "-w", "2", "-b", ANY_PORT, *letters, env=env) as serving:
+    with Serving(tmp_path, "web:with_lifespan", "-w", "2", "-b", ANY_PORT, *flags, env=env) as serving:
         for nr in (0, 1):  # one that starts is not idle
             serving.err.wait(rf"worker web/{nr} \(pid \d+\): ready")
         with serving.below() as processes:
@@ -273,12 +273,12 @@ def test_idle_workers_run_their_shutdown_on_ctrl_c(tmp_path: Path, rendezvous: R
         assert "SIGKILL" not in serving.err.wait_end()
 
 
-@pytest.mark.parametrize(("app", "letters"), [("app", "-k async"), ("wsgi", "-k sync"), ("wsgi", "-k gthread")])
-def test_failure_68_a_stop_takes_the_grace_once(tmp_path: Path, rendezvous: Rendezvous, app: str, letters: str) -> None:
+@pytest.mark.parametrize(("app", "flags"), [("app", "-k async"), ("wsgi", "-k sync"), ("wsgi", "-k gthread")])
+def test_failure_68_a_stop_takes_the_grace_once(tmp_path: Path, rendezvous: Rendezvous, app: str, flags: str) -> None:
     """Its request never ends, and hears of nothing."""
     grace = 5
-    letters_of_app = [f"misbehaving:{app}", *letters.split(), "-w", "1", "-b", ANY_PORT]
-    with Serving(tmp_path, *letters_of_app, "--graceful-timeout", str(grace), "--timeout", "0") as serving:
+    flags_of_app = [f"misbehaving:{app}", *flags.split(), "-w", "1", "-b", ANY_PORT]
+    with Serving(tmp_path, *flags_of_app, "--graceful-timeout", str(grace), "--timeout", "0") as serving:
         serving.wait_ready("web")
         with serving.asking(f"/silent?port={rendezvous.port}"):
             rendezvous.guest()
@@ -336,12 +336,12 @@ def test_a_socket_that_was_meant_for_another_process_is_left_alone(tmp_path: Pat
         assert serving.get().status == 200
 
 
-@pytest.mark.parametrize("letters", ["", "-k gthread --threads 2", "-k gevent"])
-def test_a_handler_of_connections(tmp_path: Path, letters: str) -> None:
-    if "gevent" in letters:
+@pytest.mark.parametrize("flags", ["", "-k gthread --threads 2", "-k gevent"])
+def test_a_handler_of_connections(tmp_path: Path, flags: str) -> None:
+    if "gevent" in flags:
         pytest.importorskip("gevent")
     binds = ["-b", ANY_PORT, "-b", "unix:s"]
-    with Serving(tmp_path, "--tcp", "web:shout", "-w", "1", *binds, *letters.split()) as serving:
+    with Serving(tmp_path, "--tcp", "web:shout", "-w", "1", *binds, *flags.split()) as serving:
         serving.wait_ready("tcp")
         host, _, port = serving.err.wait(r"tcp: (127\S+)")[1].partition(":")
         over_tcp = socket.create_connection((host, int(port)), WAIT_SECONDS)

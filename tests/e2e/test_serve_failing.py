@@ -46,7 +46,7 @@ async def app(scope, receive, send):
 """
 
 # The module is imported in each worker, so that it may fail there: else the zygote has it.
-LETTERS = ["-b", ANY_PORT, "-w", "2", "--set", "pools.web.preload=false", "--set", f"fronts.admin.bind={ANY_PORT}"]
+SETTINGS = ["-b", ANY_PORT, "-w", "2", "--set", "pools.web.preload=false", "--set", f"fronts.admin.bind={ANY_PORT}"]
 
 
 def ready(serving: Serving) -> Answer:
@@ -61,7 +61,7 @@ def test_failure_12_an_app_that_does_not_start_any_more(tmp_path: Path, fails_to
     well = tmp_path / "well"
     well.touch()
     reason = "the settings are away" if fails_to_import else "the database is away"
-    with Serving(tmp_path, "shop:app", *LETTERS) as serving:
+    with Serving(tmp_path, "shop:app", *SETTINGS) as serving:
         serving.wait_ready("web")
         assert (serving.get().status, ready(serving).status) == (200, 200)
         well.unlink()
@@ -83,7 +83,7 @@ def test_failure_12_an_app_that_does_not_start_any_more(tmp_path: Path, fails_to
 @pytest.mark.parametrize("fails_to_import", [True, False])
 def test_an_app_that_never_started_ends_the_start(tmp_path: Path, fails_to_import: bool) -> None:
     (tmp_path / "shop.py").write_text(APP.format(fails_to_import=fails_to_import))
-    with Serving(tmp_path, "shop:app", *LETTERS) as serving:
+    with Serving(tmp_path, "shop:app", *SETTINGS) as serving:
         assert serving.wait() == 2
         assert ("the settings are away" if fails_to_import else "the database is away") in serving.err.text
 
@@ -104,8 +104,8 @@ async def app(scope, receive, send):
 )
 def test_why_an_app_never_started_is_told_once(tmp_path: Path, app: str, lifespan: str, why: str) -> None:
     (tmp_path / "shop.py").write_text(app)
-    letters = ["shop:app", "-b", ANY_PORT, "-w", "1", "--set", f"fronts.serve.lifespan={lifespan}"]
-    with Serving(tmp_path, *letters) as serving:
+    flags = ["shop:app", "-b", ANY_PORT, "-w", "1", "--set", f"fronts.serve.lifespan={lifespan}"]
+    with Serving(tmp_path, *flags) as serving:
         assert serving.wait() == 2
         told = serving.err.wait_end()
     assert told.count("Traceback (most recent call last)") == 1, told

@@ -183,10 +183,10 @@ def test_the_pages_that_fastapi_makes(fastapi: Serving) -> None:
 # What frameworks offer
 
 
-def serve_app(folder: Path, letters: str, **variables: str) -> Serving:
-    skip_without_gevent(letters)
+def serve_app(folder: Path, flags: str, **variables: str) -> Serving:
+    skip_without_gevent(flags)
     env = environment() | variables
-    return Serving(folder, "framework_app:app", "-w", "1", "-b", ANY_PORT, *letters.split(), env=env)
+    return Serving(folder, "framework_app:app", "-w", "1", "-b", ANY_PORT, *flags.split(), env=env)
 
 
 @pytest.fixture(scope="module", params=["", "-k sync", "-k gthread --threads 3"])
@@ -229,10 +229,10 @@ def test_static_files(app: Serving) -> None:
     assert (unchanged.status_code, unchanged.content) == (304, b"")
 
 
-@pytest.mark.parametrize("letters", ["--worker-connections 1", "-k sync", "-k gthread --threads 1"])
-def test_a_stream_ends_when_its_client_has_gone(tmp_path: Path, letters: str) -> None:
+@pytest.mark.parametrize("flags", ["--worker-connections 1", "-k sync", "-k gthread --threads 1"])
+def test_a_stream_ends_when_its_client_has_gone(tmp_path: Path, flags: str) -> None:
     """There is one slot: who comes next has it."""
-    with serve_app(tmp_path, f"{letters} --timeout 5") as serving:
+    with serve_app(tmp_path, f"{flags} --timeout 5") as serving:
         serving.wait_ready("web")
         with httpx.stream("GET", f"{serving.url}/endless") as streamed:
             lines = streamed.iter_lines()
@@ -244,7 +244,7 @@ def test_a_stream_ends_when_its_client_has_gone(tmp_path: Path, letters: str) ->
 
 
 @pytest.mark.parametrize(
-    ("letters", "threads"),
+    ("flags", "threads"),
     [
         ("", 256),
         ("--worker-connections 100", 100),
@@ -254,8 +254,8 @@ def test_a_stream_ends_when_its_client_has_gone(tmp_path: Path, letters: str) ->
         ("-k gevent", 256),
     ],
 )
-def test_how_many_threads_a_loop_may_have(tmp_path: Path, letters: str, threads: int) -> None:
-    with serve_app(tmp_path, letters) as serving:
+def test_how_many_threads_a_loop_may_have(tmp_path: Path, flags: str, threads: int) -> None:
+    with serve_app(tmp_path, flags) as serving:
         serving.wait_ready("web")
         assert serving.get("/threads").json["anyio"] == threads
 
@@ -267,13 +267,13 @@ def test_an_app_that_sets_a_number_itself_has_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "count"),
+    ("flags", "count"),
     [("", MORE_THAN_ANYIOS_DEFAULT), ("-k gthread --threads 3", 3), ("-k gevent", MORE_THAN_ANYIOS_DEFAULT)],
 )
 def test_all_sync_endpoints_that_have_begun_run_at_once(
-    tmp_path: Path, rendezvous: Rendezvous, letters: str, count: int
+    tmp_path: Path, rendezvous: Rendezvous, flags: str, count: int
 ) -> None:
-    with serve_app(tmp_path, letters) as serving, ExitStack() as stack:
+    with serve_app(tmp_path, flags) as serving, ExitStack() as stack:
         serving.wait_ready("web")
         path = f"/meet?port={rendezvous.port}"
         asked: list[http.client.HTTPConnection] = [stack.enter_context(serving.asking(path)) for _ in range(count)]
@@ -282,11 +282,11 @@ def test_all_sync_endpoints_that_have_begun_run_at_once(
         assert [answer(connection).json for connection in asked] == ["all here"] * count
 
 
-@pytest.mark.parametrize(("letters", "count"), [("", MORE_THAN_ANYIOS_DEFAULT), ("-k gthread --threads 2", 40)])
+@pytest.mark.parametrize(("flags", "count"), [("", MORE_THAN_ANYIOS_DEFAULT), ("-k gthread --threads 2", 40)])
 def test_one_request_may_have_many_threads_of_asyncio(
-    tmp_path: Path, rendezvous: Rendezvous, letters: str, count: int
+    tmp_path: Path, rendezvous: Rendezvous, flags: str, count: int
 ) -> None:
-    with serve_app(tmp_path, letters) as serving:
+    with serve_app(tmp_path, flags) as serving:
         serving.wait_ready("web")
         with serving.asking(f"/fan?port={rendezvous.port}&n={count}") as asked:
             for guest in rendezvous.guests(count):

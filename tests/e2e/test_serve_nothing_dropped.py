@@ -69,10 +69,10 @@ class Load:
 
 
 @contextlib.contextmanager
-def loaded(folder: Path, app: str, *letters: str) -> Iterator[tuple[Serving, Load]]:
+def loaded(folder: Path, app: str, *flags: str) -> Iterator[tuple[Serving, Load]]:
     """Two workers under load. What was answered is checked by the test, when this has ended."""
     env = environment() | {"PYTHONDONTWRITEBYTECODE": "1"}
-    with Serving(folder, app, "-w", "2", "-b", ANY_PORT, *letters, env=env) as serving:
+    with Serving(folder, app, "-w", "2", "-b", ANY_PORT, *flags, env=env) as serving:
         serving.wait_ready("web")
         load = Load(serving.address)
         with load.running():

@@ -48,6 +48,16 @@ LIMITS = {
 }
 
 
+def serve_fronts(stack: ExitStack, pool: Pool, **fronts: dict[str, Any]) -> _core.Fronts:
+    """Fronts of these kinds, until the stack is closed."""
+    runtime = _core.Runtime()
+    stack.callback(runtime.stop)
+    configs = [(kind, json.dumps({"kind": kind, **front})) for kind, front in fronts.items()]
+    running = _core.Fronts(runtime, {pool.name: pool._core}, configs)
+    stack.callback(running.stop, 0)
+    return running
+
+
 @dataclass
 class Service:
     pool: Pool
@@ -56,7 +66,7 @@ class Service:
 
     @property
     def address(self) -> str:
-        return self.fronts.serve_addresses()[0]
+        return self.fronts.addresses("serve")[0]
 
     @property
     def place(self) -> tuple[str, int]:
@@ -151,8 +161,7 @@ def serving(
         stack.callback(pool.shutdown)
         stack.callback(pool.terminate_workers)
         pool.wait_ready(timeout=60)
-        fronts = _core.Fronts({"made": pool}, serve=json.dumps({**LIMITS, "pool": "made", **(front or {})}))
-        stack.callback(fronts.stop, 0)
+        fronts = serve_fronts(stack, pool, serve={**LIMITS, "pool": "made", **(front or {})})
         yield Service(pool, fronts, stack)
 
 

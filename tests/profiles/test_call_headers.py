@@ -6,11 +6,12 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from http_service import serve_fronts
 from shapes import Shape
 
 from clutch import Pool, _core, call_headers, config
@@ -30,7 +31,7 @@ class Called:
 
     def call(self, tool: str, **headers: str) -> tuple[str, list[dict[str, str]]]:
         """The id in the response, and each value of the tool."""
-        connection = http.client.HTTPConnection(str(self.fronts.http_address()), timeout=WAIT_SECONDS)
+        connection = http.client.HTTPConnection(str(self.fronts.address("http")), timeout=WAIT_SECONDS)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         with closing(connection):
             sent = {"Content-Type": "application/json", **named}
@@ -50,9 +51,8 @@ def called(shape: Shape) -> Iterator[Called]:
     options |= {"bind": (Address("127.0.0.1", 0),), "access_log_format": "text"}
     pool = Pool.from_spec(spec)
     pool.wait_ready(timeout=60)
-    fronts = _core.Fronts({"called": pool._core}, json.dumps(config.front_core("http", options)))
-    yield Called(pool, fronts)
-    fronts.stop(0)
+    with ExitStack() as stack:
+        yield Called(pool, serve_fronts(stack, pool, http=config.front_core({**options, "kind": "http"})))
     pool.terminate_workers()
     pool.shutdown()
 

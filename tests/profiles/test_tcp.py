@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from http_service import serve_fronts
 from shapes import Shape
 
 from clutch import ConfigError, Pool, _core, config
@@ -75,7 +75,7 @@ class Service:
 
     @property
     def address(self) -> str:
-        return self.fronts.tcp_addresses()[0]
+        return self.fronts.addresses("tcp")[0]
 
     def peer(self) -> Peer:
         return self.stack.enter_context(Peer(self.address))
@@ -121,8 +121,7 @@ def serve(shape: Shape) -> Iterator[Serve]:
             stack.callback(pool.terminate_workers)
             pool.wait_ready(timeout=60)
             front = {"pool": "made", "bind": [bind], "connections_max": connections_max}
-            fronts = _core.Fronts({"made": pool}, tcp=json.dumps(front))
-            stack.callback(fronts.stop, 0)
+            fronts = serve_fronts(stack, pool, tcp=front)
             return Service(pool, fronts, stack)
 
         yield make

@@ -100,7 +100,7 @@ def test_the_design_example_is_read(tmp_path: Path) -> None:
     assert compute.slots == 100
     assert loaded.fronts["http"]["body_bytes_max"] == 1024
     unguarded = {"token": None, "token_file": None, "insecure": False}
-    assert loaded.fronts["admin"] == {**unguarded, "bind": "[::1]:9180", "token": "secret"}
+    assert loaded.fronts["admin"] == {"kind": "admin", **unguarded, "bind": "[::1]:9180", "token": "secret"}
 
 
 def test_launch_tells_the_zygote_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,8 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         (SMALL + "[jobs]\n", "jobs", "not in this version"),
         (SMALL + "[fronts.grpc]\n", "fronts.grpc", "not in this version"),
         (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "invalid value"),
-        (SMALL + "[fronts.htp]\n", "fronts.htp", "no such table"),
+        (SMALL + "[fronts.htp]\n", "fronts.htp", "no such front"),
+        (SMALL + '[fronts.web]\nkind = "srve"\n', "fronts.web.kind", "no such kind"),
         ("pools = 3\n", "pools", "is not a table"),
         ("[pools]\napi = 3\n", "pools.api", "is not a table"),
         (SMALL + "queue = 3\n", "pools.api.queue", "is not a table"),
@@ -352,6 +353,7 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert web.core["queue_limit"] == 1000
     assert (tcp.name, tcp.core["launch"]["app"]) == ("tcp", {"kind": "tcp", "factory": False})
     assert loaded.fronts["serve"] == {
+        "kind": "serve",
         "pool": "web",
         "bind": ["127.0.0.1:8000"],
         "unix_mode": 0o666,
@@ -378,7 +380,21 @@ def test_an_app_needs_no_pool_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         "access_log": None,
         "access_log_format": None,
     }
-    assert loaded.fronts["tcp"] == {"pool": "tcp", "bind": ["127.0.0.1:9000"], "connections_max": 10_000}
+    assert loaded.fronts["tcp"] == {"kind": "tcp", "pool": "tcp", "bind": ["127.0.0.1:9000"], "connections_max": 10_000}
+
+
+def test_fronts_of_one_kind_have_names_and_pools_of_their_own(tmp_path: Path) -> None:
+    shop = '[fronts.shop]\nkind = "serve"\napp = "shop.web:app"\n'
+    text = shop + '[fronts.blog]\nkind = "serve"\napp = "blog:app"\nbind = "h:1"\n'
+    environ = {"CLUTCH_FRONTS_BLOG_TIMEOUT": "5s", "CLUTCH_POOLS_SHOP_WORKERS": "3"}
+    loaded = load(write(tmp_path, text), environ=environ, settings=["fronts.shop.bind=h:2", "pools.blog.threads=2"])
+    assert {name: (front["kind"], front["pool"]) for name, front in loaded.fronts.items()} == {
+        "shop": ("serve", "shop"),
+        "blog": ("serve", "blog"),
+    }
+    assert (loaded.fronts["blog"]["timeout_ms"], loaded.fronts["shop"]["bind"]) == (5000, ["h:2"])
+    shapes = {pool.name: pool.core["shape"] for pool in loaded.pools}
+    assert (shapes["shop"]["workers"], shapes["blog"]["threads"]) == (3, 2)
 
 
 def test_a_pool_of_tools_runs_no_app(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ FORBIDDEN_IN = {
     "config_layers": {"pool", "jobs", "serve", "cli", "control", "config", "_worker", "_core"},
     "config": {"pool", "jobs", "serve", "cli", "control", "_worker", "_core"},
     "config_pages": {"pool", "jobs", "serve", "cli", "control", "_worker", "_core"},
-    "pool": {"jobs", "serve", "cli"},
+    "pool": {"jobs", "serve", "cli", "dispatcher", "_dispatcher"},
+    "dispatcher": {"jobs", "serve", "cli"},
+    "_dispatcher": {"jobs", "serve", "cli"},
     "control": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
 }
 # What files of `_worker` may import beyond the standard library and Clutch: each extra in the file that is about it.

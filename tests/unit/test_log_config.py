@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from clutch.cli import log_config, logs
+from clutch._dispatcher import logs
+from clutch.cli import log_config
 from clutch.errors import ConfigError
 
 FILE = """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clutch.cli import logs
+from clutch._dispatcher import logs
 
 LONG = 30.0
 
@@ -90,7 +90,7 @@ def test_a_handler_that_fails_does_not_end_the_log(queued: logs.Queued, monkeypa
 
 FORKED = """
 import os
-from clutch.cli import logs
+from clutch._dispatcher import logs
 
 logs.set_up("text", "info")
 queued = logs.Queued()

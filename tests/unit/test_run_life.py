@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from clutch import config
-from clutch.cli import logs
-from clutch.cli.orders import OF_SERVE, bounds
+from clutch._dispatcher import logs
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.run import Server
+from clutch.cli.signals import OF_SERVE, bounds
 from clutch.control import protocol
 from clutch.errors import ConfigError, PoolClosed
 
@@ -86,18 +86,22 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
         def shutdown(self) -> None:
             scene.events.append(f"{self.name} is gone")
 
+    class Runtime:
+        def stop(self) -> None:
+            scene.events.append("the runtime stops")
+
     class Fronts:
-        def __init__(self, pools: dict[str, Any], http: str | None = None, admin: str | None = None) -> None:
-            scene.events.append(f"fronts start: {list(pools)} {http is not None} {admin is not None}")
+        def __init__(self, runtime: Runtime, pools: dict[str, Any], fronts: list[tuple[str, str]]) -> None:
+            scene.events.append(f"fronts start: {list(pools)} {[name for name, _ in fronts]}")
             scene.listen()
 
-        def http_addresses(self) -> list[str]:
+        def addresses(self, front: str) -> list[str]:
             return ["127.0.0.1:8080"]
 
-        def admin_address(self) -> None:
-            return None
+        def address(self, front: str) -> str:
+            return "127.0.0.1:8080"
 
-        def http_token(self) -> None:
+        def token(self, front: str) -> None:
             return None
 
         def reload_files(self, pools: list[str]) -> list[tuple[str, str | None]]:
@@ -111,7 +115,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             scene.when_fronts_stop()
 
     class Events:
-        def __init__(self, lives: bool) -> None:
+        def __init__(self, scope: str) -> None:
             self._closed = threading.Event()
 
         def next(self) -> None:
@@ -121,7 +125,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             self._closed.set()
 
     core, pool = types.ModuleType("clutch._core"), types.ModuleType("clutch.pool")
-    core.Fronts, core.Events, pool.Pool = Fronts, Events, Pool  # type: ignore[attr-defined]
+    core.Runtime, core.Fronts, core.Events, pool.Pool = Runtime, Fronts, Events, Pool  # type: ignore[attr-defined]
     import clutch
 
     monkeypatch.setitem(sys.modules, "clutch._core", core)
@@ -144,8 +148,8 @@ def terminate() -> None:
 def test_starts_and_stops_in_order(scene: Scene, loaded: config.Config) -> None:
     scene.when_ready = terminate
     assert Server(loaded).serve() == 0
-    starts = ["a starts", "fronts start: ['a'] True False", "a 3 ready"]
-    assert scene.events == [*starts, "fronts stop 5", "a has 5 s", "a is gone"]
+    starts = ["a starts", "fronts start: ['a'] ['http']", "a 3 ready"]
+    assert scene.events == [*starts, "fronts stop 5", "a has 5 s", "a is gone", "the runtime stops"]
 
 
 def test_failure_68_fronts_and_pools_share_one_grace(scene: Scene, tmp_path: Path) -> None:
@@ -168,7 +172,7 @@ def test_a_pool_that_can_never_be_ready_ends_the_run_with_2(scene: Scene, loaded
 
     scene.when_ready = broken
     assert Server(loaded).serve() == 2
-    assert scene.events[-1] == "a is gone"
+    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
 
 
 def test_another_trouble_at_the_start_is_only_told(scene: Scene, loaded: config.Config) -> None:
@@ -190,7 +194,7 @@ def test_an_address_that_is_taken_stops_the_pools_and_ends_with_1(
     logs.log.propagate = True
     with caplog.at_level(logging.INFO, "clutch"):
         assert Server(loaded).serve() == 1
-    assert scene.events[-1] == "a is gone"
+    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
     assert "cannot start: 127.0.0.1:8080: address in use" in caplog.text
 
 
@@ -328,15 +332,15 @@ def test_asked_to_stop(scene: Scene, loaded: config.Config, times: int) -> None:
     server = Server(loaded)
 
     def ask() -> None:
-        assert server.life.control is not None
+        assert server.dispatcher._control is not None
         for _ in range(times):
-            answer = protocol.ask(server.life.control.path, "stop")
+            answer = protocol.ask(server.dispatcher._control.path, "stop")
             assert answer["pid"] == os.getpid()
 
     scene.when_ready = ask
     assert server.serve() == 0
-    assert scene.events[-1] == "a is gone"
-    assert server.life.control is not None and not server.life.control.path.exists()
+    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
+    assert server.dispatcher._control is not None and not server.dispatcher._control.path.exists()
 
 
 def test_without_a_place_for_the_control_socket_it_serves_all_the_same(
@@ -372,7 +376,7 @@ def send(*numbers: int) -> Callable[[], None]:
 
 
 def serve(config: config.Config, **more: Any) -> Server:
-    return Server(config, orders=OF_SERVE, **more)
+    return Server(config, actions=OF_SERVE, **more)
 
 
 @pytest.mark.parametrize(

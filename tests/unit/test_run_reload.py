@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clutch import config
-from clutch.cli.reload import Reloader, watched_folders
+from clutch._dispatcher.reload import Reloader, watched_folders
 from clutch.errors import ConfigError, PoolClosed
 
 WAIT_SECONDS = 30.0

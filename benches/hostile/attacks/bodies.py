@@ -127,7 +127,7 @@ ATTACKS = [
         "uploads over one HTTP/2 connection",
         uploads_over_one_connection,
         app="benches.hostile.apps:wsgi",
-        letters=("-w", "1", "-k", "gthread", "--threads", "2"),
+        flags=("-w", "1", "-k", "gthread", "--threads", "2"),
         quick=True,
     ),
     Attack("a body that is not read", unread_body, seconds=10, quick=True),

@@ -138,7 +138,7 @@ def _integer(number: int) -> bytes:
 
 ATTACKS = [
     Attack("rapid reset", rapid_reset, quick=True),
-    Attack("slow work, abandoned", abandoned, letters=("-w", "1"), quick=True),
+    Attack("slow work, abandoned", abandoned, flags=("-w", "1"), quick=True),
     Attack("CONTINUATION", continuations, quick=True),
     Attack("CONTINUATION, empty", empty_continuations),
     Attack("SETTINGS, answers unread", settings_unread, quick=True),

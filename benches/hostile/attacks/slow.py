@@ -95,5 +95,5 @@ ATTACKS = [
         "beyond connections_max", beyond_connections_max, Bounds(failed_max=1_000), options={"connections_max": "200"}
     ),
     Attack("out of descriptors", out_of_descriptors, Bounds(failed_max=1_000), descriptors_max=256, seconds=8),
-    Attack("metrics unread", admin_unread, letters=("--set", "fronts.admin.bind=127.0.0.1:{admin}")),
+    Attack("metrics unread", admin_unread, flags=("--set", "fronts.admin.bind=127.0.0.1:{admin}")),
 ]

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use clutch_pool::config::LogFormat;
 use clutch_wire::stdio::Stream;
 use clutch_wire::sync::Mutex;
 use clutch_wire::sys;
@@ -25,6 +24,7 @@ use hyper::http::request::Parts;
 use self::format::Line;
 pub(crate) use self::record::{REQUEST_ID, Record};
 use crate::account::Note;
+use crate::config::LogFormat;
 use crate::figures::{End, Figures};
 use crate::net::peer::Peer;
 
@@ -105,11 +105,11 @@ impl AccessLog {
     }
 
     fn begin(path: &str, format: &LogFormat, figures: Arc<Figures>) -> io::Result<AccessLog> {
-        let line = Arc::new(Line::new(format, figures.front));
+        let line = Arc::new(Line::new(format, &figures.front));
         let (lines, records) = sync_channel(WAITING_MAX);
         let (end, ended) = sync_channel(0);
         let backlog = Arc::<Backlog>::default();
-        let out = output(path, figures.front)?;
+        let out = output(path, &figures.front)?;
         let mut writer = Writer { path: path.to_owned(), line: line.clone(), out, backlog: backlog.clone() };
         std::thread::Builder::new().name("clutch-access".to_owned()).spawn(move || {
             sys::block_signals();
@@ -204,7 +204,7 @@ impl Writer {
     /// Where it cannot be had, the old one goes on.
     fn reopen(&mut self) {
         let _ = self.out.flush();
-        if let Ok(out) = output(&self.path, self.line.front) {
+        if let Ok(out) = output(&self.path, &self.line.front) {
             self.out = out;
         }
     }

@@ -7,22 +7,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clutch_pool::config::AdminConfig;
 use clutch_pool::pool::{Health, Pool, Stats};
 use clutch_pool::telemetry::{Histograms, Scope, Sink};
+use clutch_wire::sync::Mutex;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::body::{Body, with_type};
+use crate::config::AdminConfig;
 use crate::figures::{Figures, Snapshot};
-use crate::front::{Front, Pools};
+use crate::front::{Context, Front, Pools, Reread, Start, Stopped};
+use crate::net::accept::{Accepting, Service};
 use crate::net::connection::{Connections, Limits};
 use crate::net::door::{Door, Guard};
-use crate::net::listen::Address;
+use crate::net::listen::{Access, Address, Listener, not_bound, refuse_unguarded};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Stay, Stream};
+use crate::net::stream::{Places, Stay, Stream};
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::problem::Problem;
@@ -34,51 +36,87 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const HEADERS_MAX: usize = 100;
 
-/// The admin front.
-pub(crate) struct AdminFront {
+/// Most connections at a time.
+const CONNECTIONS_MAX: usize = 256;
+
+impl Start for AdminConfig {
+    fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>> {
+        let place = context.place();
+        let listener =
+            Listener::bind(&self.bind, Access::Owner).map_err(|error| not_bound(&place, &self.bind, &error))?;
+        let may_be_open = self.token.is_some() || self.token_file.is_some() || self.insecure;
+        refuse_unguarded(&place, &self.bind, listener.address(), may_be_open)?;
+        let address = listener.address().clone();
+        let plane = Arc::new(Plane::new(&self, &address, context)?);
+        let accepting = Accepting::start(listener, plane.clone(), Places::new(CONNECTIONS_MAX));
+        Ok(Box::new(AdminFront { context: context.clone(), address, accepting, plane }))
+    }
+}
+
+struct AdminFront {
+    context: Context,
+    address: Address,
+    accepting: Accepting,
+    plane: Arc<Plane>,
+}
+
+impl Front for AdminFront {
+    fn addresses(&self) -> Vec<Address> {
+        vec![self.address.clone()]
+    }
+
+    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
+        Box::pin(Accepting::end_all(vec![self.accepting], grace))
+    }
+
+    fn is_last(&self) -> bool {
+        true
+    }
+
+    fn reload(&self, _pools: &[String]) -> Vec<Reread> {
+        let tokens = self.plane.door.tokens().and_then(|tokens| tokens.reload());
+        self.context.reread([("tls", None), ("token_file", tokens)])
+    }
+
+    fn token(&self) -> Option<String> {
+        self.plane.door.tokens()?.first()
+    }
+}
+
+/// What operators ask, and the answers.
+struct Plane {
     pools: Pools,
     door: Door,
     connections: Connections,
     warnings: Arc<Warnings>,
     /// Of all fronts.
-    figures: Vec<Arc<Figures>>,
+    figures: Arc<Mutex<Vec<Arc<Figures>>>>,
     /// How long work waited and ran, since this front started.
     histograms: Arc<Histograms>,
     /// Set when the fronts begin to stop.
     stopping: Arc<AtomicBool>,
 }
 
-impl AdminFront {
-    /// `figures`: of the other fronts. Fails where its file of tokens is none. Needs the runtime entered.
-    pub(crate) fn new(
-        pools: Pools,
-        config: &AdminConfig,
-        address: &Address,
-        mut figures: Vec<Arc<Figures>>,
-        warnings: Arc<Warnings>,
-        stopping: Arc<AtomicBool>,
-    ) -> io::Result<AdminFront> {
+impl Plane {
+    /// Fails where its file of tokens is none.
+    fn new(config: &AdminConfig, address: &Address, context: &Context) -> io::Result<Plane> {
+        let Context { name, pools, warnings, stopping, figures } = context.clone();
         let connections = Connections {
             // Who asks again does so after a while, and pages that pile up unread hold no place.
             limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: Some(1) },
             head_bytes_max: HEAD_BYTES_MAX,
             headers_max: HEADERS_MAX,
             streams_max: 0,
-            figures: Figures::new("admin"),
+            figures: context.figures(),
             access_log: None,
         };
-        figures.push(connections.figures.clone());
-        let tokens = Tokens::new("admin", config.token.as_deref(), config.token_file.as_deref(), &warnings)?;
+        let tokens = Tokens::new(&name, config.token.as_deref(), config.token_file.as_deref(), &warnings)?;
         let door = Door::new(&config.bind, address, Guard { tokens, ..Guard::default() });
         let histograms = Arc::<Histograms>::default();
         let sink: Arc<dyn Sink> = histograms.clone();
         // All pools of a dispatcher report to one telemetry.
         pools.iter().take(1).for_each(|pool| pool.telemetry.subscribe(Arc::downgrade(&sink), Scope::FINISHED));
-        Ok(AdminFront { pools, door, connections, warnings, figures, histograms, stopping })
-    }
-
-    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
-        self.door.tokens()
+        Ok(Plane { pools, door, connections, warnings, figures, histograms, stopping })
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -89,10 +127,10 @@ impl AdminFront {
     fn page(&self, head: &Parts) -> Result<Response<Body>, Box<Problem>> {
         self.door.check(head)?;
         let page = match head.uri.path() {
-            "/healthz" => AdminFront::healthz,
-            "/readyz" => AdminFront::readyz,
-            "/metrics" => AdminFront::metrics,
-            "/pools" => AdminFront::pools,
+            "/healthz" => Plane::healthz,
+            "/readyz" => Plane::readyz,
+            "/metrics" => Plane::metrics,
+            "/pools" => Plane::pools,
             _ => {
                 return Err(Problem::no_such_path("there are /healthz, /readyz, /metrics and /pools"));
             }
@@ -130,7 +168,7 @@ impl AdminFront {
     }
 
     fn readings(&self) -> Vec<Snapshot> {
-        self.figures.iter().map(|figures| figures.read()).collect()
+        self.figures.lock().iter().map(|figures| figures.read()).collect()
     }
 
     fn stats(&self) -> Vec<Stats> {
@@ -138,7 +176,7 @@ impl AdminFront {
     }
 }
 
-impl Front for AdminFront {
+impl Service for Plane {
     async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
         let front = self.clone();
         let answer = move |request, _turn| {
@@ -151,6 +189,10 @@ impl Front for AdminFront {
 
     fn figures(&self) -> &Arc<Figures> {
         &self.connections.figures
+    }
+
+    fn refusal(&self) -> Vec<u8> {
+        Problem::too_many_connections().last_words()
     }
 
     fn warnings(&self) -> &Warnings {

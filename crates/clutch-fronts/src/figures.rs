@@ -49,7 +49,7 @@ impl End {
 
 /// Of one front.
 pub(crate) struct Figures {
-    pub(crate) front: &'static str,
+    pub(crate) front: Arc<str>,
     /// By class of status and by end.
     requests: [[AtomicU64; ENDS.len()]; CLASSES.len()],
     /// By duration; the last: longer than all bounds.
@@ -69,7 +69,7 @@ pub(crate) struct Figures {
 /// The same, at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
-    pub(crate) front: &'static str,
+    pub(crate) front: Arc<str>,
     pub(crate) requests: Vec<(&'static str, End, u64)>,
     pub(crate) durations: Vec<u64>,
     pub(crate) duration_s: f64,
@@ -82,9 +82,9 @@ pub(crate) struct Snapshot {
 }
 
 impl Figures {
-    pub(crate) fn new(front: &'static str) -> Arc<Figures> {
+    pub(crate) fn new(front: &str) -> Arc<Figures> {
         Arc::new(Figures {
-            front,
+            front: front.into(),
             requests: Default::default(),
             durations: Default::default(),
             duration_us: AtomicU64::default(),
@@ -148,7 +148,7 @@ impl Figures {
             ENDS.iter().zip(ends).map(|(end, count)| (*class, *end, value(count))).filter(|(.., count)| *count > 0)
         });
         Snapshot {
-            front: self.front,
+            front: self.front.clone(),
             requests: requests.collect(),
             durations: self.durations.iter().map(value).collect(),
             duration_s: value(&self.duration_us) as f64 / 1e6,

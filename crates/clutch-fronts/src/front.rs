@@ -1,36 +1,106 @@
-//! What a front is, and the pools that it can reach.
+//! The seam between a dispatcher and its ways in: how a front of any kind starts, reloads and stops.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clutch_pool::pool::Pool;
+use clutch_wire::sync::Mutex;
 
 use crate::figures::Figures;
-use crate::net::stream::{Stay, Stream};
+use crate::net::listen::Address;
 use crate::net::warnings::Warnings;
 
-/// A way in.
-pub(crate) trait Front: Send + Sync + 'static {
-    /// Serves one connection to its end. `stay` tells when to take no further request from it.
-    fn serve(self: Arc<Self>, stream: Stream, stay: Stay) -> impl Future<Output = ()> + Send;
-
-    fn figures(&self) -> &Arc<Figures>;
-
-    fn warnings(&self) -> &Warnings;
-
-    /// Whether a client understands words of HTTP from the first byte on.
-    fn is_plain(&self) -> bool {
-        true
+/// The configuration of a front, which knows how to start it.
+pub(crate) trait Start {
+    /// Most connections that it may have at a time; none: few, which are not counted.
+    fn connections_max(&mut self) -> Option<&mut usize> {
+        None
     }
 
-    /// There was no place for a connection.
-    fn turned_away(&self, _client: Option<SocketAddr>) {}
+    /// Binds and serves: it listens when this returns. Fails when an address or a file cannot be had. Called with the
+    /// runtime entered.
+    fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>>;
+}
 
-    /// It takes no more connections: what has no end of its own is told.
-    fn stopping(&self) {}
+/// A front that listens.
+pub(crate) trait Front: Send + Sync {
+    /// What it was configured with as its `bind`, with real ports.
+    fn addresses(&self) -> Vec<Address>;
+
+    /// Stops accepting, lets what is open end within `grace`, then cuts it off.
+    fn stop(self: Box<Self>, grace: Duration) -> Stopped;
+
+    /// It stops after the others, so that their stop can be watched.
+    fn is_last(&self) -> bool {
+        false
+    }
+
+    /// Its log files were moved away: new ones are begun.
+    fn reopen_logs(&self) {}
+
+    /// Reads certificates and tokens anew. `pools`: those whose code is loaded anew, too; files of a front that runs a
+    /// pool's app are read with that pool's.
+    fn reload(&self, _pools: &[String]) -> Vec<Reread> {
+        Vec::new()
+    }
+
+    /// A token that it takes; none: it needs none.
+    fn token(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Ends when nothing of the front is left.
+pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A file, or files that belong together, read anew.
+#[derive(Debug)]
+pub struct Reread {
+    /// As `fronts.api.tls`.
+    pub option: String,
+    /// Of an error: the old content goes on.
+    pub result: io::Result<()>,
+}
+
+/// What a front is started with.
+#[derive(Clone)]
+pub(crate) struct Context {
+    /// Its own: `[fronts.NAME]`.
+    pub(crate) name: Arc<str>,
+    pub(crate) pools: Pools,
+    pub(crate) warnings: Arc<Warnings>,
+    /// Set when the fronts begin to stop.
+    pub(crate) stopping: Arc<AtomicBool>,
+    /// Of all fronts that speak HTTP.
+    pub(crate) figures: Arc<Mutex<Vec<Arc<Figures>>>>,
+}
+
+impl Context {
+    /// As `fronts.api`.
+    pub(crate) fn place(&self) -> String {
+        format!("fronts.{}", self.name)
+    }
+
+    /// Its own figures, among those of all.
+    pub(crate) fn figures(&self) -> Arc<Figures> {
+        let figures = Figures::new(&self.name);
+        self.figures.lock().push(figures.clone());
+        figures
+    }
+
+    /// Outcomes of files that were read anew, by option; none: there is no such file.
+    pub(crate) fn reread(&self, files: [(&str, Option<io::Result<()>>); 2]) -> Vec<Reread> {
+        let place = self.place();
+        let reread = files
+            .into_iter()
+            .filter_map(|(option, result)| Some(Reread { option: format!("{place}.{option}"), result: result? }));
+        reread.collect()
+    }
 }
 
 /// The pools that can be reached, by name.

@@ -17,7 +17,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clutch_pool::config::HttpConfig;
 use clutch_pool::pool::queue::PRIORITY_MAX;
 use clutch_pool::pool::{Exchange, Part, Pool, Terms};
 use clutch_pool::work::{Outcome, Work, WorkKind};
@@ -31,19 +30,21 @@ use hyper::{Method, Request, Response};
 
 use crate::access::{AccessLog, REQUEST_ID};
 use crate::body::{Body, discard, with_type};
+use crate::config::HttpConfig;
 use crate::figures::Figures;
-use crate::front::{Front, Pools};
+use crate::front::{Context, Front, Reread, Start, Stopped};
 use crate::http::catalog::{Catalog, Entry, decode};
 use crate::http::discovery::Discovery;
 use crate::http::lines::Lines;
+use crate::net::accept::{Accepting, Service};
 use crate::net::arrive::{self, Arrival};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
 use crate::net::cors::Cors;
 use crate::net::door::{Door, Guard};
-use crate::net::listen::Listener;
+use crate::net::listen::{Access, Address, Listener, bind_all, refuse_unguarded};
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Stay, Stream};
+use crate::net::stream::{Places, Stay, Stream};
 use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
@@ -64,8 +65,63 @@ const RESULT_START: &[u8] = b"{\"result\":";
 /// By ALPN.
 const SPEAKS: &[Protocol] = &[Protocol::Http1];
 
-/// The call front at one of its addresses.
-pub(crate) struct HttpFront {
+impl Start for HttpConfig {
+    fn connections_max(&mut self) -> Option<&mut usize> {
+        Some(&mut self.connections_max)
+    }
+
+    fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>> {
+        let place = context.place();
+        let listeners = bind_all(&place, &self.bind, Access::Owner)?;
+        let may_be_open = self.token.is_some() || self.token_file.is_some() || self.tls.is_some() || self.insecure;
+        for (bind, listener) in self.bind.iter().zip(&listeners) {
+            refuse_unguarded(&place, bind, listener.address(), may_be_open)?;
+        }
+        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let doors = CallDoor::of_all(&self, &listeners, context)?;
+        let first = doors.first().cloned().ok_or_else(|| io::Error::other(format!("{place}.bind names no address")))?;
+        let places = Places::new(self.connections_max);
+        let accepting = listeners.into_iter().zip(doors);
+        let accepting = accepting.map(|(listener, door)| Accepting::start(listener, door, places.clone())).collect();
+        Ok(Box::new(HttpFront { context: context.clone(), addresses, accepting, first }))
+    }
+}
+
+/// What takes calls over HTTP.
+struct HttpFront {
+    context: Context,
+    addresses: Vec<Address>,
+    accepting: Vec<Accepting>,
+    /// At the first of its addresses.
+    first: Arc<CallDoor>,
+}
+
+impl Front for HttpFront {
+    fn addresses(&self) -> Vec<Address> {
+        self.addresses.clone()
+    }
+
+    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
+        Box::pin(Accepting::end_all(self.accepting, grace))
+    }
+
+    fn reopen_logs(&self) {
+        self.first.connections.access_log.iter().for_each(|log| log.reopen());
+    }
+
+    fn reload(&self, _pools: &[String]) -> Vec<Reread> {
+        let tls = self.first.tls.as_ref().map(|tls| tls.reload());
+        let tokens = self.first.door.tokens().and_then(|tokens| tokens.reload());
+        self.context.reread([("tls", tls), ("token_file", tokens)])
+    }
+
+    fn token(&self) -> Option<String> {
+        self.first.door.tokens()?.first()
+    }
+}
+
+/// Serves calls at one of the front's addresses.
+struct CallDoor {
     catalog: Arc<Catalog>,
     discovery: Arc<Discovery>,
     door: Door,
@@ -76,24 +132,19 @@ pub(crate) struct HttpFront {
     body_time: Duration,
 }
 
-impl HttpFront {
-    /// One for each address. Fails when the access log, or another of its files, cannot be opened. Needs the runtime
-    /// entered.
-    pub(crate) fn of_all(
-        pools: &Pools,
-        config: &HttpConfig,
-        listeners: &[Listener],
-        warnings: &Arc<Warnings>,
-    ) -> io::Result<Vec<Arc<HttpFront>>> {
-        let connections = Arc::new(HttpFront::connections(config)?);
-        let tls = config.tls.as_ref().map(|files| Tls::load("http", files, SPEAKS)).transpose()?.map(Arc::new);
-        let tokens = Tokens::new("http", config.token.as_deref(), config.token_file.as_deref(), warnings)?;
+impl CallDoor {
+    /// One for each address. Fails when the access log, or another of its files, cannot be opened.
+    fn of_all(config: &HttpConfig, listeners: &[Listener], context: &Context) -> io::Result<Vec<Arc<CallDoor>>> {
+        let (name, warnings) = (&context.name, &context.warnings);
+        let connections = Arc::new(CallDoor::connections(config, context.figures())?);
+        let tls = config.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
+        let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), warnings)?;
         let cors = Some(Arc::new(Cors::new(&config.cors_origins)));
         let guard = Guard { tokens, has_tls: tls.is_some(), cors };
-        let catalog = Arc::new(Catalog::new(pools));
+        let catalog = Arc::new(Catalog::new(&context.pools));
         let discovery = Arc::new(Discovery::default());
-        let fronts = config.bind.iter().zip(listeners).map(|(bind, listener)| {
-            Arc::new(HttpFront {
+        let doors = config.bind.iter().zip(listeners).map(|(bind, listener)| {
+            Arc::new(CallDoor {
                 catalog: catalog.clone(),
                 discovery: discovery.clone(),
                 door: Door::new(bind, listener.address(), guard.clone()),
@@ -104,11 +155,10 @@ impl HttpFront {
                 body_time: Duration::from_millis(config.body_timeout_ms),
             })
         });
-        Ok(fronts.collect())
+        Ok(doors.collect())
     }
 
-    fn connections(config: &HttpConfig) -> io::Result<Connections> {
-        let figures = Figures::new("http");
+    fn connections(config: &HttpConfig, figures: Arc<Figures>) -> io::Result<Connections> {
         Ok(Connections {
             limits: Limits {
                 head: Duration::from_millis(config.head_timeout_ms),
@@ -122,21 +172,6 @@ impl HttpFront {
             access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
             figures,
         })
-    }
-
-    /// Certificate and key of all its addresses are read anew. None: it has none.
-    pub(crate) fn reload_certificate(&self) -> Option<io::Result<()>> {
-        self.tls.as_ref().map(|tls| tls.reload())
-    }
-
-    /// Those of all its addresses.
-    pub(crate) fn tokens(&self) -> Option<&Arc<Tokens>> {
-        self.door.tokens()
-    }
-
-    /// Its log file was moved away: a new one is begun.
-    pub(crate) fn reopen_logs(&self) {
-        self.connections.access_log.iter().for_each(|log| log.reopen());
     }
 
     async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>, turn: &Arc<Turn>) -> Response<Body> {
@@ -229,7 +264,7 @@ impl HttpFront {
     }
 }
 
-impl Front for HttpFront {
+impl Service for CallDoor {
     async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
         let Stream { io, client, server } = stream;
         let peer = Arc::new(Peer::new(client, server, self.tls.is_some()));
@@ -252,6 +287,10 @@ impl Front for HttpFront {
     /// HTTP is spoken from the first byte on.
     fn is_plain(&self) -> bool {
         self.tls.is_none()
+    }
+
+    fn refusal(&self) -> Vec<u8> {
+        Problem::too_many_connections().last_words()
     }
 
     /// It was told to come later.

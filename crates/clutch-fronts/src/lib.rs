@@ -1,8 +1,7 @@
 //! The ways in from the network: what they share, and how they start and stop.
 //!
 //! A front turns what arrives into `Work` and what comes of it into an answer; it decides nothing about workers. All of
-//! them share one small runtime, which exists only when a network front is configured. Assumes that signals belong to
-//! another thread: the runtime's threads block them all.
+//! them share the dispatcher's async runtime. Assumes that signals belong to another thread.
 
 mod access;
 mod account;
@@ -10,6 +9,7 @@ mod admin;
 pub mod app;
 mod body;
 pub mod codec;
+pub mod config;
 mod figures;
 mod front;
 mod fronts;
@@ -20,5 +20,5 @@ mod serve;
 mod tcp;
 mod trace;
 
-pub use front::Pools;
-pub use fronts::{FrontConfigs, Fronts, Reread};
+pub use front::{Pools, Reread};
+pub use fronts::{Fronts, runtime};

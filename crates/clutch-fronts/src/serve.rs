@@ -20,7 +20,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use clutch_pool::config::ServeConfig;
 use clutch_pool::pool::{Batch, Exchange, Pool, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::{Codec, Payload};
@@ -40,13 +39,16 @@ use crate::access::AccessLog;
 use crate::account::Fate;
 use crate::body::discard;
 use crate::codec::http::request_flag;
+use crate::config::ServeConfig;
 use crate::figures::Figures;
-use crate::front::Front;
+use crate::front::{Context, Front, Reread, Start, Stopped};
+use crate::net::accept::{Accepting, Service};
 use crate::net::arrive::{self, Arrival};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
+use crate::net::listen::{Access, Address};
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Io, Stay, Stream};
+use crate::net::stream::{Io, Places, Stay, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
@@ -55,8 +57,69 @@ use crate::trace::trace_of;
 /// By ALPN.
 const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
 
-/// The front of one app.
-pub(crate) struct ServeFront {
+impl Start for ServeConfig {
+    fn connections_max(&mut self) -> Option<&mut usize> {
+        Some(&mut self.connections_max)
+    }
+
+    fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>> {
+        let pool = context.pools.named(&self.pool)?;
+        let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
+        let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
+        let places = Places::new(self.connections_max);
+        let app = Arc::new(App::new(pool.clone(), *self, context)?);
+        let (mut addresses, mut accepting) = (Vec::new(), Vec::new());
+        for bind in &binds {
+            let listeners = threads[0].bind(&context.place(), bind, access, &threads[1..])?;
+            addresses.push(listeners[0].address().clone());
+            for (thread, listener) in threads.iter().zip(listeners) {
+                let _entered = thread.enter();
+                accepting.push(Accepting::start(listener, app.clone(), places.clone()));
+            }
+        }
+        app.read_links(&threads[0]);
+        Ok(Box::new(ServeFront { context: context.clone(), addresses, accepting, app, pool, threads }))
+    }
+}
+
+/// What serves one app over HTTP.
+struct ServeFront {
+    context: Context,
+    addresses: Vec<Address>,
+    accepting: Vec<Accepting>,
+    app: Arc<App>,
+    pool: Arc<Pool>,
+    threads: Vec<FrontThread>,
+}
+
+impl Front for ServeFront {
+    fn addresses(&self) -> Vec<Address> {
+        self.addresses.clone()
+    }
+
+    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
+        let ServeFront { accepting, pool, threads, .. } = *self;
+        Box::pin(async move {
+            Accepting::end_all(accepting, grace).await;
+            pool.read_by_driver();
+            // The end of a thread is waited for.
+            let _ = tokio::task::spawn_blocking(move || drop(threads)).await;
+        })
+    }
+
+    fn reopen_logs(&self) {
+        self.app.connections.access_log.iter().for_each(|log| log.reopen());
+    }
+
+    fn reload(&self, pools: &[String]) -> Vec<Reread> {
+        let is_asked = pools.contains(&self.pool.config.name);
+        let tls = self.app.tls.as_ref().filter(|_| is_asked).map(Tls::reload);
+        self.context.reread([("tls", tls), ("token_file", None)])
+    }
+}
+
+/// Hands the requests of clients to an app.
+struct App {
     pool: Arc<Pool>,
     batch: Arc<Batch>,
     function: FunctionId,
@@ -71,15 +134,15 @@ pub(crate) struct ServeFront {
     flush: Arc<Notify>,
 }
 
-impl ServeFront {
+impl App {
     /// Fails when the access log cannot be opened.
-    pub(crate) fn new(pool: Arc<Pool>, config: ServeConfig, warnings: Arc<Warnings>) -> io::Result<ServeFront> {
+    fn new(pool: Arc<Pool>, config: ServeConfig, context: &Context) -> io::Result<App> {
         // The app has no name of its own: it is all that its pool runs.
         let function = pool.function(Codec::Name, b"", "request");
         let timeout = config.timeout_ms.map(Duration::from_millis);
         let body_limits =
             BodyLimits { bytes_max: config.body_bytes_max, silence: Duration::from_millis(config.body_timeout_ms) };
-        let figures = Figures::new("serve");
+        let figures = context.figures();
         let connections = Connections {
             limits: Limits {
                 head: Duration::from_millis(config.head_timeout_ms),
@@ -93,37 +156,24 @@ impl ServeFront {
             access_log: AccessLog::open(config.access_log.as_deref(), &config.access_log_format, &figures)?,
             figures,
         };
-        let tls = config.tls.as_ref().map(|files| Tls::load("serve", files, SPEAKS)).transpose()?;
+        let tls = config.tls.as_ref().map(|files| Tls::load(&context.name, files, SPEAKS)).transpose()?;
         let trust = Trust::new(&config.forwarded_allow, config.proxy_protocol);
         let flush = Arc::default();
         let batch = Batch::new(&pool);
-        Ok(ServeFront { pool, batch, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
-    }
-
-    /// Its files were moved away: new ones are begun.
-    pub(crate) fn reopen_logs(&self) {
-        self.connections.access_log.iter().for_each(|log| log.reopen());
-    }
-
-    /// Certificate and key are read anew: connections that come are shown these. None: it has none.
-    pub(crate) fn reload_certificate(&self) -> Option<io::Result<()>> {
-        self.tls.as_ref().map(Tls::reload)
-    }
-
-    pub(crate) fn pool_name(&self) -> &str {
-        &self.config.pool
-    }
-
-    pub(crate) fn binds(&self) -> &[String] {
-        &self.config.bind
+        let warnings = context.warnings.clone();
+        Ok(App { pool, batch, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
     }
 
     /// What comes before HTTP on a connection; and which HTTP it is to be.
     async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<(Box<dyn Io>, Protocol)> {
         if self.config.proxy_protocol {
             let parties = proxy::read(&mut io).await.inspect_err(|error| {
-                self.warnings
-                    .tell("PROXY", || format!("fronts.serve.proxy_protocol: a connection was closed: {error}"));
+                self.warnings.tell("PROXY", || {
+                    format!(
+                        "fronts.{}.proxy_protocol: a connection was closed: {error}",
+                        self.connections.figures.front
+                    )
+                });
             })?;
             if let Some((client, server)) = parties {
                 (arrival.client, arrival.server) = (Some(client), Some(server));
@@ -137,7 +187,7 @@ impl ServeFront {
     }
 
     /// Has the workers' answers read in the thread that needs them.
-    pub(crate) fn read_links(&self, thread: &FrontThread) {
+    fn read_links(&self, thread: &FrontThread) {
         let (handle, pool) = (thread.handle().clone(), Arc::downgrade(&self.pool));
         self.pool.read_with(Box::new(move |link| drop(handle.spawn(links::read(pool.clone(), link)))));
         thread.handle().spawn(links::flush(self.batch.clone(), self.flush.clone()));
@@ -299,7 +349,7 @@ impl ServeFront {
     }
 }
 
-impl Front for ServeFront {
+impl Service for App {
     async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
         let Stream { io, client, server } = stream;
         let Opened { io, watch } = self.connections.open(io);
@@ -330,6 +380,10 @@ impl Front for ServeFront {
     /// HTTP is spoken from the first byte on.
     fn is_plain(&self) -> bool {
         self.tls.is_none()
+    }
+
+    fn refusal(&self) -> Vec<u8> {
+        response::last_words(StatusCode::SERVICE_UNAVAILABLE)
     }
 
     /// It was told to come later.

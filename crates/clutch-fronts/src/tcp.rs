@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use clutch_pool::config::TcpConfig;
-use clutch_pool::pool::{Batch, Exchange, Part, Pool, Terms};
+use clutch_pool::pool::{Batch, Exchange, Part, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::descriptor::Descriptor;
 use clutch_wire::sys;
@@ -20,17 +19,56 @@ use clutch_wire::{Codec, Payload};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use crate::net::accept::{ACCEPT_PAUSE, not_accepted};
-use crate::net::listen::Listener;
+use crate::config::TcpConfig;
+use crate::front::{self, Front, Start, Stopped};
+use crate::net::accept::{ACCEPT_PAUSE, Accepting, not_accepted};
+use crate::net::listen::{Access, Address, Listener, bind_all};
 use crate::net::warnings::Warnings;
 
 /// A connection that waits for longer is watched: its peer may give up.
 const WATCHED_AFTER: Duration = Duration::from_millis(20);
 
-/// The front of one handler.
-pub(crate) struct TcpFront {
+impl Start for TcpConfig {
+    fn connections_max(&mut self) -> Option<&mut usize> {
+        Some(&mut self.connections_max)
+    }
+
+    fn start(self: Box<Self>, context: &front::Context) -> io::Result<Box<dyn Front>> {
+        let pool = context.pools.named(&self.pool)?;
+        let listeners = bind_all(&context.place(), &self.bind, Access::Everyone)?;
+        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
+        let handler = Handler {
+            function: pool.function(Codec::Name, b"", "connection"),
+            batch: Batch::new(&pool),
+            listeners,
+            first: 0,
+            places: Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS))),
+            warnings: context.warnings.clone(),
+        };
+        Ok(Box::new(TcpFront { addresses, accepting: Accepting::run(|stop| handler.serve(stop)) }))
+    }
+}
+
+/// What hands connections to a handler.
+struct TcpFront {
+    addresses: Vec<Address>,
+    accepting: Accepting,
+}
+
+impl Front for TcpFront {
+    fn addresses(&self) -> Vec<Address> {
+        self.addresses.clone()
+    }
+
+    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
+        Box::pin(Accepting::end_all(vec![self.accepting], grace))
+    }
+}
+
+/// The user's handler, as the pool knows it, and the listeners whose connections it gets.
+struct Handler {
     batch: Arc<Batch>,
-    handler: FunctionId,
+    function: FunctionId,
     listeners: Vec<Listener>,
     /// Which listener is asked first: each has its turn.
     first: usize,
@@ -38,20 +76,9 @@ pub(crate) struct TcpFront {
     warnings: Arc<Warnings>,
 }
 
-impl TcpFront {
-    pub(crate) fn new(
-        pool: Arc<Pool>,
-        listeners: Vec<Listener>,
-        config: &TcpConfig,
-        warnings: Arc<Warnings>,
-    ) -> TcpFront {
-        let handler = pool.function(Codec::Name, b"", "connection");
-        let places = Arc::new(Semaphore::new(config.connections_max.min(Semaphore::MAX_PERMITS)));
-        TcpFront { batch: Batch::new(&pool), handler, listeners, first: 0, places, warnings }
-    }
-
+impl Handler {
     /// Accepts until told to stop; then the handlers are told, and what is open may end. Dropped, it cuts that off.
-    pub(crate) async fn serve(mut self, mut stop: oneshot::Receiver<()>) {
+    async fn serve(mut self, mut stop: oneshot::Receiver<()>) {
         let mut open = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -113,7 +140,7 @@ impl TcpFront {
             deadline,
             descriptor: Some(descriptor.clone()),
             one_value: true,
-            ..Work::new(WorkKind::Connection, self.handler, Payload::empty(), reply)
+            ..Work::new(WorkKind::Connection, self.function, Payload::empty(), reply)
         });
         self.batch.flush();
         Connection { exchange, descriptor, _place: place }

@@ -2,8 +2,9 @@
 
 mod support;
 
-use clutch_fronts::{FrontConfigs, Fronts};
-use clutch_pool::config::{AdminConfig, PoolConfig};
+use clutch_fronts::Fronts;
+use clutch_fronts::config::{AdminConfig, FrontConfig};
+use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::{Health, WorkerView};
 use serde_json::json;
 use support::client::Client;
@@ -14,12 +15,13 @@ fn admin(token: Option<&str>) -> AdminConfig {
 }
 
 fn serve(stages: &[&Stage], config: AdminConfig) -> Fronts {
-    let configs = FrontConfigs { admin: Some(config), ..FrontConfigs::default() };
-    Fronts::start(stages.iter().map(|stage| stage.pool.clone()).collect(), configs).expect("fronts")
+    let configs = vec![("admin".to_owned(), FrontConfig::Admin(config))];
+    Fronts::start(&support::runtime(), stages.iter().map(|stage| stage.pool.clone()).collect(), configs)
+        .expect("fronts")
 }
 
 fn client(fronts: &Fronts) -> Client {
-    Client::new(fronts.admin_address().expect("an address"))
+    Client::new(&fronts.address("admin").expect("an address"))
 }
 
 #[test]

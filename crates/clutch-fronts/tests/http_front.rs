@@ -4,7 +4,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use clutch_pool::config::{HttpConfig, PoolConfig};
+use clutch_fronts::config::HttpConfig;
+use clutch_pool::config::PoolConfig;
 use clutch_wire::Failure;
 use clutch_wire::sys;
 use serde_json::json;

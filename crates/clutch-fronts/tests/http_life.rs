@@ -5,8 +5,8 @@ mod support;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clutch_fronts::{FrontConfigs, Fronts};
-use clutch_pool::config::HttpConfig;
+use clutch_fronts::Fronts;
+use clutch_fronts::config::{FrontConfig, HttpConfig};
 use clutch_pool::telemetry::Event;
 use clutch_wire::Failure;
 use clutch_wire::frame::STREAM_WINDOW;
@@ -168,7 +168,7 @@ fn a_stop_lets_requests_end_and_takes_no_more() {
     let mut running = house.start("", "{}");
     let mut idle = house.client();
     let call = worker.next_call();
-    let address = house.fronts.http_address().expect("an address");
+    let address = house.fronts.address("http").expect("an address");
     let fronts = std::sync::Arc::new(house.fronts);
     let stopping: JoinHandle<()> = std::thread::spawn({
         let fronts = fronts.clone();
@@ -200,8 +200,12 @@ fn after_the_grace_requests_are_cut_off_and_their_calls_given_up() {
 #[test]
 fn an_address_that_is_taken_is_an_error_that_names_it() {
     let house = House::new();
-    let address = house.fronts.http_address().expect("an address");
-    let taken = Fronts::start(Default::default(), FrontConfigs { http: Some(http(&address)), ..Default::default() });
+    let address = house.fronts.address("http").expect("an address");
+    let taken = Fronts::start(
+        &support::runtime(),
+        Default::default(),
+        vec![("http".to_owned(), FrontConfig::Http(http(&address)))],
+    );
     let error = taken.err().expect("an error").to_string();
     assert!(error.contains("fronts.http") && error.contains(&address), "{error}");
 }
@@ -218,14 +222,28 @@ fn a_unix_socket_is_its_owners_alone() {
     house.stage.worker(1).echo();
     let mode = std::fs::metadata(&path).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(house.fronts.http_address().as_deref(), Some(bind.as_str()));
+    assert_eq!(house.fronts.address("http").as_deref(), Some(bind.as_str()));
     assert_eq!(house.post("", "{}").status, 200);
-    assert!(Fronts::start(Default::default(), FrontConfigs { http: Some(http(&bind)), ..Default::default() }).is_err());
+    assert!(
+        Fronts::start(
+            &support::runtime(),
+            Default::default(),
+            vec![("http".to_owned(), FrontConfig::Http(http(&bind)))]
+        )
+        .is_err()
+    );
     assert_eq!(house.post("", "{}").status, 200);
     house.fronts.stop(PATIENCE);
     assert!(!path.exists());
     std::fs::write(&path, "a file of the user").expect("a file");
-    assert!(Fronts::start(Default::default(), FrontConfigs { http: Some(http(&bind)), ..Default::default() }).is_err());
+    assert!(
+        Fronts::start(
+            &support::runtime(),
+            Default::default(),
+            vec![("http".to_owned(), FrontConfig::Http(http(&bind)))]
+        )
+        .is_err()
+    );
     assert!(path.exists());
     std::fs::remove_dir_all(&folder).expect("clean");
 }

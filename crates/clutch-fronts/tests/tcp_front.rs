@@ -6,8 +6,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use clutch_fronts::{FrontConfigs, Fronts};
-use clutch_pool::config::{PoolConfig, TcpConfig};
+use clutch_fronts::Fronts;
+use clutch_fronts::config::{FrontConfig, TcpConfig};
+use clutch_pool::config::PoolConfig;
 use clutch_pool::telemetry::Event;
 use support::{Call, PATIENCE, Stage, Worker, config};
 
@@ -19,8 +20,8 @@ struct House {
 fn start(stage: &Stage, pool: &str, connections_max: usize) -> std::io::Result<Fronts> {
     let bind = vec!["127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned()];
     let tcp = TcpConfig { pool: pool.to_owned(), bind, connections_max };
-    let configs = FrontConfigs { tcp: Some(tcp), ..FrontConfigs::default() };
-    Fronts::start([stage.pool.clone()].into_iter().collect(), configs)
+    let configs = vec![("tcp".to_owned(), FrontConfig::Tcp(tcp))];
+    Fronts::start(&support::runtime(), [stage.pool.clone()].into_iter().collect(), configs)
 }
 
 impl House {
@@ -36,7 +37,7 @@ impl House {
 
     /// Comes in by one of the two addresses.
     fn peer(&self, door: usize) -> TcpStream {
-        let peer = TcpStream::connect(&self.fronts.tcp_addresses()[door]).expect("a connection");
+        let peer = TcpStream::connect(&self.fronts.addresses("tcp")[door]).expect("a connection");
         peer.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         peer
     }
@@ -153,7 +154,7 @@ fn a_stop_tells_the_handlers_waits_for_them_and_cuts_the_rest_off() {
     let peers = [house.peer(0), house.peer(1)];
     let (ends, first) = begin(&mut worker);
     let (stays, _second) = begin(&mut worker);
-    let addresses = house.fronts.tcp_addresses().to_vec();
+    let addresses = house.fronts.addresses("tcp");
     let stopping = std::thread::spawn(move || {
         house.fronts.stop(Duration::from_millis(300));
         house.stage

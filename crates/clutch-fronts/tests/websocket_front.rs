@@ -4,10 +4,11 @@ mod support;
 
 use std::time::Duration;
 
+use clutch_fronts::Fronts;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
 use clutch_fronts::codec::websocket::{self, WINDOW};
-use clutch_fronts::{FrontConfigs, Fronts};
-use clutch_pool::config::{Disconnect, LogFormat, PoolConfig, Profile, ServeConfig, Shape};
+use clutch_fronts::config::{FrontConfig, LogFormat, ServeConfig};
+use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
 use clutch_pool::telemetry::Event;
 use clutch_wire::{Codec, Failure};
 use support::client::Client;
@@ -67,14 +68,15 @@ impl House {
     fn with(pool: PoolConfig, serve: ServeConfig) -> House {
         let shape = Shape { profile: Profile::Async, workers: 1, threads: 1, tasks: 8 };
         let stage = Stage::new(PoolConfig { shape, ..pool });
-        let configs = FrontConfigs { serve: Some(serve), ..FrontConfigs::default() };
-        let fronts = Fronts::start([stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
+        let configs = vec![("serve".to_owned(), FrontConfig::Serve(serve))];
+        let fronts =
+            Fronts::start(&support::runtime(), [stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
         House { stage, fronts }
     }
 
     /// A client that has asked.
     fn asking(&self, more: &str) -> Client {
-        let mut client = Client::new(&self.fronts.serve_addresses()[0]);
+        let mut client = Client::new(&self.fronts.addresses("serve")[0]);
         let host = client.host.clone();
         client.send(format!("GET /chat HTTP/1.1\r\nHost: {host}\r\n{HANDSHAKE}{more}\r\n").as_bytes());
         client
@@ -316,7 +318,7 @@ fn an_event_stream_is_endless_too_also_when_it_begins_late_and_no_other_stream_i
     let house = House::with(PoolConfig { grace_ms: 50, ..config("app") }, serve());
     let mut worker = house.stage.worker(8);
     let mut clients =
-        [Client::new(&house.fronts.serve_addresses()[0]), Client::new(&house.fronts.serve_addresses()[0])];
+        [Client::new(&house.fronts.addresses("serve")[0]), Client::new(&house.fronts.addresses("serve")[0])];
     let calls = clients.each_mut().map(|client| {
         client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         worker.next_call()
@@ -338,7 +340,7 @@ fn a_stop_tells_and_waits_and_a_conversation_keeps_its_place() {
     let house = House::with(config("app"), ServeConfig { connections_max: 1, ..serve() });
     let mut worker = house.stage.worker(8);
     let (mut client, call) = house.opened(&mut worker);
-    let turned_away = Client::new(&house.fronts.serve_addresses()[0]).response();
+    let turned_away = Client::new(&house.fronts.addresses("serve")[0]).response();
     assert_eq!(turned_away.status, 503);
     let House { stage, fronts } = house;
     let stopping = std::thread::spawn(move || fronts.stop(support::PATIENCE));

@@ -1,13 +1,45 @@
-//! The network fronts, for `clutch run`.
+//! The network fronts of a dispatcher, and the async runtime that they share.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use clutch_wire::sync::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use tokio::runtime;
 
 use crate::finalizing::wait_when_finalizing;
 use crate::pool::PoolCore;
+
+/// How long its end waits for tasks that were cut off to let go of what they hold.
+const CUT: Duration = Duration::from_secs(1);
+
+/// The threads of a dispatcher that wait for many things at once.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Runtime(Mutex<Option<runtime::Runtime>>);
+
+#[pymethods]
+impl Runtime {
+    /// Raises OSError where no thread can be had.
+    #[new]
+    fn new() -> PyResult<Runtime> {
+        Ok(Runtime(Mutex::new(Some(clutch_fronts::runtime()?))))
+    }
+
+    /// Ends its threads; what still runs in them is cut off. A second one has no effect.
+    fn stop(&self, py: Python<'_>) {
+        if let Some(runtime) = self.0.lock().take() {
+            py.detach(|| runtime.shutdown_timeout(CUT));
+        }
+    }
+}
+
+impl Drop for Runtime {
+    /// Cuts everything off without waiting: a forked copy has no threads that could be waited for.
+    fn drop(&mut self) {
+        self.0.lock().take().into_iter().for_each(runtime::Runtime::shutdown_background);
+    }
+}
 
 /// Running fronts.
 #[pyclass(frozen, module = "clutch._core")]
@@ -15,61 +47,40 @@ pub struct Fronts {
     running: clutch_fronts::Fronts,
 }
 
-fn parse<T: serde::de::DeserializeOwned>(what: &str, text: Option<&str>) -> PyResult<Option<T>> {
-    let wrong = |error: serde_json::Error| PyValueError::new_err(format!("the config of the {what} front: {error}"));
-    text.map(|text| serde_json::from_str(text).map_err(wrong)).transpose()
-}
-
 #[pymethods]
 impl Fronts {
-    /// Starts listening. All but the pools are the JSON of `config.rs`'s structs. Raises OSError when a bind fails.
+    /// Starts listening. `fronts`: by name, the JSON of a `FrontConfig`. Raises OSError when a bind fails.
     #[new]
-    #[pyo3(signature = (pools, http = None, admin = None, serve = None, tcp = None))]
     fn new(
         py: Python<'_>,
+        runtime: &Runtime,
         pools: HashMap<String, Bound<'_, PoolCore>>,
-        http: Option<&str>,
-        admin: Option<&str>,
-        serve: Option<&str>,
-        tcp: Option<&str>,
+        fronts: Vec<(String, String)>,
     ) -> PyResult<Fronts> {
+        let handle = runtime.0.lock().as_ref().map(|runtime| runtime.handle().clone());
+        let handle = handle.ok_or_else(|| PyRuntimeError::new_err("this runtime was stopped"))?;
         let pools = pools.values().map(|pool| pool.get().core(py)).collect::<PyResult<clutch_fronts::Pools>>()?;
-        let configs = clutch_fronts::FrontConfigs {
-            http: parse("http", http)?,
-            serve: parse("serve", serve)?,
-            tcp: parse("tcp", tcp)?,
-            admin: parse("admin", admin)?,
+        let read = |(name, text): (String, String)| match serde_json::from_str(&text) {
+            Ok(config) => Ok((name, config)),
+            Err(error) => Err(PyValueError::new_err(format!("the config of front {name}: {error}"))),
         };
-        Ok(Fronts { running: py.detach(|| clutch_fronts::Fronts::start(pools, configs))? })
+        let configs = fronts.into_iter().map(read).collect::<PyResult<Vec<_>>>()?;
+        Ok(Fronts { running: py.detach(|| clutch_fronts::Fronts::start(&handle, pools, configs))? })
     }
 
-    /// Where the http front listens, each `host:port` or `unix:path`.
-    fn http_addresses(&self) -> Vec<String> {
-        self.running.http_addresses()
+    /// Where a front listens, each `host:port` or `unix:path`.
+    fn addresses(&self, front: &str) -> Vec<String> {
+        self.running.addresses(front)
     }
 
-    /// Where a client of this machine calls, or None.
-    fn http_address(&self) -> Option<String> {
-        self.running.http_address()
+    /// Where a client of this machine reaches it, or None.
+    fn address(&self, front: &str) -> Option<String> {
+        self.running.address(front)
     }
 
-    /// A token that the http front takes, or None where it needs none.
-    fn http_token(&self) -> Option<String> {
-        self.running.http_token()
-    }
-
-    /// Where the app is served, each `host:port` or `unix:path`.
-    fn serve_addresses(&self) -> Vec<String> {
-        self.running.serve_addresses().to_vec()
-    }
-
-    /// Where connections are taken, each `host:port` or `unix:path`.
-    fn tcp_addresses(&self) -> Vec<String> {
-        self.running.tcp_addresses().to_vec()
-    }
-
-    fn admin_address(&self) -> Option<&str> {
-        self.running.admin_address()
+    /// A token that it takes, or None where it needs none.
+    fn token(&self, front: &str) -> Option<String> {
+        self.running.token(front)
     }
 
     /// The next warning for the log; waits for it. None: the fronts were stopped.
@@ -85,7 +96,7 @@ impl Fronts {
 
     /// Certificates and tokens are read anew, those of an app only where its pool is among these. Pairs of the option that
     /// names the files, and why they cannot be used: then the old ones go on.
-    fn reload_files(&self, py: Python<'_>, pools: Vec<String>) -> Vec<(&'static str, Option<String>)> {
+    fn reload_files(&self, py: Python<'_>, pools: Vec<String>) -> Vec<(String, Option<String>)> {
         let reread = py.detach(|| self.running.reload_files(&pools));
         reread.into_iter().map(|one| (one.option, one.result.err().map(|error| error.to_string()))).collect()
     }

@@ -34,7 +34,7 @@ mod _core {
     #[pymodule_export]
     use crate::bridge::Bridge;
     #[pymodule_export]
-    use crate::fronts::Fronts;
+    use crate::fronts::{Fronts, Runtime};
     #[pymodule_export]
     use crate::future::{Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
     #[pymodule_export]

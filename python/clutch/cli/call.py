@@ -190,22 +190,18 @@ def _taking_calls() -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
-    from clutch import _core, config
+    from clutch import config
+    from clutch.dispatcher import Dispatcher
     from clutch.options import HTTP
-    from clutch.pool import Pool
     from clutch.values import Address
 
     spec = config.resolve(OWN_POOL, validate=True, folder=Path.cwd(), target=target, **{"workers": 1, **options})
     token = secrets.token_urlsafe(24)
-    http_options = {option.name: option.default_value(False) for option in HTTP.options}
+    http_options = {"kind": "http"} | {option.name: option.default_value(False) for option in HTTP.options}
     http_options |= {"bind": (Address("127.0.0.1", 0),), "token": token, "access_log_format": "text"}
-    with Pool.from_spec(spec) as pool:
-        pool.wait_ready(1)
-        fronts = _core.Fronts({OWN_POOL: pool._core}, json.dumps(config.front_core("http", http_options)), None)
-        try:
-            yield Server(f"http://{fronts.http_address()}", token)
-        finally:
-            fronts.stop(spec.values["grace"])
+    own = config.Config(Path.cwd() / "clutch.call", (spec,), {"http": config.front_core(http_options)})
+    with Dispatcher(own) as dispatcher:
+        yield Server(f"http://{dispatcher.addresses['http'][0]}", token)
 
 
 def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None) -> None:

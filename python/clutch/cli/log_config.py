@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clutch.cli import logs
+from clutch._dispatcher import logs
 from clutch.errors import ConfigError, Problem
 
 OURS = ("clutch", "gunicorn.error", "uvicorn.error", "gunicorn", "uvicorn")

@@ -2,7 +2,7 @@
 
 What a process of its own has is here: signals, a file with its pid, exit codes, a log that a thread writes. The main
 thread does nothing but wait for signals, not even until its own log lines are written, so that a second one always
-gets through. How pools and fronts start and stop is in life.py.
+gets through. How pools and fronts start and stop is in dispatcher.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clutch.cli import logs, orders
-from clutch.cli.first import stay_first
+from clutch._dispatcher import logs
+from clutch._dispatcher.reload import import_watchfiles
+from clutch.cli import signals
 from clutch.cli.flags import log_flags
 from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
-from clutch.cli.life import Life
-from clutch.cli.orders import ENDS, OF_RUN, Order, Orders
-from clutch.cli.reload import import_watchfiles
+from clutch.cli.init_process import stay_first
+from clutch.cli.signals import ENDS, OF_RUN, Action, Actions
 from clutch.cli.systemd import Notifier, take_listening
+from clutch.dispatcher import Dispatcher
 from clutch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,16 +109,17 @@ class Server:
         config: Config,
         socket: Path | None = None,
         watch: bool = False,
-        orders: Orders = OF_RUN,
+        actions: Actions = OF_RUN,
         pidfile: Pidfile | None = None,
         log_format: str = "text",
     ) -> None:
-        """`orders`: what each signal means."""
-        self.orders = orders
+        """`actions`: what each signal means."""
+        self.actions = actions
         self.pidfile = pidfile
         self.socket = socket
-        self.inbox = Inbox(orders)
-        self.life = Life(config, Notifier(), self._never_ready, watch, log_format)
+        self.inbox = Inbox(actions)
+        notifier = Notifier(self._never_ready)
+        self.dispatcher = Dispatcher(config, reload=watch, log_format=log_format, observer=notifier)
         self.had_terminal = has_terminal()
         self.log = logs.Queued()
         self.stop_was_asked = False
@@ -130,14 +132,14 @@ class Server:
         try:
             if self.pidfile is not None:
                 self.pidfile.write()
-            self.life.open_control(self.socket, self._asked_to_stop)
-            self.life.start()
+            self.dispatcher.open_control(self.socket, self._asked_to_stop)
+            self.dispatcher.start()
             self._wait_for_reason()
         except OSError as error:  # an address that is taken, a limit of the system
             logs.log.error("cannot start: %s", error)
             self.exit_code = 1
         finally:
-            self.life.stopping()
+            self.dispatcher.stopping()
             stopper = threading.Thread(target=self._stop, name="clutch-stop", daemon=True)
             stopper.start()
             self._wait_for_stop()
@@ -155,45 +157,44 @@ class Server:
         while (byte := self.inbox.next()) != NEVER_READY and not self._carried_out(byte):
             pass
         reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
-        self.has_grace = self.orders.get(byte) is not Order.STOP_QUICKLY
+        self.has_grace = self.actions.get(byte) is not Action.STOP_QUICKLY
         logs.info(f"{reason}: stopping; send another signal to stop at once")
 
     def _carried_out(self, number: int) -> bool:
         """What a signal asks for. True: that this ends."""
-        match self.orders[number]:
-            case Order.RELOAD:
+        match self.actions[number]:
+            case Action.RELOAD:
                 # A terminal that was closed says so by the same signal, and asks for no new code.
                 if self.had_terminal and not has_terminal():
                     return True
-                self.life.reloader.ask()
-            case Order.MORE:
-                orders.step(self.life.pools, +1)
-            case Order.FEWER:
-                orders.step(self.life.pools, -1)
-            case Order.REOPEN:
-                self.life.reopen_logs()
-            case Order.NONE:
+                self.dispatcher.ask_reload()
+            case Action.MORE:
+                signals.step(self.dispatcher.pools, +1)
+            case Action.FEWER:
+                signals.step(self.dispatcher.pools, -1)
+            case Action.REOPEN:
+                self.dispatcher.reopen_logs()
+            case Action.NONE:
                 self._say_unsupported(signal.Signals(number))
-        return self.orders[number] in ENDS
+        return self.actions[number] in ENDS
 
     def _say_unsupported(self, number: signal.Signals) -> None:
         # WINCH comes from a terminal as well, whenever its window changes.
         if number != signal.SIGWINCH or not self.had_terminal:
-            logs.log.warning("%s is not supported: %s", number.name, orders.INSTEAD[number])
+            logs.log.warning("%s is not supported: %s", number.name, signals.INSTEAD[number])
 
     def _wait_for_stop(self) -> None:
         while (byte := self.inbox.next()) != STOPPED:
-            if self.orders.get(byte) in ENDS:
+            if self.actions.get(byte) in ENDS:
                 # The zygotes and workers see our end and go too.
                 self._remove_files()
                 self.log.finish(HURRIED_SECONDS)
-                self.life.recover_terminal()
+                self.dispatcher.recover_terminal()
                 os._exit(128 + byte)
         self.inbox.close()
 
     def _remove_files(self) -> None:
-        if self.life.control is not None:
-            self.life.control.remove_file()
+        self.dispatcher.remove_control()
         if self.pidfile is not None:
             self.pidfile.remove()
 
@@ -207,7 +208,7 @@ class Server:
 
     def _stop(self) -> None:
         try:
-            self.life.stop(self.has_grace)
+            self.dispatcher.stop(None if self.has_grace else 0.0)
             if self.pidfile is not None:
                 self.pidfile.remove()
             logs.info("stopped")

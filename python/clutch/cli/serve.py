@@ -1,4 +1,4 @@
-"""`clutch serve`: one app, with gunicorn's letters, run as `clutch run` runs a configuration with one front."""
+"""`clutch serve`: one app, with gunicorn's flags, run as `clutch run` runs a configuration with one front."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clutch.cli import log_config, logs, orders
-from clutch.cli.first import stay_first
-from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters, without_effect
-from clutch.cli.life import describe
+from clutch._dispatcher import logs
+from clutch._dispatcher.reload import import_watchfiles
+from clutch.cli import log_config, signals
+from clutch.cli.gunicorn.sources import Layers, read, setting_flags, typed_settings, without_effect
+from clutch.cli.gunicorn.translation import SHORT_LINE, Serve, configure
+from clutch.cli.init_process import stay_first
 from clutch.cli.pidfile import Pidfile
-from clutch.cli.reload import import_watchfiles
 from clutch.cli.run import Server, control_socket
-from clutch.cli.serve_config import SHORT_LINE, Serve, configure
 from clutch.cli.systemd import take_listening
 from clutch.config_layers import variable_name
+from clutch.dispatcher import describe
 from clutch.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ ACCESS_LOG = "fronts.serve.access_log"
 LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 
 
-@click.command("serve", epilog="What each letter does here and in gunicorn: docs/serve.md.")
+@click.command("serve", epilog="docs/serve.md compares each flag with gunicorn's.")
 @click.argument("app", required=False, metavar="[MODULE[:APP]]")
-@letter_flags
+@setting_flags
 @click.option("--factory", is_flag=True, help="The app is what calling APP gives; so is module:create_app().")
 @click.option("--tcp", is_flag=True, help="APP is a handler of TCP connections.")
 @click.option(
@@ -51,7 +52,7 @@ def command(
     settings: tuple[str, ...],
     socket: Path | None,
     log_format: str,
-    **_letters: Any,
+    **_flags: Any,
 ) -> None:
     """Serves an ASGI, WSGI or TCP app.
 
@@ -62,7 +63,7 @@ def command(
     """
     handed_over = take_listening()
     stay_first()
-    layers = read(typed_letters(context), os.environ)
+    layers = read(typed_settings(context), os.environ)
     watch = layers.value("reload", False)
     serve = Serve(app, tcp, factory, settings, handed_over, watch, line_format(watch, settings, log_format))
     check_usage(serve, layers)
@@ -80,7 +81,7 @@ def command(
         import_watchfiles()
     pidfile = layers.value("pidfile")
     own_pidfile = Pidfile(Path(pidfile)) if pidfile else None
-    server = Server(config, socket or config.control, watch, orders.OF_SERVE, own_pidfile, log_format)
+    server = Server(config, socket or config.control, watch, signals.OF_SERVE, own_pidfile, log_format)
     raise SystemExit(server.serve())
 
 
@@ -102,7 +103,7 @@ def check_usage(serve: Serve, layers: Layers) -> None:
 
 
 def go_to(layers: Layers) -> None:
-    """All paths are meant from there, those of the other letters as well."""
+    """All paths are meant from there, those of the other flags as well."""
     if (folder := layers.value("chdir")) is None:
         return
     try:

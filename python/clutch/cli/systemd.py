@@ -8,19 +8,23 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 
-from clutch.cli import logs
+from clutch._dispatcher import logs
+from clutch.dispatcher import Observer
+from clutch.errors import ConfigError
 
 FIRST_HANDED_OVER = 3
 HANDED_OVER_MAX = 256
 
 
-class Notifier:
+class Notifier(Observer):
     """Speaks to the datagram socket that `NOTIFY_SOCKET` names; the variable is taken, so that no worker speaks too."""
 
-    def __init__(self, takes_variable: bool = True) -> None:
-        """False: it speaks to nobody, since the process is not a dispatcher's alone."""
-        self._address = os.environ.pop("NOTIFY_SOCKET", None) if takes_variable else None
+    def __init__(self, failed: Callable[[ConfigError], None]) -> None:
+        """`failed`: hears of a pool that can never be ready."""
+        self._address = os.environ.pop("NOTIFY_SOCKET", None)
+        self.failed = failed  # type: ignore[method-assign]
 
     def ready(self, status: str) -> None:
         self.say(f"READY=1\nSTATUS={status}")

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write};
 use std::process;
 use std::time::{Duration, SystemTime};
 
-use clutch_pool::config::{LogFact, LogFormat, LogPiece};
+use crate::config::{LogFact, LogFormat, LogPiece};
 use clutch_pool::date::Date;
 use hyper::header::{HeaderName, REFERER, USER_AGENT};
 use serde_json::json;
@@ -30,12 +30,12 @@ pub(super) struct Line {
     /// None: as JSON.
     pieces: Option<Vec<Piece>>,
     pub(super) named: Named,
-    pub(super) front: &'static str,
+    pub(super) front: String,
 }
 
 impl Line {
-    pub(super) fn new(format: &LogFormat, front: &'static str) -> Line {
-        let mut line = Line { pieces: None, named: Named::default(), front };
+    pub(super) fn new(format: &LogFormat, front: &str) -> Line {
+        let mut line = Line { pieces: None, named: Named::default(), front: front.to_owned() };
         match format {
             LogFormat::Json => line.named.of_request = vec![REFERER, USER_AGENT, REQUEST_ID],
             LogFormat::Text => line.pieces = Some(usual().iter().map(|piece| line.compiled(piece)).collect()),
@@ -65,7 +65,7 @@ impl Line {
     }
 
     pub(super) fn of(&self, record: &Record) -> String {
-        let Some(pieces) = &self.pieces else { return json(record, self.front) };
+        let Some(pieces) = &self.pieces else { return json(record, &self.front) };
         let mut line = String::with_capacity(256);
         for piece in pieces {
             // A String takes all that is written.

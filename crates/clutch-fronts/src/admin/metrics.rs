@@ -36,10 +36,11 @@ type Labels = Vec<(&'static str, String)>;
 /// What one value is read from.
 type Reading = fn(&Stats) -> u64;
 
-const GAUGES: [(&str, &str, Reading); 6] = [
+const GAUGES: [(&str, &str, Reading); 7] = [
     ("queued", "Work that waits in the queue", |stats| stats.queued as u64),
-    ("lobby", "Submissions that wait for room in the queue", |stats| stats.lobby as u64),
-    ("sent", "Work on the links of workers, begun or sent ahead", |stats| stats.sent as u64),
+    ("blocked", "Submitters that wait for room in the queue", |stats| stats.blocked as u64),
+    ("lobby", "Old name of clutch_pool_blocked, until version 0.2", |stats| stats.blocked as u64),
+    ("sent", "Work on the links of workers, running or prefetched", |stats| stats.sent as u64),
     ("slots", "Slots of workers that take work", |stats| stats.slots as u64),
     ("workers_target", "Workers that there should be", |stats| stats.target as u64),
     ("generation", "Number of the zygote image that new workers come from", |stats| u64::from(stats.generation)),
@@ -105,7 +106,7 @@ fn render_fronts(registry: &mut Registry, fronts: &[Snapshot]) {
         let family = Family::<Labels, Counter>::default();
         registry.register(name, help, family.clone());
         for front in fronts {
-            family.get_or_create(&vec![("front", front.front.to_owned())]).inc_by(reading(front));
+            family.get_or_create(&vec![("front", front.front.to_string())]).inc_by(reading(front));
         }
     }
     let open = gauges(registry, "connections_open", "Connections that are open, WebSockets among them");
@@ -118,7 +119,7 @@ fn render_fronts(registry: &mut Registry, fronts: &[Snapshot]) {
     for front in fronts {
         let labels = |more: &[(&'static str, &str)]| -> Labels {
             let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
-            std::iter::once(("front", front.front.to_owned())).chain(more).collect()
+            std::iter::once(("front", front.front.to_string())).chain(more).collect()
         };
         set(&open, labels(&[]), front.open);
         for (class, end, count) in &front.requests {
@@ -140,7 +141,7 @@ impl Collector for RequestDurations {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut family = encoder.encode_descriptor("request_seconds", self.1, None, MetricType::Histogram)?;
         for front in &self.0 {
-            let labels = [("front", front.front)];
+            let labels = [("front", &*front.front)];
             let bounds = BOUNDS_S.iter().copied().chain([f64::MAX]);
             let buckets: Vec<(f64, u64)> = bounds.zip(front.durations.iter().copied()).collect();
             let count = front.durations.iter().sum();

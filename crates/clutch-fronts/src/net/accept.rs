@@ -1,17 +1,20 @@
 //! Connections are accepted up to a limit, and served until they are told to end.
 
+use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::listen::Listener;
 use super::stream::{Places, Stay, Stream};
-use crate::front::Front;
-use crate::problem::Problem;
+use super::warnings::Warnings;
+use crate::figures::Figures;
 
 /// How long accepting pauses when the process has no descriptor left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -25,14 +28,77 @@ const TURNED_AWAY_MAX: usize = 64;
 /// Of a client that is turned away, so much is read.
 const UNREAD_BYTES_MAX: u64 = 8192;
 
-/// Accepts until told to stop, then waits for the connections to end.
-pub(crate) async fn serve<F: Front>(
-    listener: Listener,
-    front: Arc<F>,
-    places: Places,
-    mut stop: oneshot::Receiver<()>,
-) {
+/// What serves the connections of a listener.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// Serves one connection to its end. `stay` tells when to take no further request from it.
+    fn serve(self: Arc<Self>, stream: Stream, stay: Stay) -> impl Future<Output = ()> + Send;
+
+    fn figures(&self) -> &Arc<Figures>;
+
+    fn warnings(&self) -> &Warnings;
+
+    /// Whether a client understands words of HTTP from the first byte on.
+    fn is_plain(&self) -> bool {
+        true
+    }
+
+    /// The response for a client for whose connection there is no place.
+    fn refusal(&self) -> Vec<u8>;
+
+    /// There was no place for a connection.
+    fn turned_away(&self, _client: Option<SocketAddr>) {}
+
+    /// It takes no more connections: what has no end of its own is told.
+    fn stopping(&self) {}
+}
+
+/// A listener whose connections are served.
+pub(crate) struct Accepting {
+    stop: oneshot::Sender<()>,
+    /// Ends when the last of its connections has.
+    done: JoinHandle<()>,
+    /// Of a front that speaks HTTP.
+    figures: Option<Arc<Figures>>,
+}
+
+impl Accepting {
+    pub(crate) fn start<S: Service>(listener: Listener, service: Arc<S>, places: Places) -> Accepting {
+        let figures = Some(service.figures().clone());
+        Accepting { figures, ..Accepting::run(|stop| serve(listener, service, places, stop)) }
+    }
+
+    /// The same for what accepts by itself, until it is told to stop.
+    pub(crate) fn run<F>(serve: impl FnOnce(oneshot::Receiver<()>) -> F) -> Accepting
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        Accepting { stop, done: tokio::spawn(serve(stopped)), figures: None }
+    }
+
+    /// Ends all of them within `grace`, and then cuts off what is left.
+    pub(crate) async fn end_all(all: Vec<Accepting>, grace: Duration) {
+        let ends: Vec<_> = all.into_iter().map(|one| tokio::spawn(one.end(grace))).collect();
+        for end in ends {
+            // It ends by itself, or is cut off.
+            let _ = end.await;
+        }
+    }
+
+    async fn end(mut self, grace: Duration) {
+        // What has ended already needs no telling.
+        let _ = self.stop.send(());
+        if tokio::time::timeout(grace, &mut self.done).await.is_err() {
+            self.figures.iter().for_each(|figures| figures.cut());
+            self.done.abort();
+        }
+    }
+}
+
+/// Accepts until told to stop, then waits for the connections to end. Dropped, it cuts them off.
+async fn serve<S: Service>(listener: Listener, front: Arc<S>, places: Places, mut stop: oneshot::Receiver<()>) {
     let (leave, stays) = watch::channel(());
+    let mut open = JoinSet::new();
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
     loop {
         let accepted = tokio::select! {
@@ -44,13 +110,15 @@ pub(crate) async fn serve<F: Front>(
             Ok(stream) => match places.take() {
                 Some(place) => {
                     let stay = Stay::new(stays.clone(), place, front.figures().connection());
-                    tokio::spawn(front.clone().serve(stream, stay));
+                    open.spawn(front.clone().serve(stream, stay));
+                    while open.try_join_next().is_some() {}
                 }
                 None => {
                     front.turned_away(stream.client);
                     if let Some(place) = turned_away.clone().try_acquire_owned().ok().filter(|_| front.is_plain()) {
+                        let words = front.refusal();
                         tokio::spawn(async move {
-                            turn_away(stream).await;
+                            turn_away(stream, &words).await;
                             drop(place);
                         });
                     }
@@ -85,9 +153,9 @@ pub(crate) fn not_accepted(error: &io::Error) -> String {
 }
 
 /// Says why, then reads on for a while: closing on unread bytes would take the answer away from the client.
-async fn turn_away(mut stream: Stream) {
+async fn turn_away(mut stream: Stream, words: &[u8]) {
     let told = async {
-        stream.io.write_all(&Problem::too_many_connections().last_words()).await?;
+        stream.io.write_all(words).await?;
         stream.io.shutdown().await?;
         let mut unread = (&mut stream.io).take(UNREAD_BYTES_MAX);
         tokio::io::copy(&mut unread, &mut tokio::io::sink()).await

@@ -96,7 +96,7 @@ fn tell_wrong(error: &io::Error, connections: &Connections, warnings: &Warnings)
     connections.figures.told(if of_tls.is_some() { "tls" } else { "malformed" });
     // Whatever else comes to a port that speaks TLS is the noise of the network.
     if let Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) = of_tls {
-        let front = connections.figures.front;
+        let front = &connections.figures.front;
         warnings.tell("tls", || format!("fronts.{front}.tls: a client was refused by its certificate: {error}"));
     }
 }

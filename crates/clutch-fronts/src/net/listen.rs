@@ -225,6 +225,22 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
     }
 }
 
+/// One listener for each of the addresses of a front.
+pub(crate) fn bind_all(place: &str, binds: &[String], access: Access) -> io::Result<Vec<Listener>> {
+    binds.iter().map(|bind| Listener::bind(bind, access).map_err(|error| not_bound(place, bind, &error))).collect()
+}
+
+/// What the check of the configuration cannot see: where a socket listens that was handed over, or a name leads to.
+pub(crate) fn refuse_unguarded(place: &str, bind: &str, address: &Address, may_be_open: bool) -> io::Result<()> {
+    if may_be_open || address.is_local() {
+        return Ok(());
+    }
+    let why = format!(
+        "{place}.bind {bind} is {address}, an address beyond loopback: it needs a token, TLS, or insecure = true"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
 pub(crate) fn not_bound(front: &str, bind: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{front} cannot listen on {bind}: {error}"))
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use clutch_pool::config::{ClientAuth, TlsConfig};
+use crate::config::{ClientAuth, TlsConfig};
 use clutch_wire::sync::RwLock;
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -25,8 +25,8 @@ pub(crate) struct Tls {
 impl Tls {
     /// Reads certificate and key of this front; what is wrong with them is told with the file. `speaks`: offered to
     /// clients by ALPN, the best first.
-    pub(crate) fn load(front: &'static str, files: &TlsConfig, speaks: &'static [Protocol]) -> io::Result<Tls> {
-        let source = Source { front, files: files.clone(), speaks };
+    pub(crate) fn load(front: &str, files: &TlsConfig, speaks: &'static [Protocol]) -> io::Result<Tls> {
+        let source = Source { front: front.to_owned(), files: files.clone(), speaks };
         let acceptor = RwLock::new(source.acceptor()?);
         Ok(Tls { source, acceptor })
     }
@@ -45,7 +45,7 @@ impl Tls {
 
 /// Where it comes from.
 struct Source {
-    front: &'static str,
+    front: String,
     files: TlsConfig,
     speaks: &'static [Protocol],
 }
@@ -97,7 +97,7 @@ impl Source {
     }
 
     fn wrong(&self, option: &str, path: &str, why: &str) -> io::Error {
-        let front = self.front;
+        let front = &self.front;
         io::Error::new(io::ErrorKind::InvalidInput, format!("fronts.{front}.{option} '{path}': {why}"))
     }
 }

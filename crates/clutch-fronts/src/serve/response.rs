@@ -194,3 +194,15 @@ pub(super) fn too_many_streams() -> Response<Body> {
                  that it has reset among them";
     with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words.to_owned()))
 }
+
+/// The whole response, for a connection on which HTTP is not spoken any further.
+pub(super) fn last_words(status: StatusCode) -> Vec<u8> {
+    let reason = status.canonical_reason().unwrap_or("Error");
+    format!(
+        "HTTP/1.1 {} {reason}\r\nretry-after: {RETRY_AFTER_S}\r\ncontent-type: text/plain; charset=utf-8\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{reason}\n",
+        status.as_u16(),
+        reason.len() + 1,
+    )
+    .into_bytes()
+}

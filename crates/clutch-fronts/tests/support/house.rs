@@ -1,7 +1,8 @@
 //! A pool with an http front before it, for tests that come in by the front.
 
-use clutch_fronts::{FrontConfigs, Fronts};
-use clutch_pool::config::{HttpConfig, LogFormat, PoolConfig};
+use clutch_fronts::Fronts;
+use clutch_fronts::config::{FrontConfig, HttpConfig, LogFormat};
+use clutch_pool::config::PoolConfig;
 
 use super::client::{Client, Response};
 use super::{Stage, config};
@@ -43,8 +44,9 @@ impl House {
     pub fn with(pool: PoolConfig, http: HttpConfig) -> House {
         let stage = Stage::new(pool);
         stage.tools(&["echo", "countdown"]);
-        let configs = FrontConfigs { http: Some(http), ..FrontConfigs::default() };
-        let fronts = Fronts::start([stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
+        let configs = vec![("http".to_owned(), FrontConfig::Http(http))];
+        let fronts =
+            Fronts::start(&super::runtime(), [stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
         House { stage, fronts }
     }
 
@@ -56,7 +58,7 @@ impl House {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(&self.fronts.http_address().expect("an address"))
+        Client::new(&self.fronts.address("http").expect("an address"))
     }
 
     pub fn get(&self, path: &str) -> Response {

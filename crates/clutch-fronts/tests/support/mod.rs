@@ -9,3 +9,9 @@ pub mod client;
 pub mod house;
 
 pub use stage::*;
+
+/// One for all tests of a file, as of one dispatcher.
+pub fn runtime() -> tokio::runtime::Handle {
+    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
+    RUNTIME.get_or_init(|| clutch_fronts::runtime().expect("a runtime")).handle().clone()
+}

@@ -122,6 +122,9 @@ pub struct Stats {
     pub queued: usize,
     /// How long all that is done had waited for its slot, in seconds.
     pub queued_s: f64,
+    /// Submitters that wait for room in the queue.
+    pub blocked: usize,
+    /// The same by its old name, until version 0.2.
     pub lobby: usize,
     pub sent: usize,
     pub slots: usize,
@@ -154,6 +157,7 @@ impl Pool {
             reason: status.reason,
             queued: counts.queued,
             queued_s: queued_total.as_secs_f64(),
+            blocked: counts.lobby,
             lobby: counts.lobby,
             sent: counts.sent,
             slots: counts.slots,

@@ -1,4 +1,4 @@
-"""`clutch serve`: gunicorn's letters, variables and gunicorn.conf.py, and the configuration that they become."""
+"""`clutch serve`: gunicorn's flags, variables and gunicorn.conf.py, and the configuration that they become."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from clutch import limits
-from clutch.cli import logs, program
-from clutch.cli.letter_layers import Layers, letter_flags, read, typed_letters
-from clutch.cli.letters import HOOKS, LETTERS, REFUSED, Refused
-from clutch.cli.letters_of_others import ADDRESS_FLAGS, ALIASES, OF_OTHERS, WITHOUT_EFFECT, WithoutEffect
-from clutch.cli.serve_config import OWN_PROFILES, PROFILES, Serve, bind_of, configure
+from clutch._dispatcher import logs
+from clutch.cli import program
+from clutch.cli.gunicorn.peers import ADDRESS_FLAGS, ALIASES, OF_OTHERS, WITHOUT_EFFECT, WithoutEffect
+from clutch.cli.gunicorn.settings import HOOKS, REFUSED, SETTINGS, Refused
+from clutch.cli.gunicorn.sources import Layers, read, setting_flags, typed_settings
+from clutch.cli.gunicorn.translation import OWN_PROFILES, PROFILES, Serve, bind_of, configure
 from clutch.cli.systemd import take_listening
 from clutch.config import Config
 from clutch.errors import ConfigError, Problem
@@ -39,26 +40,26 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logs.log.setLevel(before[2])
 
 
-def layers_of(letters: str | list[str] = "", **environ: str) -> Layers:
-    command = letter_flags(click.Command("serve"))
-    with command.make_context("serve", letters.split() if isinstance(letters, str) else letters) as context:
-        return read(typed_letters(context), environ)
+def layers_of(flags: str | list[str] = "", **environ: str) -> Layers:
+    command = setting_flags(click.Command("serve"))
+    with command.make_context("serve", flags.split() if isinstance(flags, str) else flags) as context:
+        return read(typed_settings(context), environ)
 
 
-def made(letters: str | list[str] = "", *, environ: Mapping[str, str] | None = None, **serve: Any) -> Config:
-    return made_with_warnings(letters, environ=environ, **serve)[0]
+def made(flags: str | list[str] = "", *, environ: Mapping[str, str] | None = None, **serve: Any) -> Config:
+    return made_with_warnings(flags, environ=environ, **serve)[0]
 
 
 def made_with_warnings(
-    letters: str | list[str] = "", *, environ: Mapping[str, str] | None = None, **serve: Any
+    flags: str | list[str] = "", *, environ: Mapping[str, str] | None = None, **serve: Any
 ) -> tuple[Config, list[str]]:
     environ = environ or {}
-    return configure(Serve(**{"app": "shop.web:app", **serve}), layers_of(letters, **environ), environ)
+    return configure(Serve(**{"app": "shop.web:app", **serve}), layers_of(flags, **environ), environ)
 
 
-def problems(letters: str | list[str] = "", **more: Any) -> list[Problem]:
+def problems(flags: str | list[str] = "", **more: Any) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
-        made(letters, **more)
+        made(flags, **more)
     return list(caught.value.problems)
 
 
@@ -72,7 +73,7 @@ def conf(text: str, name: str = "gunicorn.conf.py") -> Path:
     return file.absolute()
 
 
-# Each letter, and where it goes
+# Each flag, and where it goes
 
 
 def test_an_app_alone_gets_every_default() -> None:
@@ -110,15 +111,15 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("letters", SHAPES)
-def test_shape(letters: str) -> None:
-    (pool,) = made(letters).pools
+@pytest.mark.parametrize("flags", SHAPES)
+def test_shape(flags: str) -> None:
+    (pool,) = made(flags).pools
     shape = pool.core["shape"]
     found = (shape["profile"], shape["workers"], shape["threads"], shape["tasks"], pool.core["launch"]["profile_given"])
-    assert found == SHAPES[letters]
+    assert found == SHAPES[flags]
 
 
-POOL_LETTERS = {
+POOL_SETTINGS = {
     "--max-requests 100": {"recycle_calls": 100, "recycle_jitter": 0.0},
     "--max-requests 100 --max-requests-jitter 50": {"recycle_calls": 150, "recycle_jitter": 50 / 150},
     "--max-requests 0 --max-requests-jitter 50": {"recycle_calls": None, "recycle_jitter": 0.1},
@@ -133,10 +134,10 @@ POOL_LETTERS = {
 }
 
 
-@pytest.mark.parametrize("letters", POOL_LETTERS)
-def test_letters_of_the_pool(letters: str) -> None:
-    core = made(letters).pools[0].core
-    assert {name: core[name] for name in POOL_LETTERS[letters]} == POOL_LETTERS[letters]
+@pytest.mark.parametrize("flags", POOL_SETTINGS)
+def test_flags_of_the_pool(flags: str) -> None:
+    core = made(flags).pools[0].core
+    assert {name: core[name] for name in POOL_SETTINGS[flags]} == POOL_SETTINGS[flags]
     assert core["launch"]["preload"] is True
 
 
@@ -144,7 +145,7 @@ def tls(certificate: str, key: str, **more: str) -> dict[str, str | None]:
     return {"certificate": certificate, "key": key, "client_ca": None, "client_auth": "none", **more}
 
 
-FRONT_LETTERS = {
+FRONT_SETTINGS = {
     "-t 5": {"timeout_ms": 5000},
     "--timeout 0": {"timeout_ms": None},
     "--timeout 2.5": {"timeout_ms": 2500},
@@ -182,10 +183,10 @@ FRONT_LETTERS = {
 }
 
 
-@pytest.mark.parametrize("letters", FRONT_LETTERS)
-def test_letters_of_the_front(letters: str) -> None:
-    core = made(letters).fronts["serve"]
-    assert {name: core[name] for name in FRONT_LETTERS[letters]} == FRONT_LETTERS[letters]
+@pytest.mark.parametrize("flags", FRONT_SETTINGS)
+def test_flags_of_the_front(flags: str) -> None:
+    core = made(flags).fronts["serve"]
+    assert {name: core[name] for name in FRONT_SETTINGS[flags]} == FRONT_SETTINGS[flags]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_addresses_as_gunicorn_writes_them(written: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "kind", "lifespan"),
+    ("flags", "kind", "lifespan"),
     [
         ("--interface wsgi", "wsgi", "auto"),
         ("--interface asgi3 --lifespan on", "asgi", "on"),
@@ -217,8 +218,8 @@ def test_addresses_as_gunicorn_writes_them(written: str, meant: str) -> None:
         ("--interface asginl", "asgi", "off"),
     ],
 )
-def test_what_the_app_speaks(letters: str, kind: str, lifespan: str) -> None:
-    app = made(letters).pools[0].core["launch"]["app"]
+def test_what_the_app_speaks(flags: str, kind: str, lifespan: str) -> None:
+    app = made(flags).pools[0].core["launch"]["app"]
     assert (app["kind"], app["lifespan"]) == (kind, lifespan)
 
 
@@ -263,7 +264,9 @@ def test_a_handler_of_connections() -> None:
     (pool,) = config.pools
     assert (pool.name, pool.core["launch"]["app"]) == ("tcp", {"kind": "tcp", "factory": False})
     assert pool.core["shape"]["profile"] == "greenlet"
-    assert config.fronts == {"tcp": {"pool": "tcp", "bind": ["0.0.0.0:7000", "unix:/s"], "connections_max": 10_000}}
+    assert config.fronts == {
+        "tcp": {"kind": "tcp", "pool": "tcp", "bind": ["0.0.0.0:7000", "unix:/s"], "connections_max": 10_000}
+    }
     assert made(app="shop.echo:handle", tcp=True).fronts["tcp"]["bind"] == ["127.0.0.1:8000"]
 
 
@@ -287,10 +290,10 @@ PRECEDENCE = [
 ]
 
 
-@pytest.mark.parametrize(("environ", "file", "letters", "workers"), PRECEDENCE)
-def test_the_later_layer_wins(environ: dict[str, str], file: str, letters: str, workers: int) -> None:
+@pytest.mark.parametrize(("environ", "file", "flags", "workers"), PRECEDENCE)
+def test_the_later_layer_wins(environ: dict[str, str], file: str, flags: str, workers: int) -> None:
     conf(file)
-    assert made(letters, environ=environ).pools[0].core["shape"]["workers"] == workers
+    assert made(flags, environ=environ).pools[0].core["shape"]["workers"] == workers
 
 
 def test_the_command_line_wins_in_a_pool_that_a_file_has_named() -> None:
@@ -311,7 +314,7 @@ def test_layers_are_merged_before_they_are_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "letters", "bind"),
+    ("environ", "flags", "bind"),
     [
         ({"PORT": "5000"}, "", ["0.0.0.0:5000"]),
         ({"PORT": "5000"}, "-b h:1", ["h:1"]),
@@ -320,20 +323,20 @@ def test_layers_are_merged_before_they_are_understood() -> None:
         ({"PORT": ""}, "", ["127.0.0.1:8000"]),
     ],
 )
-def test_port(environ: dict[str, str], letters: str, bind: list[str]) -> None:
-    assert made(letters, environ=environ).fronts["serve"]["bind"] == bind
+def test_port(environ: dict[str, str], flags: str, bind: list[str]) -> None:
+    assert made(flags, environ=environ).fronts["serve"]["bind"] == bind
 
 
 @pytest.mark.parametrize(
-    ("environ", "letters", "bind"),
+    ("environ", "flags", "bind"),
     [
         ({}, "", ["fd:3", "fd:4"]),
         ({"PORT": "5000"}, "", ["fd:3", "fd:4"]),
         ({}, "-b h:1", ["fd:3", "fd:4", "h:1"]),
     ],
 )
-def test_sockets_of_the_service_manager(environ: dict[str, str], letters: str, bind: list[str]) -> None:
-    assert made(letters, environ=environ, handed_over=(3, 4)).fronts["serve"]["bind"] == bind
+def test_sockets_of_the_service_manager(environ: dict[str, str], flags: str, bind: list[str]) -> None:
+    assert made(flags, environ=environ, handed_over=(3, 4)).fronts["serve"]["bind"] == bind
 
 
 def test_forwarded_allow_ips_of_the_environment() -> None:
@@ -468,7 +471,7 @@ def test_wrong_values_of_all_layers_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "place", "hint"),
+    ("flags", "place", "hint"),
     [
         ("-k eventlet", "--worker-class", "gevent"),
         ("-k tornado", "--worker-class", "WSGIContainer"),
@@ -489,8 +492,8 @@ def test_wrong_values_of_all_layers_are_reported_at_once() -> None:
         ("-k greenlet --threads 2", "pools.web.threads", "profile greenlet has one"),
     ],
 )
-def test_refused(letters: str, place: str, hint: str) -> None:
-    (problem,) = problems(letters)
+def test_refused(flags: str, place: str, hint: str) -> None:
+    (problem,) = problems(flags)
     assert problem.place == place
     assert hint in str(problem)
 
@@ -509,9 +512,9 @@ def test_refused_apps(app: str, hint: str) -> None:
     assert hint in str(problem)
 
 
-@pytest.mark.parametrize("letters", ["-t 5", "--keep-alive 2", "--certfile c", "--access-logfile -", "--root-path /a"])
-def test_letters_about_requests_are_nothing_for_a_handler(letters: str) -> None:
-    (problem,) = problems(letters, app="shop:handle", tcp=True)
+@pytest.mark.parametrize("flags", ["-t 5", "--keep-alive 2", "--certfile c", "--access-logfile -", "--root-path /a"])
+def test_flags_about_requests_are_nothing_for_a_handler(flags: str) -> None:
+    (problem,) = problems(flags, app="shop:handle", tcp=True)
     assert "--tcp" in problem.what
 
 
@@ -523,7 +526,7 @@ def test_settings_about_requests_of_a_file_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "words"),
+    ("flags", "words"),
     [
         ("-k sync --worker-connections 5", "without effect with profile process"),
         ("-k gevent --threads 5", "without effect with profile greenlet"),
@@ -533,15 +536,15 @@ def test_settings_about_requests_of_a_file_are_named() -> None:
         ("--certfile c --ca-certs a", "--ca-certs: clients are asked for no certificate"),
     ],
 )
-def test_what_has_no_effect_is_said(letters: str, words: str) -> None:
-    (warning,) = made_with_warnings(letters)[1]
+def test_what_has_no_effect_is_said(flags: str, words: str) -> None:
+    (warning,) = made_with_warnings(flags)[1]
     assert words in warning
 
 
 @pytest.mark.parametrize(
     "refused", [one for one in (*REFUSED, *OF_OTHERS) if one.flags], ids=lambda refused: refused.name
 )
-def test_a_letter_that_has_no_place_is_an_error(refused: Refused) -> None:
+def test_a_flag_that_has_no_place_is_an_error(refused: Refused) -> None:
     for flag in refused.flags:
         arguments = [flag, "1"] if refused.takes_value else [flag]
         done = clutch("shop:app", "--check-config", *arguments)
@@ -555,7 +558,7 @@ def test_a_letter_that_has_no_place_is_an_error(refused: Refused) -> None:
     ("arguments", "words"),
     [
         ((), "package.module:app"),
-        (("a:b", "--no-such-letter"), "No such option"),
+        (("a:b", "--no-such-flag"), "No such option"),
         (("a:b", "c:d"), "extra argument"),
         (("a:b", "--tcp", "--factory"), "--factory"),
         (("a:b", "--chdir", "/nowhere"), "--chdir: cannot go there"),
@@ -567,7 +570,7 @@ def test_used_wrongly(arguments: tuple[str, ...], words: str) -> None:
     assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
 
 
-@pytest.mark.parametrize("text", ["--no-such-letter", "shop:app", "'"])
+@pytest.mark.parametrize("text", ["--no-such-flag", "shop:app", "'"])
 def test_wrong_arguments_in_the_variable(text: str) -> None:
     done = clutch("a:b", "--check-config", env={"GUNICORN_CMD_ARGS": text})
     assert (done.exit_code, "GUNICORN_CMD_ARGS=" in done.stderr) == (2, True)
@@ -587,7 +590,7 @@ def test_check_config_says_what_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "shape"),
+    ("flags", "shape"),
     [
         ("-w 2", "async 2 × 1 × 256 (or process 2 × 1 × 1, if it is a WSGI app), "),
         ("-w 2 --threads 4", "async 2 × 4 × 256 (or thread 2 × 4 × 1, if it is a WSGI app), "),
@@ -595,8 +598,8 @@ def test_check_config_says_what_is_served(tmp_path: Path) -> None:
         ("-w 2 --tcp", "async 2 × 1 × 256, "),
     ],
 )
-def test_check_config_says_that_the_profile_is_the_apps_to_choose(letters: str, shape: str) -> None:
-    done = clutch("shop:app", *letters.split(), "--check-config")
+def test_check_config_says_that_the_profile_is_the_apps_to_choose(flags: str, shape: str) -> None:
+    done = clutch("shop:app", *flags.split(), "--check-config")
     assert f"shop:app, {shape}" in done.stdout
 
 
@@ -608,10 +611,10 @@ def test_warnings_go_to_the_log(tmp_path: Path) -> None:
     assert clutch("shop:app", "--check-config", "--log-level", "error").stderr == ""
 
 
-def test_help_names_every_letter() -> None:
+def test_help_names_every_flag() -> None:
     text = clutch("--help").stdout
-    for letter in LETTERS:
-        assert all(flag in text for flag in letter.flags), letter
+    for flag in SETTINGS:
+        assert all(flag in text for flag in flag.flags), flag
 
 
 # Flags and variables of other servers
@@ -639,16 +642,16 @@ def test_help_names_every_letter() -> None:
 )
 def test_flags_that_mean_the_same_are_taken(theirs: str, ours: str) -> None:
     assert made(theirs).fronts == made(ours).fronts
-    found, expected = (layers_of(letters).given for letters in (theirs, ours))
+    found, expected = (layers_of(flags).given for flags in (theirs, ours))
     assert {name: given.value for name, given in found.items()} == {name: one.value for name, one in expected.items()}
 
 
-def test_a_flag_and_its_letter_are_not_both_given() -> None:
-    for letters, words in (
+def test_a_flag_and_its_flag_are_not_both_given() -> None:
+    for flags, words in (
         ("-b :1 --port 2", "--port is the same as --bind: give one of them"),
         ("--keep-alive 1 --timeout-keep-alive 2", "--timeout-keep-alive is the same as --keep-alive"),
     ):
-        done = clutch("a:b", "--check-config", *letters.split())
+        done = clutch("a:b", "--check-config", *flags.split())
         assert (done.exit_code, words in done.stderr) == (2, True), done.stderr
 
 
@@ -682,18 +685,18 @@ def test_variables_of_other_servers_are_named() -> None:
     ]
 
 
-def test_the_page_has_every_letter_and_every_hook() -> None:
+def test_the_page_has_every_flag_and_every_hook() -> None:
     page = (ROOT / "docs/serve.md").read_text()
-    for letter in LETTERS:
-        assert all(f"`{flag}`" in page for flag in letter.flags), letter
+    for flag in SETTINGS:
+        assert all(f"`{flag}`" in page for flag in flag.flags), flag
     assert not [hook for hook in HOOKS if "dirty" not in hook and f"`{hook}`" not in page]
     assert not [name for name in PROFILES if "." not in name and f"`{name}`" not in page]
 
 
-def test_no_letter_is_there_twice() -> None:
-    flags = [flag for one in (*LETTERS, *REFUSED, *OF_OTHERS) for flag in one.flags]
+def test_no_flag_is_there_twice() -> None:
+    flags = [flag for one in (*SETTINGS, *REFUSED, *OF_OTHERS) for flag in one.flags]
     flags += [*ADDRESS_FLAGS, *(one.flag for one in (*ALIASES, *WITHOUT_EFFECT))]
-    names = [one.name for one in (*LETTERS, *REFUSED, *OF_OTHERS)] + list(HOOKS)
+    names = [one.name for one in (*SETTINGS, *REFUSED, *OF_OTHERS)] + list(HOOKS)
     assert (len(flags), len(names)) == (len(set(flags)), len(set(names)))
     assert set(OWN_PROFILES) == {"process", "thread", "async", "greenlet"}
 

@@ -1,7 +1,7 @@
 """gunicorn's settings become a configuration of Clutch: one pool and one front.
 
 Pure: no file is read and nothing is started here. Each value that is placed keeps where it was given, so that an error
-found by config.py names the letter.
+found by config.py names the flag.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clutch.cli.letter_layers import VARIABLES, Given, Layers
-from clutch.cli.letters import LETTERS
-from clutch.cli.letters_of_others import warning_of_script_name
+from clutch.cli.gunicorn.peers import warning_of_script_name
+from clutch.cli.gunicorn.settings import SETTINGS
+from clutch.cli.gunicorn.sources import VARIABLES, Given, Layers
 from clutch.config import APPS, Config, compose
 from clutch.config_layers import nearest, variable_name
 from clutch.errors import ConfigError, Problem
@@ -53,7 +53,7 @@ REFUSED_CLASSES = {
     "tornado": "an app of Tornado through its WSGIContainer, or a tcp handler",
     "gunicorn.workers.gtornado.TornadoWorker": "an app of Tornado through its WSGIContainer, or a tcp handler",
 }
-ONLY_OF_HTTP = {letter.name for letter in LETTERS if (letter.place or "").startswith("front.")}
+ONLY_OF_HTTP = {setting.name for setting in SETTINGS if (setting.place or "").startswith("front.")}
 ONLY_OF_HTTP |= {
     "interface",
     "timeout",
@@ -125,9 +125,9 @@ def translate(serve: Serve, given: Mapping[str, Given], pool: str) -> Places:
     """Raises `ConfigError` for what is no value here though gunicorn may take it."""
     places = Places(pool, serve.front)
     _app(serve, given, places)
-    for letter in LETTERS:
-        if letter.place is not None and letter.name in given:
-            places.put(letter.place, given[letter.name].value, given[letter.name].source)
+    for setting in SETTINGS:
+        if setting.place is not None and setting.name in given:
+            places.put(setting.place, given[setting.name].value, given[setting.name].source)
     for part in (_interface, _listen, _shape, _recycling, _times, _heads, _environment, _tls_key, _requests_log):
         part(serve, given, places)
     return places

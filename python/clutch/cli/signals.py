@@ -1,4 +1,4 @@
-"""What a signal asks of a dispatcher: one table for each command; and the number of workers, one more or one less."""
+"""What each signal does to a dispatcher, in one table for each command."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from clutch.cli import logs
+from clutch._dispatcher import logs
 from clutch.errors import ClutchError
 from clutch.options import WORKERS_MAX
 
 
-class Order(enum.Enum):
-    STOP = "stop in order, running work having its grace"
-    STOP_QUICKLY = "stop in order, without a grace"
-    RELOAD = "load the code anew"
-    MORE = "one worker more"
-    FEWER = "one worker less"
-    REOPEN = "open the log files anew"
-    NONE = "nothing: it is a signal of gunicorn's that has no meaning here"
+class Action(enum.Enum):
+    STOP = "graceful shutdown"
+    STOP_QUICKLY = "shutdown without waiting for running work"
+    RELOAD = "reload"
+    MORE = "one more worker"
+    FEWER = "one fewer worker"
+    REOPEN = "reopen log files"
+    NONE = "nothing: gunicorn knows this signal, Clutch does not"
 
 
-ENDS = frozenset({Order.STOP, Order.STOP_QUICKLY})
+ENDS = frozenset({Action.STOP, Action.STOP_QUICKLY})
 
-Orders = Mapping[int, Order]
+Actions = Mapping[int, Action]
 
-OF_RUN: Orders = {
-    signal.SIGINT: Order.STOP,
-    signal.SIGTERM: Order.STOP,
-    signal.SIGHUP: Order.RELOAD,
-    signal.SIGUSR1: Order.REOPEN,
+OF_RUN: Actions = {
+    signal.SIGINT: Action.STOP,
+    signal.SIGTERM: Action.STOP,
+    signal.SIGHUP: Action.RELOAD,
+    signal.SIGUSR1: Action.REOPEN,
 }
-OF_SERVE: Orders = {
-    signal.SIGINT: Order.STOP_QUICKLY,
-    signal.SIGQUIT: Order.STOP_QUICKLY,
-    signal.SIGTERM: Order.STOP,
-    signal.SIGHUP: Order.RELOAD,
-    signal.SIGTTIN: Order.MORE,
-    signal.SIGTTOU: Order.FEWER,
-    signal.SIGUSR1: Order.REOPEN,
-    signal.SIGUSR2: Order.NONE,
-    signal.SIGWINCH: Order.NONE,
+OF_SERVE: Actions = {
+    signal.SIGINT: Action.STOP_QUICKLY,
+    signal.SIGQUIT: Action.STOP_QUICKLY,
+    signal.SIGTERM: Action.STOP,
+    signal.SIGHUP: Action.RELOAD,
+    signal.SIGTTIN: Action.MORE,
+    signal.SIGTTOU: Action.FEWER,
+    signal.SIGUSR1: Action.REOPEN,
+    signal.SIGUSR2: Action.NONE,
+    signal.SIGWINCH: Action.NONE,
 }
 INSTEAD = {
     signal.SIGUSR2: "start a second `clutch serve` at the same socket of systemd, then stop this one with TERM",

@@ -1,6 +1,6 @@
 """Where gunicorn's settings are given, and which wins: variables, gunicorn.conf.py, GUNICORN_CMD_ARGS, command line.
 
-Each layer becomes a dict by the setting's name, parsed by the one table of letters. Promises to report all that is
+Each layer becomes a dict by the setting's name, parsed by the one table of settings. Promises to report all that is
 wrong at once, and to name all that has no place here.
 """
 
@@ -19,24 +19,24 @@ from typing import Any, TypeVar
 
 import click
 
-from clutch.cli.letters import (
-    COMMAND_ARGS,
-    CONF_FILE,
-    HOOKS,
-    LETTER_OF,
-    LETTERS,
-    REFUSED,
-    REFUSED_OF,
-    Letter,
-    Refused,
-)
-from clutch.cli.letters_of_others import (
+from clutch.cli.gunicorn.peers import (
     ADDRESS_FLAGS,
     ALIASES,
     OF_OTHERS,
     WITHOUT_EFFECT,
     address_of,
     warnings_of_variables,
+)
+from clutch.cli.gunicorn.settings import (
+    COMMAND_ARGS,
+    CONF_FILE,
+    HOOKS,
+    REFUSED,
+    REFUSED_OF,
+    SETTING_OF,
+    SETTINGS,
+    Refused,
+    Setting,
 )
 from clutch.config_layers import nearest
 from clutch.errors import ConfigError, Problem
@@ -75,29 +75,29 @@ class Reading:
     warnings: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
-    def layer(self, raw: Mapping[str, Any], source: str, shown: Callable[[Letter], str]) -> dict[str, Given]:
+    def layer(self, raw: Mapping[str, Any], source: str, shown: Callable[[Setting], str]) -> dict[str, Given]:
         """`shown`: how a person wrote the name in this layer."""
         layer = {}
         for name, value in raw.items():
-            place = shown(LETTER_OF[name])
-            with self._collected(place, source, value, LETTER_OF[name]):
-                layer[name] = Given(LETTER_OF[name].kind.parse(value), f"{place}, {source}" if source else place)
+            place = shown(SETTING_OF[name])
+            with self._collected(place, source, value, SETTING_OF[name]):
+                layer[name] = Given(SETTING_OF[name].kind.parse(value), f"{place}, {source}" if source else place)
         return layer
 
     @contextlib.contextmanager
-    def _collected(self, place: str, source: str, value: Any, letter: Letter) -> Iterator[None]:
+    def _collected(self, place: str, source: str, value: Any, setting: Setting) -> Iterator[None]:
         try:
             yield
         except ValueError:
-            near = nearest(value, letter.kind.names) if isinstance(value, str) else None
-            allowed = letter.kind.allowed
+            near = nearest(value, setting.kind.names) if isinstance(value, str) else None
+            allowed = setting.kind.allowed
             self.problems.append(Problem(place, "invalid value", repr(value), allowed, near, source or None))
 
 
 def read(command_line: Mapping[str, Any], environ: Mapping[str, str]) -> Layers:
-    """`command_line`: what it gave, by the setting's name. Raises `ConfigError`; `click.UsageError` for a letter."""
+    """`command_line`: what it gave, by the setting's name. Raises `ConfigError`; `click.UsageError` for a flag."""
     reading = Reading()
-    variables = reading.layer(_of_variables(environ), "", lambda letter: VARIABLES[letter.name])
+    variables = reading.layer(_of_variables(environ), "", lambda setting: VARIABLES[setting.name])
     arguments = reading.layer(_command_args(environ), COMMAND_ARGS, _flag)
     typed = reading.layer(command_line, "", _flag)
     reading.warnings += warnings_of_variables(environ)
@@ -114,15 +114,15 @@ def _of_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _flag(letter: Letter) -> str:
-    return letter.flags[-1] if letter.name != "errorlog" else letter.flags[0]
+def _flag(setting: Setting) -> str:
+    return setting.flags[-1] if setting.name != "errorlog" else setting.flags[0]
 
 
 # Letters, as click takes them.
 
 
-def letter_flags(command: Command) -> Command:
-    for option in reversed([*map(_option, LETTERS), *map(_refusal, (*REFUSED, *OF_OTHERS))]):
+def setting_flags(command: Command) -> Command:
+    for option in reversed([*map(_option, SETTINGS), *map(_refusal, (*REFUSED, *OF_OTHERS))]):
         if option is not None:
             command = option(command)
     for flag, takes_value in _hidden():
@@ -148,36 +148,36 @@ def without_effect(context: click.Context) -> list[str]:
     return [f"{one.flag} has no effect: {one.why}" for one in typed]
 
 
-def typed_letters(context: click.Context) -> dict[str, Any]:
+def typed_settings(context: click.Context) -> dict[str, Any]:
     """Those that were given, by the setting's name."""
     on_command_line = click.core.ParameterSource.COMMANDLINE
     typed = {
-        letter.name: context.params[letter.name]
-        for letter in LETTERS
-        if letter.flags and context.get_parameter_source(letter.name) is on_command_line
+        setting.name: context.params[setting.name]
+        for setting in SETTINGS
+        if setting.flags and context.get_parameter_source(setting.name) is on_command_line
     }
     address = {flag: text for flag in ADDRESS_FLAGS if (text := context.params[_parameter(flag)]) is not None}
     if address:
         _put_once(typed, "bind", (address_of(address),), ", ".join(address), context)
     for alias in ALIASES:
         if (value := context.params[_parameter(alias.flag)]) is not None:
-            _put_once(typed, alias.letter, alias.bare or value, alias.flag, context)
+            _put_once(typed, alias.setting, alias.bare or value, alias.flag, context)
     return typed
 
 
 def _put_once(typed: dict[str, Any], name: str, value: Any, flag: str, context: click.Context) -> None:
     if name in typed:
-        raise click.UsageError(f"{flag} is the same as {_flag(LETTER_OF[name])}: give one of them", context)
+        raise click.UsageError(f"{flag} is the same as {_flag(SETTING_OF[name])}: give one of them", context)
     typed[name] = value
 
 
-def _option(letter: Letter) -> Callable[..., Any] | None:
-    if not letter.flags:
+def _option(setting: Setting) -> Callable[..., Any] | None:
+    if not setting.flags:
         return None
-    more: dict[str, Any] = {"help": letter.help, "multiple": letter.many, "metavar": letter.kind.name.upper()}
-    if letter.bare is not None:
-        more = {"help": letter.help, "is_flag": not letter.value_too, "flag_value": letter.bare, "default": None}
-    return click.option(*letter.flags, letter.name, **more)
+    more: dict[str, Any] = {"help": setting.help, "multiple": setting.many, "metavar": setting.kind.name.upper()}
+    if setting.bare is not None:
+        more = {"help": setting.help, "is_flag": not setting.value_too, "flag_value": setting.bare, "default": None}
+    return click.option(*setting.flags, setting.name, **more)
 
 
 def _refusal(refused: Refused) -> Callable[..., Any] | None:
@@ -196,12 +196,12 @@ def _refusal(refused: Refused) -> Callable[..., Any] | None:
 
 
 def _command_args(environ: Mapping[str, str]) -> dict[str, Any]:
-    """gunicorn's variable with letters; an app in it has no effect there, and is an error here."""
+    """gunicorn's variable with flags; an app in it has no effect there, and is an error here."""
     text = environ.get(COMMAND_ARGS, "")
-    command = letter_flags(click.Command(COMMAND_ARGS, callback=None, add_help_option=False))
+    command = setting_flags(click.Command(COMMAND_ARGS, callback=None, add_help_option=False))
     try:
         with command.make_context(COMMAND_ARGS, shlex.split(text)) as context:
-            return typed_letters(context)
+            return typed_settings(context)
     except (ValueError, click.UsageError) as error:
         said = error.format_message() if isinstance(error, click.UsageError) else str(error)
         raise click.UsageError(f"{COMMAND_ARGS}={text!r}: {said}") from error
@@ -218,8 +218,8 @@ def _conf_layer(chosen: Given | None, reading: Reading) -> dict[str, Given]:
     names = _executed(place, source)
     _name_refused(names, source, reading)
     _name_without_effect(names, source, reading)
-    raw = {name: value for name, value in names.items() if name in LETTER_OF and value is not None}
-    return reading.layer(raw, source, lambda letter: letter.name)
+    raw = {name: value for name, value in names.items() if name in SETTING_OF and value is not None}
+    return reading.layer(raw, source, lambda setting: setting.name)
 
 
 def _executed(place: str, source: str) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _name_refused(names: Mapping[str, Any], source: str, reading: Reading) -> No
 def _name_without_effect(names: Mapping[str, Any], source: str, reading: Reading) -> None:
     for name in sorted(name for name in HOOKS if callable(names.get(name))):
         reading.warnings.append(f"{source}: the hook {name} is not supported: use {HOOKS[name]}")
-    known = {*LETTER_OF, *REFUSED_OF, *HOOKS}
+    known = {*SETTING_OF, *REFUSED_OF, *HOOKS}
     unknown = [
         name
         for name, value in names.items()

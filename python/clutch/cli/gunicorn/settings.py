@@ -1,6 +1,6 @@
-"""gunicorn's settings as `clutch serve` takes them: letter, name in a gunicorn.conf.py, how it is written; once.
+"""gunicorn's settings as `clutch serve` takes them: flags, name in a gunicorn.conf.py, how it is written; once.
 
-Where each goes is in serve_config.py. What has no place here is named with what to do instead: nothing that a
+Where each goes is in translation.py. What has no place here is named with what to do instead: nothing that a
 command line or a file says is passed over in silence.
 """
 
@@ -19,7 +19,7 @@ COMMAND_ARGS = "GUNICORN_CMD_ARGS"
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Setting:
     """One setting. `place`: where its value goes as it is, in `pool` or `front`; None: it is a business of its own."""
 
     name: str
@@ -49,7 +49,7 @@ class Refused:
     whose: str = "gunicorn"
 
 
-# How letters are written. Each parser takes the text of a flag and the value in a file alike.
+# How settings are written. Each parser takes the text of a flag and the value in a file alike.
 
 
 def _number(value: Any) -> Any:
@@ -153,96 +153,96 @@ LIFESPAN = Kind("lifespan", ", ".join(LIFESPANS), _one_of({word: word for word i
 LEVEL = Kind("level", "debug, info, warning, error, critical", _one_of(LOG_LEVELS), names=tuple(LOG_LEVELS))
 
 # fmt: off
-LETTERS = (
-    Letter("config", ("-c", "--config"), TEXT,
+SETTINGS = (
+    Setting("config", ("-c", "--config"), TEXT,
            "A gunicorn.conf.py, or python:MODULE. [default: ./gunicorn.conf.py where there is one]"),
-    Letter("workers", ("-w", "--workers"), WORKERS,
+    Setting("workers", ("-w", "--workers"), WORKERS,
            "Worker processes. [default: $WEB_CONCURRENCY, or usable CPUs]", "pool.workers"),
-    Letter("threads", ("--threads",), THREADS,
+    Setting("threads", ("--threads",), THREADS,
            "Threads of a worker; for an async app, its event loops. [default: 1]"),
-    Letter("bind", ("-b", "--bind"), LIST,
+    Setting("bind", ("-b", "--bind"), LIST,
            "HOST:PORT, HOST, :PORT, unix:PATH or fd://N; several. [default: 0.0.0.0:$PORT, or 127.0.0.1:8000]",
            many=True),
-    Letter("worker_class", ("-k", "--worker-class"), CLASS,
+    Setting("worker_class", ("-k", "--worker-class"), CLASS,
            "sync, gthread, gevent, uvicorn.workers.UvicornWorker, or a profile: process, thread, async, greenlet. "
            "[default: by the app]"),
-    Letter("worker_connections", ("--worker-connections",), AMOUNT,
+    Setting("worker_connections", ("--worker-connections",), AMOUNT,
            "Requests at a time in each worker, of an async app or with gevent. [default: 256]"),
-    Letter("max_requests", ("--max-requests",), AMOUNT_OR_0,
+    Setting("max_requests", ("--max-requests",), AMOUNT_OR_0,
            "Replace a worker after this many requests; 0: never. [default: 0]"),
-    Letter("max_requests_jitter", ("--max-requests-jitter",), AMOUNT_OR_0,
+    Setting("max_requests_jitter", ("--max-requests-jitter",), AMOUNT_OR_0,
            "Add a random number of requests, up to this many, to --max-requests of each worker. [default: 0]"),
-    Letter("timeout", ("-t", "--timeout"), SECONDS,
+    Setting("timeout", ("-t", "--timeout"), SECONDS,
            "Longest wait for the start of a response, and then between its parts; 0: no limit. [default: 30]"),
-    Letter("graceful_timeout", ("--graceful-timeout",), SECONDS,
+    Setting("graceful_timeout", ("--graceful-timeout",), SECONDS,
            "How long a stop or a reload waits for running requests. [default: 30]"),
-    Letter("keepalive", ("--keep-alive",), SECONDS,
+    Setting("keepalive", ("--keep-alive",), SECONDS,
            "Close an idle connection after this many seconds; 0: after each response. [default: 75]"),
-    Letter("reload", ("--reload",), FLAG,
+    Setting("reload", ("--reload",), FLAG,
            "Reload the code when its files change, for development. Makes 1 the default of -w.", bare=True),
-    Letter("preload_app", ("--preload",), FLAG,
+    Setting("preload_app", ("--preload",), FLAG,
            "Import the app once, before workers are forked. This is the default.", "pool.preload", bare=True),
-    Letter("backlog", ("--backlog",), AMOUNT, "Requests that may wait for a worker. [default: 1000]",
+    Setting("backlog", ("--backlog",), AMOUNT, "Requests that may wait for a worker. [default: 1000]",
            "pool.queue.limit"),
-    Letter("accesslog", ("--access-logfile",), TEXT,
+    Setting("accesslog", ("--access-logfile",), TEXT,
            "Write a line for each request to this file; -: stdout, none: no log. "
            "[default: - on a terminal or with --reload]",
            "front.access_log"),
-    Letter("access_log_format", ("--access-logformat",), TEXT,
+    Setting("access_log_format", ("--access-logformat",), TEXT,
            "Format of the access log: text, json, or atoms such as %(h)s. [default: text]",
            "front.access_log_format"),
-    Letter("errorlog", ("--error-logfile", "--log-file"), TEXT,
+    Setting("errorlog", ("--error-logfile", "--log-file"), TEXT,
            "Write the server's log to this file; -: stderr. [default: -]"),
-    Letter("loglevel", ("--log-level",), LEVEL,
+    Setting("loglevel", ("--log-level",), LEVEL,
            "debug, info, warning, error, or critical (the same as error). [default: info]"),
-    Letter("logconfig", ("--log-config",), TEXT,
+    Setting("logconfig", ("--log-config",), TEXT,
            "Configure the server's log from a logging configuration file: .ini, .json or .yaml."),
-    Letter("logconfig_json", ("--log-config-json",), TEXT, "The same, as JSON."),
-    Letter("logconfig_dict", (), TABLE, "The same, as a dict in a gunicorn.conf.py."),
-    Letter("certfile", ("--certfile",), TEXT, "PEM file of the certificate, for TLS.", "front.tls.certificate"),
-    Letter("keyfile", ("--keyfile",), TEXT, "PEM file of its key.", "front.tls.key"),
-    Letter("ca_certs", ("--ca-certs",), TEXT,
+    Setting("logconfig_json", ("--log-config-json",), TEXT, "The same, as JSON."),
+    Setting("logconfig_dict", (), TABLE, "The same, as a dict in a gunicorn.conf.py."),
+    Setting("certfile", ("--certfile",), TEXT, "PEM file of the certificate, for TLS.", "front.tls.certificate"),
+    Setting("keyfile", ("--keyfile",), TEXT, "PEM file of its key.", "front.tls.key"),
+    Setting("ca_certs", ("--ca-certs",), TEXT,
            "PEM file of the CA certificates that client certificates are checked against.",
            "front.tls.client_ca"),
-    Letter("cert_reqs", ("--cert-reqs",), CERTIFICATES,
+    Setting("cert_reqs", ("--cert-reqs",), CERTIFICATES,
            "Whether clients must present a certificate: 0 or none, 1 or optional, 2 or required. [default: none]",
            "front.tls.client_auth"),
-    Letter("forwarded_allow_ips", ("--forwarded-allow-ips",), LIST,
+    Setting("forwarded_allow_ips", ("--forwarded-allow-ips",), LIST,
            "Proxies whose X-Forwarded-… headers are trusted; *: all. [default: $FORWARDED_ALLOW_IPS, or 127.0.0.1,::1]",
            "front.forwarded_allow"),
-    Letter("proxy_protocol", ("--proxy-protocol",), PROXY,
+    Setting("proxy_protocol", ("--proxy-protocol",), PROXY,
            "Expect a PROXY protocol header at the start of each connection.", "front.proxy_protocol",
            bare="auto", value_too=True),
-    Letter("limit_request_line", ("--limit-request-line",), AMOUNT_OR_0,
+    Setting("limit_request_line", ("--limit-request-line",), AMOUNT_OR_0,
            "Makes room in the head of a request, which is limited as a whole."),
-    Letter("limit_request_fields", ("--limit-request-fields",), AMOUNT,
+    Setting("limit_request_fields", ("--limit-request-fields",), AMOUNT,
            "Maximum number of header lines in a request. [default: 100]", "front.headers_max"),
-    Letter("limit_request_field_size", ("--limit-request-field_size",), AMOUNT_OR_0,
+    Setting("limit_request_field_size", ("--limit-request-field_size",), AMOUNT_OR_0,
            "Makes room in the head of a request, which is limited as a whole."),
-    Letter("interface", ("--interface",), INTERFACE,
+    Setting("interface", ("--interface",), INTERFACE,
            "Interface of the app: auto, asgi, asgi3, asgi2, wsgi, or asginl (asgi without lifespan). [default: auto]"),
-    Letter("asgi_lifespan", ("--lifespan", "--asgi-lifespan"), LIFESPAN,
+    Setting("asgi_lifespan", ("--lifespan", "--asgi-lifespan"), LIFESPAN,
            "Send lifespan events to an ASGI app; on: fail if it does not support them. [default: auto]",
            "front.lifespan"),
-    Letter("root_path", ("--root-path",), TEXT, "Path prefix under which a proxy serves the app.", "front.root_path"),
-    Letter("unix_mode", ("--unix-mode",), TEXT, "Permissions of the Unix sockets that are created. [default: 0666]",
+    Setting("root_path", ("--root-path",), TEXT, "Path prefix under which a proxy serves the app.", "front.root_path"),
+    Setting("unix_mode", ("--unix-mode",), TEXT, "Permissions of the Unix sockets that are created. [default: 0666]",
            "front.unix_mode"),
-    Letter("ws_ping_interval", ("--ws-ping-interval",), SECONDS,
+    Setting("ws_ping_interval", ("--ws-ping-interval",), SECONDS,
            "Seconds between pings to a WebSocket client; 0: no pings. [default: 20]"),
-    Letter("ws_ping_timeout", ("--ws-ping-timeout",), SECONDS,
+    Setting("ws_ping_timeout", ("--ws-ping-timeout",), SECONDS,
            "Seconds to wait for the answer to a ping. [default: 20]", "front.ping_timeout"),
-    Letter("websocket_max_message_size", ("--websocket-max-message-size",), AMOUNT,
+    Setting("websocket_max_message_size", ("--websocket-max-message-size",), AMOUNT,
            "Maximum size of a WebSocket message, in bytes. [default: 16 MB]", "front.message_max"),
-    Letter("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), AMOUNT,
+    Setting("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), AMOUNT,
            "Maximum number of concurrent requests on one HTTP/2 connection. [default: 100]", "front.streams_max"),
-    Letter("chdir", ("--chdir",), TEXT, "Change to this folder before loading the app."),
-    Letter("raw_env", ("-e", "--env"), VARIABLES,
+    Setting("chdir", ("--chdir",), TEXT, "Change to this folder before loading the app."),
+    Setting("raw_env", ("-e", "--env"), VARIABLES,
            "Set an environment variable, NAME=VALUE, in the workers. May be repeated.", many=True),
-    Letter("proc_name", ("-n", "--name"), TEXT, "Name of the pool, in logs and metrics. [default: web]"),
-    Letter("pidfile", ("-p", "--pid"), TEXT, "Write the process id to this file; removed at exit."),
-    Letter("pythonpath", ("--pythonpath",), LIST, "Folders to add to sys.path, separated by commas."),
-    Letter("check_config", ("--check-config",), FLAG, "Check the configuration and exit.", bare=True),
-    Letter("wsgi_app", (), TEXT, "The app, where the command line names none."),
+    Setting("proc_name", ("-n", "--name"), TEXT, "Name of the pool, in logs and metrics. [default: web]"),
+    Setting("pidfile", ("-p", "--pid"), TEXT, "Write the process id to this file; removed at exit."),
+    Setting("pythonpath", ("--pythonpath",), LIST, "Folders to add to sys.path, separated by commas."),
+    Setting("check_config", ("--check-config",), FLAG, "Check the configuration and exit.", bare=True),
+    Setting("wsgi_app", (), TEXT, "The app, where the command line names none."),
 )
 
 SERVICE = "start it as that user: User= of a systemd unit, USER of a container, setpriv"
@@ -351,5 +351,5 @@ HOOKS = {
 }
 # fmt: on
 
-LETTER_OF = {letter.name: letter for letter in LETTERS}
+SETTING_OF = {setting.name: setting for setting in SETTINGS}
 REFUSED_OF = {refused.name: refused for refused in REFUSED}

@@ -1,4 +1,4 @@
-"""Flags of uvicorn and granian, typed from habit: those that are a letter of ours, have no effect, or have no place.
+"""Flags of uvicorn and granian, typed from habit: those that are a setting of ours, have no effect, or have no place.
 
 They are flags alone: a gunicorn.conf.py has none of them. Their variables are not read, and that is said.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clutch.cli.letters import LETTER_OF, PROMETHEUS, RUSTLS, Refused
+from clutch.cli.gunicorn.settings import PROMETHEUS, RUSTLS, SETTING_OF, Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A flag that means the same as a letter."""
+    """A flag that means the same as a setting."""
 
     flag: str
-    letter: str
+    setting: str
     """By its name in a gunicorn.conf.py."""
     bare: str | None = None
     """What the flag means, which takes no value."""
@@ -165,7 +165,7 @@ OF_OTHERS = (
 
 
 def address_of(flags: Mapping[str, str]) -> str | None:
-    """The address that `--host`, `--port`, `--uds` or `--fd` tell, as a letter has it."""
+    """The address that `--host`, `--port`, `--uds` or `--fd` tell, as a setting has it."""
     if "--uds" in flags:
         return f"unix:{flags['--uds']}"
     if "--fd" in flags:
@@ -179,7 +179,7 @@ def host_and_port(host: str | None, port: str | int | None) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{DEFAULT_PORT if port is None else port}"
 
 
-# What has another name, or another form, as a keyword of `clutch.serve` than as a letter.
+# What has another name, or another form, as a keyword of `clutch.serve` than as a flag.
 KEYWORDS = {
     "bind": "bind",
     "graceful_timeout": "grace",
@@ -206,14 +206,14 @@ def keyword_of(name: str) -> tuple[str | None, str | None]:
             return None, f"{one.why}; leave it out"
         if isinstance(one, Refused) and flag in one.flags:
             return None, one.instead
-    letters = {alias.flag: alias.letter for alias in ALIASES}
-    letters |= {one: letter.name for letter in LETTER_OF.values() for one in letter.flags}
-    letter = LETTER_OF.get(letters.get(flag, name))
-    if letter is None:
+    names = {alias.flag: alias.setting for alias in ALIASES}
+    names |= {one: setting.name for setting in SETTING_OF.values() for one in setting.flags}
+    setting = SETTING_OF.get(names.get(flag, name))
+    if setting is None:
         return None, None
-    if letter.place is None:
-        return KEYWORDS.get(letter.name), None
-    option, _, inner = letter.place.partition(".")[2].partition(".")
+    if setting.place is None:
+        return KEYWORDS.get(setting.name), None
+    option, _, inner = setting.place.partition(".")[2].partition(".")
     return (f'{option}={{"{inner}": …}}' if inner else option), None
 
 
@@ -240,8 +240,8 @@ def _instead(flag: str) -> str:
             return refused.instead
     if flag in ("--host", "--port", "--uds", "--fd"):
         return "use -b HOST:PORT, -b unix:PATH or -b fd://N"
-    names = {alias.flag: alias.letter for alias in ALIASES}
-    names |= {one: letter.name for letter in LETTER_OF.values() for one in letter.flags}
+    names = {alias.flag: alias.setting for alias in ALIASES}
+    names |= {one: setting.name for setting in SETTING_OF.values() for one in setting.flags}
     if flag in names:
-        return f"use {LETTER_OF[names[flag]].flags[-1]}"
+        return f"use {SETTING_OF[names[flag]].flags[-1]}"
     return next((f"{one.why}; leave it out" for one in WITHOUT_EFFECT if one.flag == flag), "leave it out")

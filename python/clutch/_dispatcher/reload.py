@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clutch.cli import logs
-from clutch.cli.systemd import Notifier
+from clutch._dispatcher import logs
 from clutch.errors import ClutchError, ConfigError, PoolClosed
 
 if TYPE_CHECKING:
     from clutch.config import Config
+    from clutch.dispatcher import Observer
 
 ASKED_MAX = 4
 """Reloads at a time that nobody waits for: all but the last are overtaken."""
@@ -34,7 +34,7 @@ class Reloader:
     def __init__(
         self,
         pools: Mapping[str, Any],
-        notifier: Notifier,
+        observer: Observer,
         read_files: Callable[[list[str]], Iterable[tuple[str, str | None]]] = lambda _: (),
         development: bool = False,
     ) -> None:
@@ -43,7 +43,7 @@ class Reloader:
         new one.
         """
         self._pools = pools
-        self._notifier = notifier
+        self._observer = observer
         self._read_files = read_files
         self._development = development
         self._failed_is = "does not start" if development else "old in use"
@@ -83,13 +83,13 @@ class Reloader:
     def _begins(self) -> None:
         with self._lock:
             self._under_way += 1
-            self._notifier.reloading()  # each: the service manager waits for the one after its own signal
+            self._observer.reloading()  # each: the service manager waits for the one after its own signal
 
     def _ends(self, status: str) -> None:
         with self._lock:
             self._under_way -= 1
             if self._under_way == 0:
-                self._notifier.ready(status)
+                self._observer.ready(status)
 
     def _reload_files(self, names: list[str]) -> dict[str, str]:
         failed = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from clutch import _core
-from clutch.cli import logs
+from clutch._dispatcher import logs
 
 Event = dict[str, Any]
 Line = tuple[int, str]

@@ -1,0 +1,212 @@
+//! The configuration of each kind of front, as the dispatcher's Python side gives it: JSON, with every option decided.
+
+use clutch_pool::config::Disconnect;
+use serde::{Deserialize, Serialize};
+
+use crate::front::Start;
+
+/// One front, of whatever kind. A new kind is an arm here and in [`FrontConfig::start`], and a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum FrontConfig {
+    Http(HttpConfig),
+    Serve(ServeConfig),
+    Tcp(TcpConfig),
+    Admin(AdminConfig),
+}
+
+impl FrontConfig {
+    pub(crate) fn start(self) -> Box<dyn Start> {
+        match self {
+            FrontConfig::Http(config) => Box::new(config),
+            FrontConfig::Serve(config) => Box::new(config),
+            FrontConfig::Tcp(config) => Box::new(config),
+            FrontConfig::Admin(config) => Box::new(config),
+        }
+    }
+}
+
+/// The call front over HTTP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HttpConfig {
+    /// Each `host:port` (port 0 takes a free one), `unix:path` or `fd:number` (a socket that was handed over, listening
+    /// already).
+    pub bind: Vec<String>,
+    /// Largest request body, in bytes.
+    pub body_bytes_max: u64,
+    /// Largest request head, in bytes.
+    pub head_bytes_max: usize,
+    /// A client that has not sent its whole head after this long is cut off.
+    pub head_timeout_ms: u64,
+    /// A client that has not sent its whole body after this long is cut off.
+    pub body_timeout_ms: u64,
+    /// A client that takes too little of its response for so long is cut off.
+    pub write_timeout_ms: u64,
+    /// An idle connection is closed after this long.
+    pub keep_alive_ms: u64,
+    /// Most connections at a time.
+    pub connections_max: usize,
+    /// `-`: standard output, or a path. None: no access log.
+    pub access_log: Option<String>,
+    pub access_log_format: LogFormat,
+    /// `Authorization: Bearer …` that every request must bring; this, a file of them, or TLS is needed beyond loopback.
+    pub token: Option<String>,
+    /// One on each line; read again when it changes.
+    pub token_file: Option<String>,
+    /// An address beyond loopback needs neither a token nor TLS.
+    pub insecure: bool,
+    pub tls: Option<TlsConfig>,
+    /// Origins of the web pages that may call, as browsers write them; `*`: all.
+    pub cors_origins: Vec<String>,
+}
+
+/// Health, readiness and metrics.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AdminConfig {
+    pub bind: String,
+    pub token: Option<String>,
+    pub token_file: Option<String>,
+    pub insecure: bool,
+}
+
+/// Certificates for TLS.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM file: the certificate, then those that vouch for it.
+    pub certificate: String,
+    /// PEM file.
+    pub key: String,
+    /// PEM file: who vouches for certificates of clients. None: clients are not asked for any.
+    #[serde(default)]
+    pub client_ca: Option<String>,
+    #[serde(default)]
+    pub client_auth: ClientAuth,
+}
+
+/// Whether clients have to show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuth {
+    #[default]
+    None,
+    /// One that is shown must be good.
+    Optional,
+    Required,
+}
+
+/// How a line of the access log is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+    /// As it was written with gunicorn's `%` atoms, in pieces.
+    Line(Vec<LogPiece>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogPiece {
+    Text(String),
+    /// By its name in lower case.
+    RequestHeader(String),
+    ResponseHeader(String),
+    Fact(LogFact),
+}
+
+/// What the access log knows of a request, beside its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFact {
+    Client,
+    User,
+    Date,
+    IsoDate,
+    RequestLine,
+    Method,
+    Path,
+    Query,
+    Protocol,
+    Scheme,
+    Status,
+    Bytes,
+    /// None where there is no response.
+    ResponseBytes,
+    /// In whole ones, until the end.
+    Seconds,
+    Millis,
+    Micros,
+    /// With six digits after the point.
+    DecimalSeconds,
+    /// With three.
+    DecimalMillis,
+    Pid,
+    ProxySeconds,
+    QueueSeconds,
+    HeadSeconds,
+    End,
+}
+
+/// An ASGI or WSGI app, served over HTTP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServeConfig {
+    /// The pool that runs the app.
+    pub pool: String,
+    /// Each `host:port`, `unix:path` or `fd:number` (a socket that was handed over, listening already).
+    pub bind: Vec<String>,
+    /// Permissions of the unix sockets among them.
+    pub unix_mode: u32,
+    /// Threads that speak HTTP.
+    pub threads: usize,
+    /// Until the head of the response, then of the app's silence while the client is ready. None: no limit.
+    pub timeout_ms: Option<u64>,
+    pub disconnect: Disconnect,
+    /// The app's `root_path` and `SCRIPT_NAME`.
+    pub root_path: String,
+    /// Largest request head, in bytes.
+    pub head_bytes_max: usize,
+    /// Most header lines of a request.
+    pub headers_max: usize,
+    /// A client that has not sent its whole head after this long is cut off.
+    pub head_timeout_ms: u64,
+    /// Largest request body, in bytes. None: no limit.
+    pub body_bytes_max: Option<u64>,
+    /// A client that sends nothing of its body for so long, while the app waits for it, is cut off.
+    pub body_timeout_ms: u64,
+    /// A client that takes too little of its response for so long is cut off.
+    pub write_timeout_ms: u64,
+    /// An idle connection is closed after this long.
+    pub keep_alive_ms: u64,
+    /// A connection is closed after so many requests. None: no limit.
+    pub connection_requests_max: Option<u64>,
+    /// Most requests at a time on one HTTP/2 connection.
+    pub streams_max: u32,
+    /// Most connections at a time.
+    pub connections_max: usize,
+    /// Largest message of a WebSocket, in bytes.
+    pub message_bytes_max: usize,
+    /// The client of a WebSocket is asked so often whether it is there. None: never.
+    pub ping_interval_ms: Option<u64>,
+    /// One that does not answer for so long is cut off.
+    pub ping_timeout_ms: u64,
+    pub tls: Option<TlsConfig>,
+    /// Each connection starts with a line (or head) of the PROXY protocol.
+    pub proxy_protocol: bool,
+    /// Addresses and networks whose `X-Forwarded-…` headers are believed; `*`: all; unix sockets always.
+    pub forwarded_allow: Vec<String>,
+    /// `-`: standard output, or a path. None: no access log.
+    pub access_log: Option<String>,
+    pub access_log_format: LogFormat,
+}
+
+/// A handler of connections.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpConfig {
+    /// The pool that runs the handler.
+    pub pool: String,
+    /// Each `host:port`, `unix:path` or `fd:number`.
+    pub bind: Vec<String>,
+    /// Most connections at a time, those that wait for a slot included.
+    pub connections_max: usize,
+}

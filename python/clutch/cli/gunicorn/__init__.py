@@ -1,0 +1,1 @@
+"""gunicorn's settings, and flags of other servers, for `clutch serve`."""

@@ -1,0 +1,388 @@
+"""The dispatcher: pools and fronts of a configuration, in this process. The composition root of everything that serves.
+
+The order of start and stop is here and nowhere else: runtime, pools, fronts, ready; then fronts, pools, runtime, under
+one deadline. Owns their threads, and the control socket, which is there from before the first pool until after the
+last. Knows neither signals nor command lines, writes no files of a command, and never ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from clutch._caller import refuse_in_subinterpreter
+from clutch._dispatcher import logs
+from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
+from clutch.config import Config, load
+from clutch.control import server
+from clutch.control.commands import Commands, Identity, working_folder
+from clutch.errors import ClutchError, ConfigError, NoSuchPool
+from clutch.options import CONTROL_OFF
+
+if TYPE_CHECKING:
+    from clutch._dispatcher.event_log import EventLog
+    from clutch.config import PoolSpec
+    from clutch.pool import Pool
+
+LEAVING_SECONDS_MAX = 5.0
+"""What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
+LEAVING_FRACTION = 0.25
+LEAST_GRACE = 0.001
+"""Seconds. Without any, workers at work would be killed rather than told with TERM first."""
+
+
+class Observer:
+    """Hears of a dispatcher's life, in whatever thread something happens. As it is, it does nothing."""
+
+    def status(self, text: str) -> None:
+        """Where the start has got to."""
+
+    def ready(self, status: str) -> None:
+        """All that is required serves; again after each reload."""
+
+    def reloading(self) -> None:
+        """New code is being loaded."""
+
+    def stopping(self) -> None:
+        """The stop begins."""
+
+    def failed(self, error: ConfigError) -> None:
+        """A pool can never be ready."""
+
+
+class Dispatcher:
+    """Runs the pools and fronts of a configuration beside the program:
+
+        with clutch.Dispatcher("clutch.toml") as dispatcher:
+            dispatcher.pools["api"].call("price", items=[1.0, 2.0])
+            print(dispatcher.addresses)
+
+    Entering it waits until every pool that is `required` has its workers; leaving it stops everything in order.
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | Config | None = None,
+        *,
+        settings: Iterable[str] = (),
+        insecure: bool = False,
+        reload: bool = False,
+        log_format: str = "text",
+        observer: Observer | None = None,
+    ) -> None:
+        """Reads the configuration; nothing is started yet.
+
+        `config`: path of a file; by default the nearest `clutch.toml`, as for `clutch run`. `settings`: texts as of
+        `--set`, such as `"pools.api.workers=4"`. `insecure`: fronts beyond loopback need neither a token nor TLS.
+        `reload`: load the code anew when its files change. `log_format`: "text" or "json", of what workers print and of
+        access logs for which no format was chosen. Raises `ConfigError` with everything that is wrong.
+        """
+        refuse_in_subinterpreter()
+        given = isinstance(config, Config)
+        self.config = config if given else load(config, settings=settings, insecure=insecure, development=reload)
+        if reload:
+            import_watchfiles()
+        self.log_format = log_format
+        self.pools: dict[str, Pool] = {}
+        """The pools by name, once started."""
+        self._observer = observer or Observer()
+        self._reload = reload
+        self._runtime: Any = None
+        self._fronts: Any = None
+        self._event_log: EventLog | None = None
+        self._reloader = Reloader(self.pools, self._observer, self._reload_files, self.config.development)
+        self._control: server.Control | None = None
+        self._announcers: list[threading.Thread] = []
+        self._watcher: Watcher | None = None
+        self._warner: threading.Thread | None = None
+        self._awaited: set[str | None] = {spec.name for spec in self.config.pools if spec.values["required"]}
+        self._is_stopping = self._is_over = False
+        self._pid = os.getpid()
+        self._failure: ConfigError | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def addresses(self) -> dict[str, list[str]]:
+        """Where each front listens, as `{"http": ["127.0.0.1:8080"]}`, or `unix:/path`. Empty after the stop."""
+        if self._fronts is None:
+            return {}
+        return {name: self._fronts.addresses(name) for name in self.config.fronts}
+
+    def urls(self) -> Iterator[tuple[str, str, str]]:
+        """Of each front its name and where it listens, then the same as a person would type it."""
+        for front, found in self.addresses.items():
+            core = self.config.fronts[front]
+            scheme = "" if core["kind"] == "tcp" else "https://" if core.get("tls") else "http://"
+            for address in found:
+                yield front, address, address if address.startswith("unix:") else f"{scheme}{address}"
+
+    # ---- start
+
+    def start(self) -> None:
+        """Returns when the fronts listen. Raises OSError; what it has begun by then is stopped by `stop`."""
+        from clutch import _core
+        from clutch._dispatcher.event_log import EventLog
+        from clutch.pool import Pool
+
+        if self.log_format == "json":
+            _core.print_as("json")
+        elif self.config.development and os.isatty(2) and list(map(has_one_worker, self.config.pools)) == [True]:
+            _core.print_as("plain")
+        self._event_log = EventLog(self.config.development)
+        for spec in self.config.pools:
+            spec.core["launch"]["log_format"] = self.log_format
+            if self.config.development:
+                spec.core["launch"]["debugger"] = debugger_of(spec)
+            self.pools[spec.name] = Pool.from_spec(spec)
+            logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
+        cores = {name: pool._core for name, pool in self.pools.items()}
+        fronts = [
+            (name, json.dumps(with_log_format(core, self.log_format))) for name, core in self.config.fronts.items()
+        ]
+        if fronts:
+            self._runtime = _core.Runtime()
+            self._fronts = _core.Fronts(self._runtime, cores, fronts)
+        for front, address, shown in self.urls():
+            logs.info(f"{front}: {shown}", front=front, address=address)
+        if fronts:
+            self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
+            self._warner.start()
+        self._announcers = [
+            threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
+            for spec in self.config.pools
+        ]
+        self._ready(None)
+        for announcer in self._announcers:
+            announcer.start()
+        if self._reload:
+            self._watcher = Watcher(watched_folders(self.config), self._reloader)
+
+    def wait_ready(self) -> None:
+        """Waits until each pool has its workers or has failed. Raises `ConfigError` for a pool that can never start."""
+        for announcer in self._announcers:
+            announcer.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def open_control(self, socket: Path | None, asked_to_stop: Callable[[bool], None]) -> None:
+        """Before the start. Where it cannot be, the pools are served all the same; not where one was asked for."""
+        if socket == Path(CONTROL_OFF):
+            return
+        who = Identity(str(self.config.file.resolve()), working_folder())
+        commands = Commands(who, self.pools, self._reloader.reload, asked_to_stop, self._http)
+        try:
+            if socket is not None:
+                self._control = server.open_at(socket, commands)
+            else:
+                self._control = server.open_default(self.config.file, commands)
+        except OSError as error:
+            if socket is not None:
+                raise
+            logs.log.warning("no control socket, so `clutch ps` and the like do not reach this: %s", error)
+
+    def _http(self) -> dict[str, Any] | None:
+        calling = [name for name, front in self.config.fronts.items() if front["kind"] == "http"]
+        if self._fronts is None or not calling:
+            return None
+        front = calling[0]
+        tls = self.config.fronts[front]["tls"]
+        certificate = None if tls is None else tls["certificate"]
+        return {"address": self._fronts.address(front), "token": self._fronts.token(front), "certificate": certificate}
+
+    def remove_control(self) -> None:
+        """Removes the file of the control socket, before an end that does not wait for anything."""
+        if self._control is not None:
+            self._control.remove_file()
+
+    def reload(self, *pools: str) -> None:
+        """Reloads the code of these pools, or of all, and waits until it is in use. Rereads certificates and tokens.
+
+        Raises `ConfigError` with what cannot be used; the old code stays in use. Raises `NoSuchPool`.
+        """
+        for name in pools:
+            if name not in self.pools:
+                raise NoSuchPool(f"no pool {name!r}; allowed: {', '.join(self.pools)}", name=name)
+        if failed := self._reloader.reload(list(pools or self.pools)):
+            raise ConfigError("\n".join(failed.values()))
+
+    def ask_reload(self) -> None:
+        """As `reload` of all, soon; returns at once, and the log tells what came of it."""
+        self._reloader.ask()
+
+    def reopen_logs(self) -> None:
+        """Our own log follows its file by itself; the access log is the front's."""
+        if self._fronts is not None:
+            self._fronts.reopen_logs()
+        logs.info("log files opened anew")
+
+    def _reload_files(self, names: list[str]) -> list[tuple[str, str | None]]:
+        """Certificates and tokens; of an app those alone that one of these pools serves."""
+        return [] if self._fronts is None else self._fronts.reload_files(names)
+
+    def _ready(self, name: str | None) -> None:
+        """One more pool is ready, or for a beginning none; the service manager hears of the last that is required."""
+        if name is not None and name not in self._awaited:
+            return
+        self._awaited.discard(name)
+        if self._awaited:
+            self._observer.status(f"starting {', '.join(sorted(map(str, self._awaited)))}")
+        else:
+            self._observer.ready("serving")
+
+    def _warn(self) -> None:
+        """What the fronts want to be read, until they have stopped."""
+        while (warning := self._fronts.next_warning()) is not None:
+            logs.log.warning("%s", warning)
+
+    def _announce(self, spec: PoolSpec) -> None:
+        """Says when a pool is ready. One that can never be ends the run: better now than at the first call. While its
+        code is being written it is told by the log, and may be mended.
+        """
+        try:
+            self.pools[spec.name].wait_ready(spec.core["workers_min"])
+        except ClutchError as error:
+            self._not_ready(error)
+        else:
+            image = self.pools[spec.name].stats()["image"] or {}
+            shape = image.get("shape") or spec.core["shape"]
+            became = f": {describe_shape(spec, shape)}" if image.get("shape") else ""
+            kind = {"interface": image["interface"]} if image.get("interface") else {}
+            served = f" ({image['interface']} app)" if kind else ""
+            logs.info(f"pool {spec.name}: ready{became}{served}", pool=spec.name, ready=True, **shape, **kind)
+            self._ready(spec.name)
+
+    def _not_ready(self, error: ClutchError) -> None:
+        if self._is_stopping or self.config.development:  # the next save may mend it, and the log tells what is wrong
+            return
+        if isinstance(error, ConfigError):
+            self._failure = error
+            self._observer.failed(error)
+        else:
+            logs.log.error("%s", str(error).rstrip())  # it names the pool
+
+    # ---- stop
+
+    def stopping(self) -> None:
+        """It is decided: from now on nothing that fails to start is news."""
+        self._is_stopping = True
+        self._observer.stopping()
+
+    def stop(self, grace: float | None = None) -> None:
+        """Stops the fronts, then the pools; returns when nothing is left. Harmless when repeated, or in a forked copy.
+
+        Running work has `grace` seconds, by default the `grace` of its pool; with 0 it is ended at once.
+        """
+        if self._pid != os.getpid() or self._is_over:
+            return
+        self._is_over = self._is_stopping = True
+        if self._watcher is not None:
+            self._watcher.close()
+        self._stop_fronts_and_pools(grace)
+        if self._event_log is not None:
+            self._event_log.close()
+        if self._warner is not None:
+            self._warner.join()
+        for announcer in self._announcers:
+            if announcer.ident is not None:
+                announcer.join()  # a closed pool lets it go; no thread may be in the core when the interpreter ends
+        self._reloader.close()
+        if self._runtime is not None:
+            self._runtime.stop()
+        if self._control is not None:
+            self._control.close()
+
+    def recover_terminal(self) -> None:
+        """Right before the end of the process: a worker may be asking there, and dies with it."""
+        if self.config.development:
+            from clutch import _core
+
+            _core.recover_terminal()
+
+    def _stop_fronts_and_pools(self, grace: float | None) -> None:
+        """Side by side, so that all is over when the longest grace is."""
+        since, fronts_over = time.monotonic(), threading.Event()
+        graces = {spec.name: spec.values["grace"] if grace is None else grace for spec in self.config.pools}
+        with ThreadPoolExecutor(max(1, len(self.pools))) as together:
+            stops = [
+                together.submit(stop_pool, pool, graces[name], since, fronts_over) for name, pool in self.pools.items()
+            ]
+            try:
+                if self._fronts is not None:
+                    self._fronts.stop(max(graces.values()))
+            finally:
+                self._fronts = None
+                fronts_over.set()
+            for stop in stops:
+                stop.result()
+
+
+def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Event) -> None:
+    """Running work has what is left of the grace, then its workers are killed; the wait is for the last process. Idle
+    workers end in order, also without a grace.
+
+    The fronts end first, since their requests are its work; but for the last of the grace, which is the pool's.
+    """
+    # Without a grace the fronts end at once.
+    fronts_over.wait(grace - min(LEAVING_SECONDS_MAX, grace * LEAVING_FRACTION) if grace else None)
+    pool._stop(max(grace - (time.monotonic() - since), LEAST_GRACE) if grace else 0.0)
+    pool.shutdown()
+
+
+def has_one_worker(spec: PoolSpec) -> bool:
+    most: int = spec.values["workers"].max
+    return most == 1
+
+
+def debugger_of(spec: PoolSpec) -> dict[str, Any]:
+    """The terminal at which a debugger may ask, and the group that has it else; or why none may."""
+    if not has_one_worker(spec):
+        return {"refused": f"pool {spec.name!r} has {spec.values['workers'].max} workers"}
+    try:
+        terminal = os.ttyname(0)
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return {"refused": "here standard input is no terminal of the server's own"}
+    return {"terminal": terminal, "group": os.getpgrp()}
+
+
+def with_log_format(front: Mapping[str, Any], form: str) -> Mapping[str, Any]:
+    """Of the access log, where none was chosen: that of our own log."""
+    if front.get("access_log_format", "") is not None:
+        return front
+    return {**front, "access_log_format": form}
+
+
+def describe(spec: PoolSpec) -> str:
+    """`shop.tools, process 8 × 1 × 1, Python 3.11.7`."""
+    shape, launch = spec.core["shape"], spec.core["launch"]
+    profile = describe_shape(spec, shape)
+    if launch["app"] and launch["app"]["kind"] in ("auto", "wsgi") and not launch["profile_given"]:
+        other = "thread" if shape["threads"] > 1 else "process"
+        of_wsgi = describe_shape(spec, {**shape, "profile": other, "tasks": 1})
+        profile = of_wsgi if launch["app"]["kind"] == "wsgi" else f"{profile} (or {of_wsgi}, if it is a WSGI app)"
+    return f"{spec.values['target']}, {profile}, Python {spec.interpreter.label}"
+
+
+def describe_shape(spec: PoolSpec, shape: Mapping[str, Any]) -> str:
+    """`thread 2 × 4 × 1`."""
+    workers = spec.values["workers"]
+    count = workers.max if workers.min == workers.max else f"{workers.min} to {workers.max}"
+    return f"{shape['profile']} {count} × {shape['threads']} × {shape['tasks']}"
