@@ -43,8 +43,8 @@ app = "blog:app"
 bind = "0.0.0.0:8001"
 ```
 
-Such a front has a pool of its own name, here `[pools.shop]` and `[pools.blog]`, unless `pool` names another. Its name is
-in log lines and in the label `front` of metrics. The options are those of its kind below.
+Such a front has a pool of its own name, here `[pools.shop]` and `[pools.blog]`, unless `pool` names another. Its name
+is in log lines and in the label `front` of metrics. The options are those of its kind below.
 """
 
 SHAPES = """\

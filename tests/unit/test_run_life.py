@@ -24,6 +24,8 @@ from clutch.cli.signals import OF_SERVE, bounds
 from clutch.control import protocol
 from clutch.errors import ConfigError, PoolClosed
 
+END = ["a is gone", "the runtime stops"]
+
 
 class Scene:
     """What happened, in order; and what the pools do when they are asked whether they are ready."""
@@ -149,7 +151,7 @@ def test_starts_and_stops_in_order(scene: Scene, loaded: config.Config) -> None:
     scene.when_ready = terminate
     assert Server(loaded).serve() == 0
     starts = ["a starts", "fronts start: ['a'] ['http']", "a 3 ready"]
-    assert scene.events == [*starts, "fronts stop 5", "a has 5 s", "a is gone", "the runtime stops"]
+    assert scene.events == [*starts, "fronts stop 5", "a has 5 s", *END]
 
 
 def test_failure_68_fronts_and_pools_share_one_grace(scene: Scene, tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_a_pool_that_can_never_be_ready_ends_the_run_with_2(scene: Scene, loaded
 
     scene.when_ready = broken
     assert Server(loaded).serve() == 2
-    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
+    assert scene.events[-2:] == END
 
 
 def test_another_trouble_at_the_start_is_only_told(scene: Scene, loaded: config.Config) -> None:
@@ -194,7 +196,7 @@ def test_an_address_that_is_taken_stops_the_pools_and_ends_with_1(
     logs.log.propagate = True
     with caplog.at_level(logging.INFO, "clutch"):
         assert Server(loaded).serve() == 1
-    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
+    assert scene.events[-2:] == END
     assert "cannot start: 127.0.0.1:8080: address in use" in caplog.text
 
 
@@ -229,7 +231,7 @@ def test_hup_loads_the_code_anew(scene: Scene, loaded: config.Config) -> None:
     scene.when_ready = hang_up
     scene.when_reloaded = terminate
     assert Server(loaded).serve() == 0
-    assert scene.events[2:] == ["a 3 ready", "a reloads", "fronts stop 5", "a has 5 s", "a is gone"]
+    assert scene.events[2:] == ["a 3 ready", "a reloads", "fronts stop 5", "a has 5 s", *END]
 
 
 def test_code_that_does_not_import_is_told_and_it_serves_on(
@@ -292,7 +294,7 @@ def test_it_hears_ready_only_when_fronts_listen_and_what_is_required_is_ready(
     scene: Scene, tmp_path: Path, manager: Manager
 ) -> None:
     file = tmp_path / "clutch.toml"
-    file.write_text('[pools.a]\ntarget = "x"\n[pools.b]\ntarget = "x"\nrequired = false\n')
+    file.write_text('[pools.a]\ntarget = "x"\n[pools.b]\ntarget = "x"\nrequired = false\n[fronts.http]\n')
     not_yet = threading.Event()
 
     def optional() -> None:
@@ -339,7 +341,7 @@ def test_asked_to_stop(scene: Scene, loaded: config.Config, times: int) -> None:
 
     scene.when_ready = ask
     assert server.serve() == 0
-    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
+    assert scene.events[-2:] == END
     assert server.dispatcher._control is not None and not server.dispatcher._control.path.exists()
 
 
@@ -387,7 +389,7 @@ def test_term_has_a_grace_int_and_quit_have_none(
 ) -> None:
     scene.when_ready = send(number)
     assert serve(loaded).serve() == 0
-    assert scene.events[-3:] == [f"fronts stop {grace}", f"a has {grace} s", "a is gone"]
+    assert scene.events[-4:] == [f"fronts stop {grace}", f"a has {grace} s", *END]
 
 
 def test_run_gives_int_its_grace(scene: Scene, loaded: config.Config) -> None:

@@ -28,6 +28,7 @@ impl FrontConfig {
 
 /// The call front over HTTP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HttpConfig {
     /// Each `host:port` (port 0 takes a free one), `unix:path` or `fd:number` (a socket that was handed over, listening
     /// already).
@@ -62,6 +63,7 @@ pub struct HttpConfig {
 
 /// Health, readiness and metrics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AdminConfig {
     pub bind: String,
     pub token: Option<String>,
@@ -150,6 +152,7 @@ pub enum LogFact {
 
 /// An ASGI or WSGI app, served over HTTP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ServeConfig {
     /// The pool that runs the app.
     pub pool: String,
@@ -202,6 +205,7 @@ pub struct ServeConfig {
 
 /// A handler of connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TcpConfig {
     /// The pool that runs the handler.
     pub pool: String,
