@@ -9,6 +9,7 @@ use std::time::Duration;
 use clutch_fronts::Fronts;
 use clutch_fronts::config::{FrontConfig, TcpConfig};
 use clutch_pool::config::PoolConfig;
+use clutch_pool::pool::state::Hold;
 use clutch_pool::telemetry::Event;
 use support::{Call, PATIENCE, Stage, Worker, config};
 
@@ -109,7 +110,7 @@ fn the_peer_sees_the_end_also_where_a_worker_has_a_copy_of_what_was_taken_back()
     let mut first = house.stage.worker(1);
     let peer = house.peer(0);
     let stale = first.next_unbegun();
-    house.stage.driver.worker_held(first.key, true);
+    house.stage.driver.hold(first.key, Hold::Stopped, true);
     let mut second = house.stage.worker(1);
     let (_, socket) = begin(&mut second);
     drop(socket);

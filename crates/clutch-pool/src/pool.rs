@@ -10,15 +10,20 @@ mod answer;
 mod batch;
 mod core;
 mod drive;
+mod effects;
+mod entry;
 mod exchange;
+mod expiring;
 mod incoming;
 mod insights;
 mod item_clock;
+mod notice;
 mod orders;
 mod peer;
 pub mod queue;
 mod running;
 mod schemas;
+mod spent;
 pub mod state;
 mod status;
 mod stop;
@@ -41,18 +46,22 @@ use smallvec::SmallVec;
 use self::alarm::Questions;
 pub use self::answer::{Answer, Part, Waker};
 pub use self::batch::Batch;
-use self::core::{Core, Effects, Entry, Function, Told};
+use self::core::Core;
 pub use self::drive::{PoolDriver, Read};
+use self::effects::{Effects, Told};
+use self::entry::{Entry, Function};
 pub use self::exchange::{Describe, Exchange, Input, QueueTime, Standing, Terms};
 use self::incoming::Incoming;
-use self::insights::Noted;
-pub use self::insights::{Insights, Slow, Spent};
+
 use self::item_clock::ItemClocks;
+pub use self::notice::Notice;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
 pub use self::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
-use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
+use self::spent::Noted;
+pub use self::spent::{Insights, Slow, Spent};
+use self::state::{Action, Event, Hold, Limits, Machine, Request, WorkerKey};
 pub use self::status::{Health, Memory, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::link::board::word;
@@ -68,36 +77,6 @@ pub const END_OF_FILE: &str = "end of file";
 
 /// Token of the driver's own wake-up in the poller; workers use their keys.
 pub const WAKE: u64 = u64::MAX;
-
-/// What the pool tells its supervisor.
-#[derive(Debug)]
-pub enum Notice {
-    /// Most of its calls are used up.
-    Worn(WorkerKey),
-    /// Told to take no more, and nothing is left.
-    Drained(WorkerKey),
-    /// Work in it was told to stop and has not; the cause is what its neighbours are told.
-    Stuck { worker: WorkerKey, cause: String },
-    /// The link ended or broke.
-    LinkEnded(WorkerKey, String),
-    /// The worker said that it is ready (its JSON).
-    Ready(WorkerKey, String),
-    /// The worker could not start (its JSON).
-    StartFailed(WorkerKey, String),
-    /// Its socket is full: tell when there is room.
-    WantWrite(WorkerKey),
-    /// What workers' memory is.
-    Memory(Vec<(WorkerKey, Memory)>),
-    /// A debugger asks at the terminal, or no longer does.
-    Debugging { worker: WorkerKey, on: bool },
-    /// Closed, and nothing is left.
-    Empty,
-    /// An operator's wish, answered by [`Pool::order_done`].
-    Order { ticket: Ticket, command: Command },
-    /// Stop: wait for running work for so long; `term` lies between TERM and KILL. `spares_idle`: idle workers end in
-    /// order also without a grace.
-    Stop { grace: Duration, term: Duration, spares_idle: bool },
-}
 
 /// Is given each link that it has to read: see [`Pool::read_link`].
 pub type Reader = Box<dyn Fn(Arc<Link>) + Send + Sync>;
@@ -150,7 +129,6 @@ impl Pool {
             failing: None,
             lost: None,
             interrupt_grace: config.interrupt_grace(),
-            memory_limit: config.recycle_memory_bytes,
             foreign: None,
             done: 0,
             failed: 0,
@@ -559,13 +537,19 @@ impl Pool {
         if incoming.is_empty() {
             return Ok(());
         }
+        let memory_limit = self.config.recycle_memory_bytes;
+        let is_full =
+            incoming.iter().any(|one| matches!(one, Incoming::Memory(memory) if memory.reaches(memory_limit)));
         let wrong = self.transact_with(|core, now, actions, effects| {
             // What comes of a worker that is gone, by who still reads its link, is about work that has moved on.
             if !core.peers.contains_key(&link.key) {
                 return None;
             }
             let taken = incoming.into_iter().try_for_each(|one| core.take_in(link.key, one, now, effects));
-            core.bar_full(link.key, now, actions);
+            if is_full {
+                // Before the supervisor decides what becomes of it.
+                core.machine.on(Event::Hold { worker: link.key, why: Hold::Memory }, now, actions);
+            }
             if core.machine.drained(link.key) {
                 effects.notices.push(Notice::Drained(link.key));
             }

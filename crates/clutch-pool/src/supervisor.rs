@@ -3,6 +3,7 @@
 //! One thread for each pool, the driver. It also reads the links that no caller reads. It never sleeps but in the poller,
 //! and lives as long as the pool (the zygote's parent-death signal counts on that).
 
+mod leave;
 pub mod memory;
 pub mod output;
 pub mod process;
@@ -29,7 +30,7 @@ use self::scale::{Rules, Sample, Scaling};
 use self::state::{Action, Event, FORKS_MAX, State, Supervisor, Worker, WorkerRecord};
 use self::zygote::{Ended, Environ, Said, Zygote, generation_of};
 use crate::link::board::Board;
-use crate::pool::state::WorkerKey;
+use crate::pool::state::{Hold, WorkerKey};
 use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
 use crate::telemetry;
 
@@ -429,7 +430,7 @@ impl Driver {
                 });
             }
             Action::Hold { worker, held } => self.hold(worker, held),
-            Action::Bar { worker, barred } => self.pool.worker_barred(worker, barred),
+            Action::Bar { worker, barred } => self.pool.hold(worker, Hold::Memory, barred),
             Action::Drain { worker, reason } => {
                 let reason = reason.to_owned();
                 self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDraining { pool, nr, pid, reason });
@@ -524,7 +525,7 @@ impl Driver {
     }
 
     fn hold(&mut self, worker: WorkerKey, held: bool) {
-        self.pool.worker_held(worker, held);
+        self.pool.hold(worker, Hold::Stopped, held);
         self.about(worker, |pool, nr, _, pid| match held {
             true => telemetry::Event::WorkerStopped { pool, nr, pid },
             false => telemetry::Event::WorkerContinued { pool, nr, pid },

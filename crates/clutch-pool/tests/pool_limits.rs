@@ -5,7 +5,7 @@ mod model;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::state::{
-    AHEAD_MAX, Action, Event, Limits, Machine, Request, STALLED, StopCause, Verdict, WorkerKey,
+    AHEAD_MAX, Action, Event, Hold, Limits, Machine, Request, STALLED, StopCause, Verdict, WorkerKey,
 };
 use clutch_pool::work::{Where, WorkId};
 use model::{CUT_IN, STOPS_IN, World, request};
@@ -35,11 +35,11 @@ fn filled(slots: usize, words: usize, run: Duration, count: usize) -> World {
     world.words = words;
     let worker = world.worker(slots, None);
     teach(&mut world, worker, request(SHORT), run);
-    world.hold(worker, true);
+    world.hold(worker, Hold::Stopped);
     for _ in 0..count {
         world.submit(request(SHORT));
     }
-    world.hold(worker, false);
+    world.release(worker, Hold::Stopped);
     while world.begin(worker).is_some() {}
     world
 }
@@ -251,19 +251,19 @@ impl Bare {
         for _ in 0..loads.iter().map(|(slots, _)| slots).sum() {
             bare.submit(request(SHORT));
         }
-        workers.clone().for_each(|worker| bare.on(Event::WorkerFull { worker }));
+        workers.clone().for_each(|worker| bare.on(Event::Hold { worker, why: Hold::Starved }));
         for (worker, (slots, count)) in workers.clone().zip(loads) {
-            bare.on(Event::WorkerResumed { worker });
+            bare.on(Event::Release { worker, why: Hold::Starved });
             for _ in *slots..*count {
                 bare.submit(request(SHORT));
             }
             assert_eq!(bare.machine.worker(worker).expect("a worker").0, *count);
-            bare.on(Event::WorkerFull { worker });
+            bare.on(Event::Hold { worker, why: Hold::Starved });
         }
         let id = bare.submit(request(SHORT));
         workers.for_each(|worker| {
             let mut out = Vec::new();
-            bare.machine.on(Event::WorkerResumed { worker }, bare.now, &mut out);
+            bare.machine.on(Event::Release { worker, why: Hold::Starved }, bare.now, &mut out);
         });
         bare.settle(Vec::new());
         bare.machine.worker_of(id).expect("it is sent")

@@ -4,7 +4,9 @@ mod model;
 
 use std::time::{Duration, Instant};
 
-use clutch_pool::pool::state::{AHEAD_MAX, Action, Event, Limits, Machine, Request, StopCause, Verdict, WorkerKey};
+use clutch_pool::pool::state::{
+    AHEAD_MAX, Action, Event, Hold, Limits, Machine, Request, StopCause, Verdict, WorkerKey,
+};
 use clutch_pool::work::WorkId;
 use model::{STOPS_IN, Word, World, request};
 use proptest::prelude::*;
@@ -43,8 +45,8 @@ enum Happening {
         slots: usize,
         calls_max: Option<u64>,
     },
-    Hold(usize),
-    Resume(usize),
+    Hold(usize, Hold),
+    Release(usize, Hold),
     Drain(usize),
     Gone(usize),
     /// Ended by the pool itself.
@@ -53,6 +55,11 @@ enum Happening {
     Close,
     Failing,
     Recovered,
+}
+
+/// But [`Hold::Starved`], which leaves a worker what it has: see pool_limits.rs.
+fn why() -> impl Strategy<Value = Hold> {
+    prop_oneof![Just(Hold::Stopped), Just(Hold::Memory)]
 }
 
 fn submit() -> impl Strategy<Value = Happening> {
@@ -89,8 +96,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         5 => prop_oneof![1u64..500, 1000u64..5000].prop_map(|us| Happening::Slip { us }),
         6 => (1usize..4, prop_oneof![3 => Just(None), 1 => (1u64..8).prop_map(Some)])
             .prop_map(|(slots, calls_max)| Happening::Ready { slots, calls_max }),
-        3 => pick.clone().prop_map(Happening::Hold),
-        3 => pick.clone().prop_map(Happening::Resume),
+        3 => (pick.clone(), why()).prop_map(|(pick, why)| Happening::Hold(pick, why)),
+        4 => (pick.clone(), why()).prop_map(|(pick, why)| Happening::Release(pick, why)),
         2 => pick.clone().prop_map(Happening::Drain),
         3 => pick.clone().prop_map(Happening::Gone),
         1 => pick.prop_map(Happening::Ended),
@@ -139,8 +146,8 @@ fn happen(world: &mut World, happening: Happening) {
         | Happening::Finish { pick, .. }
         | Happening::LateReply(pick)
         | Happening::MarkEndless(pick)
-        | Happening::Hold(pick)
-        | Happening::Resume(pick)
+        | Happening::Hold(pick, _)
+        | Happening::Release(pick, _)
         | Happening::Drain(pick)
         | Happening::Gone(pick)
         | Happening::Ended(pick) => {
@@ -180,8 +187,8 @@ fn happen_to(world: &mut World, worker: WorkerKey, happening: &Happening) {
                 world.mark_endless(id);
             }
         }
-        Happening::Hold(_) => world.hold(worker, true),
-        Happening::Resume(_) => world.hold(worker, false),
+        Happening::Hold(_, why) => world.hold(worker, *why),
+        Happening::Release(_, why) => world.release(worker, *why),
         Happening::Drain(_) => world.drain(worker),
         Happening::Gone(_) => world.gone(worker),
         Happening::Ended(_) => world.leave(worker, true),
@@ -543,7 +550,7 @@ fn work_has_waited_from_its_submission_until_it_was_sent() {
     assert_eq!(waited(&mut machine, ids[1]), Duration::from_secs(3));
     // Taken back, it waits on; only what is done is counted.
     machine.on(Event::Taken { worker: 1, id: ids[1], taken: true }, after(4), &mut out);
-    machine.on(Event::WorkerHeld { worker: 1 }, after(4), &mut out);
+    machine.on(Event::Hold { worker: 1, why: Hold::Stopped }, after(4), &mut out);
     machine.on(ready(2), after(5), &mut out);
     machine.settle(after(5), &mut out);
     assert_eq!(machine.queued_total(), Duration::ZERO);

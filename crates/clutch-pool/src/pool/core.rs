@@ -8,71 +8,22 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clutch_wire::sys::Poller;
-use clutch_wire::{Codec, Failure, Payload};
-use smallvec::SmallVec;
+use clutch_wire::{Failure, Payload};
 
+use super::Pool;
+use super::effects::{Effects, OnLink, Told};
+use super::entry::{Entry, Function};
+use super::expiring::Expiring;
 use super::incoming::Incoming;
-use super::insights::Noted;
 use super::item_clock::ItemClocks;
+use super::notice::Notice;
 use super::peer::{self, Link, Peer};
-use super::state::{Action, Event, Machine, StopCause, Verdict, WorkerKey};
-use super::stop::{self, Expiring, OnLink};
-use super::{Memory, Notice, Pool};
+use super::spent::Noted;
+use super::state::{Action, Event, Hold, Machine, StopCause, Verdict, WorkerKey};
 use crate::link::PutError;
 use crate::link::items::Items;
 use crate::telemetry::{self, Emitter, Scope};
-use crate::work::{Expired, FunctionId, Outcome, Refusal, Reply, Work, WorkId};
-
-/// A function that workers know by number.
-#[derive(Debug)]
-pub(super) struct Function {
-    pub(super) codec: Codec,
-    pub(super) body: Vec<u8>,
-    pub(super) name: String,
-}
-
-/// What the machine keeps with each piece of work.
-pub(super) struct Entry {
-    pub(super) work: Work,
-    /// On the board of the worker that it was sent to, as long as it is there.
-    pub(super) word: Option<u32>,
-    /// Of a mapped batch: the results so far.
-    pub(super) items: Items,
-    /// The worker tells when user code starts on it.
-    pub(super) tells_begin: bool,
-}
-
-impl Entry {
-    pub(super) fn new(work: Work) -> Box<Entry> {
-        Box::new(Entry { work, word: None, items: Items::default(), tells_begin: false })
-    }
-
-    /// Whether it is a batch of which some items have not run.
-    fn has_items_left(&self) -> bool {
-        self.items.count() < self.work.items
-    }
-
-    /// What its submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
-    fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
-        match outcome {
-            Outcome::Value(_) if self.work.items > 0 => {
-                let message = "its worker did not tell its result".to_owned();
-                let (type_name, traceback) = ("RuntimeError".to_owned(), String::new());
-                self.answer_of_items(&Failure::Encode { type_name, message, traceback }, run_ns)
-            }
-            Outcome::Failure(failure) if self.items.count() > 0 => self.answer_of_items(&failure, run_ns),
-            other => other,
-        }
-    }
-
-    /// `otherwise`: what items without a result are told.
-    fn answer_of_items(&mut self, otherwise: &Failure, run_ns: u64) -> Outcome {
-        while self.has_items_left() {
-            self.items.push_failure(otherwise);
-        }
-        Outcome::Value(std::mem::take(&mut self.items).into_payload(run_ns))
-    }
-}
+use crate::work::{Expired, FunctionId, Outcome, Refusal, WorkId};
 
 pub(super) struct Core {
     pub(super) machine: Machine<Box<Entry>>,
@@ -84,8 +35,6 @@ pub(super) struct Core {
     pub(super) lost: Option<Arc<Failure>>,
     /// How long code that is told to stop has for it.
     pub(super) interrupt_grace: Duration,
-    /// Private memory at which a worker gets no more work.
-    pub(super) memory_limit: Option<u64>,
     /// Workers run another Python version: code by value cannot go there.
     pub(super) foreign: Option<String>,
     pub(super) done: u64,
@@ -116,34 +65,6 @@ struct OfWork<'a> {
     entry: &'a Entry,
     since: Instant,
     now: Instant,
-}
-
-/// What is done after the core's lock is released.
-#[derive(Default)]
-pub(super) struct Effects {
-    pub(super) flush: SmallVec<[Arc<Link>; 2]>,
-    pub(super) replies: SmallVec<[(Arc<dyn Reply>, Told); 1]>,
-    pub(super) notices: Vec<Notice>,
-    /// Work that is to be interrupted, and whether the stacks are wanted first.
-    pub(super) interrupts: SmallVec<[(Arc<Link>, WorkId, bool); 1]>,
-    /// Answers to questions for the stacks of tasks.
-    pub(super) stacks: Vec<(u64, String)>,
-    /// When the driver has to look again, at the latest.
-    pub(super) look_at: Option<Instant>,
-}
-
-impl Effects {
-    pub(super) fn look_by(&mut self, at: Instant) {
-        self.look_at = Some(self.look_at.map_or(at, |before| before.min(at)));
-    }
-}
-
-pub(super) enum Told {
-    Chunk(Payload),
-    Credit(u32),
-    Finish(Outcome),
-    Begun,
-    Admitted,
 }
 
 impl Core {
@@ -182,7 +103,7 @@ impl Core {
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
-            Incoming::Memory(memory) => self.weigh(key, memory, effects),
+            Incoming::Memory(memory) => effects.notices.push(Notice::Memory(vec![(key, memory)])),
             Incoming::Debugging(on) => self.debug(key, on, effects),
             Incoming::Other => {}
         }
@@ -227,28 +148,6 @@ impl Core {
         self.peers.get(&worker).is_some_and(|peer| peer.debugged)
     }
 
-    fn weigh(&mut self, key: WorkerKey, memory: Memory, effects: &mut Effects) {
-        let full = memory.reaches(self.memory_limit);
-        if let Some(peer) = self.peers.get_mut(&key) {
-            peer.barred |= full;
-        }
-        effects.notices.push(Notice::Memory(vec![(key, memory)]));
-    }
-
-    /// A worker that has just said that its memory is at the limit gets nothing more, before anybody else decides.
-    pub(super) fn bar_full(&mut self, worker: WorkerKey, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) {
-        if self.peers.get(&worker).is_some_and(|peer| peer.barred) {
-            self.hold(worker, now, actions);
-        }
-    }
-
-    /// Tells the machine whether a worker may have work.
-    pub(super) fn hold(&mut self, worker: WorkerKey, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) {
-        let held = self.peers.get(&worker).is_some_and(Peer::is_held);
-        let event = if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } };
-        self.machine.on(event, now, actions);
-    }
-
     fn finish(
         &mut self,
         key: WorkerKey,
@@ -267,8 +166,9 @@ impl Core {
                     peer.release_abandoned(id);
                 }
             }
-            if peer.is_fed() {
-                self.machine.on(Event::WorkerResumed { worker: key }, now, &mut Vec::new());
+            if self.starved.contains(&key) && peer.has_words() {
+                self.starved.remove(&key);
+                self.machine.release(key, Hold::Starved);
             }
         }
         self.done += 1;
@@ -292,14 +192,15 @@ impl Core {
     }
 
     /// Lets workers have work again whose board has words again. Returns whether some still have none.
-    pub(super) fn feed_starved(&mut self, now: Instant, actions: &mut Vec<Action<Box<Entry>>>) -> bool {
+    pub(super) fn feed_starved(&mut self) -> bool {
         let Core { machine, peers, starved, .. } = self;
         starved.retain(|worker| {
             let Some(peer) = peers.get_mut(worker) else { return false };
-            if peer.is_fed() {
-                machine.on(Event::WorkerResumed { worker: *worker }, now, actions);
+            let is_fed = peer.has_words();
+            if is_fed {
+                machine.release(*worker, Hold::Starved);
             }
-            peer.starved
+            !is_fed
         });
         !starved.is_empty()
     }
@@ -409,7 +310,7 @@ impl Core {
             Action::Abandon { worker, id } => self.abandon(pool, OnLink { worker, id, now }, actions, effects),
             Action::CutOff { worker, id } => self.cut_off(pool, OnLink { worker, id, now }, actions, effects),
             Action::Stuck { worker, .. } if self.is_debugged(worker) => {}
-            Action::Stuck { worker, cause, .. } => effects.notices.push(stop::stuck(worker, cause)),
+            Action::Stuck { worker, cause, .. } => effects.notices.push(Notice::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
             Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),
             Action::Empty => effects.notices.push(Notice::Empty),
@@ -444,7 +345,7 @@ impl Core {
         let mut put = peer.put_call(entry, id, functions, deadline_ns, &pool.regions);
         // Other work that ends gives back what it has.
         if put.as_ref().is_err_and(PutError::is_shortage) && others_run {
-            (peer.starved, put) = (true, Ok(false));
+            put = Ok(false);
         }
         match put {
             Ok(true) => {
@@ -463,7 +364,7 @@ impl Core {
                 self.starved.insert(worker);
                 pool.wake_driver();
                 machine.on(Event::Taken { worker, id, taken: true }, now, actions);
-                machine.on(Event::WorkerFull { worker }, now, actions);
+                machine.on(Event::Hold { worker, why: Hold::Starved }, now, actions);
             }
             Err(error) => {
                 let failure = Failure::BadArguments { message: error.to_string(), detail: String::new() };

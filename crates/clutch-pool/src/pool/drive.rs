@@ -11,9 +11,9 @@ use clutch_wire::Failure;
 use clutch_wire::frame::{self, Kind};
 use clutch_wire::sys;
 
-use super::insights::Life;
 use super::peer::{Link, Peer};
-use super::state::{Demand, Event, WorkerKey};
+use super::spent::Life;
+use super::state::{Demand, Event, Hold, WorkerKey};
 use super::status::{Health, Status};
 use super::{Carried, END_OF_FILE, Notice, Pool, Reader, Said, Ticket};
 use crate::link::{Filled, Flushed};
@@ -96,7 +96,7 @@ impl PoolDriver {
             core.machine.tick(now, actions);
             core.answer_expiring(now, effects);
             core.look_at_items(self, now, effects);
-            core.feed_starved(now, actions)
+            core.feed_starved()
         });
         let look_again = (self.flush_short() || starved).then(|| Instant::now() + STARVED_LOOK);
         let sweep_at = self.regions.sweep_when_due(Instant::now());
@@ -172,21 +172,10 @@ impl PoolDriver {
         self.core.lock().foreign = version;
     }
 
-    pub fn worker_held(&self, worker: WorkerKey, held: bool) {
-        self.transact(|core, now, actions| {
-            let Some(peer) = core.peers.get_mut(&worker) else { return };
-            peer.stopped = held;
-            core.hold(worker, now, actions);
-        });
-    }
-
-    /// A worker whose memory is at the limit gets no more work; or gets some again, when nobody can take its place.
-    pub fn worker_barred(&self, worker: WorkerKey, barred: bool) {
-        self.transact(|core, now, actions| {
-            let Some(peer) = core.peers.get_mut(&worker) else { return };
-            peer.barred = barred;
-            core.hold(worker, now, actions);
-        });
+    /// A worker gets nothing, or again what it may get, as far as this reason goes.
+    pub fn hold(&self, worker: WorkerKey, why: Hold, held: bool) {
+        let event = if held { Event::Hold { worker, why } } else { Event::Release { worker, why } };
+        self.transact(|core, now, actions| core.machine.on(event, now, actions));
     }
 
     pub fn worker_draining(&self, worker: WorkerKey) {

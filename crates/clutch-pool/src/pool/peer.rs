@@ -15,8 +15,8 @@ use clutch_wire::sys::{self, Poller};
 use clutch_wire::{Codec, Failure};
 
 use super::alarm::Alarm;
-use super::core::{Entry, Function};
-use super::insights::Life;
+use super::entry::{Entry, Function};
+use super::spent::Life;
 use super::state::WorkerKey;
 use crate::link::board::{Board, word};
 use crate::link::{Announced, Attached, Inbox, Outbox, Pending, PutError};
@@ -61,10 +61,6 @@ pub(super) struct Peer {
     pub(super) orphaned: bool,
     /// The poller also tells when its socket has room.
     pub(super) writable_wanted: bool,
-    /// Its process is stopped by a signal.
-    pub(super) stopped: bool,
-    /// Its memory is at the limit.
-    pub(super) barred: bool,
     /// A debugger asks at the terminal: nothing of it is told to stop.
     pub(super) debugged: bool,
     defined: Vec<bool>,
@@ -74,8 +70,6 @@ pub(super) struct Peer {
     pending: Vec<u32>,
     /// Work that nobody waits for: its word, which is free when its end has come, and what it is.
     abandoned: HashMap<WorkId, (u32, String)>,
-    /// A call found no word: the worker gets nothing until one is free.
-    pub(super) starved: bool,
     /// How its time is spent.
     pub(super) life: Life,
 }
@@ -90,15 +84,12 @@ impl Peer {
             is_read: false,
             orphaned: false,
             writable_wanted: false,
-            stopped: false,
-            barred: false,
             debugged: false,
             defined: Vec::new(),
             announced: Announced::to_one_of_many(regions),
             free,
             pending: Vec::new(),
             abandoned: HashMap::new(),
-            starved: false,
             life,
         }
     }
@@ -149,10 +140,7 @@ impl Peer {
         deadline_ns: u64,
         regions: &Arc<RegionPool>,
     ) -> Result<bool, PutError> {
-        let Some(word) = self.free_word() else {
-            self.starved = true;
-            return Ok(false);
-        };
+        let Some(word) = self.free_word() else { return Ok(false) };
         self.link.board.items_begun(word).store(entry.items.count(), Ordering::Relaxed);
         self.link.board.set(word, word::SENT);
         entry.word = Some(word);
@@ -245,19 +233,10 @@ impl Peer {
         }
     }
 
-    /// Whether a worker that had no word left has one again; true once.
-    pub(super) fn is_fed(&mut self) -> bool {
-        if !self.starved {
-            return false;
-        }
+    /// Whether a call finds a word on the board.
+    pub(super) fn has_words(&mut self) -> bool {
         self.collect_words();
-        self.starved = self.free.is_empty();
-        !self.is_held()
-    }
-
-    /// Whether anything keeps it from getting work.
-    pub(super) fn is_held(&self) -> bool {
-        self.starved || self.stopped || self.barred
+        !self.free.is_empty()
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 use clutch_wire::Codec;
 
 use super::Pool;
-use super::core::{Core, Entry};
+use super::core::Core;
+use super::entry::Entry;
 use super::peer::Peer;
 use super::state::WorkerKey;
 use crate::link::board::word;

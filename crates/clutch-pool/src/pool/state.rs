@@ -18,8 +18,8 @@ mod sent;
 mod standing;
 mod workers;
 
-pub use self::load::WorkerKey;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
+pub use self::load::{Hold, WorkerKey};
 use self::standing::{Totals, Workers};
 use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
@@ -203,16 +203,15 @@ pub enum Event {
         words: usize,
         calls_max: Option<u64>,
     },
-    /// Stopped by a signal: gets nothing, gives back what has not begun.
-    WorkerHeld {
+    /// It gets nothing for this reason; unless it is [`Hold::Starved`], it gives back what has not begun.
+    Hold {
         worker: WorkerKey,
+        why: Hold,
     },
-    /// Gets nothing until it is resumed, and keeps what it has: there was no room to send it more.
-    WorkerFull {
+    /// This reason is over: it gets work again when no other is left.
+    Release {
         worker: WorkerKey,
-    },
-    WorkerResumed {
-        worker: WorkerKey,
+        why: Hold,
     },
     /// Gets nothing any more.
     WorkerDraining {
@@ -506,9 +505,8 @@ impl<T> Machine<T> {
             Event::CancelWaiting => self.answer_waiting(Verdict::Cancelled, out),
             Event::Abandon { id } => self.abandon(id, out),
             Event::WorkerReady { worker, slots, words, calls_max } => self.ready(worker, slots, words, calls_max, now),
-            Event::WorkerHeld { worker } => self.hold(worker, true, out),
-            Event::WorkerFull { worker } => drop(self.change(worker, |load| load.held = true)),
-            Event::WorkerResumed { worker } => self.hold(worker, false, out),
+            Event::Hold { worker, why } => self.hold(worker, why, out),
+            Event::Release { worker, why } => self.release(worker, why),
             Event::WorkerDraining { worker } => self.drain(worker, out),
             Event::EndEndless { worker, by } => self.end_endless(worker, by),
             Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),

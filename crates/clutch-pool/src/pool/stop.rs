@@ -3,121 +3,25 @@
 //! The steps: the word on the board says that nobody waits; the alarm has the code interrupted (and, past a deadline, the
 //! stacks sent first); when it has not stopped after the grace, the supervisor is told, who ends the worker.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clutch_wire::Failure;
 use clutch_wire::frame::{self, Kind, flag};
 
+use super::Pool;
 use super::alarm::Parts;
-use super::core::{Core, Effects, Entry, Told};
-use super::peer::Link;
-use super::state::{Action, Event, StopCause, WorkerKey};
-use super::{Notice, Pool};
+use super::core::Core;
+use super::effects::{Effects, OnLink, Told};
+use super::entry::Entry;
+use super::expiring::{Cut, Expiring};
+use super::state::{Action, Event, Hold, StopCause, WorkerKey};
 use crate::link::board::word;
 use crate::link::items::Items;
 use crate::telemetry::{self, Scope};
-use crate::work::{Expired, Outcome, Refusal, Reply, Where, WorkId};
+use crate::work::{Expired, Outcome, Refusal, Where, WorkId};
 
 /// How long a caller whose deadline has passed waits for the stacks of its worker.
 const STACKS_WAIT: Duration = Duration::from_millis(25);
-
-/// Work on a link, and when it is looked at.
-#[derive(Clone, Copy)]
-pub(super) struct OnLink {
-    pub(super) worker: WorkerKey,
-    pub(super) id: WorkId,
-    pub(super) now: Instant,
-}
-
-/// Work past its deadline whose caller waits for the stacks.
-pub(super) struct Expiring {
-    worker: WorkerKey,
-    reply: Arc<dyn Reply>,
-    until: Instant,
-    stacks: Parts,
-    expired: Box<Expired>,
-    batch: Option<Cut>,
-}
-
-/// A batch that was told to stop: what it has.
-struct Cut {
-    items: Items,
-    items_max: u32,
-    /// How many have begun, counted when the code has ended, or when its end is not waited for any longer: whatever begins
-    /// after that finds that nobody waits for it, and does not run.
-    begun: Option<u32>,
-    link: Arc<Link>,
-    word: Option<u32>,
-    /// Of them at least, so that none is tried for ever.
-    begun_min: u32,
-}
-
-impl Cut {
-    /// Whether the results are here of all that ran before the item that runs.
-    fn is_known(&self) -> bool {
-        self.begun.unwrap_or_else(|| self.begun_by_now()) <= self.items.count() + 1
-    }
-
-    fn begun_by_now(&self) -> u32 {
-        let counted = self.word.map_or(0, |word| self.link.board.items_begun(word).load(Ordering::Acquire));
-        counted.clamp(self.begun_min, self.items_max)
-    }
-
-    fn count_begun(&mut self) -> u32 {
-        let begun = self.begun.unwrap_or_else(|| self.begun_by_now());
-        *self.begun.insert(begun)
-    }
-
-    /// What has begun and has no result is past its deadline. What has not begun is left out: its submitter knows.
-    fn outcome(mut self, expired: &Expired) -> Outcome {
-        let begun = self.count_begun();
-        while self.items.count() < begun {
-            self.items.push_failure(&Failure::Expired(Box::new(expired.clone())));
-        }
-        Outcome::Value(self.items.into_payload(0))
-    }
-}
-
-impl Expiring {
-    fn answer(mut self, effects: &mut Effects) {
-        self.expired.stacks = self.stacks.text();
-        let outcome = match self.batch {
-            Some(batch) => batch.outcome(&self.expired),
-            None => Outcome::Refused(Refusal::Expired(self.expired)),
-        };
-        effects.replies.push((self.reply, Told::Finish(outcome)));
-    }
-
-    fn is_whole(&self) -> bool {
-        self.stacks.is_whole() && self.batch.as_ref().is_none_or(Cut::is_known)
-    }
-
-    /// Results that were on their way when it was told to stop.
-    fn add_items(&mut self, items: Items) {
-        let Some(batch) = &mut self.batch else { return };
-        if batch.items.count().saturating_add(items.count()) <= batch.items_max {
-            batch.items.append(items);
-        }
-    }
-
-    /// Its worker runs nothing of it any more; its word is somebody else's from now on.
-    pub(super) fn code_ended(&mut self) {
-        if let Some(batch) = &mut self.batch {
-            batch.count_begun();
-        }
-    }
-}
-
-pub(super) fn stuck(worker: WorkerKey, cause: StopCause) -> Notice {
-    let cause = match cause {
-        StopCause::Deadline => "its work was past its deadline and did not stop",
-        StopCause::Cancelled => "its work was cancelled and did not stop",
-        StopCause::Drained => "it was to end and its endless work did not stop",
-    };
-    Notice::Stuck { worker, cause: cause.to_owned() }
-}
 
 impl Core {
     /// Takes work that has not begun back from a worker; false: it has.
@@ -291,8 +195,9 @@ impl Core {
         let flags = if stacks { flag::WANT_STACKS } else { 0 };
         peer.link.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Cancel, id, flags));
         effects.flush.push(peer.link.clone());
-        effects.interrupts.push((peer.link.clone(), id, stacks && !peer.stopped));
-        !peer.stopped
+        let hears = !self.machine.is_held(worker, Hold::Stopped);
+        effects.interrupts.push((peer.link.clone(), id, stacks && hears));
+        hears
     }
 
     /// Stacks have come: of the threads by the alarm, of the task itself by the link. Both make the answer whole.

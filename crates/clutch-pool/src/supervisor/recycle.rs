@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::state::Leave;
+use super::leave::Leave;
 use crate::config::PoolConfig;
 
 /// The thresholds of one worker, drawn once when it starts.

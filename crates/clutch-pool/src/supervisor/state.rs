@@ -23,6 +23,7 @@ pub use self::ladder::{IDLE_LEAVE, stop_term};
 use self::turns::Recycle;
 pub use self::workers::FORKS_MAX;
 use self::zygotes::{Reload, Zygote};
+pub use super::leave::Leave;
 use super::recycle::Recycling;
 use super::scale::Bounds;
 use crate::config::{PoolConfig, Shape};
@@ -46,42 +47,6 @@ impl State {
             State::Draining => "draining",
             State::Killed => "killed",
         }
-    }
-}
-
-/// Why a worker is replaced, or goes without a replacement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
-    Age,
-    Calls,
-    Memory,
-    /// By command.
-    Recycle,
-    /// Another image is to be run.
-    Reload,
-    /// The pool is to be smaller.
-    Surplus,
-    Stuck,
-    Stopped,
-}
-
-impl Leave {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Leave::Age => "age",
-            Leave::Calls => "calls",
-            Leave::Memory => "memory",
-            Leave::Recycle => "recycle",
-            Leave::Reload => "reload",
-            Leave::Surplus => "surplus",
-            Leave::Stuck => "stuck",
-            Leave::Stopped => "stopped",
-        }
-    }
-
-    /// Whether it could as well stay for a while: those leave in turn.
-    fn by_policy(self) -> bool {
-        matches!(self, Leave::Age | Leave::Calls | Leave::Memory | Leave::Recycle | Leave::Reload)
     }
 }
 

@@ -4,13 +4,13 @@
 //! answered. Every rule is checked as the actions come, and again when the machine has settled.
 #![allow(dead_code)]
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 mod deaths;
 mod rules;
 
-use clutch_pool::pool::state::{Action, Event, Limits, Machine, Request, StopCause, Verdict, WorkerKey};
+use clutch_pool::pool::state::{Action, Event, Hold, Limits, Machine, Request, StopCause, Verdict, WorkerKey};
 use clutch_pool::work::{Where, WorkId};
 
 /// Words on a model worker's board.
@@ -39,7 +39,7 @@ pub struct Worker {
     pub slots: usize,
     /// Frames in order, without those that were taken back or finished.
     pub frames: Vec<(WorkId, Word)>,
-    pub held: bool,
+    pub holds: BTreeSet<Hold>,
     pub draining: bool,
     /// It is to end: what is endless there goes on until then.
     pub cut_at: Option<Instant>,
@@ -56,7 +56,7 @@ pub struct Worker {
 
 impl Worker {
     pub fn takes(&self) -> bool {
-        !self.held && !self.draining && !self.is_spent() && self.alone.is_none()
+        self.holds.is_empty() && !self.draining && !self.is_spent() && self.alone.is_none()
     }
 
     fn is_spent(&self) -> bool {
@@ -73,7 +73,7 @@ impl Worker {
 
     /// Starts the oldest frame that has not begun, when a slot is there for it.
     fn begin_next(&mut self) -> Option<WorkId> {
-        if self.held || self.begun() >= self.slots {
+        if self.holds.contains(&Hold::Stopped) || self.begun() >= self.slots {
             return None;
         }
         let frame = self.frames.iter_mut().find(|(_, word)| *word == Word::Sent)?;
@@ -268,9 +268,14 @@ impl World {
         assert_eq!(self.queued() + self.machine.counts().lobby, 0, "something still waits");
     }
 
-    pub fn hold(&mut self, worker: WorkerKey, held: bool) {
-        self.workers.get_mut(&worker).expect("a worker").held = held;
-        self.on(if held { Event::WorkerHeld { worker } } else { Event::WorkerResumed { worker } });
+    pub fn hold(&mut self, worker: WorkerKey, why: Hold) {
+        self.workers.get_mut(&worker).expect("a worker").holds.insert(why);
+        self.on(Event::Hold { worker, why });
+    }
+
+    pub fn release(&mut self, worker: WorkerKey, why: Hold) {
+        self.workers.get_mut(&worker).expect("a worker").holds.remove(&why);
+        self.on(Event::Release { worker, why });
     }
 
     pub fn drain(&mut self, worker: WorkerKey) {
@@ -548,8 +553,8 @@ impl World {
     /// Lets everything end, and checks that each submission was answered once.
     pub fn finish_all(&mut self) {
         self.racy = false;
-        let held: Vec<WorkerKey> = self.workers.iter().filter(|(_, worker)| worker.held).map(|(key, _)| *key).collect();
-        held.into_iter().for_each(|worker| self.hold(worker, false));
+        let holds = self.workers.iter().flat_map(|(key, worker)| worker.holds.iter().map(|why| (*key, *why)));
+        holds.collect::<Vec<_>>().into_iter().for_each(|(worker, why)| self.release(worker, why));
         if self.queued() + self.machine.counts().lobby > 0 {
             self.worker(4, None);
         }

@@ -103,7 +103,7 @@ impl World {
         let idle_elsewhere = free > 0 && worker.frames.len() > worker.slots;
         let takeable = worker.frames.iter().any(|(_, word)| *word == Word::Sent);
         assert!(!(idle_elsewhere && takeable), "work waits behind a busy worker while a slot is idle");
-        if worker.held || worker.draining {
+        if !worker.holds.is_empty() || worker.draining {
             assert!(!takeable, "a worker that takes nothing holds work that has not begun");
         }
         assert_eq!(self.machine.worker(key), Some((worker.frames.len(), worker.calls)), "the machine counts otherwise");

@@ -1,5 +1,6 @@
 //! What the machine knows of one worker: its slots, what was sent to it, and how much more it may get.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::sent::Sent;
@@ -19,6 +20,17 @@ const AHEAD_SLOTS_MAX: usize = 16;
 /// A worker that has finished nothing for so long, and for longer than its slots would take one after the other (as
 /// those of one thread do), has what was sent ahead taken back.
 pub const STALLED: Duration = Duration::from_millis(1);
+
+/// Why a worker gets nothing for the time being. Several reasons may hold at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hold {
+    /// Its process is stopped by a signal.
+    Stopped,
+    /// Its memory is at the limit.
+    Memory,
+    /// There was no room to send it more: it keeps what it has.
+    Starved,
+}
 
 /// Whether a worker is kept for one piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +56,7 @@ pub(super) struct Load {
     /// Most that is sent ahead to it: from none, where work was taken back because it stood still, one more for each
     /// answer. What was taken back it still has to read, so that more and more of it would keep it from running any.
     pub(super) ahead_max: usize,
-    pub(super) held: bool,
+    pub(super) holds: BTreeSet<Hold>,
     pub(super) draining: bool,
     pub(super) alone: Alone,
     pub(super) calls: u64,
@@ -64,7 +76,7 @@ impl Load {
 
     /// Gets work at all.
     fn is_open(&self) -> bool {
-        !self.held && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
+        self.holds.is_empty() && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
     }
 
     pub(super) fn may_run_suspect(&self) -> bool {

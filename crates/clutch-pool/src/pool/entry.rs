@@ -1,0 +1,57 @@
+//! What the pool keeps with each piece of work, and of each function.
+
+use clutch_wire::{Codec, Failure};
+
+use crate::link::items::Items;
+use crate::work::{Outcome, Work};
+
+/// A function that workers know by number.
+#[derive(Debug)]
+pub(super) struct Function {
+    pub(super) codec: Codec,
+    pub(super) body: Vec<u8>,
+    pub(super) name: String,
+}
+
+/// What the machine keeps with each piece of work.
+pub(super) struct Entry {
+    pub(super) work: Work,
+    /// On the board of the worker that it was sent to, as long as it is there.
+    pub(super) word: Option<u32>,
+    /// Of a mapped batch: the results so far.
+    pub(super) items: Items,
+    /// The worker tells when user code starts on it.
+    pub(super) tells_begin: bool,
+}
+
+impl Entry {
+    pub(super) fn new(work: Work) -> Box<Entry> {
+        Box::new(Entry { work, word: None, items: Items::default(), tells_begin: false })
+    }
+
+    /// Whether it is a batch of which some items have not run.
+    pub(super) fn has_items_left(&self) -> bool {
+        self.items.count() < self.work.items
+    }
+
+    /// What its submitter is told. Items of a batch that have a result keep it, whatever became of the rest.
+    pub(super) fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
+        match outcome {
+            Outcome::Value(_) if self.work.items > 0 => {
+                let message = "its worker did not tell its result".to_owned();
+                let (type_name, traceback) = ("RuntimeError".to_owned(), String::new());
+                self.answer_of_items(&Failure::Encode { type_name, message, traceback }, run_ns)
+            }
+            Outcome::Failure(failure) if self.items.count() > 0 => self.answer_of_items(&failure, run_ns),
+            other => other,
+        }
+    }
+
+    /// `otherwise`: what items without a result are told.
+    fn answer_of_items(&mut self, otherwise: &Failure, run_ns: u64) -> Outcome {
+        while self.has_items_left() {
+            self.items.push_failure(otherwise);
+        }
+        Outcome::Value(std::mem::take(&mut self.items).into_payload(run_ns))
+    }
+}

@@ -1,0 +1,48 @@
+//! What the pool tells its supervisor.
+
+use std::time::Duration;
+
+use super::orders::{Command, Ticket};
+use super::state::{StopCause, WorkerKey};
+use super::status::Memory;
+
+/// What the pool tells its supervisor.
+#[derive(Debug)]
+pub enum Notice {
+    /// Most of its calls are used up.
+    Worn(WorkerKey),
+    /// Told to take no more, and nothing is left.
+    Drained(WorkerKey),
+    /// Work in it was told to stop and has not; the cause is what its neighbours are told.
+    Stuck { worker: WorkerKey, cause: String },
+    /// The link ended or broke.
+    LinkEnded(WorkerKey, String),
+    /// The worker said that it is ready (its JSON).
+    Ready(WorkerKey, String),
+    /// The worker could not start (its JSON).
+    StartFailed(WorkerKey, String),
+    /// Its socket is full: tell when there is room.
+    WantWrite(WorkerKey),
+    /// What workers' memory is.
+    Memory(Vec<(WorkerKey, Memory)>),
+    /// A debugger asks at the terminal, or no longer does.
+    Debugging { worker: WorkerKey, on: bool },
+    /// Closed, and nothing is left.
+    Empty,
+    /// An operator's wish, answered by [`Pool::order_done`].
+    Order { ticket: Ticket, command: Command },
+    /// Stop: wait for running work for so long; `term` lies between TERM and KILL. `spares_idle`: idle workers end in
+    /// order also without a grace.
+    Stop { grace: Duration, term: Duration, spares_idle: bool },
+}
+
+impl Notice {
+    pub(super) fn stuck(worker: WorkerKey, cause: StopCause) -> Notice {
+        let cause = match cause {
+            StopCause::Deadline => "its work was past its deadline and did not stop",
+            StopCause::Cancelled => "its work was cancelled and did not stop",
+            StopCause::Drained => "it was to end and its endless work did not stop",
+        };
+        Notice::Stuck { worker, cause: cause.to_owned() }
+    }
+}
