@@ -20,11 +20,11 @@ use crate::config::AdminConfig;
 use crate::figures::{Figures, Snapshot};
 use crate::front::{Context, Front, Pools, Reread, Start, Stopped};
 use crate::net::accept::{Accepting, Service};
+use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Limits};
-use crate::net::door::{Door, Guard};
 use crate::net::listen::{Access, Address, Listener, not_bound, refuse_unguarded};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Places, Stay, Stream};
+use crate::net::stream::{ConnectionLimit, ConnectionPermit, Stream};
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::problem::Problem;
@@ -48,7 +48,7 @@ impl Start for AdminConfig {
         refuse_unguarded(&place, &self.bind, listener.address(), may_be_open)?;
         let address = listener.address().clone();
         let plane = Arc::new(Plane::new(&self, &address, context)?);
-        let accepting = Accepting::start(listener, plane.clone(), Places::new(CONNECTIONS_MAX));
+        let accepting = Accepting::start(listener, plane.clone(), ConnectionLimit::new(CONNECTIONS_MAX));
         Ok(Box::new(AdminFront { context: context.clone(), address, accepting, plane }))
     }
 }
@@ -74,19 +74,19 @@ impl Front for AdminFront {
     }
 
     fn reload(&self, _pools: &[String]) -> Vec<Reread> {
-        let tokens = self.plane.door.tokens().and_then(|tokens| tokens.reload());
+        let tokens = self.plane.access_control.tokens().and_then(|tokens| tokens.reload());
         self.context.reread([("tls", None), ("token_file", tokens)])
     }
 
     fn token(&self) -> Option<String> {
-        self.plane.door.tokens()?.first()
+        self.plane.access_control.tokens()?.first()
     }
 }
 
 /// What operators ask, and the answers.
 struct Plane {
     pools: Pools,
-    door: Door,
+    access_control: AccessControl,
     connections: Connections,
     warnings: Arc<Warnings>,
     /// Of all fronts.
@@ -111,12 +111,12 @@ impl Plane {
             access_log: None,
         };
         let tokens = Tokens::new(&name, config.token.as_deref(), config.token_file.as_deref(), &warnings)?;
-        let door = Door::new(&config.bind, address, Guard { tokens, ..Guard::default() });
+        let access_control = AccessControl::new(&config.bind, address, Guard { tokens, ..Guard::default() });
         let histograms = Arc::<Histograms>::default();
         let sink: Arc<dyn Sink> = histograms.clone();
         // All pools of a dispatcher report to one telemetry.
         pools.iter().take(1).for_each(|pool| pool.telemetry.subscribe(Arc::downgrade(&sink), Scope::FINISHED));
-        Ok(Plane { pools, door, connections, warnings, figures, histograms, stopping })
+        Ok(Plane { pools, access_control, connections, warnings, figures, histograms, stopping })
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -125,7 +125,7 @@ impl Plane {
     }
 
     fn page(&self, head: &Parts) -> Result<Response<Body>, Box<Problem>> {
-        self.door.check(head)?;
+        self.access_control.check(head)?;
         let page = match head.uri.path() {
             "/healthz" => Plane::healthz,
             "/readyz" => Plane::readyz,
@@ -177,14 +177,14 @@ impl Plane {
 }
 
 impl Service for Plane {
-    async fn serve(self: Arc<Self>, stream: Stream, stay: Stay) {
+    async fn serve(self: Arc<Self>, stream: Stream, permit: ConnectionPermit) {
         let front = self.clone();
         let answer = move |request, _turn| {
             let front = front.clone();
             async move { front.answer(request).await }
         };
         let opened = self.connections.open(stream.io);
-        self.connections.serve(opened, Protocol::Http1, stay, answer).await;
+        self.connections.serve(opened, Protocol::Http1, permit, answer).await;
     }
 
     fn figures(&self) -> &Arc<Figures> {

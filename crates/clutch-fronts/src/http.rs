@@ -37,14 +37,14 @@ use crate::http::catalog::{Catalog, Entry, decode};
 use crate::http::discovery::Discovery;
 use crate::http::lines::Lines;
 use crate::net::accept::{Accepting, Service};
-use crate::net::arrive::{self, Arrival};
+use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
 use crate::net::cors::Cors;
-use crate::net::door::{Door, Guard};
 use crate::net::listen::{Access, Address, Listener, bind_all, refuse_unguarded};
 use crate::net::peer::Peer;
+use crate::net::preamble::{self, Arrival};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Places, Stay, Stream};
+use crate::net::stream::{ConnectionLimit, ConnectionPermit, Stream};
 use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
@@ -78,11 +78,13 @@ impl Start for HttpConfig {
             refuse_unguarded(&place, bind, listener.address(), may_be_open)?;
         }
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let doors = CallDoor::of_all(&self, &listeners, context)?;
-        let first = doors.first().cloned().ok_or_else(|| io::Error::other(format!("{place}.bind names no address")))?;
-        let places = Places::new(self.connections_max);
-        let accepting = listeners.into_iter().zip(doors);
-        let accepting = accepting.map(|(listener, door)| Accepting::start(listener, door, places.clone())).collect();
+        let services = CallService::of_all(&self, &listeners, context)?;
+        let first =
+            services.first().cloned().ok_or_else(|| io::Error::other(format!("{place}.bind names no address")))?;
+        let places = ConnectionLimit::new(self.connections_max);
+        let accepting = listeners.into_iter().zip(services);
+        let accepting =
+            accepting.map(|(listener, service)| Accepting::start(listener, service, places.clone())).collect();
         Ok(Box::new(HttpFront { context: context.clone(), addresses, accepting, first }))
     }
 }
@@ -93,7 +95,7 @@ struct HttpFront {
     addresses: Vec<Address>,
     accepting: Vec<Accepting>,
     /// At the first of its addresses.
-    first: Arc<CallDoor>,
+    first: Arc<CallService>,
 }
 
 impl Front for HttpFront {
@@ -111,20 +113,20 @@ impl Front for HttpFront {
 
     fn reload(&self, _pools: &[String]) -> Vec<Reread> {
         let tls = self.first.tls.as_ref().map(|tls| tls.reload());
-        let tokens = self.first.door.tokens().and_then(|tokens| tokens.reload());
+        let tokens = self.first.access_control.tokens().and_then(|tokens| tokens.reload());
         self.context.reread([("tls", tls), ("token_file", tokens)])
     }
 
     fn token(&self) -> Option<String> {
-        self.first.door.tokens()?.first()
+        self.first.access_control.tokens()?.first()
     }
 }
 
 /// Serves calls at one of the front's addresses.
-struct CallDoor {
+struct CallService {
     catalog: Arc<Catalog>,
     discovery: Arc<Discovery>,
-    door: Door,
+    access_control: AccessControl,
     connections: Arc<Connections>,
     tls: Option<Arc<Tls>>,
     warnings: Arc<Warnings>,
@@ -132,22 +134,22 @@ struct CallDoor {
     body_time: Duration,
 }
 
-impl CallDoor {
+impl CallService {
     /// One for each address. Fails when the access log, or another of its files, cannot be opened.
-    fn of_all(config: &HttpConfig, listeners: &[Listener], context: &Context) -> io::Result<Vec<Arc<CallDoor>>> {
+    fn of_all(config: &HttpConfig, listeners: &[Listener], context: &Context) -> io::Result<Vec<Arc<CallService>>> {
         let (name, warnings) = (&context.name, &context.warnings);
-        let connections = Arc::new(CallDoor::connections(config, context.figures())?);
+        let connections = Arc::new(CallService::connections(config, context.figures())?);
         let tls = config.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
         let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), warnings)?;
         let cors = Some(Arc::new(Cors::new(&config.cors_origins)));
         let guard = Guard { tokens, has_tls: tls.is_some(), cors };
         let catalog = Arc::new(Catalog::new(&context.pools));
         let discovery = Arc::new(Discovery::default());
-        let doors = config.bind.iter().zip(listeners).map(|(bind, listener)| {
-            Arc::new(CallDoor {
+        let services = config.bind.iter().zip(listeners).map(|(bind, listener)| {
+            Arc::new(CallService {
                 catalog: catalog.clone(),
                 discovery: discovery.clone(),
-                door: Door::new(bind, listener.address(), guard.clone()),
+                access_control: AccessControl::new(bind, listener.address(), guard.clone()),
                 connections: connections.clone(),
                 tls: tls.clone(),
                 warnings: warnings.clone(),
@@ -155,7 +157,7 @@ impl CallDoor {
                 body_time: Duration::from_millis(config.body_timeout_ms),
             })
         });
-        Ok(doors.collect())
+        Ok(services.collect())
     }
 
     fn connections(config: &HttpConfig, figures: Arc<Figures>) -> io::Result<Connections> {
@@ -193,20 +195,20 @@ impl CallDoor {
             }
         };
         response.headers_mut().insert(REQUEST_ID, id);
-        self.door.mark(&head, response.headers_mut());
+        self.access_control.mark(&head, response.headers_mut());
         response
     }
 
     async fn call(&self, head: &Parts, body: &mut Incoming, turn: &Turn) -> Result<Response<Body>, Box<Problem>> {
-        if let Some(granted) = self.door.preflight(head)? {
+        if let Some(granted) = self.access_control.preflight(head)? {
             return Ok(granted);
         }
         if let Some(part) = page::part_of(head) {
-            self.door.check_origin(head)?;
+            self.access_control.check_origin(head)?;
             return part.response(head);
         }
-        self.door.check(head)?;
-        if let Some(response) = self.discovery.response(head, &self.catalog, self.door.tokens().is_some()) {
+        self.access_control.check(head)?;
+        if let Some(response) = self.discovery.response(head, &self.catalog, self.access_control.tokens().is_some()) {
             return response;
         }
         let (entry, tool) = self.target(head)?;
@@ -253,7 +255,7 @@ impl CallDoor {
     }
 
     fn respond(&self, first: Part, exchange: Exchange) -> Result<Response<Body>, Box<Problem>> {
-        let local = self.door.is_local();
+        let local = self.access_control.is_local();
         match first {
             Part::End(Outcome::Value(payload)) if payload.codec == Codec::Json => Ok(result(&payload)),
             Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
@@ -264,14 +266,14 @@ impl CallDoor {
     }
 }
 
-impl Service for CallDoor {
-    async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
+impl Service for CallService {
+    async fn serve(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit) {
         let Stream { io, client, server } = stream;
         let peer = Arc::new(Peer::new(client, server, self.tls.is_some()));
         let Opened { io, watch } = self.connections.open(io);
         let (arrival, io) = Arrival::of(io, client, server, self.tls.is_some());
-        let handshake = arrive::by_tls(self.tls.as_deref(), io, Protocol::Http1);
-        let (io, protocol) = match arrive::in_time(&self.connections, &mut stay, handshake).await {
+        let handshake = preamble::by_tls(self.tls.as_deref(), io, Protocol::Http1);
+        let (io, protocol) = match preamble::in_time(&self.connections, &mut permit, handshake).await {
             Ok(arrived) => arrived,
             Err(error) => return arrival.end(error.as_ref(), &peer, &self.connections, &self.warnings),
         };
@@ -280,7 +282,7 @@ impl Service for CallDoor {
             let (front, peer) = (front.clone(), client.clone());
             async move { front.answer(request, &peer, &turn).await }
         };
-        let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
+        let closed = self.connections.serve(Opened { io, watch }, protocol, permit, answer).await;
         self.connections.ended(&peer, &closed);
     }
 

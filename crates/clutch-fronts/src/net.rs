@@ -1,12 +1,12 @@
 //! Where connections come in, and what is the same for all of them.
 
 pub(crate) mod accept;
-pub(crate) mod arrive;
+pub(crate) mod access_control;
 pub(crate) mod connection;
 pub(crate) mod cors;
-pub(crate) mod door;
 pub(crate) mod listen;
 pub(crate) mod peer;
+pub(crate) mod preamble;
 pub(crate) mod protocol;
 pub(crate) mod stream;
 pub(crate) mod thread;

@@ -4,7 +4,6 @@
 //! here, bodies pass through in pieces as the app asks for them, and so do messages.
 //! docs/serve.md is the page for its users.
 
-mod admit;
 mod body;
 mod forwarded;
 mod links;
@@ -13,6 +12,7 @@ mod request;
 mod response;
 mod streams;
 mod trouble;
+mod validation;
 mod websocket;
 
 use std::io;
@@ -29,11 +29,11 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
 
-use self::admit::Refused;
 use self::body::Body;
 use self::forwarded::Trust;
 use self::request::{BodyLimits, Origin};
 use self::streams::OpenStream;
+use self::validation::Refused;
 use self::websocket::{Handshake, Session};
 use crate::access::AccessLog;
 use crate::account::Fate;
@@ -43,12 +43,12 @@ use crate::config::ServeConfig;
 use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start, Stopped};
 use crate::net::accept::{Accepting, Service};
-use crate::net::arrive::{self, Arrival};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
 use crate::net::listen::{Access, Address};
 use crate::net::peer::Peer;
+use crate::net::preamble::{self, Arrival};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Io, Places, Stay, Stream};
+use crate::net::stream::{ConnectionLimit, ConnectionPermit, Io, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
@@ -66,7 +66,7 @@ impl Start for ServeConfig {
         let pool = context.pools.named(&self.pool)?;
         let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
-        let places = Places::new(self.connections_max);
+        let places = ConnectionLimit::new(self.connections_max);
         let app = Arc::new(App::new(pool.clone(), *self, context)?);
         let (mut addresses, mut accepting) = (Vec::new(), Vec::new());
         for bind in &binds {
@@ -179,7 +179,7 @@ impl App {
                 (arrival.client, arrival.server) = (Some(client), Some(server));
             }
         }
-        arrive::by_tls(self.tls.as_ref(), io, Protocol::Either).await
+        preamble::by_tls(self.tls.as_ref(), io, Protocol::Either).await
     }
 
     fn peer(&self, client: Option<SocketAddr>, server: Option<SocketAddr>) -> Arc<Peer> {
@@ -198,7 +198,7 @@ impl App {
         request: Request<Incoming>,
         peer: &Arc<Peer>,
         turn: &Arc<Turn>,
-        stay: &Stay,
+        permit: &ConnectionPermit,
     ) -> Response<Body> {
         let (mut head, mut body) = request.into_parts();
         let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now);
@@ -206,7 +206,7 @@ impl App {
             record.forwarded(forwarded.client, forwarded.is_secure, forwarded.waited);
         });
         let response = match self.admit(&head, &body) {
-            Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, stay, turn).await,
+            Ok(()) => self.ask(&mut head, body, Origin { peer, forwarded }, permit, turn).await,
             Err(refused) => {
                 if !body.is_end_stream() && !head.headers.contains_key(header::EXPECT) {
                     tokio::spawn(async move { discard(&mut body).await });
@@ -224,7 +224,7 @@ impl App {
         if !self.connections.admits(&head.headers) {
             return Err(Refused::with(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
-        admit::check(head, body, self.config.body_bytes_max)
+        validation::check(head, body, self.config.body_bytes_max)
     }
 
     async fn ask(
@@ -232,14 +232,14 @@ impl App {
         head: &mut Parts,
         body: Incoming,
         origin: Origin<'_>,
-        stay: &Stay,
+        permit: &ConnectionPermit,
         turn: &Arc<Turn>,
     ) -> Response<Body> {
         match Handshake::of(head) {
             Ok(None) => self.ask_for_response(head, body, origin, turn).await,
             // What follows would be taken for its body by one server and for frames by another.
             Ok(Some(_)) if !body.is_end_stream() => Refused::with(StatusCode::BAD_REQUEST).response(),
-            Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, stay, turn).await,
+            Ok(Some(handshake)) => self.ask_for_websocket(handshake, head, origin, permit, turn).await,
             Err(answer) => response::refused(*answer, "malformed"),
         }
     }
@@ -279,7 +279,7 @@ impl App {
         handshake: Handshake,
         head: &mut Parts,
         origin: Origin<'_>,
-        stay: &Stay,
+        permit: &ConnectionPermit,
         turn: &Arc<Turn>,
     ) -> Response<Body> {
         let mut payload = Vec::with_capacity(512);
@@ -291,7 +291,7 @@ impl App {
             (Some(answer), Some(upgrade)) => {
                 exchange.head_came();
                 exchange.mark_endless();
-                self.open_websocket(upgrade, exchange, stay.clone());
+                self.open_websocket(upgrade, exchange, permit.clone());
                 handshake.granted(answer)
             }
             _ => response::of(first, exchange, self.timeout),
@@ -299,7 +299,7 @@ impl App {
     }
 
     /// It keeps the place of its connection, which HTTP knows nothing of any more.
-    fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, stay: Stay) {
+    fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, permit: ConnectionPermit) {
         let time = Duration::from_millis;
         let limits = websocket::Limits {
             message_bytes_max: self.config.message_bytes_max,
@@ -311,7 +311,7 @@ impl App {
             if let Some(session) = Session::open(upgrade, exchange, limits, flush).await {
                 session.run().await;
             }
-            drop(stay);
+            drop(permit);
         });
     }
 
@@ -350,22 +350,22 @@ impl App {
 }
 
 impl Service for App {
-    async fn serve(self: Arc<Self>, stream: Stream, mut stay: Stay) {
+    async fn serve(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit) {
         let Stream { io, client, server } = stream;
         let Opened { io, watch } = self.connections.open(io);
         let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
-        let arrived = arrive::in_time(&self.connections, &mut stay, self.arrive(&mut arrival, io)).await;
+        let arrived = preamble::in_time(&self.connections, &mut permit, self.arrive(&mut arrival, io)).await;
         let peer = self.peer(arrival.client, arrival.server);
         let (io, protocol) = match arrived {
             Ok(arrived) => arrived,
             Err(error) => return arrival.end(error.as_ref(), &peer, &self.connections, &self.warnings),
         };
-        let (front, client, place) = (self.clone(), peer.clone(), stay.clone());
+        let (front, client, place) = (self.clone(), peer.clone(), permit.clone());
         let answer = move |request, turn| {
-            let (front, peer, stay) = (front.clone(), client.clone(), place.clone());
-            async move { front.answer(request, &peer, &turn, &stay).await }
+            let (front, peer, permit) = (front.clone(), client.clone(), place.clone());
+            async move { front.answer(request, &peer, &turn, &permit).await }
         };
-        let closed = self.connections.serve(Opened { io, watch }, protocol, stay, answer).await;
+        let closed = self.connections.serve(Opened { io, watch }, protocol, permit, answer).await;
         self.connections.ended(&peer, &closed);
     }
 

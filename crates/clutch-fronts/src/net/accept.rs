@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::listen::Listener;
-use super::stream::{Places, Stay, Stream};
+use super::stream::{ConnectionLimit, ConnectionPermit, Stream};
 use super::warnings::Warnings;
 use crate::figures::Figures;
 
@@ -30,8 +30,8 @@ const UNREAD_BYTES_MAX: u64 = 8192;
 
 /// What serves the connections of a listener.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Serves one connection to its end. `stay` tells when to take no further request from it.
-    fn serve(self: Arc<Self>, stream: Stream, stay: Stay) -> impl Future<Output = ()> + Send;
+    /// Serves one connection to its end. `permit` tells when to take no further request from it.
+    fn serve(self: Arc<Self>, stream: Stream, permit: ConnectionPermit) -> impl Future<Output = ()> + Send;
 
     fn figures(&self) -> &Arc<Figures>;
 
@@ -62,7 +62,7 @@ pub(crate) struct Accepting {
 }
 
 impl Accepting {
-    pub(crate) fn start<S: Service>(listener: Listener, service: Arc<S>, places: Places) -> Accepting {
+    pub(crate) fn start<S: Service>(listener: Listener, service: Arc<S>, places: ConnectionLimit) -> Accepting {
         let figures = Some(service.figures().clone());
         Accepting { figures, ..Accepting::run(|stop| serve(listener, service, places, stop)) }
     }
@@ -96,7 +96,12 @@ impl Accepting {
 }
 
 /// Accepts until told to stop, then waits for the connections to end. Dropped, it cuts them off.
-async fn serve<S: Service>(listener: Listener, front: Arc<S>, places: Places, mut stop: oneshot::Receiver<()>) {
+async fn serve<S: Service>(
+    listener: Listener,
+    front: Arc<S>,
+    places: ConnectionLimit,
+    mut stop: oneshot::Receiver<()>,
+) {
     let (leave, stays) = watch::channel(());
     let mut open = JoinSet::new();
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
@@ -109,8 +114,8 @@ async fn serve<S: Service>(listener: Listener, front: Arc<S>, places: Places, mu
         match accepted {
             Ok(stream) => match places.take() {
                 Some(place) => {
-                    let stay = Stay::new(stays.clone(), place, front.figures().connection());
-                    open.spawn(front.clone().serve(stream, stay));
+                    let permit = ConnectionPermit::new(stays.clone(), place, front.figures().connection());
+                    open.spawn(front.clone().serve(stream, permit));
                     while open.try_join_next().is_some() {}
                 }
                 None => {

@@ -1,13 +1,13 @@
 //! One connection of HTTP, whichever front it is of: the same loop, the same limits.
 //!
 //! The HTTP library keeps the protocol. Around it stand what it leaves to others: how long heads, bodies, writes and
-//! idleness may last (`pulse`), the bytes that it reads and writes (`guard`, `framing`), and a turn for each request, which
+//! idleness may last (`timeouts`), the bytes that it reads and writes (`monitored_io`, `framing`), and a turn for each request, which
 //! ends when the client has taken its response (`turn`).
 
 mod closed;
 mod framing;
-mod guard;
-mod pulse;
+mod monitored_io;
+mod timeouts;
 mod turn;
 mod watch;
 
@@ -28,9 +28,9 @@ use hyper_util::server::conn::auto;
 
 use self::closed::Ended;
 pub(crate) use self::closed::{Closed, Unheard};
-pub(crate) use self::guard::Guarded;
-use self::guard::Metered;
-pub(crate) use self::pulse::Limits;
+pub(crate) use self::monitored_io::Guarded;
+use self::monitored_io::Metered;
+pub(crate) use self::timeouts::Limits;
 use self::turn::Paced;
 pub(crate) use self::turn::Turn;
 use self::watch::Watch;
@@ -39,7 +39,7 @@ use crate::account::{BrokenOff, Fate};
 use crate::figures::{End, Figures};
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Io, Stay};
+use crate::net::stream::{ConnectionPermit, Io};
 use crate::net::warnings::Warnings;
 
 /// What the HTTP library needs at least for a head.
@@ -79,7 +79,13 @@ impl Connections {
     }
 
     /// Serves one connection to its end. Each request is answered by `answer`.
-    pub(crate) async fn serve<A, R, B>(&self, opened: Opened, protocol: Protocol, stay: Stay, answer: A) -> Closed
+    pub(crate) async fn serve<A, R, B>(
+        &self,
+        opened: Opened,
+        protocol: Protocol,
+        permit: ConnectionPermit,
+        answer: A,
+    ) -> Closed
     where
         A: Fn(Request<Incoming>, Arc<Turn>) -> R,
         R: Future<Output = Response<B>> + Send + 'static,
@@ -103,7 +109,7 @@ impl Connections {
             }
         });
         let builder = self.builder();
-        let ended = match watch.drive(pin!(builder.serve_connection_with_upgrades(io, service)), stay).await {
+        let ended = match watch.drive(pin!(builder.serve_connection_with_upgrades(io, service)), permit).await {
             Some(result) => Ended::of(result),
             None => Ended::Cut,
         };

@@ -23,11 +23,11 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Room for the connections of one front, wherever it listens.
 #[derive(Clone)]
-pub(crate) struct Places(Arc<Semaphore>);
+pub(crate) struct ConnectionLimit(Arc<Semaphore>);
 
-impl Places {
-    pub(crate) fn new(connections_max: usize) -> Places {
-        Places(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
+impl ConnectionLimit {
+    pub(crate) fn new(connections_max: usize) -> ConnectionLimit {
+        ConnectionLimit(Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS))))
     }
 
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
@@ -37,14 +37,18 @@ impl Places {
 
 /// A connection's place, and the word that it is to leave. It is kept until the last copy is dropped.
 #[derive(Clone)]
-pub(crate) struct Stay {
+pub(crate) struct ConnectionPermit {
     leave: watch::Receiver<()>,
     _place: Arc<(OwnedSemaphorePermit, Connected)>,
 }
 
-impl Stay {
-    pub(crate) fn new(leave: watch::Receiver<()>, place: OwnedSemaphorePermit, connected: Connected) -> Stay {
-        Stay { leave, _place: Arc::new((place, connected)) }
+impl ConnectionPermit {
+    pub(crate) fn new(
+        leave: watch::Receiver<()>,
+        place: OwnedSemaphorePermit,
+        connected: Connected,
+    ) -> ConnectionPermit {
+        ConnectionPermit { leave, _place: Arc::new((place, connected)) }
     }
 
     /// Returns when no further request is to be taken from the connection.

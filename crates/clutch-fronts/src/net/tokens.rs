@@ -97,7 +97,7 @@ impl Tokens {
         self.known.read().first().map(|token| String::from_utf8_lossy(token).into_owned())
     }
 
-    /// Reads the file anew. Where something is wrong with it, the tokens stay. None: they come from no file.
+    /// Reads the file anew. Where something is wrong with it, the tokens permit. None: they come from no file.
     pub(crate) fn reload(&self) -> Option<io::Result<()>> {
         let source = self.source.as_ref()?;
         Some(source.read().map(|tokens| *self.known.write() = tokens))

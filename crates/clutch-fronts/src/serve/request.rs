@@ -16,8 +16,8 @@ use hyper::http::request::Parts;
 use hyper::{Version, header};
 use tokio::sync::oneshot;
 
-use super::admit::Refused;
 use super::forwarded::Forwarded;
+use super::validation::Refused;
 use crate::body::discard;
 use crate::codec::http::{self, INPUT_WINDOW, Place, RequestHead, RequestLine, request_flag};
 use crate::net::peer::Peer;

@@ -5,9 +5,9 @@
 mod deaths;
 mod development;
 mod ends;
-mod ladder;
+mod escalation;
 mod memory;
-mod turns;
+mod rollout;
 mod workers;
 mod zygotes;
 
@@ -18,9 +18,9 @@ use clutch_wire::sys::{EndSignal, Fate};
 
 use self::deaths::Deaths;
 pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
-use self::ladder::Stopping;
-pub use self::ladder::{IDLE_LEAVE, stop_term};
-use self::turns::Recycle;
+use self::escalation::Stopping;
+pub use self::escalation::{IDLE_LEAVE, stop_term};
+use self::rollout::Recycle;
 pub use self::workers::FORKS_MAX;
 use self::zygotes::{Reload, Zygote};
 pub use super::leave::Leave;

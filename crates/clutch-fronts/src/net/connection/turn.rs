@@ -31,10 +31,10 @@ impl Turn {
     /// A head has come.
     pub(super) fn begin(watch: &Arc<Watch>, request: &Request<Incoming>) -> Arc<Turn> {
         let is_http2 = request.version() == Version::HTTP_2;
-        let mut pulse = watch.pulse.lock();
-        let key = pulse.began(is_http2);
-        let is_last = pulse.is_spent(&watch.limits);
-        drop(pulse);
+        let mut timeouts = watch.timeouts.lock();
+        let key = timeouts.began(is_http2);
+        let is_last = timeouts.is_spent(&watch.limits);
+        drop(timeouts);
         if is_last {
             watch.spent.notify_one();
         }
@@ -53,7 +53,7 @@ impl Turn {
 
     fn piece(self: &Arc<Turn>, bytes: Bytes) -> Piece {
         if self.is_http2 {
-            self.watch.pulse.lock().gave(self.key, bytes.len(), Instant::now());
+            self.watch.timeouts.lock().gave(self.key, bytes.len(), Instant::now());
         }
         Piece { bytes, turn: self.clone() }
     }
@@ -61,7 +61,7 @@ impl Turn {
     fn took(&self, bytes: usize) {
         // HTTP/1 shows it by the socket.
         if self.is_http2 {
-            self.watch.pulse.lock().took(self.key, bytes, Instant::now());
+            self.watch.timeouts.lock().took(self.key, bytes, Instant::now());
         }
     }
 }
@@ -69,7 +69,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let now = Instant::now();
-        self.watch.pulse.lock().ended(self.key, now);
+        self.watch.timeouts.lock().ended(self.key, now);
         self.account().over(now);
     }
 }

@@ -10,15 +10,15 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::Notify;
 
 use super::closed::{Closed, Ended};
-use super::pulse::{Limits, Pulse, Verdict};
+use super::timeouts::{Limits, Timeouts, Verdict};
 use crate::figures::Figures;
-use crate::net::stream::Stay;
+use crate::net::stream::ConnectionPermit;
 
 /// What the tasks of one connection share.
 pub(crate) struct Watch {
     pub(super) limits: Limits,
     pub(super) came: Instant,
-    pub(super) pulse: Mutex<Pulse>,
+    pub(super) timeouts: Mutex<Timeouts>,
     pub(super) figures: Arc<Figures>,
     /// Told when the last request of the connection has come.
     pub(super) spent: Notify,
@@ -29,20 +29,20 @@ pub(crate) struct Watch {
 impl Watch {
     pub(super) fn new(limits: Limits, figures: Arc<Figures>) -> Arc<Watch> {
         let came = Instant::now();
-        let pulse = Mutex::new(Pulse::new(came));
-        Arc::new(Watch { limits, came, pulse, figures, spent: Notify::new(), at_work: Arc::default() })
+        let timeouts = Mutex::new(Timeouts::new(came));
+        Arc::new(Watch { limits, came, timeouts, figures, spent: Notify::new(), at_work: Arc::default() })
     }
 
     pub(super) fn closed(&self, ended: Ended) -> Closed {
-        let pulse = self.pulse.lock();
-        Closed { ended, came: self.came, head_since: pulse.head_since(), is_first: pulse.is_first() }
+        let timeouts = self.timeouts.lock();
+        Closed { ended, came: self.came, head_since: timeouts.head_since(), is_first: timeouts.is_first() }
     }
 
     /// Drives a connection to its end, in the limits of its client. None: it was cut off.
     pub(super) async fn drive<C: GracefulConnection>(
         &self,
         mut connection: Pin<&mut C>,
-        mut stay: Stay,
+        mut permit: ConnectionPermit,
     ) -> Option<Result<(), C::Error>> {
         let mut leaves = false;
         loop {
@@ -50,7 +50,7 @@ impl Watch {
                 biased;
                 // Whatever ends a connection early is the client's doing, and it is told by hyper where HTTP has a word.
                 ended = connection.as_mut() => return Some(ended),
-                () = stay.leave_asked(), if !leaves => Verdict::Leave,
+                () = permit.leave_asked(), if !leaves => Verdict::Leave,
                 () = self.spent.notified(), if !leaves => Verdict::Leave,
                 verdict = self.next_verdict() => verdict,
             };
@@ -58,7 +58,7 @@ impl Watch {
                 return None;
             }
             leaves = true;
-            self.pulse.lock().leave(Instant::now());
+            self.timeouts.lock().leave(Instant::now());
             connection.as_mut().graceful_shutdown();
         }
     }
@@ -66,7 +66,7 @@ impl Watch {
     /// Waits for the limit that is reached. Looks now and then: nothing is told when a limit changes.
     async fn next_verdict(&self) -> Verdict {
         loop {
-            let next = self.pulse.lock().next_limit(&self.limits);
+            let next = self.timeouts.lock().next_limit(&self.limits);
             let now = Instant::now();
             match next {
                 Some((at, verdict)) if at <= now => return verdict,

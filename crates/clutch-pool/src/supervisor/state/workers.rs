@@ -167,7 +167,7 @@ impl Supervisor {
             self.kill(key, &reason, now, out);
             unborn.into_iter().for_each(|generation| self.zygote_hangs(generation, now, out));
         }
-        self.keep_ladder(key, now, out);
+        self.escalate(key, now, out);
         if self.workers.get(&key).and_then(|worker| self.over_at(worker)).is_some_and(|at| at <= now) {
             self.gone(key, None, now, out);
         }

@@ -15,7 +15,7 @@ use crate::figures::End;
 use crate::net::connection::{Connections, Unheard};
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
-use crate::net::stream::{Io, Stay};
+use crate::net::stream::{ConnectionPermit, Io};
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
 
@@ -33,13 +33,13 @@ pub(crate) async fn by_tls(tls: Option<&Tls>, io: Box<dyn Io>, plain: Protocol) 
 /// time was over.
 pub(crate) async fn in_time<T>(
     connections: &Connections,
-    stay: &mut Stay,
+    permit: &mut ConnectionPermit,
     arriving: impl Future<Output = io::Result<T>>,
 ) -> Result<T, Option<io::Error>> {
     let arrived = tokio::time::timeout(connections.limits.head, async {
         tokio::select! {
             arrived = arriving => arrived,
-            () = stay.leave_asked() => Err(io::ErrorKind::ConnectionAborted.into()),
+            () = permit.leave_asked() => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     });
     arrived.await.map_err(|_| None)?.map_err(Some)

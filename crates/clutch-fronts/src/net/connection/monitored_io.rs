@@ -35,12 +35,12 @@ impl Metered {
         match &polled {
             Poll::Pending => {
                 self.is_blocked = true;
-                self.watch.pulse.lock().blocked(Instant::now());
+                self.watch.timeouts.lock().blocked(Instant::now());
             }
             Poll::Ready(Ok(bytes)) => {
                 self.watch.figures.sent(*bytes);
                 if self.is_blocked {
-                    self.watch.pulse.lock().wrote(*bytes, Instant::now());
+                    self.watch.timeouts.lock().wrote(*bytes, Instant::now());
                 }
             }
             Poll::Ready(Err(_)) => {}
@@ -85,7 +85,7 @@ impl AsyncWrite for Metered {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.io).poll_flush(context);
         if polled.is_ready() && std::mem::take(&mut this.is_blocked) {
-            this.watch.pulse.lock().flushed();
+            this.watch.timeouts.lock().flushed();
         }
         polled
     }
@@ -139,13 +139,13 @@ impl AsyncRead for Guarded {
             return polled;
         }
         let passed = this.framing.pass(came);
-        let mut pulse = this.watch.pulse.lock();
+        let mut timeouts = this.watch.timeouts.lock();
         if this.framing.is_http2() {
-            pulse.speaks_http2();
-        } else if pulse.awaits_head() {
-            pulse.bytes_came(Instant::now());
+            timeouts.speaks_http2();
+        } else if timeouts.awaits_head() {
+            timeouts.bytes_came(Instant::now());
         }
-        drop(pulse);
+        drop(timeouts);
         match passed {
             Ok(()) => polled,
             Err(violated) => Poll::Ready(Err(violated)),

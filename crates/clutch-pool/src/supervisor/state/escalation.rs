@@ -123,7 +123,7 @@ impl Supervisor {
     }
 
     /// The steps of one worker's end that are due.
-    pub(super) fn keep_ladder(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
+    pub(super) fn escalate(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get(&key) else { return };
         if worker.kill_at.is_some_and(|at| at <= now) {
             self.kill(key, GRACE_OVER, now, out);

@@ -59,7 +59,7 @@ impl Limits {
         self.head.min(LEAVING_MAX)
     }
 
-    /// Whoever looks at a pulse at least so often sees each limit in time.
+    /// Whoever looks at a timeouts at least so often sees each limit in time.
     pub(super) fn shortest(&self) -> Duration {
         self.leaving().min(self.write).min(self.idle)
     }
@@ -76,7 +76,7 @@ pub(super) enum Verdict {
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct Timeouts {
     /// Requests whose responses have not ended.
     running: u32,
     requests: u64,
@@ -93,9 +93,9 @@ pub(super) struct Pulse {
     streams: Slab<Stream>,
 }
 
-impl Pulse {
-    pub(super) fn new(now: Instant) -> Pulse {
-        Pulse {
+impl Timeouts {
+    pub(super) fn new(now: Instant) -> Timeouts {
+        Timeouts {
             running: 0,
             requests: 0,
             is_http2: false,
@@ -230,103 +230,103 @@ mod tests {
     #[test]
     fn a_head_has_its_time_from_its_first_byte() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 75), Verdict::Leave)));
-        pulse.bytes_came(after(start, 5));
-        pulse.bytes_came(after(start, 9));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 15), Verdict::Cut)));
-        let key = pulse.began(false);
-        assert_eq!(pulse.next_limit(&LIMITS), None, "the app has the time it needs");
-        pulse.ended(key, after(start, 40));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 115), Verdict::Leave)));
+        let mut timeouts = Timeouts::new(start);
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 75), Verdict::Leave)));
+        timeouts.bytes_came(after(start, 5));
+        timeouts.bytes_came(after(start, 9));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 15), Verdict::Cut)));
+        let key = timeouts.began(false);
+        assert_eq!(timeouts.next_limit(&LIMITS), None, "the app has the time it needs");
+        timeouts.ended(key, after(start, 40));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 115), Verdict::Leave)));
     }
 
     #[test]
     fn frames_between_the_requests_of_http2_are_no_heads() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        let key = pulse.began(true);
-        pulse.ended(key, after(start, 1));
-        pulse.bytes_came(after(start, 2));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 76), Verdict::Leave)));
+        let mut timeouts = Timeouts::new(start);
+        let key = timeouts.began(true);
+        timeouts.ended(key, after(start, 1));
+        timeouts.bytes_came(after(start, 2));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 76), Verdict::Leave)));
     }
 
     #[test]
     fn a_client_that_does_not_go_is_cut_off() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        let key = pulse.began(true);
-        pulse.leave(after(start, 1));
-        assert_eq!(pulse.next_limit(&LIMITS), None, "what runs may end");
-        pulse.ended(key, after(start, 5));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 5) + LEAVING_MAX, Verdict::Cut)));
+        let mut timeouts = Timeouts::new(start);
+        let key = timeouts.began(true);
+        timeouts.leave(after(start, 1));
+        assert_eq!(timeouts.next_limit(&LIMITS), None, "what runs may end");
+        timeouts.ended(key, after(start, 5));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 5) + LEAVING_MAX, Verdict::Cut)));
     }
 
     #[test]
     fn a_client_that_takes_nothing_is_cut_off() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        pulse.began(false);
-        pulse.blocked(after(start, 1));
-        pulse.blocked(after(start, 20));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
-        pulse.flushed();
-        assert_eq!(pulse.next_limit(&LIMITS), None);
+        let mut timeouts = Timeouts::new(start);
+        timeouts.began(false);
+        timeouts.blocked(after(start, 1));
+        timeouts.blocked(after(start, 20));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
+        timeouts.flushed();
+        assert_eq!(timeouts.next_limit(&LIMITS), None);
     }
 
     #[test]
     fn a_byte_now_and_then_is_not_enough() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        pulse.began(false);
-        pulse.blocked(after(start, 1));
+        let mut timeouts = Timeouts::new(start);
+        timeouts.began(false);
+        timeouts.blocked(after(start, 1));
         for second in 2..20 {
-            pulse.wrote(1, after(start, second));
-            pulse.blocked(after(start, second));
+            timeouts.wrote(1, after(start, second));
+            timeouts.blocked(after(start, second));
         }
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
-        pulse.wrote(TAKEN_BYTES_MIN, after(start, 20));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 50), Verdict::Cut)));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
+        timeouts.wrote(TAKEN_BYTES_MIN, after(start, 20));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 50), Verdict::Cut)));
     }
 
     #[test]
     fn the_stream_that_waits_longest_counts() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        let (first, second) = (pulse.began(true), pulse.began(true));
-        pulse.gave(first, 5000, after(start, 2));
-        pulse.gave(second, 5000, after(start, 1));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
-        pulse.took(second, 2000, after(start, 3));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 32), Verdict::Cut)));
-        pulse.took(first, 5000, after(start, 4));
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 33), Verdict::Cut)));
-        pulse.ended(second, after(start, 5));
-        assert_eq!(pulse.next_limit(&LIMITS), None);
+        let mut timeouts = Timeouts::new(start);
+        let (first, second) = (timeouts.began(true), timeouts.began(true));
+        timeouts.gave(first, 5000, after(start, 2));
+        timeouts.gave(second, 5000, after(start, 1));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 31), Verdict::Cut)));
+        timeouts.took(second, 2000, after(start, 3));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 32), Verdict::Cut)));
+        timeouts.took(first, 5000, after(start, 4));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 33), Verdict::Cut)));
+        timeouts.ended(second, after(start, 5));
+        assert_eq!(timeouts.next_limit(&LIMITS), None);
     }
 
     #[test]
     fn a_window_of_one_byte_does_not_hold_a_stream_open() {
         let start = Instant::now();
-        let mut pulse = Pulse::new(start);
-        let key = pulse.began(true);
-        pulse.gave(key, 1 << 20, start);
+        let mut timeouts = Timeouts::new(start);
+        let key = timeouts.began(true);
+        timeouts.gave(key, 1 << 20, start);
         for second in 1..30 {
-            pulse.took(key, 1, after(start, second));
-            let other = pulse.began(true);
-            pulse.ended(other, after(start, second));
+            timeouts.took(key, 1, after(start, second));
+            let other = timeouts.began(true);
+            timeouts.ended(other, after(start, second));
         }
-        assert_eq!(pulse.next_limit(&LIMITS), Some((after(start, 30), Verdict::Cut)));
+        assert_eq!(timeouts.next_limit(&LIMITS), Some((after(start, 30), Verdict::Cut)));
     }
 
     #[test]
     fn a_connection_is_spent_after_its_requests() {
-        let mut pulse = Pulse::new(Instant::now());
-        pulse.began(false);
-        pulse.began(false);
-        assert!(!pulse.is_spent(&LIMITS));
-        pulse.began(false);
-        assert!(pulse.is_spent(&LIMITS));
+        let mut timeouts = Timeouts::new(Instant::now());
+        timeouts.began(false);
+        timeouts.began(false);
+        assert!(!timeouts.is_spent(&LIMITS));
+        timeouts.began(false);
+        assert!(timeouts.is_spent(&LIMITS));
     }
 
     #[derive(Clone, Debug)]
@@ -360,32 +360,32 @@ mod tests {
         #[test]
         fn no_limit_is_sooner_than_the_next_look(steps in steps(), is_http2: bool) {
             let mut now = Instant::now();
-            let mut pulse = Pulse::new(now);
+            let mut timeouts = Timeouts::new(now);
             let mut keys: Vec<(usize, usize)> = Vec::new();
             for (seconds, step) in steps {
-                let before = pulse.next_limit(&LIMITS);
+                let before = timeouts.next_limit(&LIMITS);
                 now = after(now, seconds);
                 match step {
-                    Step::Came => pulse.bytes_came(now),
-                    Step::Blocked => pulse.blocked(now),
-                    Step::Wrote(bytes) => pulse.wrote(bytes, now),
-                    Step::Flushed => pulse.flushed(),
-                    Step::Began => keys.push((pulse.began(is_http2), 0)),
-                    Step::Ended(nr) if !keys.is_empty() => pulse.ended(keys.swap_remove(nr % keys.len()).0, now),
+                    Step::Came => timeouts.bytes_came(now),
+                    Step::Blocked => timeouts.blocked(now),
+                    Step::Wrote(bytes) => timeouts.wrote(bytes, now),
+                    Step::Flushed => timeouts.flushed(),
+                    Step::Began => keys.push((timeouts.began(is_http2), 0)),
+                    Step::Ended(nr) if !keys.is_empty() => timeouts.ended(keys.swap_remove(nr % keys.len()).0, now),
                     Step::Gave(nr, bytes) if is_http2 && !keys.is_empty() => {
                         let at = nr % keys.len();
                         keys[at].1 += bytes;
-                        pulse.gave(keys[at].0, bytes, now);
+                        timeouts.gave(keys[at].0, bytes, now);
                     }
                     Step::Took(nr, bytes) if is_http2 && !keys.is_empty() => {
                         let at = nr % keys.len();
                         let bytes = bytes.min(keys[at].1);
                         keys[at].1 -= bytes;
-                        pulse.took(keys[at].0, bytes, now);
+                        timeouts.took(keys[at].0, bytes, now);
                     }
                     Step::Ended(_) | Step::Gave(..) | Step::Took(..) => {}
                 }
-                if let Some((at, _)) = pulse.next_limit(&LIMITS) {
+                if let Some((at, _)) = timeouts.next_limit(&LIMITS) {
                     let known = before.is_some_and(|(before, _)| before <= at);
                     prop_assert!(known || at >= now + LIMITS.shortest());
                 }

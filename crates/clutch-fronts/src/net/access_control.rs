@@ -45,14 +45,14 @@ pub(crate) struct Guard {
 }
 
 /// The check that each request passes first, of those that come by one address.
-pub(crate) struct Door {
+pub(crate) struct AccessControl {
     hosts: Hosts,
     guard: Guard,
     local: bool,
 }
 
-impl Door {
-    pub(crate) fn new(bind: &str, address: &Address, guard: Guard) -> Door {
+impl AccessControl {
+    pub(crate) fn new(bind: &str, address: &Address, guard: Guard) -> AccessControl {
         let local = address.is_local();
         // The number of a socket that was handed over is no name.
         let taken_over = bind.starts_with("fd:").then(|| address.to_string());
@@ -67,7 +67,7 @@ impl Door {
             Address::Tcp(_) if guard.tokens.is_some() => Hosts::Any,
             Address::Tcp(_) => Hosts::NumericOr(own_names(bind)),
         };
-        Door { hosts, guard, local }
+        AccessControl { hosts, guard, local }
     }
 
     /// Whether whoever comes in is on this machine.
@@ -240,29 +240,29 @@ mod tests {
         Guard { tokens, has_tls, cors: origins.map(|origins| Arc::new(Cors::new(&listed(origins)))) }
     }
 
-    fn passes(door: &Door, headers: &[(&str, &str)]) -> bool {
-        door.check(&head(headers)).is_ok()
+    fn passes(access_control: &AccessControl, headers: &[(&str, &str)]) -> bool {
+        access_control.check(&head(headers)).is_ok()
     }
 
     #[test]
     fn on_loopback_only_its_own_names_with_the_port_are_let_in() {
-        let door = Door::new("127.0.0.1:8080", &loopback(8080), Guard::default());
+        let access_control = AccessControl::new("127.0.0.1:8080", &loopback(8080), Guard::default());
         for host in ["127.0.0.1:8080", "localhost:8080", "LOCALHOST:8080", "[::1]:8080"] {
-            assert!(passes(&door, &[("host", host)]), "{host}");
+            assert!(passes(&access_control, &[("host", host)]), "{host}");
         }
         for host in
             ["127.0.0.1", "127.0.0.1:80", "evil.example:8080", "localhost.evil.example:8080", "", "a@localhost:8080"]
         {
-            assert!(!passes(&door, &[("host", host)]), "{host}");
+            assert!(!passes(&access_control, &[("host", host)]), "{host}");
         }
-        assert!(!passes(&door, &[]));
-        assert!(!passes(&door, &[("host", "localhost:8080"), ("host", "evil.example")]));
-        assert!(passes(&Door::new("127.0.0.1:80", &loopback(80), Guard::default()), &[("host", "localhost")]));
+        assert!(!passes(&access_control, &[]));
+        assert!(!passes(&access_control, &[("host", "localhost:8080"), ("host", "evil.example")]));
+        assert!(passes(&AccessControl::new("127.0.0.1:80", &loopback(80), Guard::default()), &[("host", "localhost")]));
     }
 
     #[test]
     fn a_page_of_another_origin_stays_out_everywhere() {
-        let here = Door::new("127.0.0.1:8080", &loopback(8080), guard(None, false, Some(&[])));
+        let here = AccessControl::new("127.0.0.1:8080", &loopback(8080), guard(None, false, Some(&[])));
         let host = ("host", "localhost:8080");
         assert!(passes(&here, &[host, ("origin", "http://localhost:8080")]));
         for origin in
@@ -270,25 +270,26 @@ mod tests {
         {
             assert!(!passes(&here, &[host, ("origin", origin)]), "{origin}");
         }
-        let unix = Door::new("unix:/run/clutch", &Address::Unix(PathBuf::from("/run/clutch")), Guard::default());
+        let unix =
+            AccessControl::new("unix:/run/clutch", &Address::Unix(PathBuf::from("/run/clutch")), Guard::default());
         assert!(passes(&unix, &[("host", "whatever")]));
         assert!(!passes(&unix, &[("host", "whatever"), ("origin", "http://evil.example")]));
     }
 
     #[test]
     fn beyond_loopback_a_token_or_an_address_that_no_page_can_rebind() {
-        let open = Door::new("0.0.0.0:8080", &anywhere(), Guard::default());
+        let open = AccessControl::new("0.0.0.0:8080", &anywhere(), Guard::default());
         assert!(passes(&open, &[("host", "10.0.0.5:9000")]));
         assert!(passes(&open, &[("host", "[fe80::1]:9000")]));
         assert!(!passes(&open, &[("host", "rebound.example:8080")]));
-        let guarded = Door::new("0.0.0.0:8080", &anywhere(), guard(Some("secret"), false, None));
+        let guarded = AccessControl::new("0.0.0.0:8080", &anywhere(), guard(Some("secret"), false, None));
         let host = ("host", "api.example");
         assert!(passes(&guarded, &[host, ("authorization", "bearer secret")]));
         for given in ["Bearer secre", "Bearer secrets", "Bearer ", "Basic secret", "secret", "Bearer Secret"] {
             assert!(!passes(&guarded, &[host, ("authorization", given)]), "{given}");
         }
         assert!(!passes(&guarded, &[host]));
-        let encrypted = Door::new("0.0.0.0:8443", &anywhere(), guard(None, true, None));
+        let encrypted = AccessControl::new("0.0.0.0:8443", &anywhere(), guard(None, true, None));
         assert!(passes(&encrypted, &[host]));
     }
 
@@ -296,37 +297,40 @@ mod tests {
     fn loopback_is_known_by_the_address_however_the_socket_came() {
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().expect("an address");
         for address in [loopback(8080), Address::Tcp((mapped, 8080).into())] {
-            let door = Door::new("fd:3", &address, Guard::default());
-            assert!(door.is_local());
-            assert!(passes(&door, &[("host", "localhost:8080")]));
-            assert!(!passes(&door, &[("host", "rebound.example:8080")]));
+            let access_control = AccessControl::new("fd:3", &address, Guard::default());
+            assert!(access_control.is_local());
+            assert!(passes(&access_control, &[("host", "localhost:8080")]));
+            assert!(!passes(&access_control, &[("host", "rebound.example:8080")]));
         }
-        let door = Door::new("fd:3", &anywhere(), Guard::default());
-        assert!(!door.is_local());
-        assert!(!passes(&door, &[("host", "fd")]));
+        let access_control = AccessControl::new("fd:3", &anywhere(), Guard::default());
+        assert!(!access_control.is_local());
+        assert!(!passes(&access_control, &[("host", "fd")]));
     }
 
     #[test]
     fn listed_origins_come_in_and_others_are_told_how() {
         let listed = Some(&["https://app.example"][..]);
-        let door = Door::new("127.0.0.1:8080", &loopback(8080), guard(Some("secret"), false, listed));
+        let access_control =
+            AccessControl::new("127.0.0.1:8080", &loopback(8080), guard(Some("secret"), false, listed));
         let host = ("host", "localhost:8080");
         let (origin, token) = (("origin", "https://app.example"), ("authorization", "Bearer secret"));
-        assert!(passes(&door, &[host, origin, token]));
-        assert!(!passes(&door, &[host, origin]));
-        assert!(!passes(&door, &[("host", "evil.example:8080"), origin, token]));
-        let refused = door.check(&head(&[host, ("origin", "https://other.example"), token])).expect_err("foreign");
+        assert!(passes(&access_control, &[host, origin, token]));
+        assert!(!passes(&access_control, &[host, origin]));
+        assert!(!passes(&access_control, &[("host", "evil.example:8080"), origin, token]));
+        let refused =
+            access_control.check(&head(&[host, ("origin", "https://other.example"), token])).expect_err("foreign");
         let document = String::from_utf8(refused.document()).expect("text");
         assert!(document.contains(r#"fronts.http.cors_origins: [\"https://other.example\"]"#), "{document}");
     }
 
     #[test]
     fn a_preflight_needs_no_token_but_the_right_host() {
-        let door = Door::new("127.0.0.1:8080", &loopback(8080), guard(Some("secret"), false, Some(&["https://a.b"])));
+        let access_control =
+            AccessControl::new("127.0.0.1:8080", &loopback(8080), guard(Some("secret"), false, Some(&["https://a.b"])));
         let asked = |host: &str, origin: &str| {
             let mut head = head(&[("host", host), ("origin", origin), ("access-control-request-method", "POST")]);
             head.method = hyper::Method::OPTIONS;
-            door.preflight(&head).map(|answer| answer.map(|answer| answer.status().as_u16())).map_err(|_| ())
+            access_control.preflight(&head).map(|answer| answer.map(|answer| answer.status().as_u16())).map_err(|_| ())
         };
         assert_eq!(asked("localhost:8080", "https://a.b"), Ok(Some(204)));
         assert_eq!(asked("localhost:8080", "https://c.d"), Ok(None));
