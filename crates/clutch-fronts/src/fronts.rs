@@ -56,15 +56,15 @@ fn make_room(starts: &mut [(Arc<str>, Box<dyn Start>)], warnings: &Warnings) {
         let share = (room as u128 * *limit as u128 / u128::from(wanted.max(room).max(1))) as usize;
         if share < *limit {
             let given = std::mem::replace(limit, share.max(1));
-            shortened.push(format!("fronts.{name}.connections_max is {given}: {limit} connections at most"));
+            shortened.push(format!(
+                "fronts.{name}.connections_max is {given}, and this process may have {left} descriptors more: {limit} \
+                 connections at most"
+            ));
         }
     }
     if !shortened.is_empty() {
         warnings.tell("connections_max", || {
-            format!(
-                "{}, as this process may have {left} descriptors more; raise the hard limit (ulimit -Hn, LimitNOFILE=)",
-                shortened.join("; ")
-            )
+            format!("{}; raise the hard limit (ulimit -Hn, LimitNOFILE=)", shortened.join("; "))
         });
     }
     // As far as it goes: there is no more to be had.

@@ -1,6 +1,5 @@
 //! What the machine knows of one worker: its slots, what was sent to it, and how much more it may get.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::sent::Sent;
@@ -32,6 +31,28 @@ pub enum Hold {
     Starved,
 }
 
+/// The reasons that hold one worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Holds(u8);
+
+impl Holds {
+    pub(super) fn insert(&mut self, why: Hold) {
+        self.0 |= 1 << why as u8;
+    }
+
+    pub(super) fn remove(&mut self, why: Hold) {
+        self.0 &= !(1 << why as u8);
+    }
+
+    pub(super) fn contains(self, why: Hold) -> bool {
+        self.0 & (1 << why as u8) != 0
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// Whether a worker is kept for one piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alone {
@@ -56,7 +77,7 @@ pub(super) struct Load {
     /// Most that is sent ahead to it: from none, where work was taken back because it stood still, one more for each
     /// answer. What was taken back it still has to read, so that more and more of it would keep it from running any.
     pub(super) ahead_max: usize,
-    pub(super) holds: BTreeSet<Hold>,
+    pub(super) holds: Holds,
     pub(super) draining: bool,
     pub(super) alone: Alone,
     pub(super) calls: u64,

@@ -1,10 +1,10 @@
 //! Workers that come, hold, drain and go, and their slots: who gets what.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::time::Instant;
 
-use super::load::{AHEAD, Alone, Hold, Load, ahead_max};
+use super::load::{AHEAD, Alone, Hold, Holds, Load, ahead_max};
 use super::sent::Sent;
 use super::{Action, Machine, Place, Verdict, WorkerKey, index};
 use crate::work::WorkId;
@@ -25,7 +25,7 @@ impl<T> Machine<T> {
             load_ns: 0,
             progress: now,
             ahead_max: ahead_max(slots),
-            holds: BTreeSet::new(),
+            holds: Holds::default(),
             draining: false,
             alone: Alone::No,
             calls: 0,
@@ -45,11 +45,11 @@ impl<T> Machine<T> {
 
     /// See [`Event::Release`].
     pub fn release(&mut self, worker: WorkerKey, why: Hold) {
-        self.change(worker, |load| load.holds.remove(&why));
+        self.change(worker, |load| load.holds.remove(why));
     }
 
     pub fn is_held(&self, worker: WorkerKey, why: Hold) -> bool {
-        self.workers.get(worker).is_some_and(|load| load.holds.contains(&why))
+        self.workers.get(worker).is_some_and(|load| load.holds.contains(why))
     }
 
     pub(super) fn drain(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
