@@ -470,7 +470,7 @@ def _read(section: Section, raw: Mapping[str, Any], place: str, report: Report) 
         option = section.option(name)
         if option is None:
             shown = [option.name for option in section.options if not option.later]
-            report.unknown(f"{place}.{name}", "no such option", name, shown)
+            report.unknown(f"{place}.{name}", "no such option", OPTIONS_OF_PEERS.get(name, name), shown)
         elif option.later:
             report.add(f"{place}.{name}", "not in this version", given=_show(value))
         else:
@@ -499,6 +499,14 @@ def _parse(option: Option, value: Any, place: str, values: dict[str, Any], repor
         name = nearest(value, kind.names) if isinstance(value, str) else None
         given = "(not shown)" if option is TOKEN else _show(value)
         report.add(place, "invalid value", given=given, allowed=kind.allowed, nearest=name)
+
+
+OPTIONS_OF_PEERS = {
+    **dict.fromkeys(("n_jobs", "processes", "num_workers", "nprocs", "concurrency"), "workers"),
+    **dict.fromkeys(("maxtasksperchild", "max_requests", "max_tasks"), "recycle.calls"),
+    "timeout": "deadline",
+}
+"""What other pools call an option of ours."""
 
 
 def _show(value: Any) -> str:

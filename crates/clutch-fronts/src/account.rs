@@ -105,6 +105,12 @@ impl Account {
         }
     }
 
+    /// The body tells of a failure: its end is not that of a whole response, though all of it is handed over.
+    pub(crate) fn plan(&mut self, end: End, reason: &'static str) {
+        self.planned = end;
+        self.figures.told(reason);
+    }
+
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }

@@ -35,7 +35,7 @@ use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start, Stopped};
 use crate::http::catalog::{Catalog, Entry, decode};
 use crate::http::discovery::Discovery;
-use crate::http::lines::Lines;
+use crate::http::lines::{CallContext, Lines};
 use crate::net::accept::{Accepting, Service};
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
@@ -199,7 +199,7 @@ impl CallService {
         response
     }
 
-    async fn call(&self, head: &Parts, body: &mut Incoming, turn: &Turn) -> Result<Response<Body>, Box<Problem>> {
+    async fn call(&self, head: &Parts, body: &mut Incoming, turn: &Arc<Turn>) -> Result<Response<Body>, Box<Problem>> {
         if let Some(granted) = self.access_control.preflight(head)? {
             return Ok(granted);
         }
@@ -230,7 +230,14 @@ impl CallService {
         entry.batch.flush();
         turn.account().queued(exchange.queue_time());
         let first = exchange.part().await;
-        self.respond(first, exchange)
+        let id = head.headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let context = || CallContext {
+            turn: turn.clone(),
+            warnings: self.warnings.clone(),
+            what: format!("{}.{tool} (request {id})", entry.pool.config.name),
+            local: self.access_control.is_local(),
+        };
+        respond(first, exchange, context)
     }
 
     fn target(&self, head: &Parts) -> Result<(&Entry, String), Box<Problem>> {
@@ -253,16 +260,20 @@ impl CallService {
             Err(_) => Err(Problem::body_too_slow(self.body_time.as_secs_f64())),
         }
     }
+}
 
-    fn respond(&self, first: Part, exchange: Exchange) -> Result<Response<Body>, Box<Problem>> {
-        let local = self.access_control.is_local();
-        match first {
-            Part::End(Outcome::Value(payload)) if payload.codec == Codec::Json => Ok(result(&payload)),
-            Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
-            Part::End(Outcome::Failure(failure)) => Err(Problem::of_failure(&failure, local)),
-            Part::End(Outcome::Refused(refusal)) => Err(Problem::of_refusal(&refusal, local)),
-            part => Ok(with_type("application/x-ndjson", Lines::new(part, exchange, local).into_body())),
+fn respond(
+    first: Part,
+    exchange: Exchange,
+    context: impl FnOnce() -> CallContext,
+) -> Result<Response<Body>, Box<Problem>> {
+    match first {
+        Part::End(Outcome::Value(payload)) if payload.codec == Codec::Json => Ok(result(&payload)),
+        Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
+        Part::End(ref outcome @ (Outcome::Failure(_) | Outcome::Refused(_))) => {
+            Err(context().problem(outcome).unwrap_or_else(Problem::not_json))
         }
+        part => Ok(with_type("application/x-ndjson", Lines::new(part, exchange, context()).into_body())),
     }
 }
 

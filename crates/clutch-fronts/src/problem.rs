@@ -232,6 +232,12 @@ impl Problem {
         }
     }
 
+    /// How a stream ends that this is the last line of, and why. What a tool raised before its end broke it off.
+    pub(crate) fn end_of_stream(&self) -> (End, &'static str) {
+        let end = self.end();
+        (if end == End::Whole { End::BrokenOff } else { end }, self.reason)
+    }
+
     pub(crate) fn document(&self) -> Vec<u8> {
         // Strings and JSON values always serialise.
         serde_json::to_vec(self).unwrap_or_default()

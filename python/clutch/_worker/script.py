@@ -44,6 +44,13 @@ def explain(error: BaseException) -> BaseException:
     return ScriptError(_failed) if is_of_script and _failed is not None else error
 
 
+def where_to_put(error: BaseException) -> str:
+    """What makes a function that is missing in the worker importable there."""
+    if NAME in str(error):
+        return 'workers run the script without what is under `if __name__ == "__main__":`; define it above that line'
+    return "it must be importable there"
+
+
 class Script:
     """What is found by both names of `__main__`."""
 

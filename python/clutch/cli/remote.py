@@ -46,13 +46,14 @@ def dispatcher_flags(command: Command) -> Command:
     )(command)
 
 
-def find(socket: Path | None, pid: int | None, by_call: bool = False) -> Path:
+def find(socket: Path | None, pid: int | None, by_call: bool = False, *, only_looks: bool = False) -> Path:
     """The control socket that is meant. Raises ControlError where none is, click.UsageError where several are.
 
-    `by_call`: by the number of a call, which any of this folder may have.
+    `by_call`: by the number of a call, which any of this folder may have. `only_looks`: one that was started in another
+    folder will do, where there is just one.
     """
     given = given_socket(socket, pid)
-    return given if given is not None else choose(protocol.running(), own_config(), pid, by_call).socket
+    return given if given is not None else choose(protocol.running(), own_config(), pid, by_call, only_looks).socket
 
 
 def given_socket(socket: Path | None, pid: int | None) -> Path | None:
@@ -72,12 +73,14 @@ def find_here() -> list[Path]:
     return [one.socket for one in here or (running if config is None else [])]
 
 
-def choose(running: list[Dispatcher], config: Path | None, pid: int | None, by_call: bool = False) -> Dispatcher:
+def choose(
+    running: list[Dispatcher], config: Path | None, pid: int | None, by_call: bool = False, only_looks: bool = True
+) -> Dispatcher:
     """Of a server and programs of one folder, the server; of several servers the one whose config was named."""
     here = of_this_place(running, config, pid)
     named = protocol.of_config(here, config) if config is not None and os.environ.get("CLUTCH_CONFIG") else []
     meant = here if by_call else named or [one for one in here if not one.is_program] or here
-    if not meant and pid is None and config is None:
+    if not meant and pid is None and config is None and only_looks:
         meant = running
     if len(meant) == 1:
         return meant[0]
@@ -138,7 +141,7 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
     With --json the server alone, or the one program; --pid chooses another.
     """
     if as_json or socket not in (None, Path(CONTROL_OFF)):
-        found = protocol.ask(find(socket, pid), "ps", ANSWER_SECONDS_MAX)
+        found = protocol.ask(find(socket, pid, only_looks=True), "ps", ANSWER_SECONDS_MAX)
         click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
     else:
         click.echo("\n\n".join(map(as_text, all_here(pid))))
@@ -270,7 +273,8 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
         asked: dict[str, Any] = {"call": int(what)}
     else:
         asked = dict(zip(("pool", "nr"), worker_name(what), strict=True))
-    stacks = protocol.ask(find(socket, pid, by_call=what.isdecimal()), "stacks", ANSWER_SECONDS_MAX, **asked)
+    where = find(socket, pid, by_call=what.isdecimal(), only_looks=True)
+    stacks = protocol.ask(where, "stacks", ANSWER_SECONDS_MAX, **asked)
     if as_json:
         click.echo(json.dumps(stacks, indent=2))
         return

@@ -120,7 +120,14 @@ class Commands:
         if not found and call is not None:
             raise ValueError(f"no call {call} runs; `clutch ps` lists those that do")
         if not found:
-            known = [f"{one['name']}/{worker['nr']}" for one in self.ps()["pools"] for worker in one["workers"]]
+            workers = {
+                f"{one['name']}/{worker['nr']}": worker for one in self.ps()["pools"] for worker in one["workers"]
+            }
+            if (worker := workers.get(f"{pool}/{nr}")) and worker["state"] == "stopped":
+                raise ValueError(
+                    f"worker {pool}/{nr} is stopped by a signal and cannot answer: kill -CONT {worker['pid']}"
+                )
+            known = list(workers)
             raise ValueError(f"no worker {pool}/{nr} that answers; there are: {', '.join(known) or 'none'}")
         return found
 

@@ -61,7 +61,7 @@ const WORKER_GAUGES: [(&str, &str, WorkerReading); 2] = [
     ("worker_private_bytes", "Memory of a worker that it shares with nobody", |worker| worker.private),
 ];
 
-const WORKER_STATES: [&str; 3] = ["starting", "ready", "draining"];
+const WORKER_STATES: [&str; 4] = ["starting", "ready", "stopped", "draining"];
 
 const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, Health::Draining, Health::Closed];
 

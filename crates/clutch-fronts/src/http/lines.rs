@@ -1,14 +1,17 @@
 //! The values of a stream as lines of JSON, as they are produced.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use clutch_pool::pool::{Exchange, Part};
-use clutch_pool::work::Outcome;
+use clutch_pool::work::{Outcome, Refusal};
 use clutch_wire::frame::STREAM_WINDOW;
-use clutch_wire::{Codec, Payload};
+use clutch_wire::{Codec, Failure, Payload};
 
 use crate::body::Body;
+use crate::net::connection::Turn;
+use crate::net::warnings::Warnings;
 use crate::problem::Problem;
 
 /// Lines that are ready are sent together, up to about so many bytes.
@@ -26,13 +29,53 @@ pub(crate) struct Lines {
     /// Chunks taken since the last credit.
     taken: u32,
     ended: bool,
+    context: CallContext,
+}
+
+/// What is known of a call beside its answer.
+pub(crate) struct CallContext {
+    pub(crate) turn: Arc<Turn>,
+    pub(crate) warnings: Arc<Warnings>,
+    /// As `api.total (request 4f2a)`.
+    pub(crate) what: String,
     /// Whether the client is told what only this machine's users may know.
-    local: bool,
+    pub(crate) local: bool,
+}
+
+impl CallContext {
+    /// The problem that a call ended with; none: it has a result. Whoever runs the server reads of it in the log, where the
+    /// client may not be told everything.
+    pub(crate) fn problem(&self, outcome: &Outcome) -> Option<Box<Problem>> {
+        let (what, warnings) = (&self.what, &self.warnings);
+        match outcome {
+            Outcome::Value(_) => None,
+            Outcome::Failure(failure) => {
+                match &**failure {
+                    Failure::Raised { traceback, .. } => {
+                        warnings.tell("raised", || format!("{what} raised\n{traceback}"));
+                    }
+                    Failure::Encode { traceback, .. } => {
+                        warnings.tell("encode", || format!("{what}: its result cannot be encoded\n{traceback}"));
+                    }
+                    _ => {}
+                }
+                Some(Problem::of_failure(failure, self.local))
+            }
+            Outcome::Refused(refusal) => {
+                if let Refusal::Expired(expired) = refusal
+                    && !expired.stacks.is_empty()
+                {
+                    warnings.tell("deadline", || format!("{what}: {expired}\n{}", expired.stacks));
+                }
+                Some(Problem::of_refusal(refusal, self.local))
+            }
+        }
+    }
 }
 
 impl Lines {
-    pub(crate) fn new(first: Part, exchange: Exchange, local: bool) -> Lines {
-        Lines { exchange, first: Some(first), taken: 0, ended: false, local }
+    pub(crate) fn new(first: Part, exchange: Exchange, context: CallContext) -> Lines {
+        Lines { exchange, first: Some(first), taken: 0, ended: false, context }
     }
 
     pub(crate) fn into_body(mut self) -> Body {
@@ -70,7 +113,7 @@ impl Lines {
             }
             Part::End(outcome) => {
                 self.ended = true;
-                self.write_end(&outcome, lines);
+                self.context.problem(&outcome).iter().for_each(|problem| self.write_error(problem, lines));
             }
         }
     }
@@ -89,22 +132,16 @@ impl Lines {
             lines.push(b'\n');
         } else {
             self.ended = true;
-            write_error(&Problem::not_json(), lines);
+            self.write_error(&Problem::not_json(), lines);
         }
     }
 
-    fn write_end(&self, outcome: &Outcome, lines: &mut Vec<u8>) {
-        match outcome {
-            Outcome::Value(_) => {}
-            Outcome::Failure(failure) => write_error(&Problem::of_failure(failure, self.local), lines),
-            Outcome::Refused(refusal) => write_error(&Problem::of_refusal(refusal, self.local), lines),
-        }
+    /// The last line of a stream that failed.
+    fn write_error(&self, problem: &Problem, lines: &mut Vec<u8>) {
+        let (end, reason) = problem.end_of_stream();
+        self.context.turn.account().plan(end, reason);
+        lines.extend_from_slice(b"{\"error\":");
+        lines.extend_from_slice(&problem.document());
+        lines.extend_from_slice(b"}\n");
     }
-}
-
-/// The last line of a stream that failed.
-fn write_error(problem: &Problem, lines: &mut Vec<u8>) {
-    lines.extend_from_slice(b"{\"error\":");
-    lines.extend_from_slice(&problem.document());
-    lines.extend_from_slice(b"}\n");
 }

@@ -21,7 +21,11 @@ pub(super) fn health(machine: &Supervisor) -> Health {
 }
 
 pub(super) fn view(worker: &Worker) -> WorkerView {
-    let state = if worker.state == State::Killed { "draining" } else { worker.state.as_str() };
+    let state = match worker.state {
+        State::Killed => "draining",
+        State::Ready if worker.stopped_since.is_some() => "stopped",
+        state => state.as_str(),
+    };
     let (rss, private) = worker.memory.map_or((None, None), |memory| (Some(memory.rss), memory.private));
     let (nr, pid, generation) = (worker.nr, worker.pid, worker.generation);
     WorkerView { nr, pid, generation, state, calls: 0, sent: 0, rss, private }

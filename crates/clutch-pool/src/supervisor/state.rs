@@ -75,7 +75,7 @@ pub struct Worker {
     /// Gets no more work: its memory is at the limit.
     barred: bool,
     replaces: Option<WorkerKey>,
-    stopped_since: Option<Instant>,
+    pub stopped_since: Option<Instant>,
     link_ended: Option<Instant>,
     /// Since when its process is known to be dead.
     dead_since: Option<Instant>,

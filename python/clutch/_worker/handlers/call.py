@@ -45,7 +45,7 @@ class Tool:
         if isinstance(error, ScriptError):
             error = BadArguments(str(error))
         elif not by_name:
-            error = BadArguments(f"the function cannot be found in the worker: {error}; it must be importable there")
+            error = BadArguments(f"the function cannot be found in the worker: {error}; {script.where_to_put(error)}")
 
         def fail(*_args: Any, **_kwargs: Any) -> None:
             raise error.with_traceback(None)
