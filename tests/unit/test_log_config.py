@@ -111,6 +111,11 @@ def test_an_access_log_through_logging_is_answered() -> None:
     assert warning.startswith("logconfig_dict: gunicorn.access: ") and "--access-logfile" in warning
 
 
+def test_loggers_of_the_app_are_said_to_be_the_workers_business() -> None:
+    (warning,) = log_config.apply(table("shop.views"), "--log-config", None)
+    assert warning.startswith("--log-config: shop.views: ") and "in its workers" in warning
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

@@ -19,6 +19,8 @@ from clutch.errors import ConfigError, Problem
 OURS = ("clutch", "gunicorn.error", "uvicorn.error", "gunicorn", "uvicorn")
 """Whose handlers are ours: of the first that has its own."""
 OF_ACCESS = ("gunicorn.access", "uvicorn.access")
+OF_SERVERS = {"clutch", "gunicorn", "uvicorn"}
+"""Of the files that people have: everything below these is about a server."""
 
 
 def apply(config: str | Mapping[str, Any], source: str, level: str | None) -> list[str]:
@@ -26,6 +28,7 @@ def apply(config: str | Mapping[str, Any], source: str, level: str | None) -> li
 
     Raises `ConfigError`, naming `source`, for what cannot be read or is no configuration.
     """
+    before = _configured()
     try:
         if isinstance(config, str):
             _apply_file(Path(config.removeprefix("file:")))
@@ -44,7 +47,16 @@ def apply(config: str | Mapping[str, Any], source: str, level: str | None) -> li
     _take_over(level)
     written = [name for name in OF_ACCESS if logging.getLogger(name).handlers]
     access = "the access log is written by the dispatcher, not through logging: use --access-logfile"
-    return [f"{source}: {', '.join(written)}: {access}"] if written else []
+    warnings = [f"{source}: {', '.join(written)}: {access}"] if written else []
+    of_app = sorted(name for name in _configured() - before if name.partition(".")[0] not in OF_SERVERS)
+    in_workers = "configured here, in the dispatcher; the app logs in its workers, where it configures its own loggers"
+    return [*warnings, f"{source}: {', '.join(of_app)}: {in_workers}"] if of_app else warnings
+
+
+def _configured() -> set[str]:
+    """Loggers with a level or with handlers."""
+    loggers = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    return {one.name for one in loggers if one.handlers or one.level != logging.NOTSET}
 
 
 def _apply_file(path: Path) -> None:
