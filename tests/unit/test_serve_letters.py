@@ -683,7 +683,7 @@ def test_variables_of_other_servers_are_named() -> None:
 
 
 def test_the_page_has_every_letter_and_every_hook() -> None:
-    page = (ROOT / "docs/serve.md").read_text()
+    page = (ROOT / "docs/serve/gunicorn.md").read_text()
     for letter in LETTERS:
         assert all(f"`{flag}`" in page for flag in letter.flags), letter
     assert not [hook for hook in HOOKS if "dirty" not in hook and f"`{hook}`" not in page]
