@@ -14,7 +14,7 @@ from clutch.cli import program
 from clutch.errors import ConfigError
 from pages import PAGES, ROOT, blocks, clutch_commands, fits, name_of, run, shown, write_files
 
-NEEDS_A_SERVER = {"docs/http.md"}
+NEEDS_A_SERVER = {"docs/http.md", "docs/tutorial.md"}
 """Their console blocks are run by tests of their own."""
 OF_READERS = ("is missing", "is not an executable file", "cannot be read", "there is no pool")
 """Problems of a config that is a part of one, or names files that readers have."""
