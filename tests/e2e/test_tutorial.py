@@ -18,7 +18,7 @@ from running import WAIT_SECONDS, soon
 from pages import ROOT, environment
 
 PAGE = (ROOT / "docs/tutorial.md").read_text()
-FOLDER_OF_PAGE = "/home/ann/primes"
+FOLDER_OF_PAGE = "/srv/primes"
 LONG_ENOUGH_SECONDS = 120
 
 
