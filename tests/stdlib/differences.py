@@ -72,8 +72,8 @@ DIFFERENCES = (
     Difference(
         "Arguments that cannot be pickled raise `BadArguments` in `submit`, with pickle's error as its cause; "
         "ProcessPoolExecutor reports them through the future. This includes locks and queues of multiprocessing, "
-        "because workers are not children of the program. Those of a `multiprocessing.Manager()` work, and so do locks of the "
-        "spawn context.",
+        "because workers are not children of the program. Those of a `multiprocessing.Manager()` work, and so do locks "
+        "of the spawn context.",
         BadArguments,
         (
             "ExecutorDeadlockTest.test_error_at_task_pickle",
