@@ -21,7 +21,7 @@ upward from the working folder. What is set later in this list wins:
 3. settings: `clutch run --set pools.api.queue.limit=500`, as often as needed
 
 The options of a pool are the keyword arguments of `clutch.Pool` as well: `Pool("shop.tools", queue={"limit": 500})`.
-`clutch serve` takes the same variables and settings; [serve.md](serve.md) has its flags.
+`clutch serve` takes the same variables and settings; [serve/gunicorn.md](serve/gunicorn.md) has its flags.
 Everything that is wrong is reported at once, each with its place, what was given, what is allowed and the nearest
 right name.
 """

@@ -471,7 +471,7 @@ def test_failure_42_a_client_that_goes_in_its_body(served_wsgi: Served) -> None:
 
 
 def test_a_half_closed_client_has_gone(served: Served, rendezvous: Rendezvous) -> None:
-    """The end of what it sends is all that a server sees of a client that went away: docs/serve.md says so."""
+    """The end of what it sends is all that a server sees of a client that went away: docs/serve/limits.md says so."""
     with served.client() as connection:
         path = f"/waits-for-disconnect?port={rendezvous.port}"
         connection.sendall(f"GET {path} HTTP/1.1\r\n{HOST}\r\n".encode())

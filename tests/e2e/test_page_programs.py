@@ -14,7 +14,6 @@ from serving import ANY_PORT, Serving
 
 from pages import ROOT, blocks, write_files
 
-SERVE = ROOT / "docs/serve.md"
 LOGGING = ROOT / "docs/logging.md"
 CONFIG = '[pools.api]\ntarget = "{target}"\nworkers = 1\n[fronts.http]\nbind = "127.0.0.1:0"\n'
 
@@ -25,7 +24,7 @@ def block(page: str, beginning: str) -> str:
 
 
 def test_an_app_served_from_a_program(tmp_path: Path) -> None:
-    text = block("docs/serve.md", "# main.py")
+    text = block("docs/serve/quickstart.md", "# main.py")
     assert "port=8000" in text
     (tmp_path / "main.py").write_text(text.replace("port=8000", "port=0"))
     with Dispatcher(tmp_path, [sys.executable, "main.py"]) as program:
@@ -35,9 +34,9 @@ def test_an_app_served_from_a_program(tmp_path: Path) -> None:
 
 
 def test_an_app_served_within_a_test(tmp_path: Path) -> None:
-    app = block("docs/serve.md", "# web.py")
+    app = block("docs/serve/quickstart.md", "# web.py")
     (tmp_path / "main.py").write_text(app)
-    lines = ["import clutch, httpx", "", block("docs/serve.md", "with clutch.serving")]
+    lines = ["import clutch, httpx", "", block("docs/serve/quickstart.md", "with clutch.serving")]
     asked = re.sub(r"(?m)^    (httpx\.get.*)$", r"    print(\1.text)", "\n".join(lines))
     with Script(tmp_path, asked) as script:
         assert script.hear('"hello"')

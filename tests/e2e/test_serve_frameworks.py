@@ -58,7 +58,7 @@ def test_each_example_says_how_it_is_run() -> None:
     assert served == {"serve_fastapi", "serve_flask", "serve_django.asgi", DJANGO_WSGI}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/serve.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/serve/quickstart.md"])
 def test_the_first_five_minutes(tmp_path: Path, page: str) -> None:
     """A page's first app, its first command, and what its curl prints."""
     text = (EXAMPLES.parent / page).read_text()

@@ -29,9 +29,9 @@ class Difference:
 
 DIFFERENCES = (
     Difference(
-        "The case looks into ProcessPoolExecutor (`_processes`, `_broken`, `_executor_manager_thread`); of a `Pool`, "
-        "`stats()` tells, and a lost worker or a failed initializer does not break it for good. `_max_workers`, which "
-        "programs read, is there: how many calls run at once.",
+        "The test reads private attributes of ProcessPoolExecutor (`_processes`, `_broken`, "
+        "`_executor_manager_thread`). A `Pool` has `stats()` instead, and a lost worker or a failed initializer does "
+        "not break it for good. It does have `_max_workers`, which some programs read: how many calls run at once.",
         AttributeError,
         (
             "ProcessPoolExecutorTest.test_killed_child",
@@ -48,31 +48,32 @@ DIFFERENCES = (
         ),
     ),
     Difference(
-        "The case makes the start of ProcessPoolExecutor's second Python thread fail; a `Pool` starts none.",
+        "The test makes the start of ProcessPoolExecutor's second Python thread fail; a `Pool` starts none.",
         TypeError,
         ("ProcessPoolExecutorTest.test_python_finalization_error",),
     ),
     Difference(
-        "The worker's traceback is the cause of an exception here too, as `clutch.errors.RemoteTraceback` rather than "
-        "as a private class.",
+        "The worker's traceback is the cause of an exception here too, but as `clutch.errors.RemoteTraceback` instead "
+        "of a private class.",
         AssertionError,
         ("ProcessPoolExecutorTest.test_traceback",),
     ),
     Difference(
-        "`shutdown(cancel_futures=True)` cancels all that has not begun; ProcessPoolExecutor still runs what it has "
-        "put into its pipe.",
+        "`shutdown(cancel_futures=True)` cancels all work that has not begun; ProcessPoolExecutor still runs the work "
+        "that is already in its pipe.",
         AssertionError,
         ("ProcessPoolShutdownTest.test_cancel_futures",),
     ),
     Difference(
-        "A closed pool raises `PoolClosed`, which is a RuntimeError and says the same, but is printed by its own name.",
+        "A closed pool raises `PoolClosed`: a RuntimeError with the same message, but printed under its own name.",
         AssertionError,
         ("ProcessPoolShutdownTest.test_submit_after_interpreter_shutdown",),
     ),
     Difference(
-        "What cannot be pickled is told where it is submitted, as `BadArguments` with pickle's error as its cause; "
-        "ProcessPoolExecutor tells it by the future. Locks and queues of multiprocessing are among it: workers are not "
-        "children of the program. Those of a `multiprocessing.Manager()` travel, and so do locks of the spawn context.",
+        "Arguments that cannot be pickled raise `BadArguments` in `submit`, with pickle's error as its cause; "
+        "ProcessPoolExecutor reports them through the future. This includes locks and queues of multiprocessing, "
+        "because workers are not children of the program. Those of a `multiprocessing.Manager()` work, and so do locks "
+        "of the spawn context.",
         BadArguments,
         (
             "ExecutorDeadlockTest.test_error_at_task_pickle",
@@ -80,7 +81,7 @@ DIFFERENCES = (
         ),
     ),
     Difference(
-        "Arguments that cannot be unpickled fail their own call with `BadArguments`, and nothing else.",
+        "Arguments that cannot be unpickled fail only their own call, with `BadArguments`.",
         BadArguments,
         (
             "ExecutorDeadlockTest.test_error_at_task_unpickle",
@@ -88,7 +89,7 @@ DIFFERENCES = (
         ),
     ),
     Difference(
-        'A result that cannot be pickled is a `RemoteError(kind="encode")`, so that it cannot be taken for an error of '
+        'A result that cannot be pickled is a `RemoteError(kind="encode")`, which cannot be mistaken for an error of '
         "the function.",
         RemoteError,
         (
@@ -97,13 +98,13 @@ DIFFERENCES = (
         ),
     ),
     Difference(
-        'A result that cannot be unpickled is a `RemoteError(kind="decode")` of that call, and nothing else.',
+        'A result that cannot be unpickled fails only its own call, with `RemoteError(kind="decode")`.',
         RemoteError,
         ("ExecutorDeadlockTest.test_error_during_result_unpickle_in_result_handler",),
     ),
     Difference(
-        "It is unpickled in the thread that asks for it: what ends the program there (`sys.exit()`, Ctrl-C) ends it. "
-        "For callbacks `sys.exit()` there is a `RemoteError`.",
+        "A result is unpickled in the thread that asks for it, so `sys.exit()` or Ctrl-C during that ends the program. "
+        "In callbacks, such a `sys.exit()` is a `RemoteError`.",
         SystemExit,
         ("ExecutorDeadlockTest.test_exit_during_result_unpickle_in_result_handler",),
     ),

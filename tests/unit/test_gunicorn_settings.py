@@ -613,8 +613,8 @@ def test_warnings_go_to_the_log(tmp_path: Path) -> None:
 
 def test_help_names_every_flag() -> None:
     text = clutch("--help").stdout
-    for flag in SETTINGS:
-        assert all(flag in text for flag in flag.flags), flag
+    for setting in SETTINGS:
+        assert all(flag in text for flag in setting.flags), setting
 
 
 # Flags and variables of other servers
@@ -686,9 +686,9 @@ def test_variables_of_other_servers_are_named() -> None:
 
 
 def test_the_page_has_every_flag_and_every_hook() -> None:
-    page = (ROOT / "docs/serve.md").read_text()
-    for flag in SETTINGS:
-        assert all(f"`{flag}`" in page for flag in flag.flags), flag
+    page = (ROOT / "docs/serve/gunicorn.md").read_text()
+    for setting in SETTINGS:
+        assert all(f"`{flag}`" in page for flag in setting.flags), setting
     assert not [hook for hook in HOOKS if "dirty" not in hook and f"`{hook}`" not in page]
     assert not [name for name in PROFILES if "." not in name and f"`{name}`" not in page]
 

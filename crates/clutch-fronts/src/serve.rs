@@ -2,7 +2,7 @@
 //!
 //! The listener is the dispatcher's, so that a worker may die, leave or come and no connection notices. Heads are parsed
 //! here, bodies pass through in pieces as the app asks for them, and so do messages.
-//! docs/serve.md is the page for its users.
+//! docs/serve/ is for its users.
 
 mod body;
 mod forwarded;

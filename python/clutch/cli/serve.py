@@ -29,7 +29,7 @@ ACCESS_LOG = "fronts.serve.access_log"
 LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 
 
-@click.command("serve", epilog="docs/serve.md compares each flag with gunicorn's.")
+@click.command("serve", epilog="docs/serve/gunicorn.md compares each flag with gunicorn's.")
 @click.argument("app", required=False, metavar="[MODULE[:APP]]")
 @setting_flags
 @click.option("--factory", is_flag=True, help="The app is what calling APP gives; so is module:create_app().")

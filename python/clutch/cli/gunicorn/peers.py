@@ -102,7 +102,7 @@ WITHOUT_EFFECT = (
 )
 
 RELOADED = "--reload watches Python files; leave it out"
-STATIC = "let a proxy serve files, or middleware (docs/serve.md, Static files)"
+STATIC = "let a proxy serve files, or middleware (docs/serve/frameworks.md, Static files)"
 HEAD = "use --set fronts.serve.head_max=64KB"
 PASSWORD = "decrypt the key: openssl pkey -in KEY -out plain.key"
 VARIABLES = "use -e NAME=VALUE, or load the file in the shell first: set -a; . ./.env; set +a"
