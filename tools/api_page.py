@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import clutch
-from clutch import _core, errors, insights, testing
+from clutch import _core, dispatcher, errors, insights, testing
 from clutch._calls import Calls
 
 WIDTH_MAX = 100
@@ -69,6 +69,13 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
     (
         "Tools and hooks",
         ((clutch.tool, ()), (clutch.on_start, ()), (clutch.on_stop, ()), (clutch.call_headers, ())),
+    ),
+    (
+        "Configurations",
+        (
+            (clutch.Dispatcher, ("start", "wait_ready", "addresses", "reload", "reopen_logs", "stop")),
+            (dispatcher.Observer, ()),
+        ),
     ),
     (
         "Served apps",

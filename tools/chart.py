@@ -1,7 +1,7 @@
 """Draws the README's chart from the figures of a run: `python tools/chart.py docs/figures/serve.json`.
 
-Writes NAME-light.svg and NAME-dark.svg beside the file. The figures are those of docs/serve/speed.md; a test compares them,
-and the drawings with what this draws.
+Writes NAME-light.svg and NAME-dark.svg beside the file. The figures are those of docs/serve/speed.md; a test compares
+them, and the drawings with what this draws.
 """
 
 from __future__ import annotations
