@@ -70,7 +70,7 @@ def serve(
     settings: Iterable[str] = (),
     **options: Any,
 ) -> None:
-    """Serves an ASGI or WSGI app until Ctrl-C or SIGTERM, and returns when running requests have ended.
+    """Serve an ASGI or WSGI app until Ctrl-C or SIGTERM, then wait for running requests and return.
 
     As `clutch serve`, in the main thread of a program:
 
@@ -112,7 +112,7 @@ def serving(
     settings: Iterable[str] = (),
     **options: Any,
 ) -> AppServer:
-    """Serves an app beside the program, from any thread: for tests and notebooks. Parameters are those of `serve`.
+    """Serve an app in the background, for tests and notebooks. Parameters as for `serve`; any thread may call it.
 
     Returns when the app answers. Port 0 takes a free one:
 
@@ -181,7 +181,7 @@ def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str], *, 
 
 
 class AppServer:
-    """An app that this program serves: where, and its end. Made by `clutch.serving`; leaving it stops it."""
+    """A running app server, returned by `clutch.serving`. As a context manager, it stops the server at the end."""
 
     def __init__(self, config: Config, reload: bool = False, log_level: str | None = None) -> None:
         if reload:
@@ -204,18 +204,18 @@ class AppServer:
 
     @property
     def url(self) -> str:
-        """Of its first address: `http://127.0.0.1:8000`."""
+        """URL of the first address: `http://127.0.0.1:8000`."""
         for _, _, shown in self._addresses():
             return shown
         raise RuntimeError("this server has been stopped: it has no address")
 
     def reload(self) -> None:
-        """Loads the code anew; raises `ConfigError` where it does not start, and the old one goes on."""
+        """Reload the code. Raise `ConfigError` if it does not start; the old code then keeps serving."""
         for pool in self._dispatcher.pools.values():
             pool.reload()
 
     def stop(self) -> None:
-        """Lets running requests have the `grace`, then ends them, and waits for that. Harmless when repeated."""
+        """Shut down: wait up to `grace` for running requests, then end them. May be called again."""
         if self._pid != os.getpid():
             return  # of a copy of the process: nothing here is its own
         with self._lock:

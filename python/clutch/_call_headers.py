@@ -12,7 +12,7 @@ HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("clutch.call_headers"
 
 
 def call_headers() -> Mapping[str, str]:
-    """Return the headers that came over HTTP with the call that runs, by name in lower case.
+    """Return the HTTP headers of the running call, by lower-case name.
 
     `x-request-id` is always among them; `traceparent` and `tracestate` are where the client sent them. The mapping can
     be read only. It is empty outside of a call, and in a call from Python. A thread that a tool starts has its own,

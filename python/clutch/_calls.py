@@ -52,7 +52,7 @@ class Calls:
     @overload
     def call(self, function: str, /, *args: Any, **kwargs: Any) -> Any: ...
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Runs it in a worker and returns its result; raises what it raises."""
+        """Run a tool, by name, or a function in a worker and return its result. Raise what it raises."""
         return self._pool._call_with(self._options, function, args, kwargs)
 
     @overload
@@ -64,7 +64,7 @@ class Calls:
     @overload
     def submit(self, function: str, /, *args: Any, **kwargs: Any) -> Future[Any]: ...
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """The same, at once: a `Future`, which can be awaited too."""
+        """Submit a tool, by name, or a function and return a `Future` at once. It can be awaited."""
         return self._pool._submit_with(self._options, function, args, kwargs)
 
     @overload
@@ -74,7 +74,7 @@ class Calls:
     @overload
     def stream(self, function: str, /, *args: Any, **kwargs: Any) -> Stream[Any]: ...
     def stream(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """The values of a generator, as they are produced; the producer is at most a few values ahead."""
+        """Return a `Stream` over the values of a generator, as they are produced. It is at most 16 values ahead."""
         return self._pool._stream_with(self._options, function, args, kwargs)
 
     @overload
@@ -203,9 +203,11 @@ class Calls:
         progress: bool | Callable[[int], object] = False,
         return_exceptions: bool = False,
     ) -> Iterator[Any]:
-        """`fn` over the items, in order. Items travel in batches sized by measured cost, or of `chunksize`.
+        """Call `fn` for each item and return an iterator over the results, in order.
 
-        An item that fails raises when it is reached, with a note that names it; iteration may go on after it. With
+        Items are sent in batches sized by their measured cost, or of `chunksize`.
+
+        If an item fails, its error is raised when it is reached, with a note that names it; iteration may go on. With
         `return_exceptions=True` its exception is its result, as of `asyncio.gather`. `buffersize` is how many results
         may be unread (items, or chunks of `chunksize`); by default some batches for each slot are submitted ahead, and
         the rest when the pool is shut down or nobody can read. `timeout` is in seconds from now, for the whole map; a

@@ -27,10 +27,10 @@ class WorkerLost(ClutchError, BrokenProcessPool):
         super().__init__(message)
         self.pid = pid
         self.signal = signal
-        """The signal that ended it, or None."""
+        """Number of the signal that killed the worker, or None."""
         self.exit_code = exit_code
-        """What it exited with, or None."""
+        """Exit status of the worker, or None."""
         self.output = output
-        """The last of what the worker wrote to stdout and stderr."""
+        """Last output of the worker (`output_kept`)."""
         self.cause = cause
         """Why Clutch ended the worker itself, when it did."""

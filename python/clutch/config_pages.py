@@ -14,16 +14,17 @@ INTRODUCTION = """\
 <!-- Generated from python/clutch/options.py by `make docs`. Do not edit. -->
 
 `clutch run` reads `clutch.toml`, or `[tool.clutch]` of a `pyproject.toml`: the file it is given, else the nearest one
-upward from the working folder. What is set later in this list wins:
+upward from the working folder. Later sources override earlier ones:
 
 1. the file
-2. variables: `CLUTCH_` and the place in capitals, `CLUTCH_POOLS_API_QUEUE_LIMIT=500` for `pools.api.queue.limit`
+2. environment variables: `CLUTCH_` and the option's place in capitals, `CLUTCH_POOLS_API_QUEUE_LIMIT=500` for
+   `pools.api.queue.limit`
 3. settings: `clutch run --set pools.api.queue.limit=500`, as often as needed
 
 The options of a pool are the keyword arguments of `clutch.Pool` as well: `Pool("shop.tools", queue={"limit": 500})`.
 `clutch serve` takes the same variables and settings; [serve/gunicorn.md](serve/gunicorn.md) has its flags.
-Everything that is wrong is reported at once, each with its place, what was given, what is allowed and the nearest
-right name.
+Clutch reports all errors of a config at once, each with its place, the given value, the allowed values and the nearest
+valid name.
 """
 
 SEVERAL = """\
@@ -85,7 +86,7 @@ def _section_page(section: Section) -> str:
         "",
         section.doc,
         "",
-        "| option | default | what it does | written as |",
+        "| option | default | what it does | allowed values |",
         "|---|---|---|---|",
     ]
     return "\n".join([*head, *rows, ""])

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ClutchError(Exception):
-    """Whatever Clutch itself reports. What the user's own code raised comes as it is."""
+    """Base class of all errors that Clutch reports. Exceptions of your own code are raised unchanged."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -38,11 +38,11 @@ class Overloaded(ClutchError):
         super().__init__(message)
         self.pool = pool
         self.retry_after = retry_after
-        """Seconds after which another try makes sense, where known."""
+        """Seconds to wait before a retry, if known."""
 
 
 class Draining(Overloaded):
-    """The pool takes no more work: it was told to drain. Another pool may, or this one later."""
+    """The pool is draining and takes no more work. Retry later, or use another pool."""
 
 
 class DeadlineExceeded(ClutchError, TimeoutError):
@@ -57,7 +57,7 @@ class DeadlineExceeded(ClutchError, TimeoutError):
 
 
 class Poisoned(ClutchError):
-    """The work killed its worker too many times and is not tried again."""
+    """The call has killed too many workers (`deaths_max`) and is not retried."""
 
     def __init__(self, message: str = "", *, deaths: int | None = None) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class Poisoned(ClutchError):
 
 
 class RemoteError(ClutchError):
-    """The tool failed and its exception cannot be had as an object here."""
+    """The call failed, and its exception or result cannot be represented in this process."""
 
     def __init__(
         self, message: str = "", *, kind: str = "raised", type_name: str = "", remote_traceback: str = ""
@@ -110,7 +110,7 @@ class BadArguments(ClutchError):
     def __init__(self, message: str = "", *, problems: Iterable[Mapping[str, Any]] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(dict(problem) for problem in problems)
-        """One mapping for each wrong argument, with its place."""
+        """One mapping for each invalid argument: `loc`, `msg`, `type`, `input`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Problem:
 
 
 class ConfigError(ClutchError):
-    """The configuration cannot work. All that is wrong with it is in `problems`, not just the first."""
+    """The configuration is invalid. `problems` has all errors, not just the first."""
 
     def __init__(self, message: str = "", *, problems: Iterable[Problem] = ()) -> None:
         self.problems = tuple(problems)
@@ -159,14 +159,14 @@ class PoolClosed(ClutchError, RuntimeError):
 
 
 class Interrupted(BaseException):
-    """Raised inside user code whose deadline has passed or whose caller cancelled.
+    """Raised inside user code when its deadline passes or its caller cancels.
 
     Not an `Exception`, so that `except Exception` in user code does not swallow it.
     """
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that came from a worker: its text is the traceback over there."""
+    """Cause of an exception from a worker; its text is the worker's traceback."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text)

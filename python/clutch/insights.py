@@ -49,7 +49,7 @@ class SlowCall:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Insights:
-    """Where the time of a pool's workers went since the pool was made. `print` shows it as a table.
+    """How a pool's workers have spent their time since the pool was made. `print` shows a table.
 
     Each worker counts from when it was wanted to its end, or to now, and as often as it has slots: of a worker with two
     threads, two seconds pass in each second.
@@ -57,13 +57,13 @@ class Insights:
 
     pool: str
     workers: int
-    """How many there were so far, those that were replaced included."""
+    """Number of workers so far, including replaced ones."""
     start_seconds: float
     """Until workers were ready: imports, initializers, start hooks. The first ones wait for the zygote, too."""
     wait_seconds: float
-    """With nothing to run."""
+    """Time without work."""
     run_seconds: float
-    """With calls, requests or items of maps, those that run now included."""
+    """Time spent on calls, requests and map items, including running ones."""
     slowest: tuple[SlowCall, ...]
     """The calls and items that ran longest of all that have ended, at most five, the longest first. Those that a
     deadline, a cancel or the death of their worker ended count, but not items of a map whose worker died."""

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class Future(_core.Completion, concurrent.futures.Future[T]):
-    """What `Pool.submit` returns: a `concurrent.futures.Future` that can be awaited and whose cancel is real.
+    """The result of a submitted call: a `concurrent.futures.Future` that can be awaited; `cancel` stops running work.
 
     The value is decoded in the thread that asks for it. What the standard library's own machinery needs of a future
     (its condition, its waiters, callbacks) is made only when that is used.
@@ -152,7 +152,7 @@ def bridge_of_running_loop() -> _core.Bridge:
 
 
 class Stream(_core.StreamCore, Generic[T]):
-    """The values of a generator in a worker: an iterator, also an asynchronous one. Closing it closes the generator."""
+    """Iterator and async iterator over the values of a generator in a worker. Closing it closes the generator."""
 
     if TYPE_CHECKING:
 
@@ -190,7 +190,7 @@ class Stream(_core.StreamCore, Generic[T]):
 
 
 class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[misc]
-    """Runs functions in workers.
+    """Run functions in worker processes.
 
     `target` is `package.module` or `package.module:object` with tools that can be called by name; without one, any
     picklable function runs. `Pool(4)` is a pool of 4 workers, as for `ProcessPoolExecutor`. The other options are
@@ -241,7 +241,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
     @classmethod
     def from_spec(cls, spec: config.PoolSpec) -> Self:
-        """A pool of a configuration that was loaded."""
+        """Create a pool from a loaded configuration."""
         pool = cls.__new__(cls)
         pool._start(spec, None, ())
         return pool
@@ -327,7 +327,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         block: bool = False,
         session: str | None = None,
     ) -> Calls:
-        """Options for the calls made through what this returns; they never collide with a tool's own arguments.
+        """Return an object with `call`, `submit`, `map` and `stream` that apply these options.
 
         `deadline`: seconds, a `timedelta`, or text as in the config (`"90s"`), until nobody waits any more; of a map,
         for each item. `priority`: -9 to 9, larger first. `retry`: how often the work may run again when its worker
@@ -348,7 +348,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         return json.loads(self._stats())
 
     def insights(self) -> Insights:
-        """Where the time of the workers went since the pool was made, and what ran longest, with its arguments.
+        """Return how the workers have spent their time, and which calls ran longest, with their arguments.
 
         Also after the pool has ended. `print` shows it as a table: shares of start, wait and run, and seconds.
 
@@ -363,7 +363,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         return Insights(self.name, workers, start, wait, run, calls)
 
     def running(self) -> dict[str, list[dict[str, Any]]]:
-        """What each worker runs, by its name (`pool/0`), the oldest first.
+        """Return what each worker is running, by worker name (`pool/0`), oldest first.
 
         Of each: `id` (`Future.work_id`), `what` (its function, or its request), `seconds` since it began, `abandoned`
         (nobody waits for it any more: it was told to stop), `pid` of the worker.
@@ -371,7 +371,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         return {f"{self.name}/{nr}": found for nr, found in json.loads(self._running()).items()}
 
     def cancel(self, call: int) -> bool:
-        """Stops the call with this `Future.work_id`, waiting or running. False: this pool does not have it."""
+        """Stop the waiting or running call with this `Future.work_id`. Return False if the pool does not have it."""
         return self._cancel(call)
 
     def stacks(self, worker: int | None = None, *, call: int | None = None) -> dict[str, str]:
@@ -383,7 +383,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         return {f"{self.name}/{nr}": text for nr, text in self._stacks(worker, call)}
 
     def wait_ready(self, count: int | None = None, timeout: float | None = None) -> None:
-        """Waits until `count` workers (default: all) are ready. Raises what keeps them from it, or TimeoutError."""
+        """Wait until `count` workers (default: all) are ready. Raise why they cannot start, or TimeoutError."""
         wanted = self.stats()["target"] if count is None else count
         ready, reason = self._wait_ready(wanted, timeout)
         if ready:
@@ -396,7 +396,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         raise TimeoutError(f"pool {self.name!r}: {stats['ready']} of {wanted} workers are ready after {timeout} s")
 
     def reload(self, timeout: float | None = None) -> None:
-        """Loads the code anew, and waits until all workers run it.
+        """Reload the code, and wait until all workers run it.
 
         What runs goes on meanwhile. New workers take over in turn, `recycle.together` at a time: each is ready before
         an old one drains, whose work has the `grace` to end. Code that does not import, or whose workers do not start,
@@ -408,7 +408,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             raise TimeoutError(f"pool {self.name!r}: not all workers run the new code after {timeout} s")
 
     def recycle(self, nr: int | None = None, timeout: float | None = None, *, kill: bool = False) -> None:
-        """Replaces worker `nr`, or all of them in turn, and waits until they are gone.
+        """Replace worker `nr`, or all workers in turn, and wait until the old ones have ended.
 
         Running work is waited for; with `kill` the one worker is ended at once, and what it runs is lost or, by
         `retry`, tried again. Raises `ConfigError` with the reason when a replacement does not start (the old worker
@@ -447,7 +447,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         self._scale(least, most)
 
     def drain(self) -> None:
-        """Takes no more work: what is submitted is refused with `Draining`.
+        """Stop taking work: new calls raise `Draining`. Running and waiting work is finished, and the workers stay.
 
         What it has is finished, and its workers stay.
         """
@@ -455,7 +455,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         self._quiet(True)
 
     def resume(self) -> None:
-        """Takes work again after `drain`."""
+        """Take work again after `drain`."""
         self._check_open()
         self._quiet(False)
 
@@ -464,7 +464,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             raise closed_error(self.name)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more work. What was submitted is still done, unless `cancel_futures`; `wait` waits for that."""
+        """Close the pool. Submitted work is still done unless `cancel_futures`; with `wait`, wait for it."""
         if self._is_copy:
             return
         self._refuse_more(with_maps=not cancel_futures)
@@ -484,7 +484,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         self._close()
 
     def terminate_workers(self) -> None:
-        """Tells the workers to end, with TERM; those that have not after `term_grace` are killed.
+        """Send SIGTERM to all workers, and SIGKILL after `term_grace`.
 
         What runs fails with `WorkerLost`, what waits is cancelled.
         """
@@ -493,7 +493,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         self._terminate()
 
     def kill_workers(self) -> None:
-        """The same with KILL, at once."""
+        """Kill all workers at once (SIGKILL)."""
         self._shut = self._is_cut = True
         self._cancel_waiting()
         self._kill_all()

@@ -37,7 +37,7 @@ def watch() -> Watch:
 
 
 class Watch:
-    """Events in the order in which they happened. For one thread."""
+    """Events in the order in which they happened. Use it in one thread only."""
 
     def __init__(self) -> None:
         self._events = _core.Events()
@@ -52,7 +52,7 @@ class Watch:
         del self._events
 
     def wait(self, name: str, *, timeout: float = WAIT_SECONDS, **fields: Any) -> Event:
-        """The first event of this name and with these fields that no earlier `wait` returned. Raises TimeoutError."""
+        """Return the first event with this name and these fields that no `wait` has returned. Raise TimeoutError."""
         deadline = time.monotonic() + timeout
         at = 0
         while at < len(self.seen) or self._read(deadline):
@@ -63,14 +63,14 @@ class Watch:
         raise TimeoutError(f"no event {name} {fields} in {timeout} s; seen:\n{self._text()}")
 
     def until(self, condition: Callable[[], object], *, timeout: float = WAIT_SECONDS) -> None:
-        """Waits until the condition holds: it is looked at now and after each event. Raises TimeoutError."""
+        """Wait until `condition()` is true; it is evaluated now and after each event. Raise TimeoutError."""
         deadline = time.monotonic() + timeout
         while not condition():
             if not self._read(deadline) and not condition():
                 raise TimeoutError(f"it did not become so in {timeout} s; seen:\n{self._text()}")
 
     def all(self, name: str, **fields: Any) -> list[Event]:
-        """All that has happened until now, of this name and with these fields."""
+        """Return all events so far with this name and these fields."""
         while self._read(0.0):
             pass
         return [event for event in self.seen if _fits(event, name, fields)]
@@ -112,7 +112,7 @@ class Processes:
 
     @classmethod
     def below(cls, pid: int) -> Self:
-        """All that descends from a process, at this instant."""
+        """Return all present descendants of a process."""
         return cls(descendants(pid))
 
     @property
@@ -120,7 +120,7 @@ class Processes:
         return list(self._pidfds)
 
     def alive(self, timeout: float = 0.0) -> list[int]:
-        """Those that have not ended after `timeout` seconds; returns as soon as all have."""
+        """Wait up to `timeout` seconds and return the pids that have not ended."""
         deadline = time.monotonic() + timeout
         left = {fd: pid for pid, fd in self._pidfds.items()}
         poll = select.poll()
@@ -136,13 +136,13 @@ class Processes:
         return list(left.values())
 
     def wait_ended(self, timeout: float = WAIT_SECONDS) -> None:
-        """Waits until all have ended. Raises TimeoutError that names the others."""
+        """Wait until all have ended. Raise TimeoutError with the remaining ones."""
         alive = self.alive(timeout)
         if alive:
             raise TimeoutError(f"alive after {timeout} s: " + ", ".join(map(describe, alive)))
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal to each that is left."""
+        """Send a signal to each remaining process."""
         for fd in self._pidfds.values():
             try:
                 signal.pidfd_send_signal(fd, number)

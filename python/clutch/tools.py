@@ -32,7 +32,7 @@ def tool(function: F, /) -> F: ...
 @overload
 def tool(*, serial: bool = False, main_thread: bool = False) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = False) -> Any:
-    """Marks a function as a tool: it may be called by its name, from Python and through every front.
+    """Mark a function as a tool, which can be called by name from Python and through every front.
 
     `serial`: one call at a time in a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
     """
@@ -69,12 +69,12 @@ def mark_of(value: Any, name: str) -> Any:
 
 
 def on_start(function: F) -> F:
-    """Marks a function of the target, without arguments, to be run in each worker before its first work."""
+    """Run this function in each worker before its first work. It takes no arguments and is in the target's module."""
     setattr(function, HOOK_MARK, "start")
     return function
 
 
 def on_stop(function: F) -> F:
-    """Marks a function of the target, without arguments, to be run in each worker that ends in order."""
+    """Run this function in each worker that ends normally. It takes no arguments and is in the target's module."""
     setattr(function, HOOK_MARK, "stop")
     return function

@@ -412,8 +412,8 @@ def test_hooks_and_what_is_no_setting_are_named() -> None:
     )
     _, warnings = made_with_warnings()
     assert warnings == [
-        "gunicorn.conf.py: syslog is not supported: logs go to stderr, the access log and what workers print to "
-        "stdout: let what runs it pass them on",
+        "gunicorn.conf.py: syslog is not supported: logs go to stderr; the access log and the output of workers to "
+        "stdout: let the service manager collect them",
         "gunicorn.conf.py: the hook post_fork is not supported: use @clutch.on_start in the app's module",
         "gunicorn.conf.py: worker is no setting: without effect; did you mean workers?",
         "gunicorn.conf.py: hour is no setting: without effect",

@@ -73,16 +73,14 @@ def server_flags(command: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--url",
                 envvar="CLUTCH_URL",
-                help=f"The server's http front; also unix:path. Default: that of what `clutch ps` finds, else {URL}.",
+                help=f"URL of the HTTP front, or unix:path. Default: the server that `clutch ps` finds, or {URL}.",
             ),
             click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says, with --url."),
             click.option(
-                "--cacert", metavar="FILE", help="Trust this certificate (PEM) or authority. Default: the system's."
+                "--cacert", metavar="FILE", help="Trust this CA or server certificate (PEM). Default: the system's CAs."
             ),
-            click.option(
-                "--cert", metavar="FILE", help="Show this client certificate (PEM), for a front with tls.client_ca."
-            ),
-            click.option("--key", metavar="FILE", help="Its private key. Default: it is in --cert."),
+            click.option("--cert", metavar="FILE", help="Client certificate (PEM), for a front with tls.client_ca."),
+            click.option("--key", metavar="FILE", help="Private key of --cert. Default: in the same file."),
         )
     ):
         found = flag(found)
@@ -95,13 +93,13 @@ def _meant_server(url: str | None, token: str | None, certificates: Certificates
     return replace(server, certificates=certificates)
 
 
-@click.command("call", short_help="Calls a tool and prints its result as JSON.")
+@click.command("call", short_help="Call a tool and prints its result as JSON.")
 @click.argument("tool", metavar="[POOL.]TOOL", required=False)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
 @server_flags
-@click.option("--timeout", metavar="DURATION", help="Give up after so long: 2.5s, 1m.")
-@click.option("--target", help="Start a pool with this target just for the call; the flags below shape it.")
+@click.option("--timeout", metavar="DURATION", help="Give up after this time, such as 2.5s or 1m.")
+@click.option("--target", help="Start a pool with this target for this call only; the flags below configure it.")
 @pool_flags
 def command(
     tool: str | None,
@@ -112,7 +110,7 @@ def command(
     server: Callable[[], Server],
     **flags: str | None,
 ) -> None:
-    """Calls a tool and prints its result as JSON; a stream, one line for each value.
+    """Call a tool and prints its result as JSON; a stream, one line for each value.
 
     A VALUE is read as JSON where it is JSON, else as text: size=100, name=Ada, tags='["a","b"]'.
     """

@@ -10,11 +10,11 @@ VARIABLE = "_CLUTCH_COMPLETE"
 """By which the script asks; `clutch` answers to this name by itself."""
 
 
-@click.command("completion", short_help="Prints the completion script of a shell.")
+@click.command("completion", short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Prints a script with which SHELL completes commands, flags, and the values of flags that have fixed choices.
+    """Print the completion script for SHELL: commands, flags, and flag values with fixed choices.
 
     Names of pools and ids of calls are not completed.
 

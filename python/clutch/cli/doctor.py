@@ -51,11 +51,11 @@ print("\\n" + json.dumps({"modules": [name for name in sys.argv[2:] if name in s
 
 
 @click.command("doctor")
-@click.option("--target", help="Import this target too and look at what it loads.")
-@click.option("--python", "python", help="The interpreter that imports the target.")
+@click.option("--target", help="Also import this target and check the modules that it loads.")
+@click.option("--python", "python", help="Interpreter that imports the target.")
 @as_json
 def command(target: str | None, python: str | None, as_json: bool) -> None:
-    """Shows interpreters, GIL, CPUs, limits and extras, with advice. Exit code 1: something is broken."""
+    """Show interpreters, GIL, CPUs, limits and extras, with advice. Exit code 1: something is broken."""
     facts = gather()
     if target is not None:
         facts["target"] = look_into(target, python)

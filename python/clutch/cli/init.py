@@ -25,7 +25,7 @@ def greet(name: str) -> str:
 
 @tool
 def primes_below(limit: int) -> int:
-    """CPU work: how many primes there are below `limit`."""
+    """Count the primes below `limit` (CPU work)."""
     sieve = bytearray([1]) * max(limit, 2)
     for number in range(2, int(limit**0.5) + 1):
         if sieve[number]:
@@ -35,7 +35,7 @@ def primes_below(limit: int) -> int:
 
 @tool
 def countdown(n: int) -> Iterator[int]:
-    """A generator is a stream."""
+    """Stream the values of a generator."""
     yield from range(n, 0, -1)
 
 
@@ -51,7 +51,7 @@ async def wait(seconds: float) -> float:
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @as_json
 def command(folder: Path, as_json: bool) -> None:
-    """Writes clutch.toml and tools.py into FOLDER. Files that are there already are left as they are."""
+    """Write clutch.toml and tools.py to FOLDER. Existing files are not changed."""
     from clutch.config_pages import example
 
     folder.mkdir(parents=True, exist_ok=True)

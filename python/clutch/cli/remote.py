@@ -132,11 +132,11 @@ def own_socket(config: Path) -> Path | None:
 # The commands
 
 
-@click.command("ps", short_help="Shows pools, workers and what they run.")
+@click.command("ps", short_help="Show pools, workers and what they run.")
 @dispatcher_flags
 @as_json
 def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Shows the pools of what runs in this folder, and their workers: of a server, and of programs with pools.
+    """Show pools and workers of the server and programs that run in this folder.
 
     With --json the server alone, or the one program; --pid chooses another.
     """
@@ -163,35 +163,35 @@ def all_here(pid: int | None) -> list[dict[str, Any]]:
     return found
 
 
-@click.command("drain", short_help="Lets pools finish what they have and take no more.")
+@click.command("drain", short_help="Stop pools from taking work; running and waiting work is finished.")
 @click.argument("pool", required=False)
 @click.option("--resume", is_flag=True, help="Accept work again.")
 @dispatcher_flags
 @as_json
 def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Stops POOL, or all pools, from accepting work. Running and waiting work is finished."""
+    """Stop POOL, or all pools, from accepting work. Running and waiting work is finished."""
     names = protocol.ask(find(socket, pid), "drain", ANSWER_SECONDS_MAX, pool=pool, resume=resume)
     say(names, as_json, "takes work again" if resume else "takes no more work")
 
 
-@click.command("scale", short_help="Sets the number of workers of a pool, or a range.")
+@click.command("scale", short_help="Set the number of workers of a pool, or a range.")
 @click.argument("pool")
 @click.argument("workers", metavar="N|MIN-MAX")
 @dispatcher_flags
 @as_json
 def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Sets the number of workers of POOL, or the range in which it scales by load."""
+    """Set the number of workers of POOL, or the range in which it scales by load."""
     least, most = worker_range(workers)
     names = protocol.ask(find(socket, pid), "scale", ANSWER_SECONDS_MAX, pool=pool, min=least, max=most)
     say(names, as_json, f"{workers} workers")
 
 
-@click.command("reload", short_help="Reloads the code and waits until it is in use.")
+@click.command("reload", short_help="Reload the code and waits until it is in use.")
 @click.argument("pool", required=False)
 @dispatcher_flags
 @as_json
 def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Reloads the code of POOL, or of all pools, and waits until the new code is in use.
+    """Reload the code of POOL, or of all pools, and waits until the new code is in use.
 
     The certificate of a served app is read anew too. What cannot be used leaves the old one in place; its error is
     shown, and the exit code is 1.
@@ -206,13 +206,13 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
         raise click.ClickException("\n".join([*failed.values(), "what was loaded before goes on"]))
 
 
-@click.command("recycle", short_help="Replaces workers and waits until that is done.")
+@click.command("recycle", short_help="Replace workers and waits until that is done.")
 @click.argument("worker", required=False, metavar="[POOL[/NR]]")
-@click.option("--kill", is_flag=True, help="End POOL/NR at once: what it runs is lost, or tried again by `retry`.")
+@click.option("--kill", is_flag=True, help="End POOL/NR at once; its work is lost, or retried if `retry` allows.")
 @dispatcher_flags
 @as_json
 def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Replaces a worker, or all of a pool or of all pools in turn, and waits until that is done. No work is lost."""
+    """Replace a worker, or all of a pool or of all pools in turn, and waits until that is done. No work is lost."""
     pool, nr = worker_name(worker) if worker is not None else (None, None)
     if kill and nr is None:
         raise click.UsageError("--kill ends one worker: name it, as in api/3")
@@ -240,12 +240,12 @@ def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
                 click.echo(f"waiting for {name}, which {running_text(running)}; --kill ends it", err=True)
 
 
-@click.command("stop", short_help="Stops it in order and waits until it is gone.")
+@click.command("stop", short_help="Shut down gracefully and wait until the process has ended.")
 @click.option("--now", is_flag=True, help="Stop at once, without waiting for running work.")
 @dispatcher_flags
 @as_json
 def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Stops a running `clutch run`, as TERM does, and waits until it is gone."""
+    """Shut down a running server, as SIGTERM does, and wait until it has ended."""
     path = find(socket, pid)
     with protocol.connected(path) as connection:
         process = os.pidfd_open(protocol.check_peer(connection))
@@ -263,12 +263,12 @@ def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None
     click.echo(json.dumps(stopped) if as_json else f"stopped: pid {stopped['pid']}")
 
 
-@click.command("stack", short_help="Prints where a worker's Python code is.")
+@click.command("stack", short_help="Print the Python stacks of a worker or call.")
 @click.argument("what", metavar="POOL[/NR]|CALL")
 @dispatcher_flags
 @as_json
 def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Prints where the Python code of a worker, or of one call by its id, is. Nothing is stopped for it."""
+    """Print the Python stacks of a worker or of one call, without pausing it."""
     if what.isdecimal():
         asked: dict[str, Any] = {"call": int(what)}
     else:
@@ -282,13 +282,13 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
     click.echo("\n\n".join(f"{worker}\n{text}" for worker, text in shown.items()))
 
 
-@click.command("cancel", short_help="Stops one call, waiting or running.")
+@click.command("cancel", short_help="Stop one call, waiting or running.")
 @click.argument("call", type=int)
-@click.option("--pool", help="Whose call it is, where several pools have one of this number.")
+@click.option("--pool", help="Pool of the call, if several pools have a call with this id.")
 @dispatcher_flags
 @as_json
 def cancel(call: int, pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Stops the call with this id, waiting or running; `clutch ps` lists those that run."""
+    """Stop the call with this id, waiting or running; `clutch ps` lists those that run."""
     name = protocol.ask(find(socket, pid, by_call=True), "cancel", ANSWER_SECONDS_MAX, call=call, pool=pool)
     say([name], as_json, f"call {call} cancelled")
 
@@ -299,7 +299,7 @@ def cancel(call: int, pool: str | None, socket: Path | None, pid: int | None, as
 def worker_range(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
     if found is None:
-        raise click.UsageError(f"{text!r} workers: write a number, or two as in 2-8")
+        raise click.UsageError(f"{text!r} is not a number of workers: write 4, or a range such as 2-8")
     least = int(found[1])
     return least, int(found[2] or least)
 

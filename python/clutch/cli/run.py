@@ -46,7 +46,7 @@ control_socket = click.option(
 )
 
 
-@click.command("run", short_help="Runs the pools and fronts of a configuration.")
+@click.command("run", short_help="Run the pools and fronts of a configuration.")
 @click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
 @click.option(
     "--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Override an option: pools.api.workers=4."
@@ -71,10 +71,9 @@ def command(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Runs all pools and fronts of CONFIG (default: the nearest clutch.toml).
+    """Run all pools and fronts of CONFIG (default: the nearest clutch.toml).
 
-    INT and TERM stop it in order, running work having its grace; a second one ends everything at once. HUP loads the
-    code anew.
+    SIGINT, SIGTERM: graceful shutdown; send it again to force. SIGHUP: reload.
     """
     stay_first()
     from clutch.config import load

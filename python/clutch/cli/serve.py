@@ -32,8 +32,8 @@ LOG_CONFIGS = ("logconfig_dict", "logconfig_json", "logconfig")
 @click.command("serve", epilog="docs/serve/gunicorn.md compares each flag with gunicorn's.")
 @click.argument("app", required=False, metavar="[MODULE[:APP]]")
 @setting_flags
-@click.option("--factory", is_flag=True, help="The app is what calling APP gives; so is module:create_app().")
-@click.option("--tcp", is_flag=True, help="APP is a handler of TCP connections.")
+@click.option("--factory", is_flag=True, help="Call APP to create the app; same as module:create_app().")
+@click.option("--tcp", is_flag=True, help="Treat APP as a handler of TCP connections.")
 @click.option(
     "--set",
     "settings",
@@ -54,12 +54,12 @@ def command(
     log_format: str,
     **_flags: Any,
 ) -> None:
-    """Serves an ASGI, WSGI or TCP app.
+    """Serve an ASGI, WSGI or TCP app.
 
     Flags of uvicorn and granian with the same meaning (--host, --port, --ssl-certfile …) work, too.
 
-    TERM stops gracefully: running requests may finish within the grace period. INT and QUIT stop at once.
-    HUP reloads the code. TTIN adds a worker, TTOU removes one.
+    SIGTERM: graceful shutdown. SIGINT, SIGQUIT: immediate shutdown. SIGHUP: reload. SIGTTIN, SIGTTOU: add or
+    remove a worker.
     """
     handed_over = take_listening()
     stay_first()

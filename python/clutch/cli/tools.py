@@ -22,7 +22,7 @@ from clutch.cli.flags import as_json, pool_flags, pool_options
 INDENT = "  "
 
 
-@click.command("tools", short_help="Lists the tools that can be called.")
+@click.command("tools", short_help="List the tools that can be called.")
 @click.argument("name", required=False, metavar="[POOL[.TOOL]]")
 @server_flags
 @click.option("--target", help="Start a pool with this target and list its tools; the flags below shape it.")
@@ -35,7 +35,7 @@ def command(
     server: Callable[[], Server],
     **flags: str | None,
 ) -> None:
-    """Lists tools with their signatures and the first lines of their docstrings; of one tool, all of its docstring.
+    """List tools with their signatures and the first lines of their docstrings, or one tool with its whole docstring.
 
     With --json their JSON schemas, too. Without --target the tools of the server of this folder, as `clutch call` finds
     it.

@@ -173,9 +173,9 @@ SETTINGS = (
     Setting("max_requests_jitter", ("--max-requests-jitter",), AMOUNT_OR_0,
            "Add a random number of requests, up to this many, to --max-requests of each worker. [default: 0]"),
     Setting("timeout", ("-t", "--timeout"), SECONDS,
-           "Longest wait for the start of a response, and then between its parts; 0: no limit. [default: 30]"),
+           "Maximum time until a response starts, and between its parts; 0: no limit. [default: 30]"),
     Setting("graceful_timeout", ("--graceful-timeout",), SECONDS,
-           "How long a stop or a reload waits for running requests. [default: 30]"),
+           "How long a shutdown or reload waits for running requests. [default: 30]"),
     Setting("keepalive", ("--keep-alive",), SECONDS,
            "Close an idle connection after this many seconds; 0: after each response. [default: 75]"),
     Setting("reload", ("--reload",), FLAG,
@@ -214,11 +214,11 @@ SETTINGS = (
            "Expect a PROXY protocol header at the start of each connection.", "front.proxy_protocol",
            bare="auto", value_too=True),
     Setting("limit_request_line", ("--limit-request-line",), AMOUNT_OR_0,
-           "Makes room in the head of a request, which is limited as a whole."),
+           "Raise the limit of the request head, which is limited as a whole (64 KB)."),
     Setting("limit_request_fields", ("--limit-request-fields",), AMOUNT,
            "Maximum number of header lines in a request. [default: 100]", "front.headers_max"),
     Setting("limit_request_field_size", ("--limit-request-field_size",), AMOUNT_OR_0,
-           "Makes room in the head of a request, which is limited as a whole."),
+           "Raise the limit of the request head, which is limited as a whole (64 KB)."),
     Setting("interface", ("--interface",), INTERFACE,
            "Interface of the app: auto, asgi, asgi3, asgi2, wsgi, or asginl (asgi without lifespan). [default: auto]"),
     Setting("asgi_lifespan", ("--lifespan", "--asgi-lifespan"), LIFESPAN,
@@ -242,18 +242,18 @@ SETTINGS = (
     Setting("pidfile", ("-p", "--pid"), TEXT, "Write the process id to this file; removed at exit."),
     Setting("pythonpath", ("--pythonpath",), LIST, "Folders to add to sys.path, separated by commas."),
     Setting("check_config", ("--check-config",), FLAG, "Check the configuration and exit.", bare=True),
-    Setting("wsgi_app", (), TEXT, "The app, where the command line names none."),
+    Setting("wsgi_app", (), TEXT, "The app, if the command line names none."),
 )
 
 SERVICE = "start it as that user: User= of a systemd unit, USER of a container, setpriv"
-OUTPUT = "logs go to stderr, the access log and what workers print to stdout: let what runs it pass them on"
+OUTPUT = "logs go to stderr; the access log and the output of workers to stdout: let the service manager collect them"
 OUTPUT_JSON = f"{OUTPUT} (--log-format json)"
-STRICT = "heads of requests are read strictly; leave it out"
-HTTP_2 = "HTTP/1.1 and HTTP/2 are both spoken, with TLS and without; leave it out"
-RUSTLS = "TLS 1.2 and 1.3 with safe ciphers are spoken; leave it out"
+STRICT = "request heads are always parsed strictly; remove the flag"
+HTTP_2 = "HTTP/1.1 and HTTP/2 are always available, with and without TLS; remove the flag"
+RUSTLS = "TLS 1.2 and 1.3 with safe ciphers are always used; remove the flag"
 PROMETHEUS = "metrics are for Prometheus: --set fronts.admin.bind=127.0.0.1:9180"
 DIRTY = "describe a second pool in clutch.toml, and call it through `clutch run`"
-PASTE = "make the app in a module of your own, and name that"
+PASTE = "create the app in a module of your own, and serve that"
 
 REFUSED = (
     Refused("daemon", ("-D", "--daemon"),
@@ -268,9 +268,9 @@ REFUSED = (
     Refused("spew", ("--spew",), "`clutch stack` shows what runs", False),
     Refused("print_config", ("--print-config",), "--check-config says what is served", False),
     Refused("sendfile", ("--no-sendfile",), "there is no sendfile to turn off; leave it out", False),
-    Refused("reuse_port", ("--reuse-port",), "one process listens, workers take from one line; leave it out", False),
+    Refused("reuse_port", ("--reuse-port",), "one process listens for all workers; remove the flag", False),
     Refused("worker_tmp_dir", ("--worker-tmp-dir",), "there are no heartbeat files; leave it out"),
-    Refused("tmp_upload_dir", (), "no uploads are kept in files; leave it out"),
+    Refused("tmp_upload_dir", (), "uploads are not stored in files; remove the setting"),
     Refused("secure_scheme_headers", (), "X-Forwarded-Proto, -Ssl and -Protocol of trusted proxies "
             "are understood (--forwarded-allow-ips)"),
     Refused("forwarder_headers", ("--forwarder-headers",), "only X-Forwarded-… is taken from trusted proxies"),
@@ -290,9 +290,9 @@ REFUSED = (
     Refused("paste", ("--paste", "--paster"), PASTE),
     Refused("raw_paste_global_conf", ("--paste-global",), PASTE),
     Refused("proxy_allow_ips", ("--proxy-allow-from",),
-            "with --proxy-protocol every client must speak it: bind to where only the proxy comes in", matters=True),
-    Refused("protocol", ("--protocol",), "only HTTP is spoken: let the proxy speak it"),
-    Refused("uwsgi_allow_ips", ("--uwsgi-allow-from",), "only HTTP is spoken: let the proxy speak it"),
+            "with --proxy-protocol every client must send its header: bind where only the proxy is", matters=True),
+    Refused("protocol", ("--protocol",), "only HTTP is supported: configure the proxy to use HTTP"),
+    Refused("uwsgi_allow_ips", ("--uwsgi-allow-from",), "only HTTP is supported: configure the proxy to use HTTP"),
     Refused("ssl_version", ("--ssl-version",), RUSTLS),
     Refused("ciphers", ("--ciphers",), RUSTLS),
     Refused("suppress_ragged_eofs", ("--suppress-ragged-eofs",), RUSTLS, False),
@@ -309,7 +309,7 @@ REFUSED = (
     Refused("permit_unconventional_http_version", ("--permit-unconventional-http-version",), STRICT, False),
     Refused("casefold_http_method", ("--casefold-http-method",), STRICT, False),
     Refused("header_map", ("--header-map",), STRICT),
-    Refused("asgi_loop", ("--asgi-loop",), "uvloop is taken where it is installed; leave it out"),
+    Refused("asgi_loop", ("--asgi-loop",), "uvloop is used if it is installed; remove the flag"),
     Refused("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",),
             "tell the app of a disconnect, or stop it: --set fronts.serve.disconnect=cancel"),
     Refused("dirty_apps", ("--dirty-app",), DIRTY),
@@ -317,8 +317,8 @@ REFUSED = (
     Refused("dirty_timeout", ("--dirty-timeout",), DIRTY),
     Refused("dirty_threads", ("--dirty-threads",), DIRTY),
     Refused("dirty_graceful_timeout", ("--dirty-graceful-timeout",), DIRTY),
-    Refused("control_socket", ("--control-socket",), "--control says where the control socket is"),
-    Refused("control_socket_mode", ("--control-socket-mode",), "the control socket is this user's alone; leave it out"),
+    Refused("control_socket", ("--control-socket",), "use --control for the path of the control socket"),
+    Refused("control_socket_mode", ("--control-socket-mode",), "only this user can use that socket; remove the flag"),
     Refused("control_socket_disable", ("--no-control-socket",), "the control socket is this user's alone", False),
 )
 
@@ -335,8 +335,8 @@ HOOKS = {
     "post_fork": IN_THE_WORKER,
     "post_worker_init": IN_THE_WORKER,
     "worker_int": AT_ITS_END,
-    "worker_abort": "the stacks in the log of a request that ran out of time",
-    "pre_exec": "HUP, which loads the code anew in place",
+    "worker_abort": "not needed: the log has the stacks of a request that timed out",
+    "pre_exec": "SIGHUP, which reloads the code in place",
     "pre_request": MIDDLEWARE,
     "post_request": MIDDLEWARE,
     "child_exit": "@clutch.on_start in the app's module, which runs in the worker that takes its place",
