@@ -29,15 +29,17 @@ use pyo3::types::PyTuple;
 use crate::call::{Call, Waiting};
 use crate::drain::Drain;
 use crate::interrupt::Slots;
-use crate::serve::{self, App, Request, Starter};
+use crate::serve::{self, App, Starter};
 use crate::stacks::Stacks;
 use crate::watcher::{self, Writer};
 
+mod native_future;
 mod reading;
 mod streams;
 
-use self::streams::Streams;
+pub use self::native_future::{NativeFuture, running_loop};
 pub use self::streams::{Stream, flush_late, flush_soon};
+use self::streams::{Streams, end_waits};
 
 /// Results wait for company at most this long while further calls are at hand.
 const COMPANY: Duration = Duration::from_micros(200);
@@ -158,8 +160,8 @@ pub struct WorkerLink {
     born: Instant,
     /// Where slots are greenlets: lets the others run while one waits.
     waiter: Mutex<Option<Py<PyAny>>>,
-    /// Requests with a whole response that waits for the next flush.
-    holding: Mutex<Vec<Py<Request>>>,
+    /// Streams whose last chunk waits for the next flush.
+    holding: Mutex<Vec<u64>>,
     /// Word of the request that takes its first step in the main thread, and one; 0: none does.
     stepping: AtomicU64,
     main: ThreadId,
@@ -399,13 +401,16 @@ impl WorkerLink {
     /// Tells requests that have no end of their own that this worker is to end, and those that turn out to be such later.
     fn end_endless(&self, py: Python<'_>) -> PyResult<()> {
         self.ending.store(true, Ordering::SeqCst);
-        let told: Vec<Py<Request>> = {
+        let told: Vec<_> = {
             let mut streams = self.streams.lock();
-            let endless = streams.values_mut().filter(|stream| stream.endless);
-            endless.filter_map(|stream| stream.end(py)).collect()
+            streams.values_mut().filter(|stream| stream.endless).map(Stream::end).collect()
         };
         self.credited.notify_all();
-        told.iter().try_for_each(|request| request.get().end_endless(py))
+        told.iter().try_for_each(|(on_ending, waiters)| {
+            on_ending.as_ref().map_or(Ok(()), |on_ending| on_ending(py))?;
+            end_waits(py, waiters);
+            Ok(())
+        })
     }
 
     /// Asks `listener()` for the stacks of all tasks or greenlets when somebody wants to see them.

@@ -17,11 +17,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString};
 
 use super::awaiting::{Awaiting, Wish, misuse};
-use super::pause::Pause;
 use super::response::{Head, Response};
 use super::{App, Input, failed, misused, name_and_value, part_of, scope, websocket};
 use crate::codec;
-use crate::worker::WorkerLink;
+use crate::worker::{NativeFuture, WorkerLink, running_loop};
 
 /// Nothing of Python's is called or made while it is locked.
 struct Inner {
@@ -29,12 +28,11 @@ struct Inner {
     body: Option<Py<PyBytes>>,
     input: Input,
     response: Response,
-    /// The end of a response, or all of it, that waits for the end of its work to go with it.
+    /// The end of a response, or all of it, until its coroutine's first step is over; later the link holds it.
     held: Option<Payload>,
     in_first_step: bool,
-    waiters: Vec<Py<Pause>>,
-    /// It is told of what comes by the link.
-    listens: bool,
+    /// A coroutine has waited for something of it, and may do so still.
+    has_waited: bool,
 }
 
 /// One request in a worker. It is its own `send`.
@@ -87,8 +85,7 @@ impl Request {
             response: Response::new(head.line.method == "HEAD"),
             held: None,
             in_first_step: false,
-            waiters: Vec::new(),
-            listens: false,
+            has_waited: false,
         };
         link.get().open_body(id, if websocket.is_some() { WINDOW } else { BODY_WINDOW });
         let request =
@@ -104,13 +101,10 @@ impl Request {
 
     /// The coroutine waits for something, and the response may be whole already: its client does not wait, too.
     pub fn leave_first_step(&self) -> PyResult<()> {
-        self.inner.lock().in_first_step = false;
-        self.let_go()
-    }
-
-    /// Puts a whole response on the link that has waited for the end of its work.
-    pub fn let_go(&self) -> PyResult<()> {
-        let held = self.inner.lock().held.take();
+        let mut inner = self.inner.lock();
+        inner.in_first_step = false;
+        let held = inner.held.take();
+        drop(inner);
         let link = self.link.get();
         // After the end of the work nobody takes it any more.
         let held = held.filter(|_| link.with_stream(self.id, |_| ()).is_some());
@@ -127,7 +121,10 @@ impl Request {
         if let Some(held) = inner.held.take() {
             return Ok(held);
         }
-        if inner.response.is_whole() || self.is_gone() {
+        if inner.response.is_whole() {
+            return Ok(self.link.get().take_held(self.id).unwrap_or_else(Payload::empty));
+        }
+        if self.is_gone() {
             return Ok(Payload::empty());
         }
         let websocket = self.websocket.as_ref().map(Mutex::lock);
@@ -160,7 +157,7 @@ impl Request {
         self.link.get().with_stream(self.id, |stream| stream.is_over()).unwrap_or(true)
     }
 
-    pub fn has_message(&self, _: Python<'_>) -> bool {
+    pub fn has_message(&self) -> bool {
         if self.websocket.as_ref().is_some_and(|websocket| websocket.lock().has_message()) {
             return true;
         }
@@ -229,7 +226,7 @@ impl Request {
 
     // ---- sending
 
-    pub fn has_room(&self, _: Python<'_>) -> bool {
+    pub fn has_room(&self) -> bool {
         let room = self.link.get().with_stream(self.id, |stream| stream.credit > 0 || stream.is_left());
         room.unwrap_or(true)
     }
@@ -261,23 +258,24 @@ impl Request {
         let link = this.link.bind(slf.py());
         let mut inner = this.inner.lock();
         let (payload, is_endless) = part_of(&mut inner.response, &link.get().regions, bytes, more)?;
-        let in_first_step = inner.in_first_step;
         if !more {
-            inner.held = Some(payload);
-            let is_awaited = !inner.waiters.is_empty();
-            drop(inner);
-            if is_awaited {
-                // There is nothing more to receive.
-                this.wake(slf.py());
+            let (has_waited, in_first_step) = (inner.has_waited, inner.in_first_step);
+            if in_first_step {
+                inner.held = Some(payload);
+                drop(inner);
+            } else {
+                drop(inner);
+                WorkerLink::hold(link, this.id, payload)?;
             }
-            if !in_first_step {
-                WorkerLink::hold(link, slf.clone().unbind())?;
+            if has_waited {
+                // There is nothing more to receive.
+                link.get().wake(slf.py(), this.id);
             }
             return Ok(true);
         }
         drop(inner);
-        if is_endless && link.get().mark_endless(this.id) {
-            this.wake(slf.py());
+        if is_endless && link.get().mark_endless(this.id, None) {
+            link.get().wake(slf.py(), this.id);
         }
         this.put(slf.py(), &payload)
     }
@@ -338,68 +336,39 @@ impl Request {
     fn open(slf: &Bound<'_, Request>, head: &Payload) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let link = this.link.get();
-        this.listen(slf, None);
         link.put_credit(this.id, WINDOW);
         let has_room = this.put(py, head)?;
-        if link.mark_endless(this.id) {
-            this.end_endless(py)?;
+        let request = slf.clone().unbind();
+        if link.mark_endless(this.id, Some(Arc::new(move |py| request.get().restart(py)))) {
+            this.restart(py)?;
+            link.wake(py, this.id);
         }
         Ok(has_room)
     }
 
-    /// Its worker is to end: who waits is told, and the client of a WebSocket.
-    pub fn end_endless(&self, py: Python<'_>) -> PyResult<()> {
+    /// Its worker is to end: the client is told.
+    fn restart(&self, py: Python<'_>) -> PyResult<()> {
         let last = self.websocket.as_ref().and_then(|websocket| websocket.lock().restart());
         if let Some(payload) = last {
             self.link.get().put_chunk(self.id, &payload)?;
             self.link.get().flush(py)?;
         }
-        self.wake(py);
         Ok(())
     }
 
     // ---- waiting
 
     /// Something to wait on that ends when something has happened to the request, unless `is_there` holds by now.
-    pub fn wait(slf: &Bound<'_, Request>, is_there: impl Fn(&Request) -> bool) -> PyResult<Py<PyAny>> {
-        let (py, this) = (slf.py(), slf.get());
-        let pause = Py::new(py, Pause::new(running_loop(py)?.unbind()))?;
-        this.listen(slf, Some(&pause));
-        if is_there(this) {
-            this.wake(py);
+    pub fn wait(&self, py: Python<'_>, is_there: impl Fn(&Request) -> bool) -> PyResult<Py<PyAny>> {
+        let future = Bound::new(py, NativeFuture::new(running_loop(py)?.unbind()))?;
+        self.inner.lock().has_waited = true;
+        self.link.get().add_waiter(self.id, future.clone().unbind());
+        // It may have come meanwhile.
+        if is_there(self) {
+            NativeFuture::end_soon(&future);
         }
-        Ok(pause.into_any())
+        Ok(future.into_any().unbind())
     }
-
-    /// Hears of what comes by the link from now on, and so does who waits.
-    fn listen(&self, slf: &Bound<'_, Request>, pause: Option<&Py<Pause>>) {
-        let mut inner = self.inner.lock();
-        // Waits that were given up, as those with a time limit are.
-        inner.waiters.retain(|waiter| !waiter.get().is_over());
-        inner.waiters.extend(pause.map(|pause| pause.clone_ref(slf.py())));
-        let listened = std::mem::replace(&mut inner.listens, true);
-        drop(inner);
-        if !listened {
-            self.link.get().listen_request(self.id, slf.clone().unbind());
-        }
-    }
-
-    /// Something has come for it: whoever waits looks again, in a turn of its loop.
-    pub fn wake(&self, py: Python<'_>) {
-        self.take_waiters().iter().for_each(|waiter| Pause::end_soon(waiter.bind(py)));
-    }
-
-    /// Who waits, to be woken by the one who asks.
-    pub fn take_waiters(&self) -> Vec<Py<Pause>> {
-        std::mem::take(&mut self.inner.lock().waiters)
-    }
-}
-
-pub fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let get =
-        GET.get_or_try_init(py, || Ok::<_, PyErr>(py.import("asyncio")?.getattr("get_running_loop")?.unbind()))?;
-    get.bind(py).call0()
 }
 
 /// Names and values of a message's headers.

@@ -39,14 +39,14 @@ impl Awaiting {
     /// A future to wait for; at the end StopIteration with the message.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(request) = &self.request else { return Ok(None) };
-        let request = request.bind(py);
+        let request = request.get();
         match self.wish {
             Wish::Nothing => Ok(None),
-            Wish::Room if request.get().has_room(py) => Ok(None),
-            Wish::Room => Request::wait(request, |request| request.has_room(py)).map(Some),
-            Wish::Message => match request.get().next_message(py)? {
+            Wish::Room if request.has_room() => Ok(None),
+            Wish::Room => request.wait(py, Request::has_room).map(Some),
+            Wish::Message => match request.next_message(py)? {
                 Some(message) => Err(PyStopIteration::new_err((message,))),
-                None => Request::wait(request, |request| request.has_message(py)).map(Some),
+                None => request.wait(py, Request::has_message).map(Some),
             },
         }
     }

@@ -3,7 +3,6 @@
 mod asgi;
 mod awaiting;
 mod first_step;
-mod pause;
 mod scope;
 mod websocket;
 mod wsgi;
@@ -21,9 +20,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-pub use self::asgi::{Request, running_loop};
+pub use self::asgi::Request;
 pub use self::first_step::{Starter, Unstarted};
-pub use self::pause::Pause;
 pub use self::scope::share_state;
 pub use self::wsgi::StartResponse;
 use crate::worker::WorkerLink;

@@ -132,7 +132,7 @@ impl StartResponse {
         }
         if is_endless {
             // Where its worker is to end by now, no credit is found for the next part: see `Call::take_credit`.
-            link.mark_endless(self.id);
+            link.mark_endless(self.id, None);
         }
         let more = credit_of(payload.bytes_total()) - 1;
         link.with_stream(self.id, |stream| stream.credit = stream.credit.saturating_sub(more));

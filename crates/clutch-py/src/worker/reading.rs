@@ -14,9 +14,9 @@ use clutch_wire::sync::MutexGuard;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::streams::{self, flush_soon};
+use super::native_future::NativeFuture;
+use super::streams::{self, end_waits, flush_soon};
 use super::{COMPANY, CallFrame, Defined, Entry, WorkerLink, link_broke};
-use crate::serve::{Pause, Request};
 
 impl WorkerLink {
     /// What has come for an event loop. Coroutines of `event_loop`, the one that runs here, go on at once when something has come for them.
@@ -42,22 +42,22 @@ impl WorkerLink {
         }
         match event_loop {
             Some(event_loop) => Self::go_on(slf, event_loop, told)?,
-            None => told.iter().for_each(|request| request.get().wake(slf.py())),
+            None => end_waits(slf.py(), &told),
         }
         Ok(std::mem::take(&mut link.queue.lock().calls))
     }
 
-    /// Lets the coroutines go on that wait for these requests; what they send goes with the caller's flush.
-    fn go_on(slf: &Bound<'_, Self>, event_loop: &Bound<'_, PyAny>, told: Vec<Py<Request>>) -> PyResult<()> {
+    /// Ends waits: coroutines of this loop go on at once, and what they send goes with the caller's flush.
+    fn go_on(slf: &Bound<'_, Self>, event_loop: &Bound<'_, PyAny>, told: Vec<Py<NativeFuture>>) -> PyResult<()> {
         let py = slf.py();
         if told.is_empty() {
             return Ok(());
         }
         let flushes = streams::flush_here(event_loop);
-        for waiter in told.iter().flat_map(|request| request.get().take_waiters()) {
+        for waiter in told {
             match waiter.get().is_of(event_loop) {
-                true => Pause::end_now(waiter.bind(py)),
-                false => Pause::end_soon(waiter.bind(py)),
+                true => NativeFuture::end_now(waiter.bind(py)),
+                false => NativeFuture::end_soon(waiter.bind(py)),
             }
         }
         if flushes {
@@ -133,7 +133,7 @@ impl WorkerLink {
             Ok(Filled::Bytes) => {
                 let mut told = Vec::new();
                 self.absorb(py, inbox, &mut told)?;
-                told.iter().for_each(|request| request.get().wake(py));
+                end_waits(py, &told);
             }
             Ok(Filled::Nothing) => {}
             Ok(Filled::End) => self.end(),
@@ -176,8 +176,8 @@ impl WorkerLink {
         }
     }
 
-    /// Takes whole frames out of the inbox. `told` are requests that something has come for: who waits for them is to be woken.
-    fn absorb(&self, py: Python<'_>, inbox: &mut Inbox, told: &mut Vec<Py<Request>>) -> PyResult<()> {
+    /// Takes whole frames out of the inbox. `told` gets the waits that are to end: something has come.
+    fn absorb(&self, py: Python<'_>, inbox: &mut Inbox, told: &mut Vec<Py<NativeFuture>>) -> PyResult<()> {
         while let Some(mut received) = inbox.next_frame().unwrap_or_else(|error| link_broke(&error)) {
             let descriptor = received.descriptors.pop();
             let frame = &received.frame;
@@ -219,7 +219,7 @@ impl WorkerLink {
         }
     }
 
-    fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) -> Option<Py<Request>> {
+    fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) -> Vec<Py<NativeFuture>> {
         let told = self.stream_event(py, id, |stream| stream.cancelled = true);
         let listener = self.on_cancel.lock().as_ref().map(|listener| listener.clone_ref(py));
         if let Some(listener) = listener

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
+use super::native_future::{NativeFuture, running_loop};
 use super::{LOOK_AGAIN, WorkerLink};
-use crate::serve::{Request, running_loop};
 
 /// What coroutines send waits for company at most this long, but for the step that runs then. (FastAPI's requests of 40 µs
 /// each were fastest with 500 to 1000: without it clients wait for all of a turn, and idle; with less it is many writes.)
@@ -45,6 +46,9 @@ impl Hasher for IdHasher {
     }
 }
 
+/// Called when endless work is to end, before those who wait are woken.
+pub type OnEnding = Arc<dyn Fn(Python<'_>) -> PyResult<()> + Send + Sync>;
+
 /// One stream, in either direction.
 #[derive(Default)]
 pub struct Stream {
@@ -61,8 +65,12 @@ pub struct Stream {
     pub(super) endless: bool,
     /// It is endless, and its worker is to end.
     ending: bool,
+    on_ending: Option<OnEnding>,
     listener: Option<Py<PyAny>>,
-    request: Option<Py<Request>>,
+    /// Waits of coroutines, which end when something has come.
+    waiters: Vec<Py<NativeFuture>>,
+    /// Its last chunk, which waits for the end of its work to go with it.
+    held: Option<Payload>,
 }
 
 impl Stream {
@@ -89,10 +97,10 @@ impl Stream {
         self.is_left() || self.ending
     }
 
-    /// Its worker is to end. Who is to be told.
-    pub(super) fn end(&mut self, py: Python<'_>) -> Option<Py<Request>> {
+    /// Its worker is to end. What is to be called, and whose waits end.
+    pub(super) fn end(&mut self) -> (Option<OnEnding>, Vec<Py<NativeFuture>>) {
         self.ending = true;
-        self.request.as_ref().map(|request| request.clone_ref(py))
+        (self.on_ending.clone(), std::mem::take(&mut self.waiters))
     }
 
     /// Something has come; `more`: it is a piece.
@@ -130,8 +138,8 @@ impl WorkerLink {
         }
         let closed = self.streams.lock().remove(&id);
         // Without the lock: this calls Python, and lets go of what the stream held.
-        if let Some(request) = closed.and_then(|stream| stream.request) {
-            request.get().wake(py);
+        if let Some(stream) = closed {
+            end_waits(py, &stream.waiters);
         }
     }
 
@@ -140,26 +148,46 @@ impl WorkerLink {
         self.streams.lock().entry(id).or_default().credit = window;
     }
 
-    /// What `request` holds goes with the next flush of the running loop.
-    pub fn hold(slf: &Bound<'_, WorkerLink>, request: Py<Request>) -> PyResult<()> {
-        slf.get().holding.lock().push(request);
+    /// This last chunk goes with the next flush of the running loop, unless the end of its work takes it along before.
+    pub fn hold(slf: &Bound<'_, WorkerLink>, id: u64, last: Payload) -> PyResult<()> {
+        let this = slf.get();
+        this.with_stream(id, |stream| stream.held = Some(last));
+        this.holding.lock().push(id);
         flush_soon(slf)
     }
 
-    /// It turns out to have no end of its own. Returns whether it is to end now.
-    pub fn mark_endless(&self, id: u64) -> bool {
+    /// The last chunk that [`WorkerLink::hold`] was given, if it was not written meanwhile.
+    pub fn take_held(&self, id: u64) -> Option<Payload> {
+        self.with_stream(id, |stream| stream.held.take()).flatten()
+    }
+
+    /// It turns out to have no end of its own. Returns whether it is to end now; if not, `on_ending` is called then.
+    pub fn mark_endless(&self, id: u64, on_ending: Option<OnEnding>) -> bool {
         let ending = self.with_stream(id, |stream| {
             stream.endless = true;
+            stream.on_ending = on_ending;
             stream.ending = self.ending.load(Ordering::SeqCst);
             stream.ending
         });
         ending.unwrap_or(false)
     }
 
-    /// Has `request` woken whenever something comes for it.
-    pub fn listen_request(&self, id: u64, request: Py<Request>) {
-        let before = self.with_stream(id, |stream| stream.request.replace(request));
-        drop(before);
+    /// Ends this wait when something comes for the stream. Of a stream that has ended, nothing does.
+    pub fn add_waiter(&self, id: u64, waiter: Py<NativeFuture>) {
+        let given_up = self.with_stream(id, |stream| {
+            // Those with a time limit, say.
+            let given_up: Vec<_> = stream.waiters.extract_if(.., |waiter| waiter.get().is_over()).collect();
+            stream.waiters.push(waiter);
+            given_up
+        });
+        // Without the lock: it may be the last to know them.
+        drop(given_up);
+    }
+
+    /// Something has happened to the stream: who waits looks again, in a turn of its loop.
+    pub fn wake(&self, py: Python<'_>, id: u64) {
+        let waiters = self.with_stream(id, |stream| std::mem::take(&mut stream.waiters));
+        end_waits(py, &waiters.unwrap_or_default());
     }
 
     pub fn put_chunk(&self, id: u64, payload: &Payload) -> io::Result<()> {
@@ -227,23 +255,32 @@ impl WorkerLink {
         Ok(())
     }
 
-    /// Tells a stream something; the listener of its producer is called without any lock held. Gives the request whose
-    /// coroutines are to be woken.
-    pub(super) fn stream_event(&self, py: Python<'_>, id: u64, event: impl FnOnce(&mut Stream)) -> Option<Py<Request>> {
+    /// Tells a stream something; the listener of its producer is called without any lock held. Gives the waits that end.
+    pub(super) fn stream_event(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        event: impl FnOnce(&mut Stream),
+    ) -> Vec<Py<NativeFuture>> {
         let told = self.with_stream(id, |stream| {
             event(stream);
-            let request = stream.request.as_ref().map(|request| request.clone_ref(py));
-            (stream.listener.as_ref().map(|listener| listener.clone_ref(py)), request)
+            let listener = stream.listener.as_ref().map(|listener| listener.clone_ref(py));
+            (listener, std::mem::take(&mut stream.waiters))
         });
         self.credited.notify_all();
-        let (listener, request) = told?;
+        let (listener, waiters) = told.unwrap_or_default();
         if let Some(listener) = listener
             && let Err(error) = listener.call0(py)
         {
             error.write_unraisable(py, None);
         }
-        request
+        waiters
     }
+}
+
+/// Ends waits, each in a turn of its loop.
+pub(super) fn end_waits(py: Python<'_>, waiters: &[Py<NativeFuture>]) {
+    waiters.iter().for_each(|waiter| NativeFuture::end_soon(waiter.bind(py)));
 }
 
 /// A flush that a loop has been asked for.
@@ -342,7 +379,12 @@ fn call_flush_now(link: &Bound<'_, WorkerLink>, event_loop: &Bound<'_, PyAny>) -
 }
 
 fn flush_held(link: &Bound<'_, WorkerLink>) -> PyResult<()> {
-    let holding = std::mem::take(&mut *link.get().holding.lock());
-    holding.iter().try_for_each(|request| request.get().let_go())?;
-    link.get().flush(link.py())
+    let this = link.get();
+    let holding = std::mem::take(&mut *this.holding.lock());
+    for id in holding {
+        if let Some(last) = this.take_held(id) {
+            this.put_chunk(id, &last)?;
+        }
+    }
+    this.flush(link.py())
 }

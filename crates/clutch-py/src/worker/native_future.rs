@@ -7,13 +7,14 @@ use pyo3::exceptions::asyncio::{CancelledError, InvalidStateError};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::context;
 
 /// One wait of one coroutine on one event loop.
 #[pyclass(frozen, module = "clutch._core")]
-pub struct Pause {
+pub struct NativeFuture {
     event_loop: Py<PyAny>,
     inner: Mutex<Inner>,
 }
@@ -30,16 +31,16 @@ enum State {
     Cancelled { message: Py<PyAny> },
 }
 
-/// What goes on when the wait is over: `call(pause)` in a context.
+/// What goes on when the wait is over: `call(future)` in a context.
 struct Callback {
     call: Py<PyAny>,
     context: Option<Py<PyAny>>,
 }
 
-impl Pause {
-    pub fn new(event_loop: Py<PyAny>) -> Pause {
+impl NativeFuture {
+    pub fn new(event_loop: Py<PyAny>) -> NativeFuture {
         let inner = Inner { is_blocking: true, state: State::Waiting, callbacks: Vec::new() };
-        Pause { event_loop, inner: Mutex::new(inner) }
+        NativeFuture { event_loop, inner: Mutex::new(inner) }
     }
 
     pub fn is_over(&self) -> bool {
@@ -65,7 +66,7 @@ impl Pause {
 
     /// Ends the wait here and now: its coroutine goes on before this returns. Only in the thread of its loop, and not in any
     /// task.
-    pub fn end_now(slf: &Bound<'_, Pause>) {
+    pub fn end_now(slf: &Bound<'_, NativeFuture>) {
         let py = slf.py();
         for Callback { call, context } in slf.get().end() {
             let gone_on = match context {
@@ -77,8 +78,8 @@ impl Pause {
     }
 
     /// Ends the wait from any thread, in a turn of its loop.
-    pub fn end_soon(slf: &Bound<'_, Pause>) {
-        let told = Pause::call_each(slf, intern!(slf.py(), "call_soon_threadsafe"), slf.get().end());
+    pub fn end_soon(slf: &Bound<'_, NativeFuture>) {
+        let told = NativeFuture::call_each(slf, intern!(slf.py(), "call_soon_threadsafe"), slf.get().end());
         match told {
             // A loop that has ended has nobody left to wake.
             Err(error) if error.is_instance_of::<PyRuntimeError>(slf.py()) => {}
@@ -87,7 +88,7 @@ impl Pause {
     }
 
     fn call_each(
-        slf: &Bound<'_, Pause>,
+        slf: &Bound<'_, NativeFuture>,
         how: &Bound<'_, pyo3::types::PyString>,
         callbacks: Vec<Callback>,
     ) -> PyResult<()> {
@@ -101,6 +102,13 @@ impl Pause {
     }
 }
 
+pub fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let get =
+        GET.get_or_try_init(py, || Ok::<_, PyErr>(py.import("asyncio")?.getattr("get_running_loop")?.unbind()))?;
+    get.bind(py).call0()
+}
+
 /// What ends a loop is the end of the task that raised it, and of nothing else.
 fn report(py: Python<'_>, told: PyResult<()>) {
     match told {
@@ -111,7 +119,7 @@ fn report(py: Python<'_>, told: PyResult<()>) {
 }
 
 #[pymethods]
-impl Pause {
+impl NativeFuture {
     #[getter(_asyncio_future_blocking)]
     fn is_blocking(&self) -> bool {
         self.inner.lock().is_blocking
@@ -135,7 +143,7 @@ impl Pause {
             return Ok(());
         }
         drop(inner);
-        Pause::call_each(slf, intern!(slf.py(), "call_soon"), vec![callback])
+        NativeFuture::call_each(slf, intern!(slf.py(), "call_soon"), vec![callback])
     }
 
     /// Returns how many there were.
@@ -163,7 +171,7 @@ impl Pause {
         inner.state = State::Cancelled { message: msg.unwrap_or_else(|| py.None()) };
         let callbacks = std::mem::take(&mut inner.callbacks);
         drop(inner);
-        Pause::call_each(slf, intern!(py, "call_soon"), callbacks)?;
+        NativeFuture::call_each(slf, intern!(py, "call_soon"), callbacks)?;
         Ok(true)
     }
 
