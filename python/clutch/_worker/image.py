@@ -216,18 +216,18 @@ class Image:
 
     # ---- in a worker
 
-    def start(self, link: _core.WorkerLink | None = None) -> None:
-        """Makes the instance of a class target and runs the hooks. What runs an app works on the link."""
+    def start(self, worker: _core.Worker | None = None) -> None:
+        """Makes the instance of a class target and runs the hooks. What runs an app works on the worker."""
         if not self.imported:
             self.import_target()
         if self._makes_instance():
             self._find_marked(self.found())
         elif self.options.get("initializer"):
             self._find_marked(self.found)  # which it may have changed
-        if link is not None and self.kind is not None:
+        if worker is not None and self.kind is not None:
             from clutch._worker.handlers import app
 
-            self.app = app.entry(self, link)
+            self.app = app.entry(self, worker)
         self.run_hooks("start")
         self._check_patched()
 

@@ -59,7 +59,8 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
     limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
-    link = _core.WorkerLink(descriptors, resolver, failure.describe, *limits)
+    worker = _core.Worker(descriptors, resolver, *limits)
+    link = worker.link
     code, failed = 1, "could not start"
     _core.set_title(f"clutch: worker {image.launch['pool']}/{order['nr']}")
 
@@ -69,9 +70,9 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         link.ready(json.dumps({**order, "pid": os.getpid()}))
 
     try:
-        signals = interrupt.Signals(link)
+        signals = interrupt.Signals(worker.slots)
         breakpoints.serve(link)
-        start(image, link)
+        start(image, worker)
         copies.leave_if_copy()
         if image.options.get("log_format") == "json":
             # Here, since others need nothing of it.
@@ -81,7 +82,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         unheard.watch(image.options.get("logging"), image.told_of_logs)
         profile = load_profile(image)
         signals.listen(profile.is_held_up, profile.was_lost)
-        profile.run(link, ready)
+        profile.run(worker, ready)
         image.run_hooks("stop")
         code = 0
     except BaseException as error:
@@ -92,7 +93,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         os._exit(code)
 
 
-def start(image: Image, link: _core.WorkerLink) -> None:
+def start(image: Image, worker: _core.Worker) -> None:
     """The initializer first, as in concurrent.futures; then the class target and the hooks."""
     if image.options.get("initializer"):
         initializer, arguments = map(pickle.loads, pickle.loads(base64.b64decode(image.options["initializer"])))
@@ -101,7 +102,7 @@ def start(image: Image, link: _core.WorkerLink) -> None:
             initializer(*arguments)
         else:
             by_value.initialize(initializer, arguments)
-    image.start(link)
+    image.start(worker)
 
 
 def reason_of(image: Image, failed: str, error: BaseException) -> str:

@@ -40,7 +40,8 @@ class App(Tool):
             self.lifespan = functools.partial(asgi.Lifespan, self.function, log_failure, options["lifespan"])
         else:
             template = wsgi.template(options["root_path"], is_multithread)
-        self.app = ("asgi" if self.is_async else "wsgi", self.function, template, log_failure)
+        self.kind = "asgi" if self.is_async else "wsgi"
+        self.app = self.function, template, log_failure
 
 
 def log_failure(what: BaseException | str) -> None:
@@ -49,11 +50,11 @@ def log_failure(what: BaseException | str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def entry(image: Image, link: _core.WorkerLink) -> Tool:
+def entry(image: Image, worker: _core.Worker) -> Tool:
     """What runs requests, or connections."""
     if image.kind == "tcp":
-        return tcp.entry(image.instance, link)
-    link.on_drain(link.end_endless)
+        return tcp.entry(image.instance, worker.slots)
+    worker.slots.on_drain(worker.link.end_endless)
     is_multithread = image.shape["profile"] != "process"
     return App(image.kind or "asgi", image.instance, image.options["app"], is_multithread)
 

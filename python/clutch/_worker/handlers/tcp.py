@@ -30,11 +30,15 @@ FORMS = "def handler(conn), async def handler(reader, writer), async def handler
 Serving = Callable[[_core.Descriptor], Any]
 
 
-def entry(app: Any, link: _core.WorkerLink) -> Tool:
+class Handler(Tool):
+    kind = "connection"
+
+
+def entry(app: Any, slots: _core.Slots) -> Tool:
     """What runs when a connection comes. Raises ConfigError for what cannot be a handler."""
     connections = Connections()
-    link.on_drain(connections.end_input)
-    return Tool("", serving(app, connections), options_of(app))
+    slots.on_drain(connections.end_input)
+    return Handler("", serving(app, connections), options_of(app))
 
 
 def serving(app: Any, connections: Connections) -> Serving:

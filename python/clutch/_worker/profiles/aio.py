@@ -45,9 +45,9 @@ class AsyncProfile:
     def was_lost(self) -> bool:
         return self.first is not None and self.first.was_lost()
 
-    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        first = self.first = Loop(self, link)
-        first.others = [Loop(self, link, first) for _ in range(self.threads - 1)]
+    def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
+        first = self.first = Loop(self, worker)
+        first.others = [Loop(self, worker, first) for _ in range(self.threads - 1)]
         others = [threading.Thread(target=run_loop, args=(loop.serve(),), daemon=True) for loop in first.others]
         for other in others:
             other.start()
@@ -87,8 +87,9 @@ class Loop:
     Loops of a worker share one waiting line. Tools that are serial or bound to the main thread run on the first loop.
     """
 
-    def __init__(self, profile: AsyncProfile, link: _core.WorkerLink, first: Loop | None = None) -> None:
-        self.link = link
+    def __init__(self, profile: AsyncProfile, worker: _core.Worker, first: Loop | None = None) -> None:
+        self.worker = worker
+        self.link = worker.link
         self.first = first or self
         self.others: list[Loop] = []
         self.tasks = profile.tasks
@@ -138,7 +139,7 @@ class Loop:
 
     async def _start(self) -> Lifespan | None:
         self.loop = asyncio.get_running_loop()
-        self.starter = _core.Starter(self.loop, self.is_only)
+        self.starter = _core.EagerStarter(self.loop, self.is_only)
         allow_threads(self.tasks)
         life = self.lifespan() if self.lifespan is not None else None
         if life is not None:
@@ -187,8 +188,8 @@ class Loop:
     def _poll(self) -> list[_core.Call]:
         """What has come and has not begun. Requests begin at once, and mostly are over by then."""
         if self.lifespan is None:
-            return self.link.poll()
-        started, later = self.link.poll_requests(self.starter, self.tasks - len(self.running))
+            return _core.poll(self.worker)
+        started, later = _core.poll_eagerly(self.worker, self.starter, self.tasks - len(self.running))
         for call, task in started:
             self._wait_for(call, task)
         return later
@@ -201,7 +202,7 @@ class Loop:
 
     def _served(self, call: _core.Call, task: asyncio.Task[None]) -> None:
         self.on_loop.pop(call.id, None)
-        call.end_request(task)
+        call.end_task(task)
         self._ended(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -237,7 +238,7 @@ class Loop:
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
         running = self._running_here()
-        return running.is_held_up() if running else self.link.is_step_to_stop()
+        return running.is_held_up() if running else self.worker.slots.is_step_to_stop()
 
     def was_lost(self) -> bool:
         running = self._running_here()
@@ -314,7 +315,7 @@ class Loop:
             call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:
-        slot = Slot(self.link)
+        slot = Slot(self.worker.slots)
         try:
             slot.run(call)
         finally:

@@ -47,17 +47,18 @@ class GreenletProfile:
     def was_lost(self) -> bool:
         return self.hub is not None and self.hub.was_lost()
 
-    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
+    def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
         copies.current = gevent.getcurrent
-        hub = self.hub = Hub(link, self.tasks, self.lifespan)
+        hub = self.hub = Hub(worker, self.tasks, self.lifespan)
         hub.serve(ready)
 
 
 class Hub:
     """The greenlets of one worker."""
 
-    def __init__(self, link: _core.WorkerLink, tasks: int, lifespan: NewLifespan | None) -> None:
-        self.link = link
+    def __init__(self, worker: _core.Worker, tasks: int, lifespan: NewLifespan | None) -> None:
+        self.worker = worker
+        self.link = worker.link
         self.tasks = tasks
         self.lifespan = lifespan
         self.callbacks = get_hub().loop
@@ -93,7 +94,7 @@ class Hub:
 
     def _poll(self, watcher: Any) -> list[_core.Call]:
         get_hub().wait(watcher)
-        return self.link.poll()
+        return _core.poll(self.worker)
 
     def _poll_on(self, watcher: Any) -> None:
         while True:
