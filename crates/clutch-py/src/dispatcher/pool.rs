@@ -477,7 +477,7 @@ impl PoolCore {
 
     /// `(workers so far, seconds of their slots: until ready, waiting, running; slowest)`, each of these
     /// `(function, seconds, arguments)`, the arguments `(args, kwargs)`, or None where they were not kept or cannot be read.
-    fn _insights<'py>(&self, py: Python<'py>) -> PyResult<insights::Told<'py>> {
+    fn _insights<'py>(&self, py: Python<'py>) -> PyResult<insights::Report<'py>> {
         let pool = self.core(py)?;
         insights::told(py, py.detach(|| pool.insights()))
     }

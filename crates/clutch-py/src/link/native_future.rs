@@ -16,16 +16,16 @@ use crate::context;
 #[pyclass(frozen, module = "clutch._core")]
 pub struct NativeFuture {
     event_loop: Py<PyAny>,
-    inner: Mutex<Inner>,
+    state: Mutex<FutureState>,
 }
 
-struct Inner {
+struct FutureState {
     is_blocking: bool,
-    state: State,
+    phase: Phase,
     callbacks: Vec<Callback>,
 }
 
-enum State {
+enum Phase {
     Waiting,
     Ended,
     Cancelled { message: Py<PyAny> },
@@ -39,12 +39,12 @@ struct Callback {
 
 impl NativeFuture {
     pub fn new(event_loop: Py<PyAny>) -> NativeFuture {
-        let inner = Inner { is_blocking: true, state: State::Waiting, callbacks: Vec::new() };
-        NativeFuture { event_loop, inner: Mutex::new(inner) }
+        let state = FutureState { is_blocking: true, phase: Phase::Waiting, callbacks: Vec::new() };
+        NativeFuture { event_loop, state: Mutex::new(state) }
     }
 
     pub fn is_over(&self) -> bool {
-        !matches!(self.inner.lock().state, State::Waiting)
+        !matches!(self.state.lock().phase, Phase::Waiting)
     }
 
     /// Whether its coroutine belongs to this loop.
@@ -54,11 +54,11 @@ impl NativeFuture {
 
     /// Ends the wait; who waits is to be told by the one who asks.
     fn end(&self) -> Vec<Callback> {
-        let mut inner = self.inner.lock();
-        match inner.state {
-            State::Waiting => {
-                inner.state = State::Ended;
-                std::mem::take(&mut inner.callbacks)
+        let mut state = self.state.lock();
+        match state.phase {
+            Phase::Waiting => {
+                state.phase = Phase::Ended;
+                std::mem::take(&mut state.callbacks)
             }
             _ => Vec::new(),
         }
@@ -122,12 +122,12 @@ fn report(py: Python<'_>, told: PyResult<()>) {
 impl NativeFuture {
     #[getter(_asyncio_future_blocking)]
     fn is_blocking(&self) -> bool {
-        self.inner.lock().is_blocking
+        self.state.lock().is_blocking
     }
 
     #[setter(_asyncio_future_blocking)]
     fn set_blocking(&self, is_blocking: bool) {
-        self.inner.lock().is_blocking = is_blocking;
+        self.state.lock().is_blocking = is_blocking;
     }
 
     fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
@@ -137,18 +137,18 @@ impl NativeFuture {
     #[pyo3(signature = (call, *, context = None))]
     fn add_done_callback(slf: &Bound<'_, Self>, call: Py<PyAny>, context: Option<Py<PyAny>>) -> PyResult<()> {
         let callback = Callback { call, context };
-        let mut inner = slf.get().inner.lock();
-        if matches!(inner.state, State::Waiting) {
-            inner.callbacks.push(callback);
+        let mut state = slf.get().state.lock();
+        if matches!(state.phase, Phase::Waiting) {
+            state.callbacks.push(callback);
             return Ok(());
         }
-        drop(inner);
+        drop(state);
         NativeFuture::call_each(slf, intern!(slf.py(), "call_soon"), vec![callback])
     }
 
     /// Returns how many there were.
     fn remove_done_callback(&self, call: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let callbacks = std::mem::take(&mut self.inner.lock().callbacks);
+        let callbacks = std::mem::take(&mut self.state.lock().callbacks);
         let (mut kept, count) = (Vec::new(), callbacks.len());
         for callback in callbacks {
             if !callback.call.bind(call.py()).eq(call)? {
@@ -156,7 +156,7 @@ impl NativeFuture {
             }
         }
         let removed = count - kept.len();
-        self.inner.lock().callbacks.append(&mut kept);
+        self.state.lock().callbacks.append(&mut kept);
         Ok(removed)
     }
 
@@ -164,19 +164,19 @@ impl NativeFuture {
     #[pyo3(signature = (msg = None))]
     fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
         let py = slf.py();
-        let mut inner = slf.get().inner.lock();
-        if !matches!(inner.state, State::Waiting) {
+        let mut state = slf.get().state.lock();
+        if !matches!(state.phase, Phase::Waiting) {
             return Ok(false);
         }
-        inner.state = State::Cancelled { message: msg.unwrap_or_else(|| py.None()) };
-        let callbacks = std::mem::take(&mut inner.callbacks);
-        drop(inner);
+        state.phase = Phase::Cancelled { message: msg.unwrap_or_else(|| py.None()) };
+        let callbacks = std::mem::take(&mut state.callbacks);
+        drop(state);
         NativeFuture::call_each(slf, intern!(py, "call_soon"), callbacks)?;
         Ok(true)
     }
 
     fn cancelled(&self) -> bool {
-        matches!(self.inner.lock().state, State::Cancelled { .. })
+        matches!(self.state.lock().phase, Phase::Cancelled { .. })
     }
 
     fn done(&self) -> bool {
@@ -184,11 +184,11 @@ impl NativeFuture {
     }
 
     fn result(&self, py: Python<'_>) -> PyResult<()> {
-        match &self.inner.lock().state {
-            State::Ended => Ok(()),
-            State::Waiting => Err(InvalidStateError::new_err("it is still being waited for")),
-            State::Cancelled { message } if message.is_none(py) => Err(CancelledError::new_err(())),
-            State::Cancelled { message } => Err(CancelledError::new_err((message.clone_ref(py),))),
+        match &self.state.lock().phase {
+            Phase::Ended => Ok(()),
+            Phase::Waiting => Err(InvalidStateError::new_err("it is still being waited for")),
+            Phase::Cancelled { message } if message.is_none(py) => Err(CancelledError::new_err(())),
+            Phase::Cancelled { message } => Err(CancelledError::new_err((message.clone_ref(py),))),
         }
     }
 

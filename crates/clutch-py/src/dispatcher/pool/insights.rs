@@ -10,9 +10,9 @@ use crate::codec;
 use crate::codec::BY_VALUE;
 
 type Item<'py> = (String, f64, Option<codec::Arguments<'py>>);
-pub type Told<'py> = (u64, (f64, f64, f64), Vec<Item<'py>>);
+pub type Report<'py> = (u64, (f64, f64, f64), Vec<Item<'py>>);
 
-pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Told<'py>> {
+pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Report<'py>> {
     let spent = insights.spent;
     let seconds = (spent.start.as_secs_f64(), spent.wait.as_secs_f64(), spent.run.as_secs_f64());
     let slowest = insights.slowest.into_iter().map(|(ns, slow)| {

@@ -44,8 +44,8 @@ pub struct Request {
     link: Py<WorkerLink>,
     id: u64,
     app: Arc<App>,
-    inner: Mutex<RequestState>,
-    /// It is one: `inner` has only the response that denies it, and who waits.
+    state: Mutex<RequestState>,
+    /// Of a WebSocket. Then `state` has only the response that denies it.
     websocket: Option<Mutex<WebSocket>>,
 }
 
@@ -61,7 +61,7 @@ impl Receive {
 }
 
 /// Scope, receive, send.
-pub type Arguments<'py> = (Bound<'py, PyDict>, Bound<'py, Receive>, Bound<'py, Request>);
+pub type ScopeReceiveSend<'py> = (Bound<'py, PyDict>, Bound<'py, Receive>, Bound<'py, Request>);
 
 fn nothing(py: Python<'_>) -> PyResult<Py<Awaiting>> {
     static NOTHING: PyOnceLock<Py<Awaiting>> = PyOnceLock::new();
@@ -78,13 +78,13 @@ impl Request {
         id: u64,
         payload: &Payload,
         has_input: bool,
-    ) -> PyResult<(Bound<'py, Request>, Arguments<'py>)> {
+    ) -> PyResult<(Bound<'py, Request>, ScopeReceiveSend<'py>)> {
         let py = link.py();
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         let scope = scope::asgi(py, &app.template, &head)?;
         let websocket = (head.line.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
         let has_body = !has_input && websocket.is_none();
-        let inner = RequestState {
+        let state = RequestState {
             body: has_body.then(|| PyBytes::new(py, body).unbind()),
             input: Input::new(has_input),
             response: Response::new(head.line.method == "HEAD"),
@@ -94,22 +94,22 @@ impl Request {
         };
         link.get().streams.open_exchange(id, if websocket.is_some() { WINDOW } else { BODY_WINDOW });
         let request =
-            Request { link: link.clone().unbind(), id, app: app.clone(), inner: Mutex::new(inner), websocket };
+            Request { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state), websocket };
         let request = Bound::new(py, request)?;
         let receive = Bound::new(py, Receive(request.clone().unbind()))?;
         Ok((request.clone(), (scope, receive, request)))
     }
 
     pub fn enter_first_step(&self) {
-        self.inner.lock().in_first_step = true;
+        self.state.lock().in_first_step = true;
     }
 
     /// The coroutine waits for something, and the response may be whole already: its client does not wait, too.
     pub fn leave_first_step(&self) -> PyResult<()> {
-        let mut inner = self.inner.lock();
-        inner.in_first_step = false;
-        let held = inner.held.take();
-        drop(inner);
+        let mut state = self.state.lock();
+        state.in_first_step = false;
+        let held = state.held.take();
+        drop(state);
         let link = self.link.get();
         // After the end of the work nobody takes it any more.
         let held = held.filter(|_| link.streams.with(self.id, |_| ()).is_some());
@@ -122,11 +122,11 @@ impl Request {
         if let Some(error) = raised.filter(|_| !self.is_stopped()) {
             self.app.log_error(py, error);
         }
-        let mut inner = self.inner.lock();
-        if let Some(held) = inner.held.take() {
+        let mut state = self.state.lock();
+        if let Some(held) = state.held.take() {
             return Ok(held);
         }
-        if inner.response.is_whole() {
+        if state.response.is_whole() {
             return Ok(self.link.get().streams.take_held(self.id).unwrap_or_else(Payload::empty));
         }
         if self.is_gone() {
@@ -139,8 +139,8 @@ impl Request {
             // Whoever returns has said all: the conversation ends in order.
             return Ok(Payload::empty());
         }
-        let is_started = inner.response.is_started();
-        drop(inner);
+        let is_started = state.response.is_started();
+        drop(state);
         let message = match (raised, is_started) {
             (Some(error), _) => error.to_string(),
             (None, true) => "the app returned before its response was whole".to_owned(),
@@ -171,9 +171,9 @@ impl Request {
         if self.websocket.as_ref().is_some_and(|websocket| websocket.lock().has_message()) {
             return true;
         }
-        let inner = self.inner.lock();
+        let state = self.state.lock();
         let waits = self.link.get().streams.with(self.id, |stream| !stream.input.is_empty() || stream.is_over());
-        inner.body.is_some() || inner.response.is_whole() || waits.unwrap_or(true)
+        state.body.is_some() || state.response.is_whole() || waits.unwrap_or(true)
     }
 
     /// What `receive` returns now; none: it has to wait.
@@ -187,7 +187,7 @@ impl Request {
     fn next_of_websocket(&self, py: Python<'_>, machine: &Mutex<WebSocket>) -> PyResult<Option<Py<PyAny>>> {
         let link = self.link.get();
         // Denied, it is over as soon as its client has the answer.
-        let is_denied = self.inner.lock().response.is_whole();
+        let is_denied = self.state.lock().response.is_whole();
         let (heard, due) = {
             let mut machine = machine.lock();
             let heard = link.streams.with(self.id, |stream| {
@@ -204,28 +204,28 @@ impl Request {
     }
 
     fn next_of_body(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let mut inner = self.inner.lock();
-        if let Some(body) = inner.body.take() {
-            drop(inner);
+        let mut state = self.state.lock();
+        if let Some(body) = state.body.take() {
+            drop(state);
             return http_request(py, body.bind(py), false).map(Some);
         }
-        if !inner.input.ended {
-            if let Some(piece) = inner.input.take(self.link.get(), self.id) {
-                let more = !inner.input.ended;
-                drop(inner);
+        if !state.input.ended {
+            if let Some(piece) = state.input.take(self.link.get(), self.id) {
+                let more = !state.input.ended;
+                drop(state);
                 if more {
                     self.link.get().flusher.flush_soon(py)?;
                 }
                 return http_request(py, &PyBytes::new(py, piece.body()), more).map(Some);
             }
-            if !self.is_gone() && inner.input.ask(self.link.get(), self.id) {
-                drop(inner);
+            if !self.is_gone() && state.input.ask(self.link.get(), self.id) {
+                drop(state);
                 self.link.get().flusher.flush_soon(py)?;
                 return Ok(None);
             }
         }
-        let is_whole = inner.response.is_whole();
-        drop(inner);
+        let is_whole = state.response.is_whole();
+        drop(state);
         if is_whole || self.is_gone() {
             let message = PyDict::new(py);
             message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
@@ -246,7 +246,7 @@ impl Request {
         let status: u16 = item(message, intern!(py, "status"))?.extract()?;
         let headers = header_lines(message)?;
         let head = Head::new(status, b"", headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
-        self.inner.lock().response.start(head.map_err(misused)?).map_err(misused)
+        self.state.lock().response.start(head.map_err(misused)?).map_err(misused)
     }
 
     fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
@@ -266,15 +266,15 @@ impl Request {
     fn put_body(slf: &Bound<'_, Self>, bytes: &[u8], more: bool) -> PyResult<bool> {
         let this = slf.get();
         let link = this.link.get();
-        let mut inner = this.inner.lock();
-        let (payload, is_endless) = part_of(&mut inner.response, &link.sender.regions, bytes, more)?;
+        let mut state = this.state.lock();
+        let (payload, is_endless) = part_of(&mut state.response, &link.sender.regions, bytes, more)?;
         if !more {
-            let (has_waited, in_first_step) = (inner.has_waited, inner.in_first_step);
+            let (has_waited, in_first_step) = (state.has_waited, state.in_first_step);
             if in_first_step {
-                inner.held = Some(payload);
-                drop(inner);
+                state.held = Some(payload);
+                drop(state);
             } else {
-                drop(inner);
+                drop(state);
                 link.flusher.hold(slf.py(), this.id, payload)?;
             }
             if has_waited {
@@ -283,7 +283,7 @@ impl Request {
             }
             return Ok(true);
         }
-        drop(inner);
+        drop(state);
         if is_endless && link.streams.mark_endless(this.id, None) {
             link.streams.wake(slf.py(), this.id);
         }
@@ -303,7 +303,7 @@ impl Request {
             return Ok(true);
         }
         link.sender.put_chunk(self.id, payload)?;
-        if !self.inner.lock().in_first_step {
+        if !self.state.lock().in_first_step {
             self.link.get().flusher.flush_soon(py)?;
         }
         Ok(has_room)
@@ -372,7 +372,7 @@ impl Request {
     /// Something to wait on that ends when something has happened to the request, unless `is_there` holds by now.
     pub fn wait(&self, py: Python<'_>, is_there: impl Fn(&Request) -> bool) -> PyResult<Py<PyAny>> {
         let future = Bound::new(py, NativeFuture::new(running_loop(py)?.unbind()))?;
-        self.inner.lock().has_waited = true;
+        self.state.lock().has_waited = true;
         self.link.get().streams.add_waiter(self.id, future.clone().unbind());
         // It may have come meanwhile.
         if is_there(self) {
@@ -404,7 +404,7 @@ impl Request {
 // ---- what `receive()` and `send()` return
 
 /// What is waited for.
-pub enum Awaited {
+enum Awaited {
     Nothing,
     Message,
     Room,
@@ -412,14 +412,14 @@ pub enum Awaited {
 
 /// A coroutine, to whoever awaits it or makes a task of it.
 #[pyclass(frozen, module = "clutch._core")]
-pub struct Awaiting {
+struct Awaiting {
     request: Option<Py<Request>>,
-    wish: Awaited,
+    awaited: Awaited,
 }
 
 impl Awaiting {
-    pub fn new(request: Option<Py<Request>>, wish: Awaited) -> Awaiting {
-        Awaiting { request, wish }
+    fn new(request: Option<Py<Request>>, awaited: Awaited) -> Awaiting {
+        Awaiting { request, awaited }
     }
 }
 
@@ -437,7 +437,7 @@ impl Awaiting {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(request) = &self.request else { return Ok(None) };
         let request = request.get();
-        match self.wish {
+        match self.awaited {
             Awaited::Nothing => Ok(None),
             Awaited::Room if request.has_room() => Ok(None),
             Awaited::Room => request.wait(py, Request::has_room).map(Some),

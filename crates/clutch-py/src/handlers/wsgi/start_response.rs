@@ -36,7 +36,7 @@ pub struct StartResponse {
     link: Py<WorkerLink>,
     id: u64,
     app: Arc<App>,
-    inner: Mutex<ResponseState>,
+    state: Mutex<ResponseState>,
 }
 
 impl StartResponse {
@@ -51,14 +51,14 @@ impl StartResponse {
         let py = link.py();
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         link.get().streams.open_exchange(id, BODY_WINDOW);
-        let inner = ResponseState {
+        let state = ResponseState {
             response: Response::new(head.line.method == "HEAD"),
             head: None,
             whole: None,
             input: Input::new(has_input),
             is_too_long: false,
         };
-        let request = StartResponse { link: link.clone().unbind(), id, app: app.clone(), inner: Mutex::new(inner) };
+        let request = StartResponse { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state) };
         let request = Bound::new(py, request)?;
         let environ = environ(py, &app.template, &head)?;
         let input = match has_input {
@@ -77,7 +77,7 @@ impl StartResponse {
             Ok(parts) => joined(parts.iter()),
             Err(_) => made.cast_exact::<PyTuple>().ok().and_then(|parts| joined(parts.iter())),
         };
-        let has_head = self.inner.lock().head.is_some();
+        let has_head = self.state.lock().head.is_some();
         match whole {
             Some(bytes) if has_head => {
                 self.end_with(py, &bytes)?;
@@ -89,12 +89,12 @@ impl StartResponse {
 
     /// The last part of the body.
     fn end_with(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
-        let mut inner = self.inner.lock();
-        inner.begin()?;
-        let (bytes, is_cut) = inner.within(bytes);
-        let (payload, _) = part_of(&mut inner.response, &self.link.get().sender.regions, bytes, false)?;
-        inner.whole = Some(payload);
-        drop(inner);
+        let mut state = self.state.lock();
+        state.begin()?;
+        let (bytes, is_cut) = state.within(bytes);
+        let (payload, _) = part_of(&mut state.response, &self.link.get().sender.regions, bytes, false)?;
+        state.whole = Some(payload);
+        drop(state);
         self.tell_cut(py, is_cut);
         Ok(())
     }
@@ -119,11 +119,11 @@ impl StartResponse {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut inner = self.inner.lock();
-        inner.begin()?;
-        let (bytes, is_cut) = inner.within(bytes);
-        let (payload, is_endless) = part_of(&mut inner.response, &link.sender.regions, bytes, true)?;
-        drop(inner);
+        let mut state = self.state.lock();
+        state.begin()?;
+        let (bytes, is_cut) = state.within(bytes);
+        let (payload, is_endless) = part_of(&mut state.response, &link.sender.regions, bytes, true)?;
+        drop(state);
         self.tell_cut(value.py(), is_cut);
         if payload.codec == Codec::Bytes && payload.bytes_total() == 0 {
             return Ok(());
@@ -144,15 +144,15 @@ impl StartResponse {
             self.app.log_error(py, error);
         }
         let is_gone = self.link.get().streams.with(self.id, |stream| stream.is_left()).unwrap_or(true);
-        let mut inner = self.inner.lock();
-        if let Some(whole) = inner.whole.take() {
+        let mut state = self.state.lock();
+        if let Some(whole) = state.whole.take() {
             return Ok(whole);
         }
         if is_gone {
             return Ok(Payload::empty());
         }
-        let has_head = inner.head.is_some() || inner.response.is_started();
-        drop(inner);
+        let has_head = state.head.is_some() || state.response.is_started();
+        drop(state);
         let message = match raised {
             Some(error) => error.to_string(),
             None if !has_head => {
@@ -161,7 +161,7 @@ impl StartResponse {
                 message.to_owned()
             }
             None => match self.end_with(py, &[]) {
-                Ok(()) => return Ok(self.inner.lock().whole.take().unwrap_or_else(Payload::empty)),
+                Ok(()) => return Ok(self.state.lock().whole.take().unwrap_or_else(Payload::empty)),
                 Err(error) => {
                     self.app.log_error(py, &error);
                     error.to_string()
@@ -218,18 +218,18 @@ impl StartResponse {
         }
         let head =
             Head::new(code, reason, lines.iter().map(|(name, value)| (&name[..], &value[..]))).map_err(misused)?;
-        let mut inner = this.inner.lock();
+        let mut state = this.state.lock();
         match exc_info {
-            Some(exc_info) if inner.response.is_started() => {
-                drop(inner);
+            Some(exc_info) if state.response.is_started() => {
+                drop(state);
                 return Err(PyErr::from_value(exc_info.get_item(1)?));
             }
-            None if inner.head.is_some() || inner.response.is_started() => {
+            None if state.head.is_some() || state.response.is_started() => {
                 return Err(misuse("start_response was called twice without exc_info"));
             }
-            _ => inner.head = Some(head),
+            _ => state.head = Some(head),
         }
-        drop(inner);
+        drop(state);
         slf.getattr(intern!(py, "write"))
     }
 
@@ -244,20 +244,20 @@ impl StartResponse {
     /// The next piece of the request's body; empty at its end. Waits for it. Raises OSError when the client has gone.
     fn next_piece<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let link = self.link.get();
-        let mut inner = self.inner.lock();
-        if inner.input.ended {
+        let mut state = self.state.lock();
+        if state.input.ended {
             return Ok(PyBytes::new(py, &[]));
         }
-        let has_asked = inner.input.ask(link, self.id);
-        drop(inner);
+        let has_asked = state.input.ask(link, self.id);
+        drop(state);
         if has_asked {
             link.flush(py)?;
         }
         link.reader.wait_for(py, self.id, |stream| !stream.input.is_empty() || stream.is_left())?;
-        let mut inner = self.inner.lock();
-        let piece = inner.input.take(link, self.id);
-        let has_ended = inner.input.ended;
-        drop(inner);
+        let mut state = self.state.lock();
+        let piece = state.input.take(link, self.id);
+        let has_ended = state.input.ended;
+        drop(state);
         let piece = piece.ok_or_else(|| PyOSError::new_err("the client went away before its body was whole"))?;
         if !has_ended {
             link.flush(py)?;
