@@ -49,6 +49,6 @@ pub fn poll_eagerly<'py>(
         }
     }
     later.extend(eager.split_off(room.min(eager.len())).into_iter().map(|(frame, _)| frame));
-    let started = start_eagerly(worker, starter.get(), eager)?;
+    let started = if eager.is_empty() { Vec::new() } else { start_eagerly(worker, starter.get(), eager)? };
     Ok((started, later.into_iter().map(|frame| Call::new(worker.clone().unbind(), frame)).collect()))
 }

@@ -26,7 +26,6 @@ from clutch._worker.profiles.base import Profile
 from clutch._worker.script import ScriptError
 
 PROFILES = {"process": "process", "thread": "thread", "async": "aio", "greenlet": "greenlet"}
-ASGI = ("asgi", "asgi2")
 CODEC_NAME = 4
 
 
@@ -131,13 +130,13 @@ def said_by(error: failure.SaysItAll) -> str:
 
 def load_profile(image: Image) -> Profile:
     """The profile of the pool."""
-    return profile_module(image).make({**image.shape, "lifespan": getattr(image.app, "lifespan", None)})
+    return profile_module(image).make({**image.shape, "served": image.app})
 
 
 def profile_module(image: Image) -> types.ModuleType:
-    """Where it is. Of an ASGI app, threads are loops too: they go on between its requests."""
+    """Where it is. Threads are loops too where what is served needs one."""
     profile = image.shape["profile"]
-    if image.kind in ASGI and profile in ("process", "thread"):
+    if image.needs_loop and profile in ("process", "thread"):
         profile = "async"
     return importlib.import_module(f"clutch._worker.profiles.{PROFILES[profile]}")
 
@@ -148,7 +147,7 @@ def import_early(image: Image) -> None:
     profile_module(image)
     if "terminal" in (image.options.get("debugger") or {}):
         importlib.import_module("clutch._worker.debugger")
-    if image.kind in ASGI and "anyio" in sys.modules:
+    if image.needs_loop and "anyio" in sys.modules:
         with contextlib.suppress(ImportError):
             importlib.import_module("anyio._backends._asyncio")
 

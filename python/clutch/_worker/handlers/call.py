@@ -24,6 +24,10 @@ class Tool:
 
     kind = "tool"
     """Of the native handler: see kinds.rs."""
+    lifecycle: Callable[[], Any] | None = None
+    """Makes what lives on each event loop that runs it: `profiles/base.py:Lifecycle`."""
+    is_eager = False
+    """Its coroutines may take their first step as soon as a loop reads their work."""
 
     def __init__(self, name: str, function: Callable[..., Any], options: ToolOptions | None = None) -> None:
         self.name = name

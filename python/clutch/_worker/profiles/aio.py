@@ -19,9 +19,8 @@ from typing import Any
 from clutch import _core
 from clutch._call_headers import show
 from clutch._worker import copies
-from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
-from clutch._worker.profiles.base import Running, Slot, running_of, send_all_on_loop
+from clutch._worker.profiles.base import Lifecycle, Running, Served, Slot, running_of, send_all_on_loop
 from clutch._worker.profiles.blocking import allow_threads
 
 try:
@@ -29,14 +28,12 @@ try:
 except ImportError:
     uvloop = None
 
-NewLifespan = Callable[[], Lifespan]
-
 
 class AsyncProfile:
-    def __init__(self, threads: int, tasks: int, lifespan: NewLifespan | None) -> None:
+    def __init__(self, threads: int, tasks: int, served: Served | None) -> None:
         self.threads = threads
         self.tasks = tasks
-        self.lifespan = lifespan
+        self.served = served
         self.first: Loop | None = None
 
     def is_held_up(self) -> bool | None:
@@ -106,7 +103,7 @@ class Loop:
         self.executor = Threads(self.tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
-        self.lifespan = profile.lifespan
+        self.served = profile.served
 
     async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
         """Until the worker is told to end; the first loop outlives the others."""
@@ -129,7 +126,7 @@ class Loop:
         # What runs may wait for what comes by the link.
         while self.running:
             await asyncio.wait(self.running)
-        # Each loop's app has its end, whatever another one's takes; this loop runs tools for the others meanwhile.
+        # What lives on each loop has its end, whatever another's takes; this loop runs tools for the others meanwhile.
         joined = (asyncio.to_thread(other.join) for other in others)
         await asyncio.gather(*joined, *([life.stop()] if life is not None else []))
         self.loop.remove_reader(self.link.fileno())
@@ -137,13 +134,15 @@ class Loop:
         self.executor.shutdown()
         self.link.flush()
 
-    async def _start(self) -> Lifespan | None:
+    async def _start(self) -> Lifecycle | None:
         self.loop = asyncio.get_running_loop()
         self.starter = _core.EagerStarter(self.loop, self.is_only)
         allow_threads(self.tasks)
-        life = self.lifespan() if self.lifespan is not None else None
-        if life is not None:
+        life = None
+        if self.served is not None and self.served.lifecycle is not None:
+            life = self.served.lifecycle()
             await life.start()
+            life.share()
         self.is_serving = True
         return life
 
@@ -186,8 +185,8 @@ class Loop:
             task.add_done_callback(self._ended)
 
     def _poll(self) -> list[_core.Call]:
-        """What has come and has not begun. Requests begin at once, and mostly are over by then."""
-        if self.lifespan is None:
+        """What has come and has not begun. Work that may begin at once does, and is mostly over by then."""
+        if self.served is None or not self.served.is_eager:
             return _core.poll(self.worker)
         started, later = _core.poll_eagerly(self.worker, self.starter, self.tasks - len(self.running))
         for call, task in started:
@@ -195,12 +194,12 @@ class Loop:
         return later
 
     def _wait_for(self, call: _core.Call, task: asyncio.Task[None]) -> None:
-        """A request whose coroutine waits for something."""
+        """A call whose coroutine has begun and waits for something."""
         self.running.add(task)
         self.on_loop[call.id] = self._in_task(call, task)
-        task.add_done_callback(functools.partial(self._served, call))
+        task.add_done_callback(functools.partial(self._has_ended, call))
 
-    def _served(self, call: _core.Call, task: asyncio.Task[None]) -> None:
+    def _has_ended(self, call: _core.Call, task: asyncio.Task[None]) -> None:
         self.on_loop.pop(call.id, None)
         call.end_task(task)
         self._ended(task)
@@ -350,4 +349,4 @@ def is_async_function(function: Any) -> bool:
 
 
 def make(shape: dict[str, Any]) -> AsyncProfile:
-    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["lifespan"])
+    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["served"])

@@ -39,6 +39,25 @@ class Profile(Protocol):
     def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None: ...
 
 
+class Lifecycle(Protocol):
+    """What lives on an event loop while work runs there: started before the first, stopped after the last."""
+
+    async def start(self) -> None:
+        """On the loop. What it raises fails the start of the worker."""
+
+    def share(self) -> None:
+        """In the thread that reads work for the loop, once it is started."""
+
+    async def stop(self) -> None: ...
+
+
+class Served(Protocol):
+    """What a pool serves in place of tools: what of it a profile with event loops has to know."""
+
+    lifecycle: Callable[[], Lifecycle] | None
+    is_eager: bool
+
+
 class Running:
     """Around a call's code in `who`, a task or a greenlet: meanwhile it is among those `known` by their calls' ids, and
     may be stopped.
