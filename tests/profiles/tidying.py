@@ -311,7 +311,7 @@ async def spin_where_signals_meet(port: int) -> None:
     loop = asyncio.get_running_loop()
 
     def meet_another(*args: Any) -> Any:
-        signal.raise_signal(_core.WorkerLink.interrupt_signal())
+        signal.raise_signal(_core.Slots.interrupt_signal())
         return type(loop).call_soon_threadsafe(loop, *args)
 
     loop.call_soon_threadsafe = meet_another  # type: ignore[method-assign]

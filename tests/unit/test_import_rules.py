@@ -26,6 +26,10 @@ FLOORS = {
 # Within the pool: links know no pools, and pools know nothing of who starts their workers.
 POOL_RANKS = {"link": 1, "pool": 2, "supervisor": 3}
 FRONTS = {"http", "admin", "serve", "tcp"}
+# Within the bridge, the worker's side from its link up, each on what is below it. The dispatcher's side is apart.
+WORKER_RANKS = {"link": 1, "slots": 2, "handlers": 3, "worker": 4, "call": 5, "serving": 6}
+# Words of single kinds of work: known to their handlers alone.
+KINDS = r"asgi|wsgi|websocket|lifespan|\brequests?\b|\bapps?\b"
 
 # Of the Python package: what may not be imported from where. `_worker` runs in workers and must stay small.
 FORBIDDEN_IN = {
@@ -102,6 +106,72 @@ def test_the_pool_imports_go_down() -> None:
             assert there <= here, f"{file.relative_to(source)} may not use crate::{path}"
 
 
+def test_the_bridge_imports_go_down() -> None:
+    source = CRATES / "clutch-py/src"
+    for file in rust_files(source):
+        top = file.relative_to(source).parts[0].removesuffix(".rs")
+        here = WORKER_RANKS.get(top, 0)
+        for path in set() if top == "lib" else imported(code_of(file)):
+            there = path.split("::")[0]
+            assert WORKER_RANKS.get(there, 0) <= here, f"{file.relative_to(source)} may not use crate::{path}"
+            assert there != "dispatcher" or top == "dispatcher", f"{file.relative_to(source)} uses crate::{path}"
+
+
+def test_only_handlers_know_kinds_of_work() -> None:
+    """A new kind is a handler, and a line where handlers are found: nothing around them names one."""
+    source = CRATES / "clutch-py/src"
+    around = [source / f"{room}.rs" for room in WORKER_RANKS if room != "handlers"]
+    rooms = [file for room in ("link", "slots", "serving") for file in rust_files(source / room)]
+    profiles = sorted((PACKAGE / "_worker/profiles").glob("*.py"))
+    for file in (*around, *rooms, *profiles):
+        code = code_of_python(file) if file.suffix == ".py" else code_of(file)
+        found = re.search(KINDS, code, re.IGNORECASE)
+        assert not found, f"{file.relative_to(ROOT)} knows of {found[0]}"
+
+
+def test_files_of_the_bridge_form_no_circles() -> None:
+    below = {file: rust_imports(file, CRATES / "clutch-py/src") for file in rust_files(CRATES / "clutch-py/src")}
+    while leaves := {file for file, used in below.items() if not used & below.keys() - {file}}:
+        for file in leaves:
+            del below[file]
+    assert not below, sorted(str(file.relative_to(ROOT)) for file in below)
+
+
+def rust_imports(file: Path, source: Path) -> set[Path]:
+    """The files that the `use` lines of a file name, those of its own room and its parent's too."""
+    here = file.relative_to(source).with_suffix("").parts
+    found = set()
+    for use in re.findall(r"\buse ((?:crate|super|self)::[^;]+);", code_of(file)):
+        for path in flat(re.sub(r"\s+", "", use)):
+            names = path.split("::")
+            at = list(here) if names[0] != "crate" else []
+            for name in names[names[0] == "crate" :]:
+                at = at[:-1] if name == "super" else at if name == "self" else [*at, name]
+            files = (source.joinpath(*at[:length]).with_suffix(".rs") for length in range(len(at), 0, -1))
+            found |= {next((one for one in files if one.is_file()), file)}
+    return found - {file}
+
+
+def flat(use: str) -> list[str]:
+    """The paths of a `use`, groups taken apart."""
+    head, brace, rest = use.partition("{")
+    if not brace:
+        return [use]
+    parts, depth = [""], 0
+    for character in rest[: rest.rindex("}")]:
+        depth += (character == "{") - (character == "}")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [path for part in parts if part for path in flat(head + part)]
+
+
+def test_a_room_of_modules_is_named_as_its_file() -> None:
+    """`name.rs` beside `name/`; tests share `mod.rs`, or Cargo would take it for a test."""
+    assert not [file for crate in CRATES.iterdir() for file in (crate / "src").rglob("mod.rs")]
+
+
 def test_fronts_do_not_know_one_another() -> None:
     """Nor do the parts that fronts share know any front; `fronts.rs` lists them. None knows who starts workers."""
     source = CRATES / "clutch-fronts/src"
@@ -143,6 +213,18 @@ def test_one_crate_knows_python() -> None:
 
 def python_files() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
+
+
+def code_of_python(file: Path) -> str:
+    """The source without comments and docstrings."""
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            body[:] = [
+                one for one in body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+            ] or [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def top_of(file: Path) -> str:

@@ -12,7 +12,7 @@ from clutch import _core
 from clutch._worker.profiles.base import Stoppable
 
 
-class Link:
+class Slots:
     """A worker's, of one thread."""
 
     is_in_work = False
@@ -30,17 +30,17 @@ class QuickLoop(asyncio.SelectorEventLoop):
 
 
 def test_a_cancel_counts_that_the_loop_hears_at_once() -> None:
-    link, loop = Link(), QuickLoop()
+    slots, loop = Slots(), QuickLoop()
     held_up: list[bool] = []
 
     async def compute_then_wait() -> None:
         stoppable.stop()
-        link.is_in_work = True
+        slots.is_in_work = True
         held_up.append(stoppable.stop())
         loop.call_soon(lambda: held_up.append(stoppable.stop()))
         await asyncio.sleep(300)
 
-    stoppable = Stoppable(compute_then_wait(), loop, cast(_core.WorkerLink, link))
+    stoppable = Stoppable(compute_then_wait(), loop, cast(_core.Slots, slots))
     with pytest.raises(asyncio.CancelledError):
         stoppable.run()
     assert held_up == [True, False], "an exception while it computes, a cancel while it waits"

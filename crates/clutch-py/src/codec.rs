@@ -17,6 +17,9 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, 
 
 use crate::buffer::{BufferSink, RegionView, bytes_of, new_bytearray, new_bytes};
 
+/// The number of "the function comes with the arguments".
+pub const BY_VALUE: u32 = 0;
+
 /// Tuples nested deeper than this are pickled.
 const DEPTH_MAX: usize = 8;
 

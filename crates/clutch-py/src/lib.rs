@@ -3,26 +3,16 @@
 //! `python/clutch/_core.pyi` describes it and is checked by stubtest. `unsafe` lives in buffer.rs, context.rs,
 //! finalizing.rs and interrupt.rs only.
 
-mod bridge;
 mod buffer;
 mod call;
 mod codec;
 mod context;
-mod descriptor;
-mod drain;
+mod dispatcher;
 mod errors;
-mod finalizing;
-mod fronts;
-mod future;
-mod interrupt;
-mod number;
-mod pool;
-mod registry;
-mod serve;
-mod stacks;
-mod timeout;
-mod types;
-mod watcher;
+mod handlers;
+mod link;
+mod serving;
+mod slots;
 mod worker;
 mod zygote;
 
@@ -32,27 +22,28 @@ use pyo3::prelude::*;
 mod _core {
     // The dispatcher's side.
     #[pymodule_export]
-    use crate::bridge::Bridge;
-    #[pymodule_export]
-    use crate::fronts::{Fronts, Runtime};
-    #[pymodule_export]
-    use crate::future::{Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
-    #[pymodule_export]
-    use crate::pool::{CallOptions, PoolCore};
-    #[pymodule_export]
-    use crate::registry::{Events, PrintedByNow, keep_from_copies, print_as, recover_terminal};
+    use crate::dispatcher::{
+        Bridge, CallOptions, Completion, Events, Fronts, MapItems, PoolCore, PrintedByNow, Runtime, StreamCore,
+        finish_callbacks, interrupt_at_exit, keep_from_copies, print_as, recover_terminal,
+    };
 
-    // The worker's side.
+    // The worker's side, from the link up.
     #[pymodule_export]
     use crate::buffer::test_and_set;
     #[pymodule_export]
-    use crate::call::{Call, CallFailed};
+    use crate::call::Call;
     #[pymodule_export]
-    use crate::descriptor::Descriptor;
+    use crate::handlers::outcome::CallFailed;
     #[pymodule_export]
-    use crate::serve::{StartResponse, Starter, share_state};
+    use crate::handlers::{Descriptor, StartResponse, share_state};
     #[pymodule_export]
-    use crate::worker::WorkerLink;
+    use crate::link::WorkerLink;
+    #[pymodule_export]
+    use crate::serving::{EagerStarter, poll, poll_eagerly, serve};
+    #[pymodule_export]
+    use crate::slots::Slots;
+    #[pymodule_export]
+    use crate::worker::Worker;
     #[pymodule_export]
     use crate::zygote::{ForkOrder, ZygoteControl, set_title};
 
@@ -60,7 +51,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        registry::watch_forks(module.py())?;
+        dispatcher::watch_forks(module.py())?;
         module.add("WIRE_VERSION", clutch_wire::frame::WIRE_VERSION)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

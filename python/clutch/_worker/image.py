@@ -13,7 +13,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clutch import _core
 from clutch._worker import unheard
@@ -22,14 +22,14 @@ from clutch._worker.script import Script
 from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
 
+if TYPE_CHECKING:
+    from clutch._worker.handlers.kind import Kind
+
 # Its own at-fork handler makes these threads again in each child.
 FORK_SAFE_THREADS = ("openblas",)
 
 WAITING = ("threading", "thread", "socket", "select", "queue")
 """Modules that gevent patches and in which code waits."""
-
-ON_LOOPS = ("asgi", "asgi2")
-"""Kinds of apps that run on an event loop also where slots are processes."""
 
 is_here = False
 """This process is a zygote or a worker: it has an image, or is making one."""
@@ -52,7 +52,8 @@ class Image:
         self.instance: Any = None
         self.app: Tool | None = None
         self.kind: str | None = None
-        """Of the app: tcp, asgi, asgi2, wsgi."""
+        """The name of what it serves in `handlers/kinds.py`."""
+        self.served: Kind | None = None
         self.warnings: list[str] = []
         self.gil_module: str | None = None
         self.schemas: dict[str, Any] | None = None
@@ -115,7 +116,7 @@ class Image:
         """What gevent has patched waits in its hub, which only the main thread of a worker would have. Raises LoadError
         where slots are other threads, or tasks of an event loop."""
         monkey, profile = sys.modules.get("gevent.monkey"), self.shape["profile"]
-        if monkey is None or profile == "greenlet" or (profile == "process" and self.kind not in ON_LOOPS):
+        if monkey is None or profile == "greenlet" or (profile == "process" and not self.needs_loop):
             return
         patched = [name for name in WAITING if monkey.is_module_patched(name)]
         if patched:
@@ -125,16 +126,21 @@ class Image:
             )
 
     def _take_app(self, options: dict[str, Any]) -> None:
-        """What cannot be served is told now, not when the first client comes. A WSGI app chooses its profile."""
-        from clutch._worker.handlers import app
+        """What cannot be served is told now, not when the first client comes. Some kinds choose their profile."""
+        from clutch._worker.handlers import kinds
 
         try:
-            self.found = app.find(self.options["target"], self.found, options.get("factory", False), options["kind"])
-            self.kind = app.kind_of(self.found) if options["kind"] == "auto" else options["kind"]
+            self.found, self.kind = kinds.find(self.options["target"], self.found, options)
         except ConfigError as error:
             raise LoadError(str(error)) from None
-        if self.kind == "wsgi" and not self.options.get("profile_given"):
-            self.shape = app.wsgi_shape(self.shape)
+        self.served = kinds.KINDS[self.kind]
+        if self.served.shape is not None and not self.options.get("profile_given"):
+            self.shape = self.served.shape(self.shape)
+
+    @property
+    def needs_loop(self) -> bool:
+        """What it serves runs on event loops, also where slots are processes or threads."""
+        return self.served is not None and self.served.needs_loop
 
     def _check_tools(self) -> None:
         """What callers over the network could not call is told now, not at the first call."""
@@ -216,18 +222,16 @@ class Image:
 
     # ---- in a worker
 
-    def start(self, link: _core.WorkerLink | None = None) -> None:
-        """Makes the instance of a class target and runs the hooks. What runs an app works on the link."""
+    def start(self, worker: _core.Worker | None = None) -> None:
+        """Makes the instance of a class target and runs the hooks. What runs an app works on the worker."""
         if not self.imported:
             self.import_target()
         if self._makes_instance():
             self._find_marked(self.found())
         elif self.options.get("initializer"):
             self._find_marked(self.found)  # which it may have changed
-        if link is not None and self.kind is not None:
-            from clutch._worker.handlers import app
-
-            self.app = app.entry(self, link)
+        if worker is not None and self.served is not None:
+            self.app = self.served.entry(self.instance, self.options["app"], self.shape["profile"], worker)
         self.run_hooks("start")
         self._check_patched()
 
@@ -238,7 +242,7 @@ class Image:
 
     def _makes_instance(self) -> bool:
         """Whether the target is a class of which each worker has an instance."""
-        return isinstance(self.found, type) and self.kind in (None, "tcp")
+        return isinstance(self.found, type) and (self.served is None or self.served.has_instances)
 
     def _find_marked(self, instance: Any) -> None:
         """Tools and hooks. Before the fork where it can be: each worker has for itself what a look at it touches."""

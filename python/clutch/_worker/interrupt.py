@@ -54,7 +54,7 @@ def prepare() -> None:
     _print_unraisable, sys.unraisablehook = sys.unraisablehook, hear_unraisable
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(_core.WorkerLink.interrupt_signal(), hear)
+    signal.signal(_core.Slots.interrupt_signal(), hear)
 
 
 def hear(_: int, here: types.FrameType | None) -> None:
@@ -64,9 +64,9 @@ def hear(_: int, here: types.FrameType | None) -> None:
 class Signals:
     """Two signals of a worker: one interrupts code, the other has the thread that gets it write its stack."""
 
-    def __init__(self, link: _core.WorkerLink) -> None:
-        self.link = link
-        self.stacks, self.file = link.show_stacks(BELOW, stacks_of_threads if gil_is_enabled() else None)
+    def __init__(self, slots: _core.Slots) -> None:
+        self.slots = slots
+        self.stacks, self.file = slots.show_stacks(BELOW, stacks_of_threads if gil_is_enabled() else None)
         self.known = signal.getsignal(self.stacks)
         self._show_stacks()
 
@@ -75,18 +75,18 @@ class Signals:
     ) -> None:
         """From now on code can be interrupted; said by the main thread. Both are the profile's."""
         global _interrupt, _send_again
-        _interrupt = interrupt_of(self.link, is_held_up)
-        _send_again = send_again_of(self.link, was_lost)
+        _interrupt = interrupt_of(self.slots, is_held_up)
+        _send_again = send_again_of(self.slots, was_lost)
         self._take_back()
 
     def _show_stacks(self) -> None:
         # Each thread shows itself: what another one runs may change while it is looked at.
         faulthandler.register(self.stacks, file=self.file, all_threads=False)
-        self.link.show_stacks_apart()
+        self.slots.show_stacks_apart()
 
     def _take_back(self) -> None:
         """User code may have set all signals since `prepare`, on its import or in a hook, or keep them out."""
-        interrupts = self.link.interrupt_signal()
+        interrupts = self.slots.interrupt_signal()
         if signal.getsignal(interrupts) is not hear:
             signal.signal(interrupts, hear)
         if signal.getsignal(self.stacks) is not self.known:
@@ -96,7 +96,7 @@ class Signals:
 
 
 def interrupt_of(
-    link: _core.WorkerLink, is_held_up: Callable[[], bool | None] | None
+    slots: _core.Slots, is_held_up: Callable[[], bool | None] | None
 ) -> Callable[[types.FrameType | None], None]:
     """What a signal's handler does when code is to be interrupted; `here` is where the signal came."""
     main = threading.get_ident()
@@ -113,7 +113,7 @@ def interrupt_of(
         finally:
             runs = False
         if came_meanwhile:
-            link.interrupt_again()
+            slots.interrupt_again()
         if hit:
             raise Interrupted
 
@@ -124,10 +124,10 @@ def interrupt_of(
             # Without a GIL the frames of a thread that runs may be freed meanwhile; `Landing` looks where it lands.
             return not gil_is_enabled() or lets_out(sys._current_frames().get(ident))
 
-        hit = link.interrupt(SENT, is_safe)
+        hit = slots.interrupt(SENT, is_safe)
         held_up = is_held_up() if is_held_up is not None and lets_out(here) else False
         if held_up is None or (is_held_up is not None and not lets_out(here)):
-            link.interrupt_again()
+            slots.interrupt_again()
         return hit or held_up is True
 
     return interrupt
@@ -217,15 +217,15 @@ SENT = Landing if sys.version_info >= (3, 12) else Interrupted
 """Older Pythons make an exception where it is caught."""
 
 
-def send_again_of(link: _core.WorkerLink, was_lost: Callable[[], bool] | None) -> Callable[[], bool]:
+def send_again_of(slots: _core.Slots, was_lost: Callable[[], bool] | None) -> Callable[[], bool]:
     """What is done when an interrupt was lost in this thread. False: none was for what runs here."""
 
     def send_again() -> bool:
-        if link.interrupt_lost():
+        if slots.interrupt_lost():
             return True
         if was_lost is None or not was_lost():
             return False
-        link.interrupt_again()
+        slots.interrupt_again()
         return True
 
     return send_again

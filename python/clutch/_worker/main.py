@@ -26,7 +26,6 @@ from clutch._worker.profiles.base import Profile
 from clutch._worker.script import ScriptError
 
 PROFILES = {"process": "process", "thread": "thread", "async": "aio", "greenlet": "greenlet"}
-ASGI = ("asgi", "asgi2")
 CODEC_NAME = 4
 
 
@@ -59,7 +58,8 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
     limits = image.launch["payload_bytes_max"], image.launch["memory_floor"]
-    link = _core.WorkerLink(descriptors, resolver, failure.describe, *limits)
+    worker = _core.Worker(descriptors, resolver, *limits)
+    link = worker.link
     code, failed = 1, "could not start"
     _core.set_title(f"clutch: worker {image.launch['pool']}/{order['nr']}")
 
@@ -69,9 +69,9 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         link.ready(json.dumps({**order, "pid": os.getpid()}))
 
     try:
-        signals = interrupt.Signals(link)
+        signals = interrupt.Signals(worker.slots)
         breakpoints.serve(link)
-        start(image, link)
+        start(image, worker)
         copies.leave_if_copy()
         if image.options.get("log_format") == "json":
             # Here, since others need nothing of it.
@@ -81,7 +81,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         unheard.watch(image.options.get("logging"), image.told_of_logs)
         profile = load_profile(image)
         signals.listen(profile.is_held_up, profile.was_lost)
-        profile.run(link, ready)
+        profile.run(worker, ready)
         image.run_hooks("stop")
         code = 0
     except BaseException as error:
@@ -92,7 +92,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         os._exit(code)
 
 
-def start(image: Image, link: _core.WorkerLink) -> None:
+def start(image: Image, worker: _core.Worker) -> None:
     """The initializer first, as in concurrent.futures; then the class target and the hooks."""
     if image.options.get("initializer"):
         initializer, arguments = map(pickle.loads, pickle.loads(base64.b64decode(image.options["initializer"])))
@@ -101,7 +101,7 @@ def start(image: Image, link: _core.WorkerLink) -> None:
             initializer(*arguments)
         else:
             by_value.initialize(initializer, arguments)
-    image.start(link)
+    image.start(worker)
 
 
 def reason_of(image: Image, failed: str, error: BaseException) -> str:
@@ -130,13 +130,13 @@ def said_by(error: failure.SaysItAll) -> str:
 
 def load_profile(image: Image) -> Profile:
     """The profile of the pool."""
-    return profile_module(image).make({**image.shape, "lifespan": getattr(image.app, "lifespan", None)})
+    return profile_module(image).make({**image.shape, "served": image.app})
 
 
 def profile_module(image: Image) -> types.ModuleType:
-    """Where it is. Of an ASGI app, threads are loops too: they go on between its requests."""
+    """Where it is. Threads are loops too where what is served needs one."""
     profile = image.shape["profile"]
-    if image.kind in ASGI and profile in ("process", "thread"):
+    if image.needs_loop and profile in ("process", "thread"):
         profile = "async"
     return importlib.import_module(f"clutch._worker.profiles.{PROFILES[profile]}")
 
@@ -147,7 +147,7 @@ def import_early(image: Image) -> None:
     profile_module(image)
     if "terminal" in (image.options.get("debugger") or {}):
         importlib.import_module("clutch._worker.debugger")
-    if image.kind in ASGI and "anyio" in sys.modules:
+    if image.needs_loop and "anyio" in sys.modules:
         with contextlib.suppress(ImportError):
             importlib.import_module("anyio._backends._asyncio")
 

@@ -9,17 +9,15 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clutch import _core
 from clutch._worker.failure import traceback_of
-from clutch._worker.handlers import asgi, tcp, wsgi
+from clutch._worker.handlers import asgi, wsgi
 from clutch._worker.handlers.call import Tool
+from clutch._worker.handlers.kind import Kind
 from clutch.errors import ConfigError
 from clutch.tools import options_of
-
-if TYPE_CHECKING:
-    from clutch._worker.image import Image
 
 NAMES = ("app", "application")
 """Of the app in a module, where the target names none."""
@@ -34,13 +32,14 @@ class App(Tool):
     def __init__(self, kind: str, function: Callable[..., Any], options: dict[str, Any], is_multithread: bool) -> None:
         super().__init__("", function)
         self.is_async = kind != "wsgi"
-        self.lifespan = None
         if self.is_async:
             self.function, template = asgi.runner(function, kind), asgi.template(options["root_path"])
-            self.lifespan = functools.partial(asgi.Lifespan, self.function, log_failure, options["lifespan"])
+            self.is_eager = True
+            self.lifecycle = functools.partial(asgi.Lifespan, self.function, log_failure, options["lifespan"])
         else:
             template = wsgi.template(options["root_path"], is_multithread)
-        self.app = ("asgi" if self.is_async else "wsgi", self.function, template, log_failure)
+        self.kind = "asgi" if self.is_async else "wsgi"
+        self.app = self.function, template, log_failure
 
 
 def log_failure(what: BaseException | str) -> None:
@@ -49,13 +48,10 @@ def log_failure(what: BaseException | str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def entry(image: Image, link: _core.WorkerLink) -> Tool:
-    """What runs requests, or connections."""
-    if image.kind == "tcp":
-        return tcp.entry(image.instance, link)
-    link.on_drain(link.end_endless)
-    is_multithread = image.shape["profile"] != "process"
-    return App(image.kind or "asgi", image.instance, image.options["app"], is_multithread)
+def entry(kind: str, app: Any, options: dict[str, Any], profile: str, worker: _core.Worker) -> Tool:
+    """What runs requests."""
+    worker.slots.on_drain(worker.link.end_endless)
+    return App(kind, app, options, is_multithread=profile != "process")
 
 
 def wsgi_shape(shape: dict[str, Any]) -> dict[str, Any]:
@@ -64,12 +60,8 @@ def wsgi_shape(shape: dict[str, Any]) -> dict[str, Any]:
     return {**shape, "profile": profile, "tasks": 1}
 
 
-def find(target: str, found: Any, is_factory: bool, kind: str) -> Any:
+def find(target: str, found: Any, is_factory: bool) -> Any:
     """The app: what the target names, or its module's `app` or `application`; of a factory, what it makes."""
-    if kind == "tcp":
-        found = found() if is_factory else found
-        tcp.form(found)
-        return found
     if isinstance(found, types.ModuleType):
         name = next((name for name in NAMES if hasattr(found, name)), None)
         if name is None:
@@ -161,3 +153,8 @@ def positional(app: Any) -> tuple[int, bool]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [one for one in parameters if one.kind in kinds and one.default is one.empty]
     return len(required), any(one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+ASGI = Kind(find, functools.partial(entry, "asgi"), needs_loop=True)
+ASGI2 = Kind(find, functools.partial(entry, "asgi2"), needs_loop=True)
+WSGI = Kind(find, functools.partial(entry, "wsgi"), shape=wsgi_shape)

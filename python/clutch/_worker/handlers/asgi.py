@@ -102,18 +102,16 @@ class Lifespan:
         if self._failure is not None:
             raise LifespanFailed(self._failure or "the app sent lifespan.startup.failed")
         if self._has_started:
-            # Where the coroutines run; who makes the scopes elsewhere shares it there.
-            _core.share_state(self._state)
-        elif self._mode == "on":
+            return
+        if self._mode == "on":
             did = f"raised {self._error!r}" if self._error else "returned before lifespan.startup.complete"
             raise LifespanFailed(f'lifespan = "on", and at lifespan.startup the app {did}') from self._error
-        elif self._error is not None:
+        if self._error is not None:
             self._tell_without(self._error)
 
-    @property
-    def state(self) -> dict[str, Any] | None:
-        """What the app keeps for its requests; None: it has no lifespan."""
-        return self._state if self._has_started else None
+    def share(self) -> None:
+        """Scopes that this thread makes have the app's state, if it has a lifespan."""
+        _core.share_state(self._state if self._has_started else None)
 
     async def stop(self) -> None:
         if self._has_started and self._task is not None and not self._task.done():

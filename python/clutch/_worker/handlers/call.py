@@ -1,6 +1,6 @@
 """The handler of calls: a function with what is known of it, and its face for JSON work.
 
-`_core` reads `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a
+`_core` reads `kind`, `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a
 Definition it calls `read`.
 """
 
@@ -21,6 +21,13 @@ from clutch.tools import ToolOptions, options_of
 
 class Tool:
     """One function that may be called."""
+
+    kind = "tool"
+    """Of the native handler: see kinds.rs."""
+    lifecycle: Callable[[], Any] | None = None
+    """Makes what lives on each event loop that runs it: `profiles/base.py:Lifecycle`."""
+    is_eager = False
+    """Its coroutines may take their first step as soon as a loop reads their work."""
 
     def __init__(self, name: str, function: Callable[..., Any], options: ToolOptions | None = None) -> None:
         self.name = name

@@ -22,6 +22,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.failure import traceback_of
 from clutch._worker.handlers.call import Tool
+from clutch._worker.handlers.kind import Kind
 from clutch.errors import ConfigError, Interrupted
 from clutch.tools import options_of
 
@@ -30,11 +31,22 @@ FORMS = "def handler(conn), async def handler(reader, writer), async def handler
 Serving = Callable[[_core.Descriptor], Any]
 
 
-def entry(app: Any, link: _core.WorkerLink) -> Tool:
+class Handler(Tool):
+    kind = "connection"
+
+
+def find(_target: str, found: Any, is_factory: bool) -> Any:
+    """The target itself; of a factory, what it makes."""
+    found = found() if is_factory else found
+    form(found)
+    return found
+
+
+def entry(app: Any, _options: dict[str, Any], _profile: str, worker: _core.Worker) -> Tool:
     """What runs when a connection comes. Raises ConfigError for what cannot be a handler."""
     connections = Connections()
-    link.on_drain(connections.end_input)
-    return Tool("", serving(app, connections), options_of(app))
+    worker.slots.on_drain(connections.end_input)
+    return Handler("", serving(app, connections), options_of(app))
 
 
 def serving(app: Any, connections: Connections) -> Serving:
@@ -199,3 +211,6 @@ async def close_stream(writer: asyncio.StreamWriter) -> None:
     except BaseException:
         writer.transport.abort()
         raise
+
+
+CONNECTIONS = Kind(find, entry, has_instances=True)

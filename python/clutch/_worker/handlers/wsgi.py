@@ -1,6 +1,6 @@
 """The handler of requests for WSGI apps: what their environs have in common, their input, and what they iterate over.
 
-PEP 3333. The environ and `start_response` are made natively (serve/wsgi.rs).
+PEP 3333. The environ and `start_response` are made natively (handlers/wsgi/).
 """
 
 from __future__ import annotations

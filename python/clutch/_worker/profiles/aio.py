@@ -19,9 +19,8 @@ from typing import Any
 from clutch import _core
 from clutch._call_headers import show
 from clutch._worker import copies
-from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
-from clutch._worker.profiles.base import Running, Slot, running_of, send_all_on_loop
+from clutch._worker.profiles.base import Lifecycle, Running, Served, Slot, running_of, send_all_on_loop
 from clutch._worker.profiles.blocking import allow_threads
 
 try:
@@ -29,14 +28,12 @@ try:
 except ImportError:
     uvloop = None
 
-NewLifespan = Callable[[], Lifespan]
-
 
 class AsyncProfile:
-    def __init__(self, threads: int, tasks: int, lifespan: NewLifespan | None) -> None:
+    def __init__(self, threads: int, tasks: int, served: Served | None) -> None:
         self.threads = threads
         self.tasks = tasks
-        self.lifespan = lifespan
+        self.served = served
         self.first: Loop | None = None
 
     def is_held_up(self) -> bool | None:
@@ -45,9 +42,9 @@ class AsyncProfile:
     def was_lost(self) -> bool:
         return self.first is not None and self.first.was_lost()
 
-    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        first = self.first = Loop(self, link)
-        first.others = [Loop(self, link, first) for _ in range(self.threads - 1)]
+    def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
+        first = self.first = Loop(self, worker)
+        first.others = [Loop(self, worker, first) for _ in range(self.threads - 1)]
         others = [threading.Thread(target=run_loop, args=(loop.serve(),), daemon=True) for loop in first.others]
         for other in others:
             other.start()
@@ -87,8 +84,9 @@ class Loop:
     Loops of a worker share one waiting line. Tools that are serial or bound to the main thread run on the first loop.
     """
 
-    def __init__(self, profile: AsyncProfile, link: _core.WorkerLink, first: Loop | None = None) -> None:
-        self.link = link
+    def __init__(self, profile: AsyncProfile, worker: _core.Worker, first: Loop | None = None) -> None:
+        self.worker = worker
+        self.link = worker.link
         self.first = first or self
         self.others: list[Loop] = []
         self.tasks = profile.tasks
@@ -105,7 +103,7 @@ class Loop:
         self.executor = Threads(self.tasks, thread_name_prefix="clutch-task")
         self.locks: dict[Any, asyncio.Lock] = {}
         self.flushing = False
-        self.lifespan = profile.lifespan
+        self.served = profile.served
 
     async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
         """Until the worker is told to end; the first loop outlives the others."""
@@ -128,7 +126,7 @@ class Loop:
         # What runs may wait for what comes by the link.
         while self.running:
             await asyncio.wait(self.running)
-        # Each loop's app has its end, whatever another one's takes; this loop runs tools for the others meanwhile.
+        # What lives on each loop has its end, whatever another's takes; this loop runs tools for the others meanwhile.
         joined = (asyncio.to_thread(other.join) for other in others)
         await asyncio.gather(*joined, *([life.stop()] if life is not None else []))
         self.loop.remove_reader(self.link.fileno())
@@ -136,13 +134,15 @@ class Loop:
         self.executor.shutdown()
         self.link.flush()
 
-    async def _start(self) -> Lifespan | None:
+    async def _start(self) -> Lifecycle | None:
         self.loop = asyncio.get_running_loop()
-        self.starter = _core.Starter(self.loop, self.is_only)
+        self.starter = _core.EagerStarter(self.loop, self.is_only)
         allow_threads(self.tasks)
-        life = self.lifespan() if self.lifespan is not None else None
-        if life is not None:
+        life = None
+        if self.served is not None and self.served.lifecycle is not None:
+            life = self.served.lifecycle()
             await life.start()
+            life.share()
         self.is_serving = True
         return life
 
@@ -185,23 +185,23 @@ class Loop:
             task.add_done_callback(self._ended)
 
     def _poll(self) -> list[_core.Call]:
-        """What has come and has not begun. Requests begin at once, and mostly are over by then."""
-        if self.lifespan is None:
-            return self.link.poll()
-        started, later = self.link.poll_requests(self.starter, self.tasks - len(self.running))
+        """What has come and has not begun. Work that may begin at once does, and is mostly over by then."""
+        if self.served is None or not self.served.is_eager:
+            return _core.poll(self.worker)
+        started, later = _core.poll_eagerly(self.worker, self.starter, self.tasks - len(self.running))
         for call, task in started:
             self._wait_for(call, task)
         return later
 
     def _wait_for(self, call: _core.Call, task: asyncio.Task[None]) -> None:
-        """A request whose coroutine waits for something."""
+        """A call whose coroutine has begun and waits for something."""
         self.running.add(task)
         self.on_loop[call.id] = self._in_task(call, task)
-        task.add_done_callback(functools.partial(self._served, call))
+        task.add_done_callback(functools.partial(self._has_ended, call))
 
-    def _served(self, call: _core.Call, task: asyncio.Task[None]) -> None:
+    def _has_ended(self, call: _core.Call, task: asyncio.Task[None]) -> None:
         self.on_loop.pop(call.id, None)
-        call.end_request(task)
+        call.end_task(task)
         self._ended(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -237,7 +237,7 @@ class Loop:
     def is_held_up(self) -> bool | None:
         """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
         running = self._running_here()
-        return running.is_held_up() if running else self.link.is_step_to_stop()
+        return running.is_held_up() if running else self.worker.slots.is_step_to_stop()
 
     def was_lost(self) -> bool:
         running = self._running_here()
@@ -314,7 +314,7 @@ class Loop:
             call.reply(made)
 
     def _in_thread(self, call: _core.Call) -> None:
-        slot = Slot(self.link)
+        slot = Slot(self.worker.slots)
         try:
             slot.run(call)
         finally:
@@ -349,4 +349,4 @@ def is_async_function(function: Any) -> bool:
 
 
 def make(shape: dict[str, Any]) -> AsyncProfile:
-    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["lifespan"])
+    return AsyncProfile(max(1, shape["threads"]), shape["tasks"], shape["served"])

@@ -1,6 +1,6 @@
 """What a profile is, and what the slots of all profiles share.
 
-A profile has one method: `run(link, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
+A profile has one method: `run(worker, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
 end and nothing runs any more. What runs in threads of slots is interrupted natively; a profile whose slots are
 something else also says, by `is_held_up` and `was_lost`, when code that is to stop holds up the main thread.
 """
@@ -36,7 +36,26 @@ class Profile(Protocol):
     """Called in the main thread: the exception in what runs there came where nobody hears one. Whether it was that of
     `is_held_up`, which is to come again."""
 
-    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None: ...
+    def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None: ...
+
+
+class Lifecycle(Protocol):
+    """What lives on an event loop while work runs there: started before the first, stopped after the last."""
+
+    async def start(self) -> None:
+        """On the loop. What it raises fails the start of the worker."""
+
+    def share(self) -> None:
+        """In the thread that reads work for the loop, once it is started."""
+
+    async def stop(self) -> None: ...
+
+
+class Served(Protocol):
+    """What a pool serves in place of tools: what of it a profile with event loops has to know."""
+
+    lifecycle: Callable[[], Lifecycle] | None
+    is_eager: bool
 
 
 class Running:
@@ -107,13 +126,13 @@ def running_of(known: dict[int, Running], who: Any) -> Running | None:
 
 
 class Slot:
-    """A thread that runs one call at a time: `_core.WorkerLink.serve` calls these when a call is no plain value."""
+    """A thread that runs one call at a time: `_core.serve` calls these when a call is no plain value."""
 
-    def __init__(self, link: _core.WorkerLink, main: Callable[[_core.Call], None] | None = None) -> None:
-        self._loop = OwnLoop(link)
+    def __init__(self, slots: _core.Slots, main: Callable[[_core.Call], None] | None = None) -> None:
+        self._loop = OwnLoop(slots)
         self._main = main
         """Runs a call in the worker's main thread; None: this thread is it."""
-        self.wait = functools.partial(link.outside, self._loop.run)
+        self.wait = functools.partial(slots.outside, self._loop.run)
         """Runs a coroutine of a batch. Native, so that no interrupt loses it on its way."""
 
     def special(self, call: _core.Call) -> None:
@@ -178,8 +197,8 @@ class Slot:
 class OwnLoop:
     """The event loop of one thread, made when a coroutine first needs it."""
 
-    def __init__(self, link: _core.WorkerLink) -> None:
-        self._link = link
+    def __init__(self, slots: _core.Slots) -> None:
+        self._slots = slots
         self._runner: asyncio.Runner | None = None
 
     def run(self, word: int, coroutine: types.CoroutineType[Any, Any, Any]) -> Any:
@@ -188,14 +207,14 @@ class OwnLoop:
         with contextlib.closing(coroutine):
             self._runner = self._runner or asyncio.Runner()
             loop = self._runner.get_loop()
-            task = Stoppable(coroutine, loop, self._link)
-            self._link.set_waker(task)
+            task = Stoppable(coroutine, loop, self._slots)
+            self._slots.set_waker(task)
             try:
-                self._link.enter(word)
+                self._slots.enter(word)
                 return task.run()
             finally:
-                self._link.leave()
-                self._link.set_waker(None)
+                self._slots.leave()
+                self._slots.set_waker(None)
                 if task.is_left_behind:
                     self.close()
 
@@ -210,10 +229,10 @@ class Stoppable:
     and shown."""
 
     def __init__(
-        self, coroutine: types.CoroutineType[Any, Any, Any], loop: asyncio.AbstractEventLoop, link: _core.WorkerLink
+        self, coroutine: types.CoroutineType[Any, Any, Any], loop: asyncio.AbstractEventLoop, slots: _core.Slots
     ) -> None:
         self._coroutine = coroutine
-        self._link = link
+        self._slots = slots
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
         self.is_left_behind = False
@@ -259,7 +278,7 @@ class Stoppable:
             self._loop.call_soon_threadsafe(what)
 
     def _cancel(self) -> None:
-        if self._task is not None and not self._is_by_exception and self._link.is_inside():
+        if self._task is not None and not self._is_by_exception and self._slots.is_inside():
             self._is_cancelled = True  # once: what runs from here on cleans up
             self._task.cancel()
 

@@ -23,22 +23,26 @@ from gevent.pool import Group
 from clutch import _core
 from clutch._call_headers import show
 from clutch._worker import copies
-from clutch._worker.handlers.asgi import Lifespan
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine, stack_of_frame
-from clutch._worker.profiles.base import LOOK_AGAIN_SECONDS, Running, running_of, send_all_on_loop
+from clutch._worker.profiles.base import (
+    LOOK_AGAIN_SECONDS,
+    Lifecycle,
+    Running,
+    Served,
+    running_of,
+    send_all_on_loop,
+)
 from clutch._worker.profiles.blocking import allow_threads
 from clutch.errors import Interrupted
 
 if TYPE_CHECKING:
     import asyncio
 
-NewLifespan = Callable[[], Lifespan]
-
 
 class GreenletProfile:
-    def __init__(self, tasks: int, lifespan: NewLifespan | None) -> None:
+    def __init__(self, tasks: int, served: Served | None) -> None:
         self.tasks = tasks
-        self.lifespan = lifespan
+        self.served = served
         self.hub: Hub | None = None
 
     def is_held_up(self) -> bool | None:
@@ -47,19 +51,20 @@ class GreenletProfile:
     def was_lost(self) -> bool:
         return self.hub is not None and self.hub.was_lost()
 
-    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
+    def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
         copies.current = gevent.getcurrent
-        hub = self.hub = Hub(link, self.tasks, self.lifespan)
+        hub = self.hub = Hub(worker, self.tasks, self.served)
         hub.serve(ready)
 
 
 class Hub:
     """The greenlets of one worker."""
 
-    def __init__(self, link: _core.WorkerLink, tasks: int, lifespan: NewLifespan | None) -> None:
-        self.link = link
+    def __init__(self, worker: _core.Worker, tasks: int, served: Served | None) -> None:
+        self.worker = worker
+        self.link = worker.link
         self.tasks = tasks
-        self.lifespan = lifespan
+        self.served = served
         self.callbacks = get_hub().loop
         self.group = Group()
         # The group itself lets go of a greenlet only some time after its end.
@@ -93,24 +98,24 @@ class Hub:
 
     def _poll(self, watcher: Any) -> list[_core.Call]:
         get_hub().wait(watcher)
-        return self.link.poll()
+        return _core.poll(self.worker)
 
     def _poll_on(self, watcher: Any) -> None:
         while True:
             self._poll(watcher)
 
-    def _start_life(self) -> Lifespan | None:
-        """Of an ASGI app: on the loop where its coroutines run."""
-        if self.lifespan is None:
+    def _start_life(self) -> Lifecycle | None:
+        """What lives on an event loop does so on the native one, where coroutines run."""
+        if self.served is None or self.served.lifecycle is None:
             return None
-        life = self.lifespan()
+        life = self.served.lifecycle()
 
         async def start() -> None:
             allow_threads(self.tasks)
             await life.start()
 
         self._on_loop(start())
-        _core.share_state(life.state)
+        life.share()
         return life
 
     def _wait(self, call_id: int) -> None:
@@ -360,4 +365,4 @@ class NativeLoop:
 
 
 def make(shape: dict[str, Any]) -> GreenletProfile:
-    return GreenletProfile(shape["threads"] * shape["tasks"], shape["lifespan"])
+    return GreenletProfile(shape["threads"] * shape["tasks"], shape["served"])

@@ -12,10 +12,10 @@ from clutch._worker.profiles.base import Slot
 class ProcessProfile:
     is_held_up = was_lost = None
 
-    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
-        slot = Slot(link)
+    def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
+        slot = Slot(worker.slots)
         ready()
-        link.serve(slot)
+        _core.serve(worker, slot)
         slot.close()
 
 

@@ -21,9 +21,9 @@ class ThreadProfile:
         self.main: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.failure: BaseException | None = None
 
-    def run(self, link: _core.WorkerLink, ready: Callable[[], None]) -> None:
+    def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
         names = [f"clutch-slot-{nr}" for nr in range(self.threads)]
-        slots = [threading.Thread(target=self._serve, args=(link,), name=name, daemon=True) for name in names]
+        slots = [threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True) for name in names]
         for slot in slots:
             slot.start()
         ready()
@@ -37,10 +37,10 @@ class ThreadProfile:
         if self.failure is not None:
             raise self.failure
 
-    def _serve(self, link: _core.WorkerLink) -> None:
-        slot = Slot(link, functools.partial(self._in_main, Slot(link)))
+    def _serve(self, worker: _core.Worker) -> None:
+        slot = Slot(worker.slots, functools.partial(self._in_main, Slot(worker.slots)))
         try:
-            link.serve(slot)
+            _core.serve(worker, slot)
             slot.close()
         except BaseException as error:
             self.failure = error

@@ -1,0 +1,16 @@
+//! The dispatcher's side: pools, what callers wait on, fronts, and what belongs to the process.
+
+mod bridge;
+mod finalizing;
+mod fronts;
+mod future;
+mod number;
+mod pool;
+mod registry;
+mod timeout;
+
+pub use self::bridge::Bridge;
+pub use self::fronts::{Fronts, Runtime};
+pub use self::future::{Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
+pub use self::pool::{CallOptions, PoolCore};
+pub use self::registry::{Events, PrintedByNow, keep_from_copies, print_as, recover_terminal, watch_forks};

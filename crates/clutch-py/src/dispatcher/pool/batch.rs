@@ -1,0 +1,110 @@
+//! Batches of `map`: many items as the arguments of one call. Tells a batch whose items cannot go as one from a function
+//! that cannot go at all.
+
+use clutch_pool::work::FunctionId;
+use clutch_wire::Codec;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use super::{Asked, CallOptions, Open, Reference, name_of, unsendable};
+use crate::codec::BY_VALUE;
+use crate::codec::Encoded;
+
+/// What a batch is made of, but for its items.
+struct Shared<'a, 'py> {
+    asked: &'a Asked<'a, 'py>,
+    code: Option<Bound<'py, PyAny>>,
+    spread: bool,
+}
+
+impl Open {
+    /// Submits `batch.items`; sets `batch.payload_bytes`, and then `batch.future`. None: that is done. Else why they cannot
+    /// go as one, and nothing is. Takes the items out of the batch where no worker can fail to read them.
+    pub(super) fn submit_batch<'py>(
+        &self,
+        function: &Bound<'py, PyAny>,
+        spread: bool,
+        batch: &Bound<'py, PyAny>,
+        options: &CallOptions,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let py = function.py();
+        let items = batch.getattr(pyo3::intern!(py, "items"))?.cast_into::<PyList>()?;
+        let asked = Asked { function, args: &PyTuple::empty(py), kwargs: None };
+        let (number, encoded) = match self.encode_batch(&asked, spread, &items)? {
+            Ok(encoded) => encoded,
+            Err(refused) => return Ok(Some(refused.into_value(py).into_any())),
+        };
+        batch.setattr(pyo3::intern!(py, "payload_bytes"), encoded.payload.bytes_total())?;
+        let is_readable = is_plain(encoded.payload.body()).unwrap_or(false);
+        let future = self.submit_encoded(py, number, encoded, options, items.len() as u32)?;
+        batch.setattr(pyo3::intern!(py, "future"), &future)?;
+        batch.setattr(pyo3::intern!(py, "is_readable"), is_readable)?;
+        self.wait_for_room(&future, options)?;
+        Ok(None)
+    }
+
+    /// Raises what is no fault of the items.
+    fn encode_batch<'py>(
+        &self,
+        asked: &Asked<'_, 'py>,
+        spread: bool,
+        items: &Bound<'py, PyList>,
+    ) -> PyResult<Result<(FunctionId, Encoded), PyErr>> {
+        let py = asked.function.py();
+        let (number, code) = match self.reference(asked.function)? {
+            Reference::Number(number) => (number, None),
+            Reference::ByValue(code) => (BY_VALUE, Some(code)),
+        };
+        let shared = Shared { asked, code, spread };
+        match self.encode_items(&shared, items) {
+            Ok(encoded) => Ok(Ok((number, encoded))),
+            Err(error) if !error.is_instance_of::<PyException>(py) => Err(error),
+            Err(error) => self.encode_items(&shared, &PyList::empty(py)).map(|_| Err(error)),
+        }
+    }
+
+    fn encode_items<'py>(&self, shared: &Shared<'_, 'py>, items: &Bound<'py, PyList>) -> PyResult<Encoded> {
+        let (py, spread) = (items.py(), shared.spread);
+        let parts = match &shared.code {
+            None => (spread, items).into_pyobject(py)?.into_any(),
+            Some(code) => (code, spread, items).into_pyobject(py)?.into_any(),
+        };
+        let encoded = self.encode_code(&self.pool.regions, &parts);
+        let mut encoded = encoded.map_err(|error| unsendable(shared.asked, error))?;
+        self.check_size(py, &encoded)?;
+        encoded.function = shared.code.as_ref().and_then(name_of);
+        encoded.payload.codec = Codec::Batch;
+        Ok(encoded)
+    }
+}
+
+/// Whether a pickle is of builtin types alone, so that reading it runs nobody's code and imports nothing. None: it is cut.
+///
+/// To keep a million ints for the case that one cannot be read costs more than to look at their opcodes.
+fn is_plain(pickle: &[u8]) -> Option<bool> {
+    let mut rest = pickle;
+    while let Some((opcode, behind)) = rest.split_first() {
+        let skipped = match opcode {
+            b'K' | b'h' | 0x80 => 1,                                         // BININT1, BINGET, PROTO
+            b'M' => 2,                                                       // BININT2
+            b'J' | b'j' => 4,                                                // BININT, LONG_BINGET
+            b'G' | 0x95 => 8,                                                // BINFLOAT, FRAME
+            b'C' | 0x8a | 0x8c => 1 + length::<1>(behind)?,                  // short bytes, LONG1, short str
+            b'B' | b'X' | 0x8b => 4 + length::<4>(behind)?,                  // bytes, str, LONG4
+            0x8d | 0x8e | 0x96 => 8usize.checked_add(length::<8>(behind)?)?, // long str, long bytes, bytearray
+            // None, True, False, tuples, lists, dicts, sets, marks, the memo, the end
+            b'N' | 0x88 | 0x89 | b')' | b't' | 0x85..=0x87 | b']' | b'a' | b'e' | b'}' | b's' | b'u' => 0,
+            0x8f..=0x91 | b'(' | b'0' | b'1' | 0x94 | b'.' => 0,
+            _ => return Some(false),
+        };
+        rest = behind.get(skipped..)?;
+    }
+    Some(true)
+}
+
+fn length<const N: usize>(bytes: &[u8]) -> Option<usize> {
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(bytes.first_chunk::<N>()?);
+    usize::try_from(u64::from_le_bytes(wide)).ok()
+}

@@ -1,0 +1,50 @@
+//! What a pool knows of the time of its workers, for Python: the arguments of what ran longest are read when it is asked.
+
+use clutch_pool::pool::{Insights, Slow};
+use clutch_wire::{Codec, Payload};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::codec;
+use crate::codec::BY_VALUE;
+
+type Item<'py> = (String, f64, Option<codec::Arguments<'py>>);
+pub type Report<'py> = (u64, (f64, f64, f64), Vec<Item<'py>>);
+
+pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Report<'py>> {
+    let spent = insights.spent;
+    let seconds = (spent.start.as_secs_f64(), spent.wait.as_secs_f64(), spent.run.as_secs_f64());
+    let slowest = insights.slowest.into_iter().map(|(ns, slow)| {
+        let arguments = match arguments(py, &slow) {
+            // What the user's code raises when it is unpickled is its affair; ^C is not.
+            Err(error) if error.is_instance_of::<PyKeyboardInterrupt>(py) => return Err(error),
+            arguments => arguments.ok(),
+        };
+        Ok((slow.what, ns as f64 / 1e9, arguments))
+    });
+    Ok((insights.workers, seconds, slowest.collect::<PyResult<_>>()?))
+}
+
+fn arguments<'py>(py: Python<'py>, slow: &Slow) -> PyResult<codec::Arguments<'py>> {
+    let payload = slow.arguments.as_deref().ok_or_else(|| PyValueError::new_err("not kept"))?;
+    match (payload.codec, slow.item) {
+        (Codec::Batch, Some(item)) => Ok((item_of(py, payload, item)?, None)),
+        (Codec::Pickle, None) if slow.function == BY_VALUE => {
+            let (_, arguments, keywords): (Bound<'py, PyAny>, Bound<'py, PyTuple>, Bound<'py, PyDict>) =
+                codec::unpickle(py, payload)?.extract()?;
+            Ok((arguments, Some(keywords)))
+        }
+        (Codec::Plain | Codec::Pickle, None) => codec::decode_arguments(py, payload),
+        // What came over a network is not unpickled, nor shown.
+        (codec, _) => Err(PyValueError::new_err(format!("{codec:?} is no arguments from Python"))),
+    }
+}
+
+/// The arguments of one item of a batch, which is `(spread, items)` behind the function, if that is there, too.
+fn item_of<'py>(py: Python<'py>, payload: &Payload, item: u32) -> PyResult<Bound<'py, PyTuple>> {
+    let parts = codec::unpickle(py, payload)?.cast_into::<PyTuple>()?;
+    let parts = parts.get_slice(parts.len().saturating_sub(2), parts.len());
+    let item = parts.get_item(1)?.get_item(item)?;
+    if parts.get_item(0)?.is_truthy()? { Ok(item.cast_into()?) } else { PyTuple::new(py, [item]) }
+}

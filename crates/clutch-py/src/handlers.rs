@@ -1,0 +1,22 @@
+//! What a worker does for each kind of work: from a frame to the user's callable, and back to an answer.
+//!
+//! A new kind is a file here with its [`handler::Handler`], and a line in kinds.rs.
+
+mod asgi;
+mod batch;
+mod connection;
+mod functions;
+mod http;
+mod tool;
+mod wsgi;
+
+pub mod handler;
+pub mod kinds;
+pub mod outcome;
+pub mod types;
+
+pub use self::asgi::share_state;
+pub use self::batch::{Timed, put_item};
+pub use self::connection::Descriptor;
+pub use self::functions::Functions;
+pub use self::wsgi::StartResponse;

@@ -1,0 +1,475 @@
+//! One request of an ASGI app, or one WebSocket: its `receive` and `send`.
+//!
+//! What the app sends goes on the link at once, but for the end of a response: that waits until the step of its coroutine
+//! is over, and mostly goes as one frame with the end of the work. An app that sends more than its client
+//! takes waits for credit.
+
+use std::sync::Arc;
+
+use clutch_fronts::app::response::{Head, Response};
+use clutch_fronts::app::websocket::{Deed, WebSocket};
+use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
+use clutch_fronts::codec::websocket::WINDOW;
+use clutch_wire::sync::Mutex;
+use clutch_wire::{Failure, Payload};
+use pyo3::exceptions::PyStopIteration;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyString, PyType};
+
+use super::messages::{dict_of, header_lines, http_request, item};
+use super::{scope, websocket};
+use crate::codec;
+use crate::handlers::http::{App, Input, failed, misuse, misused, part_of};
+use crate::link::WorkerLink;
+use crate::link::native_future::{NativeFuture, running_loop};
+
+/// Nothing of Python's is called or made while it is locked.
+struct RequestState {
+    /// The body, when it came with the head and has not been taken.
+    body: Option<Py<PyBytes>>,
+    input: Input,
+    response: Response,
+    /// The end of a response, or all of it, until its coroutine's first step is over; later the link holds it.
+    held: Option<Payload>,
+    in_first_step: bool,
+    /// A coroutine has waited for something of it, and may do so still.
+    has_waited: bool,
+}
+
+/// One request in a worker. It is its own `send`.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Request {
+    link: Py<WorkerLink>,
+    id: u64,
+    app: Arc<App>,
+    state: Mutex<RequestState>,
+    /// Of a WebSocket. Then `state` has only the response that denies it.
+    websocket: Option<Mutex<WebSocket>>,
+}
+
+/// The `receive` of a request.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct Receive(Py<Request>);
+
+#[pymethods]
+impl Receive {
+    fn __call__(&self, py: Python<'_>) -> PyResult<Py<Awaiting>> {
+        Py::new(py, Awaiting::new(Some(self.0.clone_ref(py)), Awaited::Message))
+    }
+}
+
+/// Scope, receive, send.
+pub type ScopeReceiveSend<'py> = (Bound<'py, PyDict>, Bound<'py, Receive>, Bound<'py, Request>);
+
+fn nothing(py: Python<'_>) -> PyResult<Py<Awaiting>> {
+    static NOTHING: PyOnceLock<Py<Awaiting>> = PyOnceLock::new();
+    NOTHING
+        .get_or_try_init(py, || Py::new(py, Awaiting::new(None, Awaited::Nothing)))
+        .map(|nothing| nothing.clone_ref(py))
+}
+
+impl Request {
+    /// The request of a frame, and what the app is called with.
+    pub fn of<'py>(
+        link: &Bound<'py, WorkerLink>,
+        app: &Arc<App>,
+        id: u64,
+        payload: &Payload,
+        has_input: bool,
+    ) -> PyResult<(Bound<'py, Request>, ScopeReceiveSend<'py>)> {
+        let py = link.py();
+        let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
+        let scope = scope::asgi(py, &app.template, &head)?;
+        let websocket = (head.line.flags & request_flag::WEBSOCKET != 0).then(Mutex::default);
+        let has_body = !has_input && websocket.is_none();
+        let state = RequestState {
+            body: has_body.then(|| PyBytes::new(py, body).unbind()),
+            input: Input::new(has_input),
+            response: Response::new(head.line.method == "HEAD"),
+            held: None,
+            in_first_step: false,
+            has_waited: false,
+        };
+        link.get().streams.open_exchange(id, if websocket.is_some() { WINDOW } else { BODY_WINDOW });
+        let request =
+            Request { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state), websocket };
+        let request = Bound::new(py, request)?;
+        let receive = Bound::new(py, Receive(request.clone().unbind()))?;
+        Ok((request.clone(), (scope, receive, request)))
+    }
+
+    pub fn enter_first_step(&self) {
+        self.state.lock().in_first_step = true;
+    }
+
+    /// The coroutine waits for something, and the response may be whole already: its client does not wait, too.
+    pub fn leave_first_step(&self) -> PyResult<()> {
+        let mut state = self.state.lock();
+        state.in_first_step = false;
+        let held = state.held.take();
+        drop(state);
+        let link = self.link.get();
+        // After the end of the work nobody takes it any more.
+        let held = held.filter(|_| link.streams.with(self.id, |_| ()).is_some());
+        held.map_or(Ok(()), |payload| Ok(link.sender.put_chunk(self.id, &payload)?))
+    }
+
+    /// What the work ends with, when the app has returned or raised.
+    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+        // Of an app that was stopped, its caller has been told why.
+        if let Some(error) = raised.filter(|_| !self.is_stopped()) {
+            self.app.log_error(py, error);
+        }
+        let mut state = self.state.lock();
+        if let Some(held) = state.held.take() {
+            return Ok(held);
+        }
+        if state.response.is_whole() {
+            return Ok(self.link.get().streams.take_held(self.id).unwrap_or_else(Payload::empty));
+        }
+        if self.is_gone() {
+            return Ok(Payload::empty());
+        }
+        let websocket = self.websocket.as_ref().map(Mutex::lock);
+        let is_over = websocket.as_ref().is_some_and(|websocket| websocket.is_over());
+        let is_open = websocket.is_some_and(|websocket| websocket.is_open());
+        if is_over || (is_open && raised.is_none()) {
+            // Whoever returns has said all: the conversation ends in order.
+            return Ok(Payload::empty());
+        }
+        let is_started = state.response.is_started();
+        drop(state);
+        let message = match (raised, is_started) {
+            (Some(error), _) => error.to_string(),
+            (None, true) => "the app returned before its response was whole".to_owned(),
+            (None, false) => "the app returned without a response".to_owned(),
+        };
+        if raised.is_none() && !self.is_stopped() {
+            self.app.log(py, PyString::new(py, &message).as_any());
+        }
+        Err(failed(py, raised, message))
+    }
+
+    /// Nothing more comes for it, and nobody takes what is sent.
+    pub fn close(&self, py: Python<'_>) {
+        self.link.get().streams.close(py, self.id);
+    }
+
+    // ---- receiving
+
+    fn is_stopped(&self) -> bool {
+        self.link.get().streams.with(self.id, |stream| stream.cancelled).unwrap_or(false)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.link.get().streams.with(self.id, |stream| stream.is_over()).unwrap_or(true)
+    }
+
+    pub fn has_message(&self) -> bool {
+        if self.websocket.as_ref().is_some_and(|websocket| websocket.lock().has_message()) {
+            return true;
+        }
+        let state = self.state.lock();
+        let waits = self.link.get().streams.with(self.id, |stream| !stream.input.is_empty() || stream.is_over());
+        state.body.is_some() || state.response.is_whole() || waits.unwrap_or(true)
+    }
+
+    /// What `receive` returns now; none: it has to wait.
+    pub fn next_message(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match &self.websocket {
+            Some(websocket) => self.next_of_websocket(py, websocket),
+            None => self.next_of_body(py),
+        }
+    }
+
+    fn next_of_websocket(&self, py: Python<'_>, machine: &Mutex<WebSocket>) -> PyResult<Option<Py<PyAny>>> {
+        let link = self.link.get();
+        // Denied, it is over as soon as its client has the answer.
+        let is_denied = self.state.lock().response.is_whole();
+        let (heard, due) = {
+            let mut machine = machine.lock();
+            let heard = link.streams.with(self.id, |stream| {
+                let is_gone = is_denied || stream.is_over();
+                machine.receive(|| stream.input.pop_front(), is_gone)
+            });
+            (heard.unwrap_or_else(|| machine.receive(|| None, true)), machine.due())
+        };
+        if let Some(credit) = due {
+            link.sender.put_credit(self.id, credit);
+            self.link.get().flusher.flush_soon(py)?;
+        }
+        heard.map(|heard| websocket::message_of(py, heard)).transpose()
+    }
+
+    fn next_of_body(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let mut state = self.state.lock();
+        if let Some(body) = state.body.take() {
+            drop(state);
+            return http_request(py, body.bind(py), false).map(Some);
+        }
+        if !state.input.ended {
+            if let Some(piece) = state.input.take(self.link.get(), self.id) {
+                let more = !state.input.ended;
+                drop(state);
+                if more {
+                    self.link.get().flusher.flush_soon(py)?;
+                }
+                return http_request(py, &PyBytes::new(py, piece.body()), more).map(Some);
+            }
+            if !self.is_gone() && state.input.ask(self.link.get(), self.id) {
+                drop(state);
+                self.link.get().flusher.flush_soon(py)?;
+                return Ok(None);
+            }
+        }
+        let is_whole = state.response.is_whole();
+        drop(state);
+        if is_whole || self.is_gone() {
+            let message = PyDict::new(py);
+            message.set_item(intern!(py, "type"), intern!(py, "http.disconnect"))?;
+            return Ok(Some(message.into_any().unbind()));
+        }
+        Ok(None)
+    }
+
+    // ---- sending
+
+    pub fn has_room(&self) -> bool {
+        let room = self.link.get().streams.with(self.id, |stream| stream.credit > 0 || stream.is_left());
+        room.unwrap_or(true)
+    }
+
+    fn start(&self, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = message.py();
+        let status: u16 = item(message, intern!(py, "status"))?.extract()?;
+        let headers = header_lines(message)?;
+        let head = Head::new(status, b"", headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
+        self.state.lock().response.start(head.map_err(misused)?).map_err(misused)
+    }
+
+    fn body(slf: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let py = message.py();
+        let body = message.get_item(intern!(py, "body"))?;
+        let more = message.get_item(intern!(py, "more_body"))?.is_some_and(|more| more.is_truthy().unwrap_or(true));
+        match body {
+            Some(body) => match body.cast::<PyBytes>() {
+                Ok(bytes) => Self::put_body(slf, bytes.as_bytes(), more),
+                Err(_) => crate::buffer::bytes_of(&body, |bytes| Self::put_body(slf, bytes, more))?,
+            },
+            None => Self::put_body(slf, &[], more),
+        }
+    }
+
+    /// Returns whether the app may send more at once.
+    fn put_body(slf: &Bound<'_, Self>, bytes: &[u8], more: bool) -> PyResult<bool> {
+        let this = slf.get();
+        let link = this.link.get();
+        let mut state = this.state.lock();
+        let (payload, is_endless) = part_of(&mut state.response, &link.sender.regions, bytes, more)?;
+        if !more {
+            let (has_waited, in_first_step) = (state.has_waited, state.in_first_step);
+            if in_first_step {
+                state.held = Some(payload);
+                drop(state);
+            } else {
+                drop(state);
+                link.flusher.hold(slf.py(), this.id, payload)?;
+            }
+            if has_waited {
+                // There is nothing more to receive.
+                link.streams.wake(slf.py(), this.id);
+            }
+            return Ok(true);
+        }
+        drop(state);
+        if is_endless && link.streams.mark_endless(this.id, None) {
+            link.streams.wake(slf.py(), this.id);
+        }
+        this.put(slf.py(), &payload)
+    }
+
+    /// Puts a part of what the app says on the link. Returns whether it may go on at once.
+    fn put(&self, py: Python<'_>, payload: &Payload) -> PyResult<bool> {
+        let link = self.link.get();
+        let cost = credit_of(payload.bytes_total());
+        let state = link.streams.with(self.id, |stream| {
+            stream.spend(cost);
+            (stream.is_left(), stream.credit > 0)
+        });
+        let (is_gone, has_room) = state.unwrap_or((true, true));
+        if is_gone {
+            return Ok(true);
+        }
+        link.sender.put_chunk(self.id, payload)?;
+        if !self.state.lock().in_first_step {
+            self.link.get().flusher.flush_soon(py)?;
+        }
+        Ok(has_room)
+    }
+
+    fn send_http(slf: &Bound<'_, Request>, kind: &str, message: &Bound<'_, PyDict>) -> PyResult<bool> {
+        match kind {
+            "http.response.start" => slf.get().start(message).map(|()| true),
+            "http.response.body" => Request::body(slf, message),
+            other => Err(misuse(format!(
+                "{other} is not for this request; allowed: http.response.start, http.response.body"
+            ))),
+        }
+    }
+
+    // ---- a WebSocket
+
+    fn send_websocket(
+        slf: &Bound<'_, Request>,
+        machine: &Mutex<WebSocket>,
+        kind: &str,
+        message: &Bound<'_, PyDict>,
+    ) -> PyResult<bool> {
+        let (py, this) = (slf.py(), slf.get());
+        let link = this.link.get();
+        let said =
+            websocket::said_by(kind, message, |codec, bytes| Ok(codec::raw(&link.sender.regions, codec, bytes)?))?;
+        let said = said.ok_or_else(|| misuse(format!("{kind} is not for a WebSocket")))?;
+        let is_gone = link.streams.with(this.id, |stream| stream.is_left()).unwrap_or(true);
+        let deed = machine.lock().send(said, is_gone);
+        match deed.map_err(|wrong| websocket::raised(wrong, kind))? {
+            Deed::Nothing => Ok(true),
+            Deed::Open(head) => Request::open(slf, &head),
+            Deed::Send(payload) => this.put(py, &payload),
+            Deed::Start => this.start(message).map(|()| true),
+            Deed::Body => Request::body(slf, message),
+        }
+    }
+
+    /// The conversation begins: the client may speak.
+    fn open(slf: &Bound<'_, Request>, head: &Payload) -> PyResult<bool> {
+        let (py, this) = (slf.py(), slf.get());
+        let link = this.link.get();
+        link.sender.put_credit(this.id, WINDOW);
+        let has_room = this.put(py, head)?;
+        let request = slf.clone().unbind();
+        if link.streams.mark_endless(this.id, Some(Arc::new(move |py| request.get().restart(py)))) {
+            this.restart(py)?;
+            link.streams.wake(py, this.id);
+        }
+        Ok(has_room)
+    }
+
+    /// Its worker is to end: the client is told.
+    fn restart(&self, py: Python<'_>) -> PyResult<()> {
+        let last = self.websocket.as_ref().and_then(|websocket| websocket.lock().restart());
+        if let Some(payload) = last {
+            self.link.get().sender.put_chunk(self.id, &payload)?;
+            self.link.get().flush(py)?;
+        }
+        Ok(())
+    }
+
+    // ---- waiting
+
+    /// Something to wait on that ends when something has happened to the request, unless `is_there` holds by now.
+    pub fn wait(&self, py: Python<'_>, is_there: impl Fn(&Request) -> bool) -> PyResult<Py<PyAny>> {
+        let future = Bound::new(py, NativeFuture::new(running_loop(py)?.unbind()))?;
+        self.state.lock().has_waited = true;
+        self.link.get().streams.add_waiter(self.id, future.clone().unbind());
+        // It may have come meanwhile.
+        if is_there(self) {
+            NativeFuture::end_soon(&future);
+        }
+        Ok(future.into_any().unbind())
+    }
+}
+
+#[pymethods]
+impl Request {
+    /// `send`.
+    fn __call__(slf: &Bound<'_, Self>, message: &Bound<'_, PyAny>) -> PyResult<Py<Awaiting>> {
+        let (py, this) = (slf.py(), slf.get());
+        let message = &dict_of(message)?;
+        let kind = item(message, intern!(py, "type"))?;
+        let kind = kind.cast::<PyString>()?.to_str()?;
+        let has_room = match &this.websocket {
+            Some(websocket) => Request::send_websocket(slf, websocket, kind, message),
+            None => Request::send_http(slf, kind, message),
+        }?;
+        match has_room {
+            true => nothing(py),
+            false => Py::new(py, Awaiting::new(Some(slf.clone().unbind()), Awaited::Room)),
+        }
+    }
+}
+
+// ---- what `receive()` and `send()` return
+
+/// What is waited for.
+enum Awaited {
+    Nothing,
+    Message,
+    Room,
+}
+
+/// A coroutine, to whoever awaits it or makes a task of it.
+#[pyclass(frozen, module = "clutch._core")]
+struct Awaiting {
+    request: Option<Py<Request>>,
+    awaited: Awaited,
+}
+
+impl Awaiting {
+    fn new(request: Option<Py<Request>>, awaited: Awaited) -> Awaiting {
+        Awaiting { request, awaited }
+    }
+}
+
+#[pymethods]
+impl Awaiting {
+    fn __await__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// A future to wait for; at the end StopIteration with the message.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(request) = &self.request else { return Ok(None) };
+        let request = request.get();
+        match self.awaited {
+            Awaited::Nothing => Ok(None),
+            Awaited::Room if request.has_room() => Ok(None),
+            Awaited::Room => request.wait(py, Request::has_room).map(Some),
+            Awaited::Message => match request.next_message(py)? {
+                Some(message) => Err(PyStopIteration::new_err((message,))),
+                None => request.wait(py, Request::has_message).map(Some),
+            },
+        }
+    }
+
+    fn send(&self, py: Python<'_>, _value: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        self.__next__(py)?.ok_or_else(|| PyStopIteration::new_err((py.None(),)))
+    }
+
+    #[pyo3(signature = (kind, value = None, traceback = None))]
+    fn throw(
+        &self,
+        kind: &Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        traceback: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let _ = traceback;
+        let error = match kind.cast::<PyType>() {
+            Ok(kind) => match value {
+                Some(value) if value.is_instance(kind)? => value,
+                Some(value) => kind.call1((value,))?,
+                None => kind.call0()?,
+            },
+            Err(_) => kind.clone(),
+        };
+        Err(PyErr::from_value(error))
+    }
+
+    fn close(&self) {}
+}

@@ -1,0 +1,101 @@
+//! The messages of a WebSocket as Python has them.
+
+use clutch_fronts::app::response::Head;
+use clutch_fronts::app::websocket::{Heard, Said, Wrong};
+use clutch_fronts::codec::websocket::{self, REASON_BYTES_MAX, code};
+use clutch_wire::{Codec, Payload};
+use pyo3::exceptions::PyOSError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use super::messages::{given, header_lines};
+use crate::handlers::http::{misuse, misused};
+
+/// The message that `receive` returns.
+pub fn message_of(py: Python<'_>, heard: Heard) -> PyResult<Py<PyAny>> {
+    let message = PyDict::new(py);
+    let kind = intern!(py, "type");
+    match heard {
+        Heard::Connect => message.set_item(kind, intern!(py, "websocket.connect"))?,
+        Heard::Message(payload) => {
+            message.set_item(kind, intern!(py, "websocket.receive"))?;
+            match payload.codec {
+                Codec::Text => message.set_item(intern!(py, "text"), text(py, payload.body()))?,
+                _ => message.set_item(intern!(py, "bytes"), PyBytes::new(py, payload.body()))?,
+            }
+        }
+        Heard::Disconnect { code, reason } => {
+            message.set_item(kind, intern!(py, "websocket.disconnect"))?;
+            message.set_item(intern!(py, "code"), code)?;
+            message.set_item(intern!(py, "reason"), reason)?;
+        }
+    }
+    Ok(message.into_any().unbind())
+}
+
+fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    PyString::new(py, &String::from_utf8_lossy(bytes))
+}
+
+/// What is raised in the app.
+pub fn raised(wrong: Wrong, kind: &str) -> PyErr {
+    match wrong {
+        Wrong::Gone => PyOSError::new_err("the client has gone"),
+        Wrong::NotNow { allowed } => misuse(format!("{kind} is not for now; allowed: {allowed}")),
+    }
+}
+
+/// What a message of this kind says; `payload` makes one of a message's content. None: it is not for a WebSocket.
+pub fn said_by(
+    kind: &str,
+    message: &Bound<'_, PyDict>,
+    payload: impl Fn(Codec, &[u8]) -> PyResult<Payload>,
+) -> PyResult<Option<Said>> {
+    Ok(Some(match kind {
+        "websocket.send" => Said::Message(content(message, payload)?),
+        "websocket.accept" => Said::Accept(accept(message)?),
+        "websocket.close" => close(message)?,
+        "websocket.http.response.start" => Said::Start,
+        "websocket.http.response.body" => Said::Body,
+        _ => return Ok(None),
+    }))
+}
+
+fn content(message: &Bound<'_, PyDict>, payload: impl Fn(Codec, &[u8]) -> PyResult<Payload>) -> PyResult<Payload> {
+    let py = message.py();
+    if let Some(bytes) = given(message, intern!(py, "bytes"))? {
+        return crate::buffer::bytes_of(&bytes, |bytes| payload(Codec::Bytes, bytes))?;
+    }
+    match given(message, intern!(py, "text"))? {
+        Some(text) => payload(Codec::Text, text.cast::<PyString>()?.to_str()?.as_bytes()),
+        None => Err(misuse("websocket.send has neither bytes nor text")),
+    }
+}
+
+fn accept(message: &Bound<'_, PyDict>) -> PyResult<Payload> {
+    let py = message.py();
+    let given_headers = header_lines(message)?;
+    let subprotocol = given(message, intern!(py, "subprotocol"))?;
+    let subprotocol: Option<String> = subprotocol.map(|name| name.extract()).transpose()?;
+    let headers = given_headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let chosen = subprotocol.iter().map(|name| (&b"sec-websocket-protocol"[..], name.as_bytes()));
+    let head = Head::accepting(headers.chain(chosen)).map_err(misused)?;
+    Ok(Payload::new(Codec::Http, head))
+}
+
+fn close(message: &Bound<'_, PyDict>) -> PyResult<Said> {
+    let py = message.py();
+    let code = given(message, intern!(py, "code"))?.map_or(Ok(code::NORMAL), |code| code.extract())?;
+    let reason: Option<String> = given(message, intern!(py, "reason"))?.map(|reason| reason.extract()).transpose()?;
+    let reason = reason.unwrap_or_default();
+    if !websocket::may_be_sent(code) {
+        return Err(misuse(format!(
+            "a WebSocket cannot be closed with the code {code}; allowed: 1000-1003, 1007-1014, 3000-4999"
+        )));
+    }
+    if reason.len() > REASON_BYTES_MAX {
+        return Err(misuse(format!("a reason of {} bytes; {REASON_BYTES_MAX} are allowed", reason.len())));
+    }
+    Ok(Said::Close { code, reason })
+}

@@ -1,0 +1,167 @@
+//! The handler of batches of `map`: many items in one call. Each has its result on the link before the next one runs, so
+//! that a worker that dies takes only the item along that it was running.
+
+use std::time::Instant;
+
+use clutch_pool::slowest::Slowest;
+use clutch_wire::sys;
+use clutch_wire::{Codec, Payload};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use super::handler::{Function, Handler, Invocation, Prepared};
+use super::outcome::{Trouble, describe, encode_plain, unreadable};
+use super::types::is_coroutine;
+use crate::codec;
+use crate::context::in_copy;
+use crate::link::WorkerLink;
+use crate::link::call_frame::CallFrame;
+
+pub struct Batch;
+
+impl Handler for Batch {
+    fn prepare(
+        &self,
+        link: &Bound<'_, WorkerLink>,
+        function: Option<&Function>,
+        _frame: &mut CallFrame,
+        payload: &Payload,
+    ) -> Result<Invocation, Trouble> {
+        items_of(link.py(), function, payload).map_err(|error| unreadable(link.py(), error))
+    }
+
+    /// Runs all items. An item that fails does not touch the others. Gives what ran longest, as bytes.
+    fn run<'py>(
+        &self,
+        link: &Bound<'py, WorkerLink>,
+        work: &Prepared,
+        slot: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyAny>, Trouble> {
+        let (py, link) = (link.py(), link.get());
+        let (word, skip) = (work.claim.word, work.claim.skip);
+        let is_abandoned = || link.is_abandoned(word);
+        let mut timed = Timed::default();
+        for (at, item) in (0..).zip(work.invocation.arguments.bind(py)).skip(skip as usize) {
+            // In this order: who abandons the batch and then counts what has begun, leaves out nothing that runs.
+            link.board.begin_item(word);
+            if is_abandoned() {
+                // The item before has swallowed what was to end all.
+                return Err(Trouble::interrupted(py));
+            }
+            timed.next(Some(at));
+            let made = run_item(&work.invocation, &item, slot);
+            // The items behind it are the worker's.
+            link.leave_copy(py, made.as_ref().err())?;
+            match made {
+                Err(error) if is_abandoned() => return Err(Trouble::Raised(error)),
+                made => put_item(py, link, work.claim.id, made)?,
+            }
+        }
+        Ok(PyBytes::new(py, timed.end().body()).into_any())
+    }
+
+    fn encode(&self, _: &WorkerLink, _: &Prepared, value: &Bound<'_, PyAny>, _: bool) -> Result<Payload, Trouble> {
+        let slowest = value.cast::<PyBytes>().map_err(PyErr::from)?;
+        Ok(Payload::new(Codec::Bytes, slowest.as_bytes().to_vec()))
+    }
+}
+
+/// A batch is `(spread, items)`, or `(function, spread, items)` when the function comes by value.
+fn items_of(py: Python<'_>, function: Option<&Function>, payload: &Payload) -> PyResult<Invocation> {
+    let parts = codec::unpickle(py, payload)?.cast_into::<PyTuple>()?;
+    let (function, spread, items) = match function {
+        Some(function) => (function.function.clone_ref(py), parts.get_item(0)?, parts.get_item(1)?),
+        None => (parts.get_item(0)?.unbind(), parts.get_item(1)?, parts.get_item(2)?),
+    };
+    let arguments = items.cast::<PyList>()?.to_tuple().unbind();
+    Ok(Invocation { spread: spread.is_truthy()?, ..Invocation::of(function, arguments) })
+}
+
+fn run_item<'py>(
+    invocation: &Invocation,
+    item: &Bound<'py, PyAny>,
+    slot: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = item.py();
+    let function = invocation.function.bind(py);
+    let made = in_copy(py, || match invocation.spread {
+        true => function.call1(item.cast::<PyTuple>()?),
+        false => function.call1((item,)),
+    });
+    match (made, slot) {
+        (Ok(made), Some(slot)) if is_coroutine(&made) => slot.call_method1("wait", (made,)),
+        (made, _) => made,
+    }
+}
+
+/// Items shorter than this are not worth the clock, which costs a fifth of the shortest.
+const SHORT_NS: u64 = 2_000;
+
+/// So many short ones in a row, and those behind them are taken for short.
+const SHORT_ITEMS: u32 = 3;
+
+/// Which items of a batch ran longest. Among short ones a clock is looked at that is read at no cost and ticks every few
+/// milliseconds: it finds those that are much longer.
+#[derive(Default)]
+pub struct Timed {
+    running: Option<(u32, Began)>,
+    short_ones: u32,
+    slowest: Slowest<u32>,
+}
+
+#[derive(Clone, Copy)]
+enum Began {
+    At(Instant),
+    Tick(u64),
+}
+
+impl Timed {
+    /// The item before has ended, and this one begins.
+    pub fn next(&mut self, item: Option<u32>) {
+        let now = match self.running {
+            Some((before, Began::At(began))) => {
+                let now = Instant::now();
+                self.ended(before, (now - began).as_nanos() as u64);
+                Some(now)
+            }
+            Some((before, Began::Tick(began))) => {
+                let tick = sys::coarse_ns();
+                let ns = tick.saturating_sub(began);
+                // One tick says nothing: it comes to the shortest, too.
+                if ns <= sys::coarse_tick_ns() {
+                    self.running = item.map(|item| (item, Began::Tick(tick)));
+                    return;
+                }
+                self.ended(before, ns);
+                None
+            }
+            None => None,
+        };
+        let began = match self.short_ones >= SHORT_ITEMS {
+            true => Began::Tick(sys::coarse_ns()),
+            false => Began::At(now.unwrap_or_else(Instant::now)),
+        };
+        self.running = item.map(|item| (item, began));
+    }
+
+    fn ended(&mut self, item: u32, ns: u64) {
+        self.short_ones = if ns < SHORT_NS { self.short_ones + 1 } else { 0 };
+        self.slowest.note(ns, item);
+    }
+
+    /// What the dispatcher is told with the end of the batch.
+    pub fn end(&mut self) -> Payload {
+        self.next(None);
+        Payload::new(Codec::Bytes, self.slowest.to_bytes())
+    }
+}
+
+/// Puts the result of an item on the link: its value, or what it raised.
+pub fn put_item(py: Python<'_>, link: &WorkerLink, id: u64, made: PyResult<Bound<'_, PyAny>>) -> PyResult<()> {
+    let end = match made {
+        Ok(value) if link.sender.put_scalar_item(id, &value) => return Ok(()),
+        Ok(value) => encode_plain(link, &value),
+        Err(error) => Err(Trouble::Raised(error)),
+    };
+    Ok(link.sender.put_item(id, end.map_err(|trouble| describe(py, trouble)))?)
+}

@@ -1,0 +1,95 @@
+//! What the numbers of functions stand for in this worker.
+
+use std::sync::{Arc, OnceLock};
+
+use clutch_wire::Codec;
+use clutch_wire::sync::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::handler::Function;
+use super::kinds::handler_of_kind;
+use crate::link::WorkerLink;
+
+/// What came for a function's number.
+struct Definition {
+    /// Missing before the first call of a function that came as its pickle.
+    read: OnceLock<Arc<Function>>,
+    /// `handlers/call.py:Definition`, which gives the tool when it is read; of a name, the tool.
+    source: Py<PyAny>,
+}
+
+/// The functions that were defined, by their numbers.
+pub struct Functions {
+    /// `resolve(codec, body)` gives a `Tool` for a function's name, a `Definition` for its pickle.
+    resolve: Py<PyAny>,
+    defined: Mutex<Vec<Option<Arc<Definition>>>>,
+}
+
+impl Functions {
+    pub fn new(resolve: Py<PyAny>) -> Functions {
+        Functions { resolve, defined: Mutex::default() }
+    }
+
+    /// Runs none of the user's code, as [`crate::link::reader::OnDefine`] asks.
+    pub fn define(&self, py: Python<'_>, number: u32, codec: Codec, body: &[u8]) -> PyResult<()> {
+        let source = self.resolve.bind(py).call1((codec as u8, PyBytes::new(py, body)))?;
+        let read = match codec {
+            Codec::Name => OnceLock::from(Arc::new(function_of(&source, true)?)),
+            _ => OnceLock::new(),
+        };
+        let definition = Definition { read, source: source.unbind() };
+        let at = number as usize;
+        let mut defined = self.defined.lock();
+        if defined.len() <= at {
+            defined.resize_with(at + 1, || None);
+        }
+        defined[at] = Some(Arc::new(definition));
+        Ok(())
+    }
+
+    /// What runs for a function's number; none: that was never defined, or nothing has read the definition yet.
+    pub fn known(&self, number: u32) -> Option<Arc<Function>> {
+        self.defined.lock().get(number as usize)?.as_ref()?.read.get().cloned()
+    }
+
+    /// Whether its definition was read, or there is none to read.
+    pub fn is_known(&self, number: u32) -> bool {
+        self.definition(number).is_none_or(|definition| definition.read.get().is_some())
+    }
+
+    /// What runs for the function of a call that was begun. Its definition is read where that was not done before, which may
+    /// run the user's code: `enter` makes that code one that may be stopped. None: the function comes with the arguments.
+    pub fn read(
+        &self,
+        py: Python<'_>,
+        link: &WorkerLink,
+        number: u32,
+        enter: impl FnOnce() -> PyResult<()>,
+    ) -> PyResult<Option<Arc<Function>>> {
+        if let Some(known) = self.known(number) {
+            return Ok(Some(known));
+        }
+        let Some(definition) = self.definition(number) else { return Ok(None) };
+        enter()?;
+        let tool = definition.source.bind(py).call_method0("read");
+        link.leave_copy(py, tool.as_ref().err())?;
+        let function = Arc::new(function_of(&tool?, false)?);
+        Ok(Some(definition.read.get_or_init(|| function).clone()))
+    }
+
+    fn definition(&self, number: u32) -> Option<Arc<Definition>> {
+        self.defined.lock().get(number as usize).cloned().flatten()
+    }
+}
+
+fn function_of(tool: &Bound<'_, PyAny>, by_name: bool) -> PyResult<Function> {
+    let kind: String = tool.getattr("kind")?.extract()?;
+    Ok(Function {
+        function: tool.getattr("function")?.unbind(),
+        simple: tool.getattr("simple")?.extract()?,
+        by_name,
+        handler: handler_of_kind(&kind, tool)?,
+        tool: tool.clone().unbind(),
+    })
+}

@@ -1,0 +1,180 @@
+//! The seam between a piece of work and the user's callable.
+//!
+//! A handler is found by the kind of its work (kinds.rs). It knows the link, but neither profiles nor what else the worker
+//! does with a call: claims, interrupts and the choice of a thread or a loop are made around it.
+
+use std::sync::Arc;
+
+use clutch_wire::{Codec, Failure, Payload};
+use pyo3::PyTypeCheck;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::outcome::{Trouble, describe, encode_plain, raise};
+use super::types::needs_finish;
+use crate::context::in_copy;
+use crate::link::WorkerLink;
+use crate::link::call_frame::{CallFrame, Claim};
+
+/// How one kind of work becomes a call of the user's code, and what comes of that an answer.
+pub trait Handler: Send + Sync {
+    /// Reads what is to be called out of a frame. `function` is what its number stands for; none: it comes with the arguments.
+    fn prepare(
+        &self,
+        link: &Bound<'_, WorkerLink>,
+        function: Option<&Function>,
+        frame: &mut CallFrame,
+        payload: &Payload,
+    ) -> Result<Invocation, Trouble>;
+
+    /// Runs the user's code in this thread. What it gives is a value, or goes on in the profile: a coroutine, a generator.
+    /// `slot.wait(coroutine)` runs a coroutine to its end here.
+    fn run<'py>(
+        &self,
+        link: &Bound<'py, WorkerLink>,
+        work: &Prepared,
+        slot: Option<&Bound<'py, PyAny>>,
+    ) -> Result<Bound<'py, PyAny>, Trouble> {
+        let _ = slot;
+        invoke(self, link, work)
+    }
+
+    /// What the user's function has returned, as profiles take it.
+    fn take<'py>(&self, work: &Prepared, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let _ = work;
+        Ok(made)
+    }
+
+    /// A value as its caller wants it; `item` says that it is one of a stream. The user's code may run in this, and be
+    /// interrupted.
+    fn encode(
+        &self,
+        link: &WorkerLink,
+        work: &Prepared,
+        value: &Bound<'_, PyAny>,
+        item: bool,
+    ) -> Result<Payload, Trouble> {
+        let _ = (work, item);
+        encode_plain(link, value)
+    }
+
+    /// Sends one value of a stream, at once. Credit was taken for it.
+    fn send(&self, link: &WorkerLink, work: &Prepared, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let payload = self.encode(link, work, value, true).map_err(raise)?;
+        let payload = link.sender.check_size(payload).map_err(|failure| raise(Trouble::Failure(failure)))?;
+        link.sender.put_chunk(work.claim.id, &payload)?;
+        link.flush(value.py())
+    }
+
+    /// What the work ends with, when its code has. Nothing interrupts this. What `prepare` opened is closed.
+    fn end(&self, py: Python<'_>, work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
+        let _ = work;
+        made.map_err(|trouble| describe(py, trouble))
+    }
+
+    /// Work that an event loop may start as soon as it is read; none: it waits for its turn.
+    fn eager(&self) -> Option<&dyn Eager> {
+        None
+    }
+}
+
+/// Work whose function makes a coroutine without running any code of the user's, which takes its first step at once.
+pub trait Eager {
+    fn enter_first_step(&self, py: Python<'_>, work: &Prepared) -> PyResult<()>;
+
+    /// The coroutine waits for something.
+    fn leave_first_step(&self, py: Python<'_>, work: &Prepared) -> PyResult<()>;
+}
+
+/// What is run when a function's number is called.
+pub struct Function {
+    /// `handlers/call.py:Tool`
+    pub tool: Py<PyAny>,
+    pub function: Py<PyAny>,
+    /// Neither serial nor bound to the main thread.
+    pub simple: bool,
+    /// Called by the name of a tool: arguments that do not fit are `BadArguments`.
+    pub by_name: bool,
+    pub handler: Box<dyn Handler>,
+}
+
+/// What is to be called, with what.
+pub struct Invocation {
+    pub function: Py<PyAny>,
+    pub arguments: Py<PyTuple>,
+    pub keywords: Option<Py<PyDict>>,
+    /// As [`Function::by_name`].
+    pub by_name: bool,
+    /// What came beside the arguments of a network's caller.
+    pub headers: Option<Py<PyDict>>,
+    /// Of a mapped batch: whether each item is a tuple of arguments.
+    pub spread: bool,
+    /// What the handler keeps of this piece of work.
+    pub state: Option<Py<PyAny>>,
+}
+
+impl Invocation {
+    pub fn of(function: Py<PyAny>, arguments: Py<PyTuple>) -> Invocation {
+        Invocation { function, arguments, keywords: None, by_name: false, headers: None, spread: false, state: None }
+    }
+}
+
+/// A piece of work whose frame was read.
+pub struct Prepared {
+    pub claim: Claim,
+    pub codec: Codec,
+    pub function: Option<Arc<Function>>,
+    pub invocation: Invocation,
+}
+
+impl Prepared {
+    /// What its handler keeps of it.
+    pub fn state<'a, 'py, T: PyTypeCheck>(&'a self, py: Python<'py>) -> PyResult<&'a Bound<'py, T>> {
+        let state = self.invocation.state.as_ref();
+        let state = state.ok_or_else(|| PyRuntimeError::new_err("its handler keeps nothing of this work"))?;
+        Ok(state.bind(py).cast::<T>()?)
+    }
+}
+
+/// Calls the user's function in a context of its own.
+pub fn invoke<'py, H: Handler + ?Sized>(
+    handler: &H,
+    link: &Bound<'py, WorkerLink>,
+    work: &Prepared,
+) -> Result<Bound<'py, PyAny>, Trouble> {
+    let (py, Invocation { keywords, headers, by_name, .. }) = (link.py(), &work.invocation);
+    let function = work.invocation.function.bind(py);
+    let arguments = work.invocation.arguments.bind(py);
+    let made = in_copy(py, || {
+        if let Some(headers) = headers {
+            show_headers(py, headers)?;
+        }
+        let made = match keywords {
+            Some(keywords) => function.call(arguments, Some(keywords.bind(py))),
+            None => function.call1(arguments),
+        };
+        handler.take(work, made?)
+    });
+    if !made.as_ref().is_ok_and(needs_finish) {
+        link.get().leave_copy(py, made.as_ref().err())?;
+    }
+    made.map_err(|error| {
+        // Raised by the call itself, before any line of the function ran: the arguments do not fit.
+        let misfit = *by_name && error.is_instance_of::<PyTypeError>(py) && error.traceback(py).is_none();
+        match misfit {
+            true => {
+                Trouble::Failure(Failure::BadArguments { message: error.value(py).to_string(), detail: String::new() })
+            }
+            false => Trouble::Raised(error),
+        }
+    })
+}
+
+/// Puts the headers that came with a call where `clutch.call_headers()` finds them, in the context that is entered.
+fn show_headers(py: Python<'_>, headers: &Py<PyDict>) -> PyResult<()> {
+    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let variable = VARIABLE.import(py, "clutch._call_headers", "HEADERS")?;
+    variable.call_method1("set", (headers,)).map(drop)
+}

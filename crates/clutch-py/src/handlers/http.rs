@@ -1,0 +1,173 @@
+//! What requests of ASGI and of WSGI apps have in common: the app, the body that comes, the response that goes.
+
+use std::io;
+use std::sync::Arc;
+
+use clutch_fronts::app::response::{Misuse, Part, Response};
+use clutch_fronts::codec::http::INPUT_WINDOW;
+use clutch_pool::link::is_large;
+use clutch_wire::region::RegionPool;
+use clutch_wire::{Codec, Failure, Payload};
+use pyo3::PyTypeCheck;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use super::outcome::Trouble;
+use crate::link::WorkerLink;
+
+/// The app that a worker serves, as `handlers/app.py` describes it.
+pub struct App {
+    /// Called for each request: `run(scope, receive, send)`, `run(environ, start_response)`.
+    pub run: Py<PyAny>,
+    /// What all scopes (or environs) have in common.
+    pub template: Py<PyDict>,
+    /// Told of what the app raised: `log(exception)`.
+    log: Py<PyAny>,
+}
+
+impl App {
+    /// Reads `tool.app`: `(run, template, log)`.
+    pub fn of(tool: &Bound<'_, PyAny>) -> PyResult<App> {
+        let (run, template, log) = tool.getattr("app")?.extract()?;
+        Ok(App { run, template, log })
+    }
+
+    /// Tells the user what the app raised, and where: until Python 3.12 an error and its traceback are two things.
+    pub fn log_error(&self, py: Python<'_>, error: &PyErr) {
+        self.log(py, error.clone_ref(py).into_value(py).bind(py));
+    }
+
+    /// Tells the user what the app did wrong: an exception, or a text.
+    pub fn log(&self, py: Python<'_>, what: &Bound<'_, PyAny>) {
+        if let Err(error) = self.log.call1(py, (what,)) {
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+/// What the app has raised; a failure that is none of its own ends the work as it is.
+pub fn raised(made: Result<Payload, Trouble>) -> Result<Option<PyErr>, Failure> {
+    match made {
+        Ok(_) => Ok(None),
+        Err(Trouble::Raised(error)) => Ok(Some(error)),
+        Err(Trouble::Failure(failure)) => Err(failure),
+    }
+}
+
+pub fn method<'py>(py: Python<'py>, method: &str) -> Bound<'py, PyString> {
+    match method {
+        "GET" => intern!(py, "GET").clone(),
+        "POST" => intern!(py, "POST").clone(),
+        other => PyString::new(py, other),
+    }
+}
+
+/// The body of a request, where it comes by the link.
+pub struct Input {
+    asked: bool,
+    /// Of pieces that the app has taken: given when it asks for another. So all of the window is out while it waits, and
+    /// then alone.
+    owed: u32,
+    pub ended: bool,
+}
+
+impl Input {
+    pub fn new(comes: bool) -> Input {
+        Input { asked: false, owed: 0, ended: !comes }
+    }
+
+    /// The app waits for more. True: there is something to flush.
+    pub fn ask(&mut self, link: &WorkerLink, id: u64) -> bool {
+        if !self.ended && !std::mem::replace(&mut self.asked, true) {
+            self.owed = INPUT_WINDOW;
+        }
+        self.give_back(link, id)
+    }
+
+    fn give_back(&mut self, link: &WorkerLink, id: u64) -> bool {
+        let owed = std::mem::take(&mut self.owed);
+        if owed > 0 {
+            link.sender.put_credit(id, owed);
+        }
+        owed > 0
+    }
+
+    /// The next piece, if it has come; the sender may send one for those before it, which is to be flushed.
+    pub fn take(&mut self, link: &WorkerLink, id: u64) -> Option<Payload> {
+        let piece = link.streams.with(id, |stream| stream.input.pop_front()).flatten()?;
+        self.give_back(link, id);
+        self.ended = piece.codec == Codec::Last;
+        self.owed = u32::from(!self.ended);
+        Some(piece)
+    }
+}
+
+/// The next part of a response's body, for the link; and whether it begins one that has no end of its own.
+pub fn part_of(
+    response: &mut Response,
+    regions: &Arc<RegionPool>,
+    bytes: &[u8],
+    more: bool,
+) -> PyResult<(Payload, bool)> {
+    let part = response.body(bytes.len() as u64, more).map_err(misused)?;
+    let is_endless = matches!(part, Part::Head { is_whole: false, .. }) && response.is_event_stream();
+    let bytes = if response.has_body() { bytes } else { &[] };
+    Ok((payload(regions, part, bytes)?, is_endless))
+}
+
+/// A part of a response for the link, large bodies through shared memory.
+fn payload(regions: &Arc<RegionPool>, part: Part, bytes: &[u8]) -> io::Result<Payload> {
+    let (codec, mut inline) = match part {
+        Part::Head { head, .. } => (Codec::Http, head),
+        Part::Body { is_last: true } => (Codec::Last, Vec::new()),
+        Part::Body { is_last: false } => (Codec::Bytes, Vec::new()),
+    };
+    let mut leases = Vec::new();
+    if is_large(bytes.len()) {
+        leases.push(Arc::new(regions.store(bytes)?));
+    } else {
+        inline.extend_from_slice(bytes);
+    }
+    Ok(Payload { codec, inline, leases })
+}
+
+/// The name and the value of a header line: a tuple, or anything else of two items.
+pub fn name_and_value<'py, T: PyTypeCheck>(line: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, T>, Bound<'py, T>)> {
+    let is_none = |_: PyErr| {
+        let kind = T::classinfo_object(line.py()).getattr("__name__");
+        let kind = kind.map_or_else(|_| String::new(), |kind| kind.to_string());
+        PyTypeError::new_err(format!("a header is a name and a value, each {kind}; given: {line}"))
+    };
+    let items = match line.cast::<PyTuple>() {
+        Ok(items) => items.clone(),
+        Err(_) => PyTuple::new(line.py(), line.try_iter()?.take(3).collect::<PyResult<Vec<_>>>()?)?,
+    };
+    if items.len() != 2 {
+        return Err(is_none(misuse("")));
+    }
+    let item = |at| items.get_item(at)?.cast_into::<T>().map_err(PyErr::from);
+    Ok((item(0).map_err(is_none)?, item(1).map_err(is_none)?))
+}
+
+/// Raised in the app.
+pub fn misused(wrong: Misuse) -> PyErr {
+    misuse(wrong.as_str())
+}
+
+/// An app that did not answer.
+pub fn failed(py: Python<'_>, raised: Option<&PyErr>, message: String) -> Failure {
+    let type_name = raised.and_then(|error| error.get_type(py).name().ok().map(|name| name.to_string()));
+    Failure::Raised {
+        type_name: type_name.unwrap_or_else(|| "RuntimeError".to_owned()),
+        message,
+        traceback: String::new(),
+        pickled: Vec::new(),
+    }
+}
+
+/// Raised where a message is not what the protocol allows.
+pub fn misuse(text: impl Into<String>) -> PyErr {
+    PyRuntimeError::new_err(text.into())
+}

@@ -1,0 +1,113 @@
+//! The handler of calls: a tool, or a function that comes with its arguments.
+
+use clutch_wire::{Codec, Payload};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use super::handler::{Function, Handler, Invocation, Prepared};
+use super::outcome::{Trouble, encode_plain, unencodable, unreadable};
+use crate::codec;
+use crate::link::WorkerLink;
+use crate::link::call_frame::CallFrame;
+
+/// A function that was defined: its arguments come in Python's form, or in JSON from callers over a network.
+pub struct Tool;
+
+impl Handler for Tool {
+    fn prepare(
+        &self,
+        link: &Bound<'_, WorkerLink>,
+        function: Option<&Function>,
+        frame: &mut CallFrame,
+        payload: &Payload,
+    ) -> Result<Invocation, Trouble> {
+        let py = link.py();
+        let function = function.ok_or_else(|| PyRuntimeError::new_err("a tool that was never defined"))?;
+        match frame.codec {
+            Codec::Json => json(py, function, payload.body()).map_err(Trouble::Raised),
+            Codec::HeadedJson => headed(py, function, payload).map_err(Trouble::Raised),
+            _ => codec::decode_arguments(py, payload)
+                .map(|(arguments, keywords)| call_of(py, function, arguments, keywords))
+                .map_err(|error| unreadable(py, error)),
+        }
+    }
+
+    fn encode(
+        &self,
+        link: &WorkerLink,
+        work: &Prepared,
+        value: &Bound<'_, PyAny>,
+        item: bool,
+    ) -> Result<Payload, Trouble> {
+        match (work.codec, &work.function) {
+            (Codec::Json | Codec::HeadedJson, Some(function)) => {
+                let py = value.py();
+                let method = if item { "encode_item" } else { "encode_json" };
+                let encoded = function.tool.bind(py).call_method1(method, (value,)).and_then(|bytes| {
+                    let bytes = bytes.cast_into::<PyBytes>()?;
+                    Ok(codec::raw(&link.sender.regions, Codec::Json, bytes.as_bytes())?)
+                });
+                encoded.map_err(|error| unencodable(py, error))
+            }
+            _ => encode_plain(link, value),
+        }
+    }
+}
+
+/// A call of a function that was defined.
+fn call_of<'py>(
+    py: Python<'py>,
+    function: &Function,
+    arguments: Bound<'py, PyTuple>,
+    keywords: Option<Bound<'py, PyDict>>,
+) -> Invocation {
+    Invocation {
+        by_name: function.by_name,
+        keywords: keywords.map(Bound::unbind),
+        ..Invocation::of(function.function.clone_ref(py), arguments.unbind())
+    }
+}
+
+/// The arguments of a network's caller, by name.
+fn json(py: Python<'_>, function: &Function, body: &[u8]) -> PyResult<Invocation> {
+    let body = PyBytes::new(py, body);
+    let keywords = function.tool.bind(py).call_method1("decode_json", (body,))?.cast_into::<PyDict>()?;
+    Ok(call_of(py, function, PyTuple::empty(py), Some(keywords)))
+}
+
+/// The same with the headers before them.
+fn headed(py: Python<'_>, function: &Function, payload: &Payload) -> PyResult<Invocation> {
+    let (headers, body) = payload.headed().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let shown = PyDict::new(py);
+    for (name, value) in headers.iter() {
+        shown.set_item(String::from_utf8_lossy(name), String::from_utf8_lossy(value))?;
+    }
+    Ok(Invocation { headers: Some(shown.unbind()), ..json(py, function, body)? })
+}
+
+/// A function that comes with its arguments.
+pub struct ByValue;
+
+impl Handler for ByValue {
+    fn prepare(
+        &self,
+        link: &Bound<'_, WorkerLink>,
+        _function: Option<&Function>,
+        frame: &mut CallFrame,
+        payload: &Payload,
+    ) -> Result<Invocation, Trouble> {
+        let py = link.py();
+        let made = match frame.codec {
+            Codec::Pickle => by_value(py, payload),
+            // Least of all a network's bytes are unpickled.
+            codec => Err(PyTypeError::new_err(format!("{codec:?} for a function that was never defined"))),
+        };
+        made.map_err(|error| unreadable(py, error))
+    }
+}
+
+fn by_value(py: Python<'_>, payload: &Payload) -> PyResult<Invocation> {
+    let (function, arguments, keywords): (_, _, Py<PyDict>) = codec::unpickle(py, payload)?.extract()?;
+    Ok(Invocation { keywords: Some(keywords), ..Invocation::of(function, arguments) })
+}

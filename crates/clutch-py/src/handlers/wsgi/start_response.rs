@@ -1,0 +1,313 @@
+//! One request of a WSGI app: its `environ`, `start_response`, and what becomes of the iterable that it returns.
+//!
+//! A response that is all there goes as one frame. Any other iterable becomes a generator, which the profile sends as it
+//! sends any stream: each part when the client has room for it.
+
+use std::sync::Arc;
+
+use clutch_fronts::app::response::{Head, Response};
+use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of};
+use clutch_wire::sync::Mutex;
+use clutch_wire::{Codec, Failure, Payload};
+use pyo3::exceptions::{PyOSError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+
+use super::environ::environ;
+use crate::handlers::http::{App, Input, failed, misuse, misused, name_and_value, part_of};
+use crate::link::WorkerLink;
+
+struct ResponseState {
+    response: Response,
+    /// What the app has said so far, which it may still take back.
+    head: Option<Head>,
+    /// A whole response, to go with the end of the work.
+    whole: Option<Payload>,
+    input: Input,
+    /// It gave more than it had promised, which was told.
+    is_too_long: bool,
+}
+
+/// The `start_response` of one request.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct StartResponse {
+    link: Py<WorkerLink>,
+    id: u64,
+    app: Arc<App>,
+    state: Mutex<ResponseState>,
+}
+
+impl StartResponse {
+    /// The request of a frame, and the arguments that the app is called with.
+    pub fn of<'py>(
+        link: &Bound<'py, WorkerLink>,
+        app: &Arc<App>,
+        id: u64,
+        payload: &Payload,
+        has_input: bool,
+    ) -> PyResult<(Py<StartResponse>, Bound<'py, PyTuple>)> {
+        let py = link.py();
+        let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
+        link.get().streams.open_exchange(id, BODY_WINDOW);
+        let state = ResponseState {
+            response: Response::new(head.line.method == "HEAD"),
+            head: None,
+            whole: None,
+            input: Input::new(has_input),
+            is_too_long: false,
+        };
+        let request = StartResponse { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state) };
+        let request = Bound::new(py, request)?;
+        let environ = environ(py, &app.template, &head)?;
+        let input = match has_input {
+            true => python(py)?.open_input.bind(py).call1((&request,))?,
+            false => python(py)?.bytes_io.bind(py).call1((PyBytes::new(py, body),))?,
+        };
+        environ.set_item(intern!(py, "wsgi.input"), input)?;
+        let arguments = PyTuple::new(py, [environ.as_any(), request.as_any()])?;
+        Ok((request.unbind(), arguments))
+    }
+
+    /// What the app returned: nothing more to do when it was all there, else a generator of what is still to be sent.
+    pub fn take<'py>(&self, py: Python<'py>, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // Exactly these: what is made of them may have a `close` or an order of its own.
+        let whole = match made.cast_exact::<PyList>() {
+            Ok(parts) => joined(parts.iter()),
+            Err(_) => made.cast_exact::<PyTuple>().ok().and_then(|parts| joined(parts.iter())),
+        };
+        let has_head = self.state.lock().head.is_some();
+        match whole {
+            Some(bytes) if has_head => {
+                self.end_with(py, &bytes)?;
+                Ok(py.None().into_bound(py))
+            }
+            _ => python(py)?.parts.bind(py).call1((made,)),
+        }
+    }
+
+    /// The last part of the body.
+    fn end_with(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
+        let mut state = self.state.lock();
+        state.begin()?;
+        let (bytes, is_cut) = state.within(bytes);
+        let (payload, _) = part_of(&mut state.response, &self.link.get().sender.regions, bytes, false)?;
+        state.whole = Some(payload);
+        drop(state);
+        self.tell_cut(py, is_cut);
+        Ok(())
+    }
+
+    fn tell_cut(&self, py: Python<'_>, is_cut: bool) {
+        if is_cut {
+            let text = "warning: the app gave a body that is longer than its Content-Length; the rest is not sent";
+            self.app.log(py, PyString::new(py, text).as_any());
+        }
+    }
+
+    /// One part of the body. Credit was taken for one piece; a large part takes more.
+    pub fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let link = self.link.get();
+        let Ok(bytes) = value.cast::<PyBytes>() else {
+            return Err(PyTypeError::new_err(format!(
+                "a WSGI app must give bytes; it gave {}",
+                value.get_type().name()?
+            )));
+        };
+        let bytes = bytes.as_bytes();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        state.begin()?;
+        let (bytes, is_cut) = state.within(bytes);
+        let (payload, is_endless) = part_of(&mut state.response, &link.sender.regions, bytes, true)?;
+        drop(state);
+        self.tell_cut(value.py(), is_cut);
+        if payload.codec == Codec::Bytes && payload.bytes_total() == 0 {
+            return Ok(());
+        }
+        if is_endless {
+            // Where its worker is to end by now, no credit is found for the next part: see `Call::take_credit`.
+            link.streams.mark_endless(self.id, None);
+        }
+        let more = credit_of(payload.bytes_total()) - 1;
+        link.streams.with(self.id, |stream| stream.credit = stream.credit.saturating_sub(more));
+        link.sender.put_chunk(self.id, &payload)?;
+        link.flush(value.py())
+    }
+
+    /// What the work ends with.
+    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+        if let Some(error) = raised {
+            self.app.log_error(py, error);
+        }
+        let is_gone = self.link.get().streams.with(self.id, |stream| stream.is_left()).unwrap_or(true);
+        let mut state = self.state.lock();
+        if let Some(whole) = state.whole.take() {
+            return Ok(whole);
+        }
+        if is_gone {
+            return Ok(Payload::empty());
+        }
+        let has_head = state.head.is_some() || state.response.is_started();
+        drop(state);
+        let message = match raised {
+            Some(error) => error.to_string(),
+            None if !has_head => {
+                let message = "the app returned without calling start_response";
+                self.app.log(py, PyString::new(py, message).as_any());
+                message.to_owned()
+            }
+            None => match self.end_with(py, &[]) {
+                Ok(()) => return Ok(self.state.lock().whole.take().unwrap_or_else(Payload::empty)),
+                Err(error) => {
+                    self.app.log_error(py, &error);
+                    error.to_string()
+                }
+            },
+        };
+        Err(failed(py, raised, message))
+    }
+
+    /// Nothing more comes for it, and nobody takes what is sent.
+    pub fn close(&self, py: Python<'_>) {
+        self.link.get().streams.close(py, self.id);
+    }
+}
+
+impl ResponseState {
+    /// As much of a part as its Content-Length allows (PEP 3333: no more is transmitted), and whether it is the first that is
+    /// cut.
+    fn within<'a>(&mut self, bytes: &'a [u8]) -> (&'a [u8], bool) {
+        let count = self.response.within(bytes.len() as u64) as usize;
+        let is_cut = count < bytes.len();
+        (&bytes[..count], is_cut && !std::mem::replace(&mut self.is_too_long, true))
+    }
+
+    /// From here on the head is what it is.
+    fn begin(&mut self) -> PyResult<()> {
+        match self.head.take() {
+            Some(head) => self.response.start(head).map_err(misused),
+            None if self.response.is_started() => Ok(()),
+            None => Err(misuse("the app gave a body before it called start_response")),
+        }
+    }
+}
+
+#[pymethods]
+impl StartResponse {
+    /// `start_response(status, headers, exc_info=None)`; returns `write`.
+    #[pyo3(signature = (status, headers, exc_info = None))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        status: &Bound<'py, PyString>,
+        headers: &Bound<'py, PyAny>,
+        exc_info: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let line = latin1(status)?;
+        let (code, reason) = status_of(&line)
+            .ok_or_else(|| misuse(format!("a status is a number of three digits and a reason; given: {status}")))?;
+        let mut lines: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for header in headers.try_iter()? {
+            let (name, value) = name_and_value::<PyString>(&header?)?;
+            lines.push((latin1(&name)?, latin1(&value)?));
+        }
+        let head =
+            Head::new(code, reason, lines.iter().map(|(name, value)| (&name[..], &value[..]))).map_err(misused)?;
+        let mut state = this.state.lock();
+        match exc_info {
+            Some(exc_info) if state.response.is_started() => {
+                drop(state);
+                return Err(PyErr::from_value(exc_info.get_item(1)?));
+            }
+            None if state.head.is_some() || state.response.is_started() => {
+                return Err(misuse("start_response was called twice without exc_info"));
+            }
+            _ => state.head = Some(head),
+        }
+        drop(state);
+        slf.getattr(intern!(py, "write"))
+    }
+
+    /// The old way to send a part of the body: waits until there is room for it.
+    fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let link = self.link.get();
+        link.reader.wait_for(data.py(), self.id, |stream| stream.credit > 0 || stream.is_left())?;
+        link.streams.with(self.id, |stream| stream.credit = stream.credit.saturating_sub(1));
+        self.send(data)
+    }
+
+    /// The next piece of the request's body; empty at its end. Waits for it. Raises OSError when the client has gone.
+    fn next_piece<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let link = self.link.get();
+        let mut state = self.state.lock();
+        if state.input.ended {
+            return Ok(PyBytes::new(py, &[]));
+        }
+        let has_asked = state.input.ask(link, self.id);
+        drop(state);
+        if has_asked {
+            link.flush(py)?;
+        }
+        link.reader.wait_for(py, self.id, |stream| !stream.input.is_empty() || stream.is_left())?;
+        let mut state = self.state.lock();
+        let piece = state.input.take(link, self.id);
+        let has_ended = state.input.ended;
+        drop(state);
+        let piece = piece.ok_or_else(|| PyOSError::new_err("the client went away before its body was whole"))?;
+        if !has_ended {
+            link.flush(py)?;
+        }
+        Ok(PyBytes::new(py, piece.body()))
+    }
+}
+
+/// The code and the reason of a status as `200 OK`.
+fn status_of(status: &[u8]) -> Option<(u16, &[u8])> {
+    let (code, rest) = status.split_at_checked(3)?;
+    let reason = if rest.is_empty() { rest } else { rest.strip_prefix(b" ")? };
+    let is_code = code.iter().all(u8::is_ascii_digit);
+    let code = code.iter().fold(0, |code, digit| code * 10 + u16::from(digit & 0xf));
+    is_code.then_some((code, reason))
+}
+
+/// The parts of a list in one; none: they are not all bytes.
+fn joined<'py>(parts: impl Iterator<Item = Bound<'py, PyAny>>) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend_from_slice(part.cast::<PyBytes>().ok()?.as_bytes());
+    }
+    Some(bytes)
+}
+
+/// Native strings of WSGI hold bytes: each character stands for one.
+fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
+    let text = text.to_str()?;
+    if text.is_ascii() {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let bytes = text.chars().map(|character| u8::try_from(u32::from(character)).ok());
+    bytes
+        .collect::<Option<_>>()
+        .ok_or_else(|| misuse(format!("a status or a header holds characters that are no bytes: {text:?}")))
+}
+
+/// What of `handlers/wsgi.py` is called for requests.
+struct Functions {
+    open_input: Py<PyAny>,
+    parts: Py<PyAny>,
+    bytes_io: Py<PyAny>,
+}
+
+fn python(py: Python<'_>) -> PyResult<&'static Functions> {
+    static FUNCTIONS: PyOnceLock<Functions> = PyOnceLock::new();
+    FUNCTIONS.get_or_try_init(py, || {
+        let module = py.import("clutch._worker.handlers.wsgi")?;
+        let get = |name: &str| Ok::<_, PyErr>(module.getattr(name)?.unbind());
+        Ok(Functions { open_input: get("open_input")?, parts: get("parts")?, bytes_io: get("BytesIO")? })
+    })
+}

@@ -1,0 +1,73 @@
+//! A call as it came by the link, and by what it is claimed.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clutch_wire::Codec;
+use clutch_wire::frame::{Frame, NO_DEADLINE, RegionRef};
+use clutch_wire::sys;
+
+/// Somebody has looked at what runs here, at a prompt: what waited behind that is not late.
+static UNTIMED: AtomicBool = AtomicBool::new(false);
+
+/// From now on no work comes too late here.
+pub fn ignore_deadlines() {
+    UNTIMED.store(true, Ordering::Relaxed);
+}
+
+/// A call as it came.
+#[derive(Debug)]
+pub struct CallFrame {
+    pub id: u64,
+    pub word: u32,
+    pub function: u32,
+    /// In nanoseconds of CLOCK_MONOTONIC, or `NO_DEADLINE`.
+    pub deadline_ns: u64,
+    /// Of a mapped batch: how many of its first items were run before.
+    pub skip: u32,
+    pub flags: u8,
+    pub codec: Codec,
+    /// Closed with the frame, when the call is never begun.
+    pub descriptor: Option<OwnedFd>,
+    pub inline: Vec<u8>,
+    pub regions: Vec<RegionRef>,
+}
+
+impl CallFrame {
+    pub fn of(frame: &Frame<'_>, descriptor: Option<OwnedFd>) -> CallFrame {
+        CallFrame {
+            id: frame.head.id,
+            word: frame.word(),
+            function: frame.function(),
+            deadline_ns: frame.deadline_ns(),
+            skip: frame.skip(),
+            flags: frame.head.flags,
+            codec: frame.head.codec,
+            descriptor,
+            inline: frame.payload.to_vec(),
+            regions: frame.regions().collect(),
+        }
+    }
+}
+
+/// What a call's frame says beside its arguments: by what it is claimed, and which part of it is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    pub id: u64,
+    pub word: u32,
+    pub flags: u8,
+    pub skip: u32,
+    deadline_ns: u64,
+}
+
+impl Claim {
+    pub fn of(frame: &CallFrame) -> Claim {
+        let CallFrame { id, word, flags, skip, deadline_ns, .. } = *frame;
+        Claim { id, word, flags, skip, deadline_ns }
+    }
+
+    /// Nobody waits for it any more.
+    pub fn is_late(&self) -> bool {
+        !UNTIMED.load(Ordering::Relaxed) && self.deadline_ns != NO_DEADLINE && sys::monotonic_ns() >= self.deadline_ns
+    }
+}

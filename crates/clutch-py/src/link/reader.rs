@@ -1,0 +1,339 @@
+//! The reading side of a worker's link: who reads, and where each frame goes that has come.
+//!
+//! Reading belongs to whichever slot has nothing to run, or to an event loop.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clutch_pool::link::{Filled, Inbox};
+use clutch_wire::frame::{Head, Kind, flag};
+use clutch_wire::region::RegionTable;
+use clutch_wire::sync::{Condvar, Mutex, MutexGuard};
+use clutch_wire::{Codec, Failure, Payload};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+use super::call_frame::CallFrame;
+use super::flusher::Flusher;
+use super::native_future::NativeFuture;
+use super::sender::Sender;
+use super::streams::{Stream, Streams, end_waits};
+use super::writer::link_broke;
+
+/// Takes the definition of a function: its number, and how its body is to be read. Runs none of the user's code: that may
+/// take for ever, and whatever else the worker does waits for who reads.
+pub type OnDefine = Box<dyn Fn(Python<'_>, u32, Codec, &[u8]) -> PyResult<()> + Send + Sync>;
+
+#[derive(Default)]
+struct Queue {
+    calls: VecDeque<CallFrame>,
+    /// Slots that wait for the one that reads.
+    idle: usize,
+    reading: bool,
+    draining: bool,
+    /// The link has ended.
+    ended: bool,
+}
+
+/// The receiving half of the worker's link. All slots of a worker share it.
+pub struct Reader {
+    sender: Arc<Sender>,
+    streams: Arc<Streams>,
+    flusher: Arc<Flusher>,
+    /// Python runs while it is held: who waits for it must not hold the GIL.
+    inbox: Mutex<Inbox>,
+    tables: Arc<Mutex<RegionTable>>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    /// An event loop reads; threads only wait.
+    loop_reads: AtomicBool,
+    on_define: OnDefine,
+    /// Called with the id of work that is to stop, by the thread that reads.
+    on_cancel: Mutex<Option<Py<PyAny>>>,
+    /// Gives the stacks of all tasks or greenlets.
+    on_stacks: Mutex<Option<Py<PyAny>>>,
+    /// Where slots are greenlets: lets the others run while one waits.
+    waiter: Mutex<Option<Py<PyAny>>>,
+}
+
+impl Reader {
+    pub fn new(sender: Arc<Sender>, streams: Arc<Streams>, flusher: Arc<Flusher>, on_define: OnDefine) -> Reader {
+        let inbox = Inbox::default();
+        Reader {
+            sender,
+            streams,
+            flusher,
+            tables: inbox.regions.clone(),
+            inbox: Mutex::new(inbox),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            loop_reads: AtomicBool::new(false),
+            on_define,
+            on_cancel: Mutex::default(),
+            on_stacks: Mutex::default(),
+            waiter: Mutex::default(),
+        }
+    }
+
+    /// Calls `listener(id, wants_stacks)` for work that is to stop.
+    pub fn on_cancel(&self, listener: Py<PyAny>) {
+        *self.on_cancel.lock() = Some(listener);
+    }
+
+    /// Asks `listener()` for the stacks of all tasks or greenlets when somebody wants to see them.
+    pub fn on_stacks(&self, listener: Py<PyAny>) {
+        *self.on_stacks.lock() = Some(listener);
+    }
+
+    /// Has `waiter(id)` called where code waits for something to come for its call.
+    pub fn wait_with(&self, waiter: Py<PyAny>) {
+        *self.waiter.lock() = Some(waiter);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.queue.lock().draining
+    }
+
+    /// The payload of a call that was begun, taken out of it.
+    pub fn payload(&self, frame: &mut CallFrame) -> Result<Payload, Failure> {
+        let leases = RegionTable::leases(&self.tables, frame.regions.iter().copied()).map_err(|error| {
+            let message = format!("the arguments did not arrive: {error}");
+            Failure::BadArguments { message, detail: String::new() }
+        })?;
+        Ok(Payload { codec: frame.codec, inline: std::mem::take(&mut frame.inline), leases })
+    }
+
+    // ---- calls
+
+    /// What has come for an event loop. Coroutines of `event_loop`, the one that runs here, go on at once when something has
+    /// come for them; what they send goes with the caller's flush.
+    pub fn take_in(&self, py: Python<'_>, event_loop: Option<&Bound<'_, PyAny>>) -> PyResult<VecDeque<CallFrame>> {
+        if self.sender.is_in_copy() {
+            return Ok(VecDeque::new());
+        }
+        self.loop_reads.store(true, Ordering::Relaxed);
+        let mut waits = Vec::new();
+        {
+            let mut inbox = self.lock_inbox(py);
+            match inbox.fill(self.sender.writer.socket(), false) {
+                Ok(Filled::Bytes) => self.absorb(py, &mut inbox, &mut waits)?,
+                Ok(Filled::Nothing) => {}
+                Ok(Filled::End) => self.end(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => link_broke(&error),
+            }
+        }
+        match event_loop {
+            Some(event_loop) if !waits.is_empty() => self.go_on(event_loop, &waits)?,
+            _ => end_waits(py, &waits),
+        }
+        Ok(std::mem::take(&mut self.queue.lock().calls))
+    }
+
+    fn go_on(&self, event_loop: &Bound<'_, PyAny>, waits: &[Py<NativeFuture>]) -> PyResult<()> {
+        self.flusher.flushing_here(event_loop, || {
+            for wait in waits {
+                match wait.get().is_of(event_loop) {
+                    true => NativeFuture::end_now(wait.bind(event_loop.py())),
+                    false => NativeFuture::end_soon(wait.bind(event_loop.py())),
+                }
+            }
+        })
+    }
+
+    /// The next call for a slot; none: the worker is told to end.
+    pub fn next_call(&self, py: Python<'_>) -> PyResult<Option<CallFrame>> {
+        loop {
+            let mut queue = self.queue.lock();
+            if let Some(frame) = queue.calls.pop_front() {
+                drop(queue);
+                self.sender.keep_company(py)?;
+                return Ok(Some(frame));
+            }
+            if queue.draining {
+                self.changed.notify_all();
+                return Ok(None);
+            }
+            let reads = !std::mem::replace(&mut queue.reading, true);
+            drop(queue);
+            self.sender.forget_waiting();
+            match reads {
+                true => self.read(py, true)?,
+                false => py.detach(|| self.wait_for_reader()),
+            }
+        }
+    }
+
+    // ---- waiting for something to come for a call
+
+    /// Waits until something is there of a stream, in whatever way this thread may wait.
+    pub fn wait_for(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
+        while !self.streams.with(id, |stream| there(stream)).unwrap_or(true) {
+            let waiter = self.waiter.lock().as_ref().map(|waiter| waiter.clone_ref(py));
+            match waiter {
+                Some(waiter) => drop(waiter.call1(py, (id,))?),
+                None => self.wait_streams(py, id, &there)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something happens to streams: reads the link when nobody else does.
+    pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
+        if self.sender.is_in_copy() {
+            let message = "this process was forked from a worker's: what comes for the call comes there";
+            return Err(PyOSError::new_err(message));
+        }
+        let reads =
+            !self.loop_reads.load(Ordering::Relaxed) && !std::mem::replace(&mut self.queue.lock().reading, true);
+        if !reads {
+            py.detach(|| {
+                // A link that broke is seen by the reader.
+                let _ = self.sender.writer.flush();
+                self.streams.wait_changed(id, &there);
+            });
+            return Ok(());
+        }
+        if self.streams.with(id, |stream| there(stream)).unwrap_or(true) {
+            self.let_others_read();
+            return Ok(());
+        }
+        self.read(py, false)?;
+        if self.queue.lock().ended {
+            self.streams.cancel_all();
+        }
+        Ok(())
+    }
+
+    // ---- reading
+
+    /// Whoever holds it may want the GIL: it is waited for without.
+    fn lock_inbox(&self, py: Python<'_>) -> MutexGuard<'_, Inbox> {
+        loop {
+            match self.inbox.try_lock() {
+                Some(inbox) => return inbox,
+                None => py.detach(|| drop(self.inbox.lock())),
+            }
+        }
+    }
+
+    /// Reads once, as the one that `queue.reading` stands for. `idle`: what a handler of the user's raises hits no work.
+    fn read(&self, py: Python<'_>, idle: bool) -> PyResult<()> {
+        let mut inbox = self.lock_inbox(py);
+        let filling = &mut *inbox;
+        let writer = &self.sender.writer;
+        let filled = py.detach(|| {
+            writer.flush()?;
+            filling.fill(writer.socket(), true)
+        });
+        let taken = self.take_filled(py, filled, &mut inbox, idle);
+        drop(inbox);
+        self.let_others_read();
+        taken
+    }
+
+    fn take_filled(&self, py: Python<'_>, filled: io::Result<Filled>, inbox: &mut Inbox, idle: bool) -> PyResult<()> {
+        match filled {
+            Ok(Filled::Bytes) => {
+                let mut waits = Vec::new();
+                self.absorb(py, inbox, &mut waits)?;
+                end_waits(py, &waits);
+            }
+            Ok(Filled::Nothing) => {}
+            Ok(Filled::End) => self.end(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => match py.check_signals() {
+                Err(raised) if idle => raised.write_unraisable(py, None),
+                handled => handled?,
+            },
+            Err(error) => link_broke(&error),
+        }
+        Ok(())
+    }
+
+    fn wait_for_reader(&self) {
+        self.sender.flush_beside_reader();
+        let mut queue = self.queue.lock();
+        queue.idle += 1;
+        queue = self.changed.wait(queue, |queue| !queue.calls.is_empty() || queue.draining || !queue.reading);
+        queue.idle -= 1;
+    }
+
+    /// Somebody else reads now, or runs what came beyond the first call.
+    fn let_others_read(&self) {
+        let mut queue = self.queue.lock();
+        queue.reading = false;
+        let wanted = queue.calls.len().max(1).min(queue.idle);
+        drop(queue);
+        for _ in 0..wanted {
+            self.changed.notify_one();
+        }
+    }
+
+    // ---- frames
+
+    /// Takes whole frames out of the inbox. `waits` gets those that are to end: something has come.
+    fn absorb(&self, py: Python<'_>, inbox: &mut Inbox, waits: &mut Vec<Py<NativeFuture>>) -> PyResult<()> {
+        while let Some(mut received) = inbox.next_frame().unwrap_or_else(|error| link_broke(&error)) {
+            let descriptor = received.descriptors.pop();
+            let frame = &received.frame;
+            let id = frame.head.id;
+            match frame.head.kind {
+                Kind::Call => self.queue_call(CallFrame::of(frame, descriptor)),
+                Kind::Define => (self.on_define)(py, id as u32, frame.head.codec, frame.payload)?,
+                Kind::Credit => waits.extend(self.streams.event(py, id, |stream| stream.credited(frame.credit()))),
+                Kind::Cancel => waits.extend(self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0)),
+                Kind::Chunk => {
+                    let payload = received.payload().unwrap_or_else(|error| link_broke(&error));
+                    let more = frame.head.flags & flag::MORE != 0;
+                    waits.extend(self.streams.event(py, id, |stream| stream.take(payload, more)));
+                }
+                Kind::Stacks => self.answer_stacks(py, frame.head),
+                Kind::Unreceived => self.sender.was_unreceived(id as u32),
+                Kind::Drain => self.queue.lock().draining = true,
+                _ => {}
+            }
+        }
+        for region in inbox.take_unreceived() {
+            self.sender.put_head(Kind::Unreceived, u64::from(region));
+        }
+        Ok(())
+    }
+
+    /// Where all tasks or greenlets stand; written at once, for somebody waits for it.
+    fn answer_stacks(&self, py: Python<'_>, head: Head) {
+        let Some(listener) = self.on_stacks.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
+        let told = listener.call0(py).and_then(|text| {
+            let text: String = text.extract(py)?;
+            self.sender.put_text(Head { codec: Codec::Plain, ..head }, &text);
+            self.sender.flush(py)
+        });
+        if let Err(error) = told {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    fn cancel(&self, py: Python<'_>, id: u64, wants_stacks: bool) -> Vec<Py<NativeFuture>> {
+        let waits = self.streams.event(py, id, |stream| stream.cancelled = true);
+        let listener = self.on_cancel.lock().as_ref().map(|listener| listener.clone_ref(py));
+        if let Some(listener) = listener
+            && let Err(error) = listener.call1(py, (id, wants_stacks))
+        {
+            error.write_unraisable(py, None);
+        }
+        waits
+    }
+
+    fn end(&self) {
+        let mut queue = self.queue.lock();
+        (queue.draining, queue.ended) = (true, true);
+    }
+
+    fn queue_call(&self, call: CallFrame) {
+        if call.flags & flag::HAS_INPUT != 0 {
+            self.streams.expect_input(call.id);
+        }
+        self.queue.lock().calls.push_back(call);
+    }
+}

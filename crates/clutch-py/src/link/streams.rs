@@ -1,0 +1,293 @@
+//! Streams of a worker's link, in either direction: their credit, what has come for them, and who waits for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clutch_wire::forked::Moment;
+use clutch_wire::frame::STREAM_WINDOW;
+use clutch_wire::sync::{Condvar, Mutex};
+use clutch_wire::{Codec, Payload};
+use pyo3::prelude::*;
+
+use super::native_future::NativeFuture;
+
+/// How often the producer of a stream that waits for credit looks whether somebody reads.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// By the ids of their calls.
+type Table = HashMap<u64, Stream, BuildHasherDefault<IdHasher>>;
+
+/// Ids are counted by the dispatcher: nobody can choose them so that they collide.
+#[derive(Default)]
+struct IdHasher(u64);
+
+/// 2^64 divided by the golden ratio, made odd (Knuth, The Art of Computer Programming 3, 6.4): spreads what is counted
+/// over all bits.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id.wrapping_mul(SPREAD);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Called when endless work is to end, before those who wait are woken.
+pub type OnEnding = Arc<dyn Fn(Python<'_>) -> PyResult<()> + Send + Sync>;
+
+/// One stream, in either direction.
+#[derive(Default)]
+pub struct Stream {
+    pub credit: u32,
+    pub cancelled: bool,
+    pub input: VecDeque<Payload>,
+    /// Whoever sends has gone.
+    pub gone: bool,
+    /// It is one half of an exchange with a client: where that has gone, nobody takes what is sent. (Of a call, `gone` is the
+    /// end of its input, and its reader may be there still.)
+    is_exchange: bool,
+    /// What was sent beyond the credit: it is taken off the next.
+    debt: u32,
+    /// The first pieces of a value whose last have not come yet.
+    partial: Option<Payload>,
+    /// It has no end of its own.
+    endless: bool,
+    /// It is endless, and its worker is to end.
+    ending: bool,
+    on_ending: Option<OnEnding>,
+    listener: Option<Py<PyAny>>,
+    /// Waits of coroutines, which end when something has come.
+    waiters: Vec<Py<NativeFuture>>,
+    /// Its last chunk, which waits for the end of its work to go with it.
+    held: Option<Payload>,
+}
+
+impl Stream {
+    /// Takes so much of the credit. The last thing that is sent may be larger than what is left of it.
+    pub fn spend(&mut self, cost: u32) {
+        let paid = cost.min(self.credit);
+        self.credit -= paid;
+        self.debt += cost - paid;
+    }
+
+    pub fn credited(&mut self, count: u32) {
+        let paid = count.min(self.debt);
+        self.debt -= paid;
+        self.credit += count - paid;
+    }
+
+    /// Of a request: its client has gone, or somebody stopped it. Nobody takes what is sent.
+    pub fn is_left(&self) -> bool {
+        self.gone || self.cancelled
+    }
+
+    /// It is left, or to be left soon: there is nothing more to receive.
+    pub fn is_over(&self) -> bool {
+        self.is_left() || self.ending
+    }
+
+    /// Nobody takes what its producer makes.
+    pub fn is_unwanted(&self) -> bool {
+        if self.is_exchange { self.is_over() } else { self.cancelled }
+    }
+
+    /// Its worker is to end. What is to be called, and whose waits end.
+    fn end(&mut self) -> (Option<OnEnding>, Vec<Py<NativeFuture>>) {
+        self.ending = true;
+        (self.on_ending.clone(), std::mem::take(&mut self.waiters))
+    }
+
+    /// Something has come; `more`: it is a piece.
+    pub fn take(&mut self, piece: Payload, more: bool) {
+        self.gone |= matches!(piece.codec, Codec::Empty | Codec::Close);
+        let whole = match self.partial.take() {
+            Some(mut partial) => {
+                partial.inline.extend_from_slice(piece.body());
+                partial
+            }
+            None => piece,
+        };
+        match whole.codec {
+            Codec::Empty => {}
+            _ if more => self.partial = Some(whole),
+            _ => self.input.push_back(whole),
+        }
+    }
+}
+
+/// The streams of a worker's link.
+pub struct Streams {
+    table: Mutex<Table>,
+    changed: Condvar,
+    /// What has no end of its own was told to end.
+    ending: AtomicBool,
+    /// As [`super::sender::Sender`] knows it: what a copy of the worker has of a stream is nobody's.
+    made: Moment,
+}
+
+impl Streams {
+    pub fn new() -> Streams {
+        Streams {
+            table: Mutex::default(),
+            changed: Condvar::new(),
+            ending: AtomicBool::new(false),
+            made: Moment::now(),
+        }
+    }
+
+    /// In a copy of the worker there is none: nobody takes anything, and nothing comes.
+    pub fn with<R>(&self, id: u64, look: impl FnOnce(&mut Stream) -> R) -> Option<R> {
+        if self.made.is_in_copy() {
+            return None;
+        }
+        self.table.lock().get_mut(&id).map(look)
+    }
+
+    // ---- its beginning and its end
+
+    /// Input will come for a call.
+    pub fn expect_input(&self, id: u64) {
+        self.table.lock().entry(id).or_default();
+    }
+
+    /// Opens a stream for the producer of a call. An exchange has its credit already.
+    pub fn open(&self, id: u64) {
+        if self.made.is_in_copy() {
+            return;
+        }
+        let mut table = self.table.lock();
+        let stream = table.entry(id).or_default();
+        if !stream.is_exchange {
+            stream.credit += STREAM_WINDOW;
+        }
+    }
+
+    /// Opens an exchange with a client, with its first credit.
+    pub fn open_exchange(&self, id: u64, window: u32) {
+        let mut table = self.table.lock();
+        let stream = table.entry(id).or_default();
+        (stream.is_exchange, stream.credit) = (true, window);
+    }
+
+    /// Whoever still waits for something of it looks again, and finds the end.
+    pub fn close(&self, py: Python<'_>, id: u64) {
+        if self.made.is_in_copy() {
+            return;
+        }
+        let closed = self.table.lock().remove(&id);
+        // Without the lock: this calls Python, and lets go of what the stream held.
+        if let Some(stream) = closed {
+            end_waits(py, &stream.waiters);
+        }
+    }
+
+    /// The link has ended.
+    pub fn cancel_all(&self) {
+        self.table.lock().values_mut().for_each(|stream| stream.cancelled = true);
+    }
+
+    // ---- what has no end of its own
+
+    /// It turns out to have no end of its own. Returns whether it is to end now; if not, `on_ending` is called then.
+    pub fn mark_endless(&self, id: u64, on_ending: Option<OnEnding>) -> bool {
+        let ending = self.with(id, |stream| {
+            stream.endless = true;
+            stream.on_ending = on_ending;
+            stream.ending = self.ending.load(Ordering::SeqCst);
+            stream.ending
+        });
+        ending.unwrap_or(false)
+    }
+
+    /// Tells those that have no end of their own that this worker is to end, and those that turn out to be such later.
+    pub fn end_endless(&self, py: Python<'_>) -> PyResult<()> {
+        self.ending.store(true, Ordering::SeqCst);
+        let told: Vec<_> = {
+            let mut table = self.table.lock();
+            table.values_mut().filter(|stream| stream.endless).map(Stream::end).collect()
+        };
+        self.changed.notify_all();
+        told.iter().try_for_each(|(on_ending, waiters)| {
+            on_ending.as_ref().map_or(Ok(()), |on_ending| on_ending(py))?;
+            end_waits(py, waiters);
+            Ok(())
+        })
+    }
+
+    // ---- its last chunk
+
+    /// This last chunk is written with a flush, unless the end of its work takes it along before.
+    pub fn hold(&self, id: u64, last: Payload) {
+        self.with(id, |stream| stream.held = Some(last));
+    }
+
+    /// The last chunk that [`Streams::hold`] was given, if nobody took it before.
+    pub fn take_held(&self, id: u64) -> Option<Payload> {
+        self.with(id, |stream| stream.held.take()).flatten()
+    }
+
+    // ---- waiting
+
+    /// Calls `listener()` whenever something has come for it; none: no more. Returns the one before.
+    pub fn listen(&self, id: u64, listener: Option<Py<PyAny>>) -> Option<Py<PyAny>> {
+        self.with(id, |stream| std::mem::replace(&mut stream.listener, listener)).flatten()
+    }
+
+    /// Ends this wait when something comes for the stream. Of a stream that has ended, nothing does.
+    pub fn add_waiter(&self, id: u64, waiter: Py<NativeFuture>) {
+        let given_up = self.with(id, |stream| {
+            // Those with a time limit, say.
+            let given_up: Vec<_> = stream.waiters.extract_if(.., |waiter| waiter.get().is_over()).collect();
+            stream.waiters.push(waiter);
+            given_up
+        });
+        // Without the lock: it may be the last to know them.
+        drop(given_up);
+    }
+
+    /// Something has happened to the stream: who waits looks again, in a turn of its loop.
+    pub fn wake(&self, py: Python<'_>, id: u64) {
+        let waiters = self.with(id, |stream| std::mem::take(&mut stream.waiters));
+        end_waits(py, &waiters.unwrap_or_default());
+    }
+
+    /// Waits a moment for something to happen to streams, unless it is `there`. Not with the GIL.
+    pub fn wait_changed(&self, id: u64, there: impl Fn(&Stream) -> bool) {
+        let table = self.table.lock();
+        if !table.get(&id).is_none_or(there) {
+            self.changed.wait_for(table, LOOK_AGAIN);
+        }
+    }
+
+    /// Tells a stream something; the listener of its producer is called without any lock held. Gives the waits that end.
+    pub fn event(&self, py: Python<'_>, id: u64, event: impl FnOnce(&mut Stream)) -> Vec<Py<NativeFuture>> {
+        let told = self.with(id, |stream| {
+            event(stream);
+            let listener = stream.listener.as_ref().map(|listener| listener.clone_ref(py));
+            (listener, std::mem::take(&mut stream.waiters))
+        });
+        self.changed.notify_all();
+        let (listener, waiters) = told.unwrap_or_default();
+        if let Some(listener) = listener
+            && let Err(error) = listener.call0(py)
+        {
+            error.write_unraisable(py, None);
+        }
+        waiters
+    }
+}
+
+/// Ends waits, each in a turn of its loop.
+pub fn end_waits(py: Python<'_>, waiters: &[Py<NativeFuture>]) {
+    waiters.iter().for_each(|waiter| NativeFuture::end_soon(waiter.bind(py)));
+}

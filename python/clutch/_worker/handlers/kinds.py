@@ -1,0 +1,23 @@
+"""The kinds of what a pool serves: the one place that knows them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clutch._worker.handlers import app, tcp
+from clutch._worker.handlers.kind import Kind
+
+KINDS: dict[str, Kind] = {
+    "asgi": app.ASGI,
+    "asgi2": app.ASGI2,
+    "wsgi": app.WSGI,
+    "tcp": tcp.CONNECTIONS,
+}
+
+
+def find(target: str, found: Any, options: dict[str, Any]) -> tuple[Any, str]:
+    """What is served, and the name of its kind; `auto`: a web app, whose kind is seen from how it is called."""
+    name: str = options["kind"]
+    served = KINDS[name].find if name in KINDS else app.find
+    found = served(target, found, options.get("factory", False))
+    return found, app.kind_of(found) if name == "auto" else name
