@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::memory::Memory;
 use super::orders::{Command, Ticket};
 use super::state::{StopCause, WorkerKey};
-use super::status::Memory;
 
 /// What the pool tells its supervisor.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::Pool;
 use super::core::Core;
@@ -25,21 +25,6 @@ pub struct WorkerView {
     /// Bytes when it was last looked at; none: nothing asks for it.
     pub rss: Option<u64>,
     pub private: Option<u64>,
-}
-
-/// Memory of one worker's process, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub struct Memory {
-    pub rss: u64,
-    /// None: less than anybody asks for.
-    pub private: Option<u64>,
-}
-
-impl Memory {
-    /// Whether its private memory is known to be at the limit, where there is one.
-    pub fn reaches(&self, limit: Option<u64>) -> bool {
-        limit.zip(self.private).is_some_and(|(limit, private)| private >= limit)
-    }
 }
 
 /// State of the whole pool.
