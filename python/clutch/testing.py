@@ -31,16 +31,20 @@ SEEN_MAX = 100_000
 Event = dict[str, Any]
 
 
-def watch() -> Watch:
-    """All events from now on: `with watch() as events: ...; events.wait("worker_ready", pool="pool", nr=0)`."""
-    return Watch()
+def watch(*, work: bool = False) -> Watch:
+    """Record events of all pools of this process: `with watch() as events: ...; events.wait("worker_ready")`.
+
+    With `work=True` also where each piece of work begins and finishes: `work_begun` and `work_finished`, with its id,
+    kind and how long it waited and ran. These are many.
+    """
+    return Watch(work)
 
 
 class Watch:
     """Events in the order in which they happened. Use it in one thread only."""
 
-    def __init__(self) -> None:
-        self._events = _core.Events()
+    def __init__(self, work: bool = False) -> None:
+        self._events = _core.Events("all" if work else "incidents")
         self.seen: list[Event] = []
         """All that was read so far."""
         self._waited_for: set[int] = set()

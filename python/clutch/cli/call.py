@@ -10,6 +10,7 @@ import contextlib
 import functools
 import http.client
 import json
+import logging
 import secrets
 import socket
 import ssl
@@ -198,6 +199,7 @@ def own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     http_options = {"kind": "http"} | {option.name: option.default_value(False) for option in HTTP.options}
     http_options |= {"bind": (Address("127.0.0.1", 0),), "token": token, "access_log_format": "text"}
     own = config.Config(Path.cwd() / "clutch.call", (spec,), {"http": config.front_core(http_options)})
+    logging.getLogger("clutch").setLevel(logging.CRITICAL)  # the answer tells it all
     with Dispatcher(own) as dispatcher:
         yield Server(f"http://{dispatcher.addresses['http'][0]}", token)
 
