@@ -23,6 +23,7 @@ __all__ = [
     "MapItems",
     "PoolCore",
     "PrintedByNow",
+    "Runtime",
     "Slots",
     "StartResponse",
     "StreamCore",
