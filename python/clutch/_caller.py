@@ -59,6 +59,19 @@ def main_of_caller() -> dict[str, str] | None:
     return {"path": os.path.abspath(path)}
 
 
+def imports_of_main() -> list[str]:
+    """Modules of the standard library and of Clutch that `__main__` uses: what its workers will import for it."""
+    used = set()
+    for one in list(vars(sys.modules["__main__"]).values()):
+        # By its real type: what poses as something else may raise when it is looked at.
+        if issubclass(type(one), types.ModuleType):
+            used.add(one.__name__)
+        elif issubclass(type(one), type | types.FunctionType | types.BuiltinFunctionType):
+            used.add(one.__module__)
+    names = [name for name in used if isinstance(name, str) and name != "__main__"]
+    return sorted(name for name in names if name.partition(".")[0] in {*sys.stdlib_module_names, "clutch"})
+
+
 def is_patched() -> bool:
     """Whether threads of this program are greenlets."""
     monkey = sys.modules.get("gevent.monkey")

@@ -28,6 +28,7 @@ from clutch._caller import (
     caller_path,
     encode_initializer,
     importing_module,
+    imports_of_main,
     is_patched,
     log_level,
     main_of_caller,
@@ -280,6 +281,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         launch = dict(core["launch"])
         launch["sys_path"] = launch.get("sys_path") or caller_path(core["python"])
         launch["main"] = main
+        launch["main_imports"] = imports_of_main() if main is not None else []
         if spec.folder is None:
             launch["argv"] = [os.fsencode(argument).decode(errors="replace") for argument in sys.argv]
             launch["authkey"] = own_authkey()

@@ -49,6 +49,36 @@ with Pool("tools", workers=1{options}) as pool:
     assert (done.stdout, done.stderr, done.returncode) == ("run\n4 6 8\n", "", 0)
 
 
+SHARED = """
+import shelve, sys
+from statistics import mean
+import own
+from clutch import Pool
+
+def loaded():
+    return sorted({"shelve", "statistics", "own", "clutch.pool"} & set(sys.modules)), mean([1, 3])
+
+if __name__ == "__main__":
+    with Pool("tools", workers=1) as pool:
+        print(pool.call("loaded"), *pool.call(loaded))
+"""
+
+
+@pytest.mark.parametrize("form", [("script.py",), ("-m", "script"), ("-m", "package.script")])
+def test_workers_share_what_a_script_imports_of_the_standard_library(tmp_path: Path, form: tuple[str, ...]) -> None:
+    """And nothing of the user's, before something of the script is called."""
+    tools = 'import sys\nfrom clutch import tool\n\n@tool\ndef loaded():\n    names = "shelve", "statistics", "own"\n'
+    (tmp_path / "tools.py").write_text(tools + "    return [name for name in names if name in sys.modules]\n")
+    (tmp_path / "own.py").write_text("")
+    (tmp_path / "package").mkdir()
+    for path in ("script.py", "package/script.py"):
+        (tmp_path / path).write_text(SHARED)
+    done = run(tmp_path, *form)
+    expected = "['shelve', 'statistics'] ['clutch.pool', 'own', 'shelve', 'statistics'] 2\n"
+    assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
+    assert not list(tmp_path.glob("__pycache__/script.*")) or form[0] == "-m"
+
+
 LAZY = f"""
 import os, sys
 import tools

@@ -88,7 +88,7 @@ class Image:
 
             process.current_process().authkey = bytes.fromhex(self.options["authkey"])
         if self.options.get("main"):
-            self.script = Script(self.options["main"])
+            self.script = Script(self.options["main"], self.options["main_imports"])
 
     def import_target(self) -> None:
         """Imports the target, or runs the script where there is none, and notes what that did to the process."""
@@ -98,6 +98,8 @@ class Image:
             warnings.simplefilter("always", RuntimeWarning)
             if self.options.get("target"):
                 self.module, self.found = find_target(self.options["target"])
+                if self.script is not None:
+                    self.script.prepare()
             elif self.script is not None:
                 self.script.load_early()
             if self.options.get("app"):

@@ -7,11 +7,15 @@ is with the `__main__.py` of a package or folder, which rarely has more than the
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.machinery
+import importlib.util
 import os
 import runpy
 import sys
 import types
+import warnings
+from pathlib import Path
 from typing import Any
 
 from clutch._worker import failure
@@ -54,8 +58,13 @@ def where_to_put(error: BaseException) -> str:
 class Script:
     """What is found by both names of `__main__`."""
 
-    def __init__(self, main: dict[str, str]) -> None:
+    def __init__(self, main: dict[str, str], imports: list[str]) -> None:
+        """`imports`: what it imports of the standard library and of Clutch."""
         self._main = main
+        self._imports = imports
+        self._code: types.CodeType | None = None
+        self._names: dict[str, Any] = {}
+        """What is set in the module before its code runs."""
         self._module = types.ModuleType(NAME)
         self._loading = Exclusive()
         self._is_loaded = False
@@ -69,6 +78,29 @@ class Script:
             importlib.import_module(package)
         elif os.path.basename(self._main.get("path", "")) != "__main__.py":
             self.load()
+
+    def prepare(self) -> None:
+        """Makes here what all workers can share when they run the script: its imports that do no harm, and its code."""
+        for name in self._imports:
+            with contextlib.suppress(ImportError):  # this Python has no such module
+                importlib.import_module(name)
+        with warnings.catch_warnings(), contextlib.suppress(Exception):  # the worker that runs it tells what is wrong
+            warnings.simplefilter("ignore")
+            self._compile()
+
+    def _compile(self) -> None:
+        """Not what is found by running its package, or in an archive: that is left to `runpy`."""
+        if (name := self._main.get("module")) is None:
+            path = self._main["path"]
+            self._code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+            self._names = {"__file__": path, "__package__": "", "__cached__": None}
+            return
+        # To find it would import the package that it is in.
+        spec = importlib.util.find_spec(name) if name.rpartition(".")[0] in (*sys.modules, "") else None
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            self._code = spec.loader.get_code(name)
+            self._names = {"__file__": spec.origin, "__package__": spec.parent, "__cached__": spec.cached}
+            self._names |= {"__spec__": spec, "__loader__": spec.loader}
 
     def load(self) -> None:
         """Runs it, once. Raises ScriptError, each time where it cannot be run. One that was stopped is run again."""
@@ -96,7 +128,9 @@ class Script:
         global is_running, _failed
         is_running = True
         try:
-            if "module" in self._main:
+            if self._code is not None:
+                content = self._execute(self._code)
+            elif "module" in self._main:
                 content = runpy.run_module(self._main["module"], run_name=NAME, alter_sys=True)
             else:
                 content = runpy.run_path(self._main["path"], run_name=NAME)
@@ -110,6 +144,17 @@ class Script:
         del vars(self._module)["__getattr__"]
         vars(self._module).update(content)
         self._is_loaded = True
+
+    def _execute(self, code: types.CodeType) -> dict[str, Any]:
+        """As `runpy` does: what asks for the module meanwhile, as dataclasses do, finds what there is of it so far."""
+        module = types.ModuleType(NAME)
+        vars(module).update(self._names)
+        sys.modules[NAME] = module
+        try:
+            exec(code, vars(module))
+        finally:
+            sys.modules[NAME] = self._module
+        return vars(module)
 
     def _told(self, error: BaseException) -> str:
         where = self._main.get("path") or f"python -m {self._main['module']}"
