@@ -186,12 +186,12 @@ def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json
     say(names, as_json, f"{workers} workers")
 
 
-@click.command("reload", short_help="Reload the code and waits until it is in use.")
+@click.command("reload", short_help="Reload the code and wait until it is in use.")
 @click.argument("pool", required=False)
 @dispatcher_flags
 @as_json
 def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Reload the code of POOL, or of all pools, and waits until the new code is in use.
+    """Reload the code of POOL, or of all pools, and wait until the new code is in use.
 
     The certificate of a served app is read anew too. What cannot be used leaves the old one in place; its error is
     shown, and the exit code is 1.
@@ -206,13 +206,13 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
         raise click.ClickException("\n".join([*failed.values(), "what was loaded before goes on"]))
 
 
-@click.command("recycle", short_help="Replace workers and waits until that is done.")
+@click.command("recycle", short_help="Replace workers and wait until that is done.")
 @click.argument("worker", required=False, metavar="[POOL[/NR]]")
 @click.option("--kill", is_flag=True, help="End POOL/NR at once; its work is lost, or retried if `retry` allows.")
 @dispatcher_flags
 @as_json
 def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Replace a worker, or all of a pool or of all pools in turn, and waits until that is done. No work is lost."""
+    """Replace a worker, or all of a pool or of all pools in turn, and wait until that is done. No work is lost."""
     pool, nr = worker_name(worker) if worker is not None else (None, None)
     if kill and nr is None:
         raise click.UsageError("--kill ends one worker: name it, as in api/3")
