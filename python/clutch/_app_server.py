@@ -30,7 +30,6 @@ from clutch.cli.gunicorn.settings import LEVEL
 from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
 from clutch.config import compose
 from clutch.config_layers import nearest, variable_name
-from clutch.control.program import program
 from clutch.dispatcher import Dispatcher, Observer
 from clutch.errors import ConfigError, Problem
 from clutch.options import POOL, SERVE
@@ -277,8 +276,6 @@ class AppServer:
         for warning in self._config.warnings:
             logs.log.warning("%s", warning)
         self._dispatcher.start()
-        for pool in self._dispatcher.pools.values():
-            program.show(pool)
 
     def _end(self) -> None:
         try:

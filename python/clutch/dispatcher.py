@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,12 +22,13 @@ from clutch._caller import refuse_in_subinterpreter
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
 from clutch.config import Config, load
-from clutch.control import server
-from clutch.control.commands import Commands, Identity, working_folder
+from clutch.control import sockets
+from clutch.control.program import program
 from clutch.errors import ClutchError, ConfigError, NoSuchPool
 from clutch.options import CONTROL_OFF
 
 if TYPE_CHECKING:
+    from clutch import _core
     from clutch._dispatcher.event_log import EventLog
     from clutch.config import PoolSpec
     from clutch.pool import Pool
@@ -98,7 +100,8 @@ class Dispatcher:
         self._fronts: Any = None
         self._event_log: EventLog | None = None
         self._reloader = Reloader(self.pools, self._observer, self._reload_files, self.config.development)
-        self._control: server.Control | None = None
+        self._plane: _core.Plane | None = None
+        self._asked_to_stop: Callable[[bool], None] = refuse_to_stop
         self._announcers: list[threading.Thread] = []
         self._watcher: Watcher | None = None
         self._warner: threading.Thread | None = None
@@ -147,19 +150,22 @@ class Dispatcher:
         elif self.config.development and os.isatty(2) and list(map(has_one_worker, self.config.pools)) == [True]:
             _core.print_as("plain")
         self._event_log = EventLog(self.config.development)
+        plane = self._made_plane()
         for spec in self.config.pools:
             spec.core["launch"]["log_format"] = self.log_format
             if self.config.development:
                 spec.core["launch"]["debugger"] = debugger_of(spec)
-            self.pools[spec.name] = Pool.from_spec(spec)
+            self.pools[spec.name] = pool = Pool.from_spec(spec)
+            plane.add(pool)
+            if not plane.is_open():
+                program.show(pool)
             logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
-        cores = {name: pool._core for name, pool in self.pools.items()}
         fronts = [
             (name, json.dumps(with_log_format(core, self.log_format))) for name, core in self.config.fronts.items()
         ]
         if fronts:
             self._runtime = _core.Runtime()
-            self._fronts = _core.Fronts(self._runtime, cores, fronts)
+            self._fronts = _core.Fronts(self._runtime, plane, fronts)
         for front, address, shown in self.urls():
             logs.info(f"{front}: {shown}", front=front, address=address)
         if fronts:
@@ -186,31 +192,45 @@ class Dispatcher:
         """Before the start. Where it cannot be, the pools are served all the same; not where one was asked for."""
         if socket == Path(CONTROL_OFF):
             return
-        who = Identity(str(self.config.file.resolve()), working_folder())
-        commands = Commands(who, self.pools, self._reloader.reload, asked_to_stop, self._http)
+        self._asked_to_stop = asked_to_stop
         try:
-            if socket is not None:
-                self._control = server.open_at(socket, commands)
+            if socket is None:
+                place = sockets.place_for(self.config.file)
             else:
-                self._control = server.open_default(self.config.file, commands)
+                place = socket.absolute()
+            self._made_plane().open(place, while_pools=False)
         except OSError as error:
             if socket is not None:
-                raise
+                raise OSError(f"control socket {socket}: {error}") from error
             logs.log.warning("no control socket, so `clutch ps` and the like do not reach this: %s", error)
 
-    def _http(self) -> dict[str, Any] | None:
-        calling = [name for name, front in self.config.fronts.items() if front["kind"] == "http"]
-        if self._fronts is None or not calling:
-            return None
-        front = calling[0]
-        tls = self.config.fronts[front]["tls"]
-        certificate = None if tls is None else tls["certificate"]
-        return {"address": self._fronts.address(front), "token": self._fronts.token(front), "certificate": certificate}
+    def _made_plane(self) -> _core.Plane:
+        from clutch import _core
+
+        if self._plane is None:
+            identity = {"config": str(self.config.file.resolve()), "folder": sockets.working_folder()}
+            self._plane = _core.Plane(json.dumps({**identity, "is_program": False}), Host(self))
+        return self._plane
+
+    def _told_fronts(self) -> dict[str, dict[str, Any]]:
+        """Of each front, for operators: where it listens, and what a client of this machine needs there."""
+        if self._fronts is None:
+            return {}
+        return {
+            name: {
+                "kind": core["kind"],
+                "addresses": self._fronts.addresses(name),
+                "address": self._fronts.address(name),
+                "token": self._fronts.token(name),
+                "certificate": (core.get("tls") or {}).get("certificate"),
+            }
+            for name, core in self.config.fronts.items()
+        }
 
     def remove_control(self) -> None:
         """Removes the file of the control socket, before an end that does not wait for anything."""
-        if self._control is not None:
-            self._control.remove_file()
+        if self._plane is not None:
+            self._plane.remove_file()
 
     def reload(self, *pools: str) -> None:
         """Reloads the code of these pools, or of all, and waits until it is in use. Rereads certificates and tokens.
@@ -306,8 +326,8 @@ class Dispatcher:
         self._reloader.close()
         if self._runtime is not None:
             self._runtime.stop()
-        if self._control is not None:
-            self._control.close()
+        if self._plane is not None:
+            self._plane.close(waits=True)
 
     def recover_terminal(self) -> None:
         """Right before the end of the process: a worker may be asking there, and dies with it."""
@@ -332,6 +352,32 @@ class Dispatcher:
                 fronts_over.set()
             for stop in stops:
                 stop.result()
+
+
+class Host:
+    """What operators have done by a dispatcher. Its methods run in threads of the core."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = weakref.ref(dispatcher)
+
+    def reload(self, pools: list[str]) -> dict[str, str]:
+        return self._living()._reloader.reload(pools)
+
+    def stop(self, now: bool) -> None:
+        self._living()._asked_to_stop(now)
+
+    def fronts(self) -> str:
+        return json.dumps(self._living()._told_fronts())
+
+    def _living(self) -> Dispatcher:
+        dispatcher = self._dispatcher()
+        if dispatcher is None:
+            raise ClutchError("it has ended")
+        return dispatcher
+
+
+def refuse_to_stop(now: bool) -> None:
+    raise ClutchError(f"this dispatcher ends with its program, or by stop() there; to end the program: kill {os.getpid()}")
 
 
 def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Event) -> None:

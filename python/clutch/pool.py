@@ -249,8 +249,6 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
     _is_over = True
     _is_cut = _is_copy = _shut = False
-    _is_found = False
-    """By the commands, among the pools of this program."""
     _item_limits = Limits()
     _options = _core.CallOptions()
 
@@ -474,8 +472,6 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             self._cancel_waiting()
         if wait:
             _wait_over([self])
-        else:
-            program.leaves(self)
 
     def _refuse_more(self, with_maps: bool) -> None:
         """What maps have looked at so far, or all they have, is the last that is submitted."""
@@ -532,7 +528,6 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             self._refuse_more(with_maps=False)
             _forgotten.difference_update([pool for pool in _forgotten if pool._wait_closed(0)])
             _forgotten.add(self)
-            program.leaves(self)
 
     def __repr__(self) -> str:
         return f"<clutch.Pool {self.name!r}>"
@@ -556,7 +551,7 @@ def _wait_over(pools: Collection[Pool]) -> bool:
     for pool in pools:
         pool._is_over = True
     _pools.difference_update(pools)
-    program.hide(pools)
+    program.hide_closed()
     return is_printed
 
 
@@ -590,7 +585,7 @@ def _leave_to_the_parent() -> None:
 @functools.cache
 def _watch_forks() -> None:
     """From the first pool on. What a hook touches each worker has for itself: zygotes do without this one."""
-    os.register_at_fork(before=program.hold, after_in_parent=program.let_go, after_in_child=_leave_to_the_parent)
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 @atexit.register

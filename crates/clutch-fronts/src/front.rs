@@ -1,19 +1,18 @@
 //! The seam between a dispatcher and its ways in: how a front of any kind starts, reloads and stops.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clutch_pool::pool::Pool;
-use clutch_wire::sync::Mutex;
 
 use crate::figures::Figures;
 use crate::net::listen::Address;
 use crate::net::warnings::Warnings;
+use crate::plane::Plane;
+use crate::pools::Pools;
 
 /// The configuration of a front, which knows how to start it.
 pub(crate) trait Start {
@@ -74,10 +73,7 @@ pub(crate) struct Context {
     pub(crate) name: Arc<str>,
     pub(crate) pools: Pools,
     pub(crate) warnings: Arc<Warnings>,
-    /// Set when the fronts begin to stop.
-    pub(crate) stopping: Arc<AtomicBool>,
-    /// Of all fronts that speak HTTP.
-    pub(crate) figures: Arc<Mutex<Vec<Arc<Figures>>>>,
+    pub(crate) plane: Arc<Plane>,
 }
 
 impl Context {
@@ -89,8 +85,13 @@ impl Context {
     /// Its own figures, among those of all.
     pub(crate) fn figures(&self) -> Arc<Figures> {
         let figures = Figures::new(&self.name);
-        self.figures.lock().push(figures.clone());
+        self.plane.count(figures.clone());
         figures
+    }
+
+    /// The pool that `fronts.NAME.pool` names.
+    pub(crate) fn pool(&self, name: &str) -> io::Result<Arc<Pool>> {
+        self.pools.named(name).ok_or_else(|| io::Error::other(format!("there is no pool '{name}'")))
     }
 
     /// Outcomes of files that were read anew, by option; none: there is no such file.
@@ -100,25 +101,5 @@ impl Context {
             .into_iter()
             .filter_map(|(option, result)| Some(Reread { option: format!("{place}.{option}"), result: result? }));
         reread.collect()
-    }
-}
-
-/// The pools that can be reached, by name.
-#[derive(Clone, Default)]
-pub struct Pools(Arc<BTreeMap<String, Arc<Pool>>>);
-
-impl Pools {
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Pool>> {
-        self.0.values()
-    }
-
-    pub(crate) fn named(&self, name: &str) -> io::Result<Arc<Pool>> {
-        self.0.get(name).cloned().ok_or_else(|| io::Error::other(format!("there is no pool '{name}'")))
-    }
-}
-
-impl FromIterator<Arc<Pool>> for Pools {
-    fn from_iter<I: IntoIterator<Item = Arc<Pool>>>(pools: I) -> Pools {
-        Pools(Arc::new(pools.into_iter().map(|pool| (pool.config.name.clone(), pool)).collect()))
     }
 }

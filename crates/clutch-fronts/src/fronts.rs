@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clutch_wire::sync::Mutex;
@@ -10,10 +9,10 @@ use clutch_wire::sys;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::config::FrontConfig;
-use crate::figures::Figures;
-use crate::front::{Context, Front, Pools, Reread, Start};
+use crate::front::{Context, Front, Reread, Start};
 use crate::net::listen::Address;
 use crate::net::warnings::Warnings;
+use crate::plane::Plane;
 
 /// Threads of the runtime: they serve all fronts but those that have threads of their own.
 const THREADS: usize = 2;
@@ -76,8 +75,7 @@ fn make_room(starts: &mut [(Arc<str>, Box<dyn Start>)], warnings: &Warnings) {
 pub struct Fronts {
     /// Of each front, where it listens.
     addresses: Vec<(Arc<str>, Vec<Address>)>,
-    /// Set when the stop begins; /readyz tells it.
-    stopping: Arc<AtomicBool>,
+    plane: Option<Arc<Plane>>,
     warnings: Arc<Warnings>,
     /// None: stopped, or nothing was to be served.
     running: Mutex<Option<Running>>,
@@ -86,20 +84,19 @@ pub struct Fronts {
 impl Fronts {
     /// Binds and serves what is configured, by name. Listening has begun when this returns; it fails when an address cannot
     /// be had.
-    pub fn start(runtime: &Handle, pools: Pools, configs: Vec<(String, FrontConfig)>) -> io::Result<Fronts> {
-        let mut fronts = Fronts::default();
+    pub fn start(runtime: &Handle, plane: &Arc<Plane>, configs: Vec<(String, FrontConfig)>) -> io::Result<Fronts> {
+        let mut fronts = Fronts { plane: Some(plane.clone()), ..Fronts::default() };
         if configs.is_empty() {
             return Ok(fronts);
         }
         let mut starts: Vec<(Arc<str>, Box<dyn Start>)> =
             configs.into_iter().map(|(name, config)| (name.into(), config.start())).collect();
         make_room(&mut starts, &fronts.warnings);
-        let figures: Arc<Mutex<Vec<Arc<Figures>>>> = Arc::default();
         let mut running = Vec::new();
         let entered = runtime.enter();
         for (name, start) in starts {
-            let (warnings, stopping) = (fronts.warnings.clone(), fronts.stopping.clone());
-            let context = Context { name, pools: pools.clone(), warnings, stopping, figures: figures.clone() };
+            let (pools, plane, warnings) = (plane.pools.clone(), plane.clone(), fronts.warnings.clone());
+            let context = Context { name, pools, warnings, plane };
             let front = start.start(&context)?;
             fronts.addresses.push((context.name.clone(), front.addresses()));
             running.push((context.name, front));
@@ -132,7 +129,7 @@ impl Fronts {
     /// Stops accepting, lets requests that are being answered end within `grace`, then cuts them off. Blocks as long. The
     /// admin front goes last, so that the stop can be watched.
     pub fn stop(&self, grace: Duration) {
-        self.stopping.store(true, Ordering::Release);
+        self.plane.iter().for_each(|plane| plane.stops());
         self.end(grace);
         self.warnings.close();
     }

@@ -22,20 +22,20 @@ use clutch_pool::pool::{Exchange, Part, Pool, Terms};
 use clutch_pool::work::{Outcome, Work, WorkKind};
 use clutch_wire::frame::INLINE_BYTES_MAX;
 use clutch_wire::{Codec, Payload};
-use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
 use crate::access::{AccessLog, REQUEST_ID};
-use crate::body::{Body, discard, with_type};
+use crate::body::{Body, collect, discard, with_type};
 use crate::config::HttpConfig;
 use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start, Stopped};
-use crate::http::catalog::{Catalog, Entry, decode};
+use crate::http::catalog::{Catalog, Entry};
 use crate::http::discovery::Discovery;
 use crate::http::lines::{CallContext, Lines};
+use crate::names::decode;
 use crate::net::accept::{Accepting, Service};
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
@@ -50,9 +50,6 @@ use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::problem::Problem;
 use crate::trace::trace_of;
-
-/// Room made for a body before its first bytes are there, whatever length it claims.
-const BODY_BYTES_AT_FIRST: u64 = 64 << 10;
 
 /// Longest duration that `Clutch-Timeout` may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);
@@ -279,7 +276,7 @@ fn respond(
 
 impl Service for CallService {
     async fn serve(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit) {
-        let Stream { io, client, server } = stream;
+        let Stream { io, client, server, .. } = stream;
         let peer = Arc::new(Peer::new(client, server, self.tls.is_some()));
         let Opened { io, watch } = self.connections.open(io);
         let (arrival, io) = Arrival::of(io, client, server, self.tls.is_some());
@@ -388,23 +385,6 @@ fn is_utf8_or_no_charset(parameter: &str) -> bool {
         }
         _ => true,
     }
-}
-
-async fn collect(body: &mut Incoming, bytes_max: u64) -> Result<Vec<u8>, Box<Problem>> {
-    let announced = body.size_hint().lower();
-    if announced > bytes_max {
-        return Err(Problem::body_too_large(bytes_max));
-    }
-    let mut bytes = Vec::with_capacity(announced.min(BODY_BYTES_AT_FIRST) as usize);
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Problem::bad_request(format!("the body broke off: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if (bytes.len() + data.len()) as u64 > bytes_max {
-            return Err(Problem::body_too_large(bytes_max));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes)
 }
 
 /// Headers and body as the pool takes them: large bodies go through shared memory.

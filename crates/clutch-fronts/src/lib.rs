@@ -14,11 +14,17 @@ mod figures;
 mod front;
 mod fronts;
 mod http;
+mod names;
 mod net;
+mod plane;
+mod pools;
 mod problem;
 mod serve;
 mod tcp;
 mod trace;
 
-pub use front::{Pools, Reread};
+pub use admin::OperatorSocket;
+pub use front::Reread;
 pub use fronts::{Fronts, runtime};
+pub use plane::{Host, Plane};
+pub use pools::Pools;

@@ -133,6 +133,32 @@ impl Problem {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "The body took too long", detail)
     }
 
+    // ---- operators
+
+    pub(crate) fn not_an_operator() -> Box<Problem> {
+        let detail = "this is for operators: come by a unix socket as the same user, or bring the token of a front that \
+                      has one (token, token_file)";
+        Problem::new(StatusCode::FORBIDDEN, "not-an-operator", "For operators only", detail)
+    }
+
+    pub(crate) fn no_such_worker(detail: impl Display) -> Box<Problem> {
+        Problem::new(StatusCode::NOT_FOUND, "no-such-worker", "No such worker", detail)
+    }
+
+    pub(crate) fn no_such_call(detail: impl Display) -> Box<Problem> {
+        Problem::new(StatusCode::NOT_FOUND, "no-such-call", "No such call", detail)
+    }
+
+    /// An action that is understood and cannot be done.
+    pub(crate) fn refused(detail: impl Display) -> Box<Problem> {
+        Problem::new(StatusCode::CONFLICT, "refused", "It cannot be done", detail)
+    }
+
+    pub(crate) fn too_many_actions(most: usize) -> Box<Problem> {
+        let detail = format!("{most} actions are under way, as many as may be; try again");
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "Too many actions at a time", detail).and_retry()
+    }
+
     pub(crate) fn too_many_connections() -> Box<Problem> {
         let detail = "the server has as many connections as it may (connections_max)";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections", detail)

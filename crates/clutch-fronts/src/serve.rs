@@ -63,7 +63,7 @@ impl Start for ServeConfig {
     }
 
     fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>> {
-        let pool = context.pools.named(&self.pool)?;
+        let pool = context.pool(&self.pool)?;
         let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
         let places = ConnectionLimit::new(self.connections_max);
@@ -351,7 +351,7 @@ impl App {
 
 impl Service for App {
     async fn serve(self: Arc<Self>, stream: Stream, mut permit: ConnectionPermit) {
-        let Stream { io, client, server } = stream;
+        let Stream { io, client, server, .. } = stream;
         let Opened { io, watch } = self.connections.open(io);
         let (mut arrival, io) = Arrival::of(io, client, server, self.tls.is_some() || self.config.proxy_protocol);
         let arrived = preamble::in_time(&self.connections, &mut permit, self.arrive(&mut arrival, io)).await;

@@ -34,7 +34,7 @@ impl Start for TcpConfig {
     }
 
     fn start(self: Box<Self>, context: &front::Context) -> io::Result<Box<dyn Front>> {
-        let pool = context.pools.named(&self.pool)?;
+        let pool = context.pool(&self.pool)?;
         let listeners = bind_all(&context.place(), &self.bind, Access::Everyone)?;
         let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let handler = Handler {

@@ -60,6 +60,7 @@ pub use self::notice::Notice;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
+pub use self::running::RunningInWorker;
 pub use self::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
 use self::spent::Noted;
 pub use self::spent::{Insights, Slow, Spent};

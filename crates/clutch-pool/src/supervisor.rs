@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::Failure;
 use clutch_wire::frame::{FORK_DESCRIPTORS, WIRE_VERSION};
+use clutch_wire::region::WRITTEN_MAX;
 use clutch_wire::sys::{self, EndSignal, Fate};
 use clutch_wire::terminal;
 
@@ -31,7 +32,7 @@ use self::state::{Action, Event, FORKS_MAX, State, Supervisor, Worker, WorkerRec
 use self::zygote::{Ended, Environ, Said, Zygote, generation_of};
 use crate::link::board::Board;
 use crate::pool::state::{Hold, WorkerKey};
-use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
+use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, Pool, PoolDriver, Ticket, WAKE};
 use crate::telemetry;
 
 /// The link, the alarm, stdout, stderr and the process of a worker.
@@ -53,6 +54,23 @@ pub struct Identity {
 pub fn descriptors_of(workers: usize) -> u64 {
     let on_the_way = workers.min(FORKS_MAX) * FORK_DESCRIPTORS;
     workers as u64 * DESCRIPTORS_OF_A_WORKER + on_the_way as u64 + DESCRIPTORS_OF_A_POOL
+}
+
+/// Raises this process's limit of descriptors for what so many workers of a pool need. Returns how many are left beside; an
+/// error says what to do.
+pub fn make_room(name: &str, workers: usize, needed: u64) -> Result<u64, String> {
+    sys::make_room_for_descriptors(needed, 2 * WRITTEN_MAX as u64).map_err(|hard| {
+        format!(
+            "pool '{name}' of {workers} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
+             (ulimit -Hn, LimitNOFILE=)"
+        )
+    })
+}
+
+/// The same for a pool that is to have up to so many workers from now on.
+pub fn make_room_to_grow(pool: &Pool, workers: usize) -> Result<u64, String> {
+    let needed = descriptors_of(workers).saturating_sub(descriptors_of(pool.status().max));
+    make_room(&pool.config.name, workers, needed)
 }
 
 /// The loop of one pool.

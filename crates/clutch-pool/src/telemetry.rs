@@ -36,6 +36,16 @@ impl Scope {
     pub const FINISHED: Scope = Scope(8);
     pub const ALL: Scope = Scope(15);
 
+    /// By its name: `lives`, `incidents` (with the former) or `all`.
+    pub fn named(name: &str) -> Option<Scope> {
+        match name {
+            "lives" => Some(Scope::LIVES),
+            "incidents" => Some(Scope::LIVES.and(Scope::INCIDENTS)),
+            "all" => Some(Scope::ALL),
+            _ => None,
+        }
+    }
+
     pub const fn and(self, other: Scope) -> Scope {
         Scope(self.0 | other.0)
     }

@@ -23,7 +23,7 @@ mod _core {
     // The dispatcher's side.
     #[pymodule_export]
     use crate::dispatcher::{
-        Bridge, CallOptions, Completion, Events, Fronts, MapItems, PoolCore, PrintedByNow, Runtime, StreamCore,
+        Bridge, CallOptions, Completion, Events, Fronts, MapItems, Plane, PoolCore, PrintedByNow, Runtime, StreamCore,
         finish_callbacks, interrupt_at_exit, keep_from_copies, print_as, recover_terminal,
     };
 

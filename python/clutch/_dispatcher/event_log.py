@@ -146,6 +146,7 @@ LINES: dict[str, Callable[[Event], Line]] = {
     ),
     "pool_failing": about_pool(logging.ERROR, lambda event: f"failing: {event['reason'].rstrip()}"),
     "pool_recovered": about_pool(logging.INFO, lambda event: "recovered: it has workers again"),
+    "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by an operator"),
     "zygote_lost": about_pool(
         logging.WARNING, lambda event: f"the process that its workers are forked from is gone: {event['reason']}"
     ),

@@ -15,7 +15,9 @@ from clutch.errors import ClutchError, ConfigError
 COMMANDS = {
     "run": "run:command",
     "serve": "serve:command",
-    **{name: f"remote:{name}" for name in ("ps", "drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
+    "ps": "remote:ps",
+    "top": "top:command",
+    **{name: f"remote:{name}" for name in ("drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
     "call": "call:command",
     "tools": "tools:command",
     "doctor": "doctor:command",

@@ -25,7 +25,7 @@ import click
 
 from clutch.cli.flags import pool_flags, pool_options
 from clutch.cli.remote import ANSWER_SECONDS_MAX, find_here
-from clutch.control import protocol
+from clutch.control import client
 
 URL = "http://127.0.0.1:8080"
 OWN_POOL = "call"
@@ -180,11 +180,12 @@ def _server_here(token: str | None) -> Server:
 def _taking_calls() -> list[dict[str, Any]]:
     """Where servers of this folder take them. Others run beside them that do not: an app's, say."""
     found = []
-    with contextlib.suppress(protocol.ControlError):
+    with contextlib.suppress(client.ControlError):
         for path in find_here():
-            with contextlib.suppress(protocol.ControlError):
-                found.append(protocol.ask(path, "http", ANSWER_SECONDS_MAX))
-    return [one for one in found if one is not None]
+            with contextlib.suppress(client.ControlError):
+                fronts = client.get(path, "/fronts", ANSWER_SECONDS_MAX)["fronts"].values()
+                found.extend([front for front in fronts if front["kind"] == "http"][:1])
+    return found
 
 
 @contextlib.contextmanager

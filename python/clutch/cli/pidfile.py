@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from clutch.control.protocol import is_alive
+from clutch.control.sockets import is_alive
 
 
 class Pidfile:

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import click
 
 from clutch.cli.flags import as_json
-from clutch.control import protocol
-from clutch.control.protocol import ControlError, Dispatcher, NoAnswer
+from clutch.control import client
+from clutch.control.client import ControlError, NoAnswer, Process, of_pool
 from clutch.errors import ConfigError
 from clutch.options import CONTROL_OFF
 
@@ -53,7 +53,7 @@ def find(socket: Path | None, pid: int | None, by_call: bool = False, *, only_lo
     folder will do, where there is just one.
     """
     given = given_socket(socket, pid)
-    return given if given is not None else choose(protocol.running(), own_config(), pid, by_call, only_looks).socket
+    return given if given is not None else choose(client.running(), own_config(), pid, by_call, only_looks).socket
 
 
 def given_socket(socket: Path | None, pid: int | None) -> Path | None:
@@ -68,17 +68,17 @@ def find_here() -> list[Path]:
     """The control sockets of all that may be meant in this folder. Raises ControlError."""
     if (given := given_socket(None, None)) is not None:
         return [given]
-    running, config = protocol.running(), own_config()
+    running, config = client.running(), own_config()
     here = of_this_place(running, config, None)
     return [one.socket for one in here or (running if config is None else [])]
 
 
 def choose(
-    running: list[Dispatcher], config: Path | None, pid: int | None, by_call: bool = False, only_looks: bool = True
-) -> Dispatcher:
+    running: list[Process], config: Path | None, pid: int | None, by_call: bool = False, only_looks: bool = False
+) -> Process:
     """Of a server and programs of one folder, the server; of several servers the one whose config was named."""
     here = of_this_place(running, config, pid)
-    named = protocol.of_config(here, config) if config is not None and os.environ.get("CLUTCH_CONFIG") else []
+    named = client.of_config(here, config) if config is not None and os.environ.get("CLUTCH_CONFIG") else []
     meant = here if by_call else named or [one for one in here if not one.is_program] or here
     if not meant and pid is None and config is None and only_looks:
         meant = running
@@ -89,22 +89,22 @@ def choose(
     raise none_runs(running, config, pid)
 
 
-def of_this_place(running: list[Dispatcher], config: Path | None, pid: int | None) -> list[Dispatcher]:
+def of_this_place(running: list[Process], config: Path | None, pid: int | None) -> list[Process]:
     """Those with this pid, else those of the working folder, servers first."""
     if pid is not None:
         return [one for one in running if one.pid == pid]
-    own = [] if config is None else protocol.of_config(running, config)
-    here = [one for one in protocol.of_folder(running, Path.cwd()) if one not in own]
+    own = [] if config is None else client.of_config(running, config)
+    here = [one for one in client.of_folder(running, Path.cwd()) if one not in own]
     return sorted([*own, *here], key=lambda one: one.is_program)
 
 
-def none_runs(running: list[Dispatcher], config: Path | None, pid: int | None) -> ControlError:
+def none_runs(running: list[Process], config: Path | None, pid: int | None) -> ControlError:
     wanted = f"with pid {pid}" if pid is not None else f"with {config}" if config is not None else "of this user"
     others = f"; these do, to be chosen with --pid:{listed(running)}" if running else ""
     return ControlError(f"no dispatcher {wanted} runs{others}")
 
 
-def listed(dispatchers: list[Dispatcher]) -> str:
+def listed(dispatchers: list[Process]) -> str:
     return "".join(f"\n  {one}" for one in dispatchers)
 
 
@@ -141,7 +141,7 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
     With --json the server alone, or the one program; --pid chooses another.
     """
     if as_json or socket not in (None, Path(CONTROL_OFF)):
-        found = protocol.ask(find(socket, pid, only_looks=True), "ps", ANSWER_SECONDS_MAX)
+        found = client.get(find(socket, pid, only_looks=True), "/pools", ANSWER_SECONDS_MAX)
         click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
     else:
         click.echo("\n\n".join(map(as_text, all_here(pid))))
@@ -149,15 +149,15 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
 
 def all_here(pid: int | None) -> list[dict[str, Any]]:
     """What each of this folder says of itself. Raises ControlError where there is none."""
-    running, config, own = protocol.running(), own_config(), given_socket(None, pid)
+    running, config, own = client.running(), own_config(), given_socket(None, pid)
     found = []
     here = of_this_place(running, config, pid)
     if not here and own is None:
-        here = [choose(running, config, pid)]
+        here = [choose(running, config, pid, only_looks=True)]
     sockets = [one.socket for one in here]
     for path in sockets if own is None else [own, *sockets]:
         with contextlib.suppress(NoAnswer):  # it has just ended
-            found.append(protocol.ask(path, "ps", ANSWER_SECONDS_MAX))
+            found.append(client.get(path, "/pools", ANSWER_SECONDS_MAX))
     if not found:
         raise none_runs(running, config, pid)
     return found
@@ -170,8 +170,8 @@ def all_here(pid: int | None) -> list[dict[str, Any]]:
 @as_json
 def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Stop POOL, or all pools, from accepting work. Running and waiting work is finished."""
-    names = protocol.ask(find(socket, pid), "drain", ANSWER_SECONDS_MAX, pool=pool, resume=resume)
-    say(names, as_json, "takes work again" if resume else "takes no more work")
+    action = of_pool(pool, "resume" if resume else "drain")
+    say(client.post(find(socket, pid), action, ANSWER_SECONDS_MAX), as_json, "takes work again" if resume else "takes no more work")
 
 
 @click.command("scale", short_help="Set the number of workers of a pool, or a range.")
@@ -182,8 +182,8 @@ def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, 
 def scale(pool: str, workers: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Set the number of workers of POOL, or the range in which it scales by load."""
     least, most = worker_range(workers)
-    names = protocol.ask(find(socket, pid), "scale", ANSWER_SECONDS_MAX, pool=pool, min=least, max=most)
-    say(names, as_json, f"{workers} workers")
+    done = client.post(find(socket, pid), of_pool(pool, "scale"), ANSWER_SECONDS_MAX, min=least, max=most)
+    say(done, as_json, f"{workers} workers")
 
 
 @click.command("reload", short_help="Reload the code and wait until it is in use.")
@@ -196,7 +196,7 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
     The certificate of a served app is read anew too. What cannot be used leaves the old one in place; its error is
     shown, and the exit code is 1.
     """
-    answer = protocol.ask(find(socket, pid), "reload", pool=pool)
+    answer = client.post(find(socket, pid), of_pool(pool, "reload"))
     failed = answer["failed"]
     if as_json:
         click.echo(json.dumps(answer))
@@ -221,17 +221,18 @@ def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None
     notice.daemon = True
     notice.start()
     try:
-        names = protocol.ask(path, "recycle", pool=pool, nr=nr, kill=kill)
+        action = "kill" if kill else "recycle"
+        done = client.post(path, of_pool(pool, action if nr is None else f"workers/{nr}/{action}"))
     finally:
         notice.cancel()
-    say(names, as_json, "recycled" if nr is None else f"worker {nr} recycled")
+    say(done, as_json, "recycled" if nr is None else f"worker {nr} recycled")
 
 
 def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
     """What runs in the workers that are to go."""
     pools: list[dict[str, Any]] = []
     with contextlib.suppress(ControlError):  # it has just ended
-        pools = protocol.ask(path, "ps", ANSWER_SECONDS_MAX)["pools"]
+        pools = client.get(path, "/pools", ANSWER_SECONDS_MAX)["pools"]
     for one in pools:
         for worker in one["workers"]:
             is_meant = pool in (None, one["name"]) and nr in (None, worker["nr"])
@@ -247,12 +248,12 @@ def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
 def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Shut down a running server, as SIGTERM does, and wait until it has ended."""
     path = find(socket, pid)
-    with protocol.connected(path) as connection:
-        process = os.pidfd_open(protocol.check_peer(connection))
+    with client.connected(path) as connection:
+        process = os.pidfd_open(connection.pid)
     try:
-        stopped = protocol.ask(path, "hello", ANSWER_SECONDS_MAX)
+        stopped = client.get(path, "/process", ANSWER_SECONDS_MAX)
         try:
-            protocol.ask(path, "stop", ANSWER_SECONDS_MAX, now=now)
+            client.post(path, "/stop", ANSWER_SECONDS_MAX, now=now)
         except NoAnswer:
             # At once may be before it has answered.
             if not now or not select.select([process], [], [], END_SECONDS_MAX)[0]:
@@ -269,12 +270,13 @@ def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None
 @as_json
 def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Print the Python stacks of a worker or of one call, without pausing it."""
-    if what.isdecimal():
-        asked: dict[str, Any] = {"call": int(what)}
+    is_call = what.isdecimal()
+    if is_call:
+        target = f"/calls/{what}/stacks"
     else:
-        asked = dict(zip(("pool", "nr"), worker_name(what), strict=True))
-    where = find(socket, pid, by_call=what.isdecimal(), only_looks=True)
-    stacks = protocol.ask(where, "stacks", ANSWER_SECONDS_MAX, **asked)
+        pool, nr = worker_name(what)
+        target = of_pool(pool, "stacks" if nr is None else f"workers/{nr}/stacks")
+    stacks = client.get(find(socket, pid, by_call=is_call, only_looks=True), target, ANSWER_SECONDS_MAX)
     if as_json:
         click.echo(json.dumps(stacks, indent=2))
         return
@@ -289,8 +291,8 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
 @as_json
 def cancel(call: int, pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Stop the call with this id, waiting or running; `clutch ps` lists those that run."""
-    name = protocol.ask(find(socket, pid, by_call=True), "cancel", ANSWER_SECONDS_MAX, call=call, pool=pool)
-    say([name], as_json, f"call {call} cancelled")
+    done = client.post(find(socket, pid, by_call=True), f"/calls/{call}/cancel", ANSWER_SECONDS_MAX, pool=pool)
+    say(done, as_json, f"call {call} cancelled")
 
 
 # Words to values
@@ -315,8 +317,8 @@ def worker_name(text: str) -> tuple[str, int | None]:
 # Values to words
 
 
-def say(names: list[str], as_json: bool, what: str) -> None:
-    click.echo(json.dumps({"pools": names}) if as_json else "\n".join(f"{name}: {what}" for name in names))
+def say(done: dict[str, Any], as_json: bool, what: str) -> None:
+    click.echo(json.dumps(done) if as_json else "\n".join(f"{name}: {what}" for name in done["pools"]))
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""The control socket of a process with pools: how both ends speak, and what the commands do there."""
+"""The control socket of a process with pools: where it is, who asks there, and what a program with pools shows."""

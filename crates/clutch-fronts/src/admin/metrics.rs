@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clutch_pool::pool::{Health, Stats, WorkerView};
-use clutch_pool::telemetry::{self, Durations, Histograms};
+use clutch_pool::telemetry::{self, Durations};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -66,11 +66,12 @@ const WORKER_STATES: [&str; 4] = ["starting", "ready", "stopped", "draining"];
 const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, Health::Draining, Health::Closed];
 
 /// All figures of all pools, and of the fronts that speak HTTP.
-pub(crate) fn render(pools: &[Stats], histograms: &Histograms, fronts: &[Snapshot]) -> String {
+/// `durations`: of work, where they are counted.
+pub(crate) fn render(pools: &[Stats], durations: Option<WorkDurations>, fronts: &[Snapshot]) -> String {
     let mut registry = Registry::with_prefix("clutch");
     let of_pools = registry.sub_registry_with_prefix("pool");
     render_pools(of_pools, pools);
-    of_pools.register_collector(Box::new(WorkDurations(histograms.read())));
+    durations.into_iter().for_each(|durations| of_pools.register_collector(Box::new(durations)));
     render_fronts(registry.sub_registry_with_prefix("http"), fronts);
     let build = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     set(&gauges(&mut registry, "build_info", "The version that runs, with the value 1"), build, 1);
@@ -153,7 +154,7 @@ impl Collector for RequestDurations {
 
 /// How long work waited and ran, by pool and kind.
 #[derive(Debug)]
-struct WorkDurations(BTreeMap<(Arc<str>, &'static str), (Durations, Durations)>);
+pub(super) struct WorkDurations(pub(super) BTreeMap<(Arc<str>, &'static str), (Durations, Durations)>);
 
 impl Collector for WorkDurations {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

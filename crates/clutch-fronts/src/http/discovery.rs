@@ -15,8 +15,9 @@ use hyper::{Method, Response};
 use serde::{Deserialize, Serialize};
 
 use crate::body::{Body, with_type};
-use crate::http::catalog::{Catalog, Entry, decode, tools};
+use crate::http::catalog::{Catalog, Entry, tools};
 use crate::http::openapi;
+use crate::names::decode;
 use crate::problem::Problem;
 
 /// Why nothing is known of the tools of a pool that is up.

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use clutch_wire::sys;
+use clutch_wire::{forked, sys};
+use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, UnixListener};
 
@@ -56,6 +58,9 @@ pub(crate) struct Listener {
 /// Connections that the kernel keeps until they are accepted; it may allow fewer (net.core.somaxconn).
 const BACKLOG: i32 = 2048;
 
+/// What the address of a unix socket has room for: sun_path of unix(7), less its end.
+const PATH_BYTES_MAX: usize = 107;
+
 /// A client that is silent for so long is asked whether it is still there, so often, and is gone when it never says so: a
 /// network that has vanished says nothing, and a connection may hold a slot.
 const PROBED_AFTER: Duration = Duration::from_secs(60);
@@ -96,6 +101,20 @@ impl Listener {
         }
     }
 
+    /// A forked copy of the process does not hold it open.
+    fn new(socket: Socket, address: Address) -> Listener {
+        let listener = Listener { socket, address };
+        forked::track(listener.descriptor());
+        listener
+    }
+
+    fn descriptor(&self) -> RawFd {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.as_raw_fd(),
+            Socket::Unix(socket, _) => socket.as_raw_fd(),
+        }
+    }
+
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
@@ -110,27 +129,27 @@ impl Listener {
         }
         let unix = std::os::unix::net::UnixListener::from(socket);
         let path = unix.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
-        Ok(Listener { socket: Socket::Unix(UnixListener::from_std(unix)?, None), address: Address::Unix(path) })
+        Ok(Listener::new(Socket::Unix(UnixListener::from_std(unix)?, None), Address::Unix(path)))
     }
 
     fn of_tcp(socket: std::net::TcpListener) -> io::Result<Listener> {
         socket.set_nonblocking(true)?;
         probe_clients(&socket)?;
         let address = Address::Tcp(socket.local_addr()?);
-        Ok(Listener { socket: Socket::Tcp(TcpListener::from_std(socket)?), address })
+        Ok(Listener::new(Socket::Tcp(TcpListener::from_std(socket)?), address))
     }
 
     /// The file is made under another name and moved into place, so that nobody ever finds it open to others.
     fn bind_unix(path: &Path, access: Access) -> io::Result<Listener> {
         refuse_taken(path)?;
         let staged = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
-        let socket = UnixListener::bind(&staged)?;
+        let socket = UnixListener::bind(&*bindable(&staged)?)?;
         rustix::net::listen(&socket, BACKLOG)?;
         let placed = std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(access.mode()))
             .and_then(|()| std::fs::rename(&staged, path))
             .and_then(|()| Inode::of(path));
         let inode = placed.inspect_err(|_| drop(std::fs::remove_file(&staged)))?;
-        Ok(Listener { socket: Socket::Unix(socket, Some(inode)), address: Address::Unix(path.to_owned()) })
+        Ok(Listener::new(Socket::Unix(socket, Some(inode)), Address::Unix(path.to_owned())))
     }
 
     /// The same socket for another runtime, which is entered.
@@ -145,7 +164,7 @@ impl Listener {
                 Socket::Unix(UnixListener::from_std(copy)?, None)
             }
         };
-        Ok(Listener { socket, address: self.address.clone() })
+        Ok(Listener::new(socket, self.address.clone()))
     }
 
     /// The next connection as its bare socket.
@@ -167,10 +186,12 @@ impl Listener {
                 let (stream, client) = socket.accept().await?;
                 stream.set_nodelay(true)?;
                 let server = stream.local_addr().ok();
-                Ok(Stream { io: Box::new(stream), client: Some(client), server })
+                Ok(Stream { io: Box::new(stream), client: Some(client), server, user: None })
             }
             Socket::Unix(socket, _) => {
-                Ok(Stream { io: Box::new(socket.accept().await?.0), client: None, server: None })
+                let (stream, _) = socket.accept().await?;
+                let user = stream.peer_cred().ok().map(|peer| peer.uid());
+                Ok(Stream { io: Box::new(stream), client: None, server: None, user })
             }
         }
     }
@@ -187,6 +208,7 @@ fn probe_clients(socket: &std::net::TcpListener) -> io::Result<()> {
 impl Drop for Listener {
     /// Removes the file of a unix socket, unless another server has put its own there.
     fn drop(&mut self) {
+        forked::untrack(self.descriptor());
         if let (Socket::Unix(_, Some(inode)), Address::Unix(path)) = (&self.socket, &self.address)
             && Inode::of(path).is_ok_and(|found| found == *inode)
         {
@@ -198,13 +220,13 @@ impl Drop for Listener {
 
 /// Which file it is, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Inode {
+pub(crate) struct Inode {
     device: u64,
     number: u64,
 }
 
 impl Inode {
-    fn of(path: &Path) -> io::Result<Inode> {
+    pub(crate) fn of(path: &Path) -> io::Result<Inode> {
         let found = std::fs::symlink_metadata(path)?;
         Ok(Inode { device: found.dev(), number: found.ino() })
     }
@@ -218,10 +240,36 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
     if !found.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
     }
-    match std::os::unix::net::UnixStream::connect(path) {
+    match std::os::unix::net::UnixStream::connect(&*bindable(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
         Err(error) => Err(error),
+    }
+}
+
+/// What the kernel takes for a path of any length, while this lives: a long one goes by a descriptor of its folder.
+fn bindable(path: &Path) -> io::Result<Bindable> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no path of a file"));
+    };
+    if path.as_os_str().len() <= PATH_BYTES_MAX {
+        return Ok(Bindable { path: path.to_owned(), _folder: None });
+    }
+    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    Ok(Bindable { path, _folder: Some(folder) })
+}
+
+struct Bindable {
+    path: PathBuf,
+    _folder: Option<OwnedFd>,
+}
+
+impl Deref for Bindable {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
     }
 }
 

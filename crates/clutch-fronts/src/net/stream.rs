@@ -14,6 +14,8 @@ pub(crate) struct Stream {
     /// Of a TCP connection: who has connected, and to which address.
     pub(crate) client: Option<SocketAddr>,
     pub(crate) server: Option<SocketAddr>,
+    /// Of a connection by a unix socket: the user id of who has connected.
+    pub(crate) user: Option<u32>,
 }
 
 /// What a connection must be able to do.

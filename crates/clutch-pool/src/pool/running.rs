@@ -1,9 +1,11 @@
 //! What workers run, for those who look: in the log, in `clutch ps`. Found when somebody asks, kept by nobody.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clutch_wire::Codec;
+use serde::Serialize;
 
 use super::Pool;
 use super::core::Core;
@@ -11,7 +13,16 @@ use super::entry::Entry;
 use super::peer::Peer;
 use super::state::WorkerKey;
 use crate::link::board::word;
-use crate::work::Running;
+use super::status::WorkerView;
+use crate::work::{Running, WorkId};
+
+/// What a worker runs, and which process that is: one that leaves and its replacement have one number.
+#[derive(Debug, Serialize)]
+pub struct RunningInWorker {
+    #[serde(flatten)]
+    pub running: Running,
+    pub pid: Option<i32>,
+}
 
 impl Core {
     /// The oldest first.
@@ -62,5 +73,29 @@ impl Pool {
         }
         let (core, now) = (self.core.lock(), Instant::now());
         core.peers.keys().map(|worker| (*worker, core.running(*worker, now))).collect()
+    }
+
+    /// The same by the number of the worker.
+    pub fn running_by_nr(&self) -> BTreeMap<u32, Vec<RunningInWorker>> {
+        let views: HashMap<_, _> = self.status().workers.into_iter().collect();
+        let mut found: BTreeMap<u32, Vec<RunningInWorker>> = BTreeMap::new();
+        for (key, running) in self.running() {
+            let Some(view) = views.get(&key) else { continue };
+            let running = running.into_iter().map(|running| RunningInWorker { running, pid: view.pid });
+            found.entry(view.nr).or_default().extend(running);
+        }
+        found
+    }
+
+    /// The Python stacks of every worker, of worker `nr`, or of the worker that has `call`, by the worker's number. Workers
+    /// that do not answer within `wait` are left out.
+    pub fn stacks_by_nr(&self, nr: Option<u32>, call: Option<WorkId>, wait: Duration) -> Vec<(u32, String)> {
+        let holder = call.map(|id| self.worker_of(id));
+        let wanted = |key, view: &WorkerView| {
+            nr.is_none_or(|nr| nr == view.nr) && holder.is_none_or(|holder| holder == Some(key))
+        };
+        let workers = self.status().workers.into_iter().filter(|(key, view)| wanted(*key, view));
+        let asked = workers.map(|(key, view)| (view.nr, self.stacks(key, Instant::now() + wait)));
+        asked.filter_map(|(nr, stacks)| Some((nr, stacks?))).collect()
     }
 }

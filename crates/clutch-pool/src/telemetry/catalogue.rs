@@ -166,6 +166,11 @@ pub enum Event {
         nr: u32,
         reason: String,
     },
+    /// An operator has asked for this.
+    OperatorActed {
+        pool: Arc<str>,
+        action: String,
+    },
     PoolClosed {
         pool: Arc<str>,
     },

@@ -1,6 +1,5 @@
 //! The network fronts of a dispatcher, and the async runtime that they share.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use clutch_wire::sync::Mutex;
@@ -9,7 +8,7 @@ use pyo3::prelude::*;
 use tokio::runtime;
 
 use crate::dispatcher::finalizing::wait_when_finalizing;
-use crate::dispatcher::pool::PoolCore;
+use crate::dispatcher::plane::Plane;
 
 /// How long its end waits for tasks that were cut off to let go of what they hold.
 const CUT: Duration = Duration::from_secs(1);
@@ -49,23 +48,22 @@ pub struct Fronts {
 
 #[pymethods]
 impl Fronts {
-    /// Starts listening. `fronts`: by name, the JSON of a `FrontConfig`. Raises OSError when a bind fails.
+    /// Starts listening, for the pools of `plane`. `fronts`: by name, the JSON of a `FrontConfig`. Raises OSError when a bind fails.
     #[new]
     fn new(
         py: Python<'_>,
         runtime: &Runtime,
-        pools: HashMap<String, Bound<'_, PoolCore>>,
+        plane: &Plane,
         fronts: Vec<(String, String)>,
     ) -> PyResult<Fronts> {
         let handle = runtime.0.lock().as_ref().map(|runtime| runtime.handle().clone());
         let handle = handle.ok_or_else(|| PyRuntimeError::new_err("this runtime was stopped"))?;
-        let pools = pools.values().map(|pool| pool.get().core(py)).collect::<PyResult<clutch_fronts::Pools>>()?;
         let read = |(name, text): (String, String)| match serde_json::from_str(&text) {
             Ok(config) => Ok((name, config)),
             Err(error) => Err(PyValueError::new_err(format!("the config of front {name}: {error}"))),
         };
         let configs = fronts.into_iter().map(read).collect::<PyResult<Vec<_>>>()?;
-        Ok(Fronts { running: py.detach(|| clutch_fronts::Fronts::start(&handle, pools, configs))? })
+        Ok(Fronts { running: py.detach(|| clutch_fronts::Fronts::start(&handle, &plane.plane, configs))? })
     }
 
     /// Where a front listens, each `host:port` or `unix:path`.

@@ -1,23 +1,22 @@
 //! `clutch.Pool`'s native half: functions to numbers, arguments to payloads, and the door of the core's pool.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clutch_pool::config::{Overflow, PoolConfig};
-use clutch_pool::pool::{Answer, Command, Denied, Health, Pool, WorkerView};
-use clutch_pool::supervisor::{self, Identity, descriptors_of};
-use clutch_pool::work::{FunctionId, Refusal, Running, Work, WorkKind};
+use clutch_pool::pool::{Answer, Command, Denied, Health, Pool};
+use clutch_pool::supervisor::{self, Identity, descriptors_of, make_room, make_room_to_grow};
+use clutch_pool::work::{FunctionId, Refusal, Work, WorkKind};
 use clutch_wire::Codec;
-use clutch_wire::region::{RegionPool, WRITTEN_MAX};
+use clutch_wire::region::RegionPool;
 use clutch_wire::stdio::Stream;
 use clutch_wire::sync::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCFunction, PyDict, PyFunction, PyString, PyTuple, PyType};
-use serde::Serialize;
 
 use crate::codec::{self, Encoded, Encoder};
 use crate::dispatcher::finalizing::wait_when_finalizing;
@@ -369,7 +368,7 @@ impl PoolCore {
             (config.overflow == Overflow::Block && config.queue_limit.is_some(), config.deadline());
         leave_out_missing(py)?;
         let workers = config.shape.workers as usize;
-        let left = make_room(py, &config.name, workers, descriptors_of(workers))?;
+        let left = make_room(&config.name, workers, descriptors_of(workers)).map_err(|why| config_error(py, &why))?;
         let (pool, driver) = Pool::new(config, registry::telemetry()?)?;
         pool.regions.bound_by(left);
         // Number 0 means that the function comes with the arguments.
@@ -478,24 +477,8 @@ impl PoolCore {
 
     /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned, pid}`.
     fn _running(&self, py: Python<'_>) -> PyResult<String> {
-        #[derive(Serialize)]
-        struct Shown {
-            #[serde(flatten)]
-            running: Running,
-            pid: Option<i32>,
-        }
         let pool = self.core(py)?;
-        let shown = py.detach(|| {
-            let views: HashMap<_, _> = pool.status().workers.into_iter().collect();
-            // One that leaves and the one that takes over have one number.
-            let mut shown: BTreeMap<u32, Vec<Shown>> = BTreeMap::new();
-            for (key, running) in pool.running() {
-                let Some(view) = views.get(&key) else { continue };
-                let running = running.into_iter().map(|running| Shown { running, pid: view.pid });
-                shown.entry(view.nr).or_default().extend(running);
-            }
-            shown
-        });
+        let shown = py.detach(|| pool.running_by_nr());
         serde_json::to_string(&shown).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
@@ -524,15 +507,9 @@ impl PoolCore {
         let pool = self.core(py)?;
         until(Some(timeout))?; // raises where it is no number
         let wait = Duration::from_secs_f64(timeout.clamp(0.0, STACKS_WAIT_MAX_S));
-        Ok(py.detach(|| {
-            let holder = call.map(|id| id.0.and_then(|id| pool.worker_of(id)));
-            let wanted = |key, view: &WorkerView| {
-                nr.is_none_or(|nr| nr.0 == Some(view.nr)) && holder.is_none_or(|holder| holder == Some(key))
-            };
-            let workers = pool.status().workers.into_iter().filter(|(key, view)| wanted(*key, view));
-            let asked = workers.map(|(key, view)| (view.nr, pool.stacks(key, Instant::now() + wait)));
-            asked.filter_map(|(nr, text)| Some((nr, text?))).collect()
-        }))
+        // A number that no worker or call can have: nothing is found.
+        let (nr, call) = (nr.map(|nr| nr.0.unwrap_or(u32::MAX)), call.map(|id| id.0.unwrap_or(u64::MAX)));
+        Ok(py.detach(|| pool.stacks_by_nr(nr, call, wait)))
     }
 
     /// Waits until so many workers are ready; `(ready, reason)`: the reason why none can start.
@@ -589,8 +566,7 @@ impl PoolCore {
     /// Between so many workers from now on.
     fn _scale(&self, py: Python<'_>, min: usize, max: usize) -> PyResult<()> {
         let pool = self.core(py)?;
-        let more = descriptors_of(max).saturating_sub(descriptors_of(pool.status().max));
-        make_room(py, &pool.config.name, max, more)?;
+        make_room_to_grow(&pool, max).map_err(|why| config_error(py, &why))?;
         self.carry(py, Command::Scale { min, max }, None).map(drop)
     }
 
@@ -626,16 +602,8 @@ impl PoolCore {
     }
 }
 
-/// Returns how many descriptors are left beside those that are needed. Raises ConfigError where there are not so many.
-fn make_room(py: Python<'_>, name: &str, workers: usize, needed: u64) -> PyResult<u64> {
-    let values = 2 * WRITTEN_MAX as u64;
-    clutch_wire::sys::make_room_for_descriptors(needed, values).map_err(|hard| {
-        let message = format!(
-            "pool '{name}' of {workers} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
-             (ulimit -Hn, LimitNOFILE=)"
-        );
-        clutch_error(py, "ConfigError", &message, &[])
-    })
+fn config_error(py: Python<'_>, message: &str) -> PyErr {
+    clutch_error(py, "ConfigError", message, &[])
 }
 
 impl PoolCore {
@@ -650,7 +618,7 @@ impl PoolCore {
             None => Ok(false),
             Some(Ok(())) => Ok(true),
             Some(Err(Denied::Closed)) => Err(closed()),
-            Some(Err(Denied::Failed(reason))) => Err(clutch_error(py, "ConfigError", &reason, &[])),
+            Some(Err(Denied::Failed(reason))) => Err(config_error(py, &reason)),
         }
     }
 

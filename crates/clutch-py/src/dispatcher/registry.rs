@@ -100,11 +100,8 @@ impl Events {
     #[new]
     #[pyo3(signature = (scope = "all"))]
     fn new(scope: &str) -> PyResult<Events> {
-        let scope = match scope {
-            "lives" => Scope::LIVES,
-            "incidents" => Scope::LIVES.and(Scope::INCIDENTS),
-            _ => Scope::ALL,
-        };
+        let named = Scope::named(scope);
+        let scope = named.ok_or_else(|| PyValueError::new_err(format!("no scope of events is named '{scope}'")))?;
         Ok(Events { subscription: telemetry()?.mailbox(scope) })
     }
 

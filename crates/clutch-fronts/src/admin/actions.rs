@@ -1,0 +1,295 @@
+//! What operators can have done: to one call, a worker, a pool, all pools, or the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clutch_pool::pool::{Command, Denied, Pool};
+use clutch_pool::supervisor::make_room_to_grow;
+use clutch_pool::telemetry::Event;
+use clutch_pool::work::WorkId;
+use hyper::Response;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+
+use super::pages::{document, facts};
+use crate::plane::Plane;
+use super::routes::{Target, Verb};
+use crate::body::Body;
+use crate::names::{quoted, suggestion};
+use crate::pools::Named;
+use crate::problem::Problem;
+
+type Answer = Result<Response<Body>, Box<Problem>>;
+
+/// Most that are waited for at a time; each needs a thread.
+const WAITED_FOR_MAX: usize = 32;
+
+static WAITED_FOR: Semaphore = Semaphore::const_new(WAITED_FOR_MAX);
+
+/// How often it is looked whether whoever waits is still there.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// For a worker to show its stacks.
+const STACKS_WAIT: Duration = Duration::from_secs(1);
+
+/// Most workers of a pool.
+const WORKERS_MAX: usize = 4096;
+
+pub(super) async fn act(plane: &Arc<Plane>, verb: Verb, target: Target, body: &[u8]) -> Answer {
+    match (verb, target) {
+        (Verb::Stop, _) => stop(plane, given(body)?).await,
+        (Verb::Cancel, Target::Call(call)) => cancel(plane, call, given::<OfPool>(body)?.pool.as_deref()),
+        (Verb::Scale, target) => {
+            let Given { min, max } = given(body)?;
+            scale(&chosen(plane, &target)?, min, max)
+        }
+        (verb, target) => {
+            given::<Nothing>(body)?;
+            let pools = chosen(plane, &target)?;
+            match verb {
+                Verb::Drain | Verb::Resume => Ok(quiet(&pools, verb == Verb::Drain)),
+                Verb::Reload => reload(plane, &pools).await,
+                _ => replace(verb, pools, &target).await,
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    min: usize,
+    max: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfPool {
+    pool: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stop {
+    #[serde(default)]
+    now: bool,
+}
+
+/// The body, a JSON object; an empty one stands for no body.
+fn given<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Problem>> {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("the body: {error}")))
+}
+
+/// The pools that are meant.
+fn chosen(plane: &Plane, target: &Target) -> Result<Vec<Named>, Box<Problem>> {
+    let all = plane.pools.all();
+    let (Target::Pool(name) | Target::Worker(name, _)) = target else { return Ok(all) };
+    let found = all.iter().find(|(known, _)| **known == **name).cloned();
+    found.map(|one| vec![one]).ok_or_else(|| no_such_pool(name, &all))
+}
+
+fn no_such_pool(name: &str, all: &[Named]) -> Box<Problem> {
+    let names = all.iter().map(|(name, _)| &**name);
+    Problem::no_such_pool(format!("no pool '{}'{}", quoted(name), suggestion(name, names)))
+}
+
+fn done(pools: &[Named]) -> Response<Body> {
+    let names: Vec<&str> = pools.iter().map(|(name, _)| &**name).collect();
+    document(&json!({ "pools": names }))
+}
+
+/// For the log.
+fn tell(pool: &Pool, action: impl Into<String>) {
+    pool.telemetry.emit(|pool| Event::OperatorActed { pool, action: action.into() });
+}
+
+fn quiet(pools: &[Named], quiet: bool) -> Response<Body> {
+    for (_, pool) in pools {
+        pool.set_quiet(quiet);
+        tell(pool, if quiet { "drain" } else { "resume" });
+    }
+    done(pools)
+}
+
+fn scale(pools: &[Named], min: usize, max: usize) -> Answer {
+    if !(1 <= min && min <= max && max <= WORKERS_MAX) {
+        let detail = format!("{min} to {max} workers cannot be had; allowed: 1 <= min <= max <= {WORKERS_MAX}");
+        return Err(Problem::bad_request(detail));
+    }
+    for (_, pool) in pools {
+        make_room_to_grow(pool, max).map_err(Problem::refused)?;
+        pool.order(Command::Scale { min, max }).ok_or_else(|| closed(pool))?;
+        tell(pool, if min == max { format!("scale to {max}") } else { format!("scale to {min} to {max}") });
+    }
+    Ok(done(pools))
+}
+
+fn cancel(plane: &Plane, call: WorkId, pool: Option<&str>) -> Answer {
+    let target = pool.map_or(Target::All, |name| Target::Pool(name.to_owned()));
+    let mut having = chosen(plane, &target)?;
+    // Numbers of calls are their pool's own: two pools may have the same.
+    having.retain(|(_, pool)| pool.is_awaited(call));
+    if having.len() > 1 {
+        let names: Vec<&str> = having.iter().map(|(name, _)| &**name).collect();
+        let names = names.join(" and ");
+        return Err(Problem::refused(format!("pools {names} both have a call {call}: name one of them with --pool")));
+    }
+    match having.first().filter(|(_, pool)| pool.cancel(call)) {
+        Some((_, pool)) => {
+            tell(pool, format!("cancel call {call}"));
+            Ok(done(&having))
+        }
+        None => Err(Problem::no_such_call(format!(
+            "no call {call} waits or runs, or it was told to stop before; `clutch ps` lists those that run"
+        ))),
+    }
+}
+
+async fn reload(plane: &Arc<Plane>, pools: &[Named]) -> Answer {
+    let names: Vec<String> = pools.iter().map(|(name, _)| name.to_string()).collect();
+    let (plane, asked) = (plane.clone(), names.clone());
+    let of_process = facts(&plane);
+    let failed = blocking(move |_| plane.host.reload(asked)).await?.map_err(Problem::refused)?;
+    Ok(document(&with(of_process, [("pools", json!(names)), ("failed", json!(failed))])))
+}
+
+async fn stop(plane: &Arc<Plane>, Stop { now }: Stop) -> Answer {
+    let page = facts(plane);
+    let plane = plane.clone();
+    blocking(move |_| plane.host.stop(now)).await?.map_err(Problem::refused)?;
+    Ok(document(&page.into()))
+}
+
+pub(super) async fn fronts(plane: &Arc<Plane>) -> Answer {
+    let plane = plane.clone();
+    let fronts = blocking(move |_| plane.host.fronts()).await?.map_err(Problem::refused)?;
+    Ok(document(&json!({ "fronts": fronts })))
+}
+
+/// Recycles or kills, and waits until that is done.
+async fn replace(verb: Verb, pools: Vec<Named>, target: &Target) -> Answer {
+    let nr = if let Target::Worker(_, nr) = target { Some(*nr) } else { None };
+    let command = match (verb, nr) {
+        (Verb::Kill, Some(nr)) => Command::Kill { nr },
+        _ => Command::Recycle { nr },
+    };
+    for (name, pool) in &pools {
+        if let Some(nr) = nr.filter(|nr| !has_worker(pool, *nr)) {
+            return Err(no_such_worker(name, pool, nr));
+        }
+        let pool = pool.clone();
+        blocking(move |waits| carried(&pool, command, &waits)).await??;
+    }
+    Ok(done(&pools))
+}
+
+fn has_worker(pool: &Pool, nr: u32) -> bool {
+    pool.status().workers.iter().any(|(_, view)| view.nr == nr)
+}
+
+fn no_such_worker(name: &str, pool: &Pool, nr: u32) -> Box<Problem> {
+    let mut known: Vec<u32> = pool.status().workers.iter().map(|(_, view)| view.nr).collect();
+    known.sort_unstable();
+    known.dedup();
+    let known: Vec<String> = known.iter().map(u32::to_string).collect();
+    Problem::no_such_worker(format!("pool '{name}' has no worker {nr}; allowed: {}", known.join(", ")))
+}
+
+/// What came of an order to the supervisor, for as long as somebody waits.
+fn carried(pool: &Pool, command: Command, waits: &AtomicBool) -> Result<(), Box<Problem>> {
+    let order = pool.order(command).ok_or_else(|| closed(pool))?;
+    while waits.load(Ordering::Relaxed) {
+        match order.wait(Instant::now() + LOOK_INTERVAL) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(Denied::Closed)) => return Err(closed(pool)),
+            Some(Err(Denied::Failed(reason))) => return Err(Problem::refused(reason)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+fn closed(pool: &Pool) -> Box<Problem> {
+    Problem::refused(format!("pool '{}' is closed", pool.config.name))
+}
+
+/// By the worker's name, `pool/0`.
+pub(super) async fn stacks(plane: &Arc<Plane>, target: Target, query: &str) -> Answer {
+    let only = match query {
+        "" => None,
+        _ => Some(query.strip_prefix("pool=").ok_or_else(|| Problem::bad_request("the query can only be ?pool=NAME"))?),
+    };
+    let of_pool = only.map(|name| Target::Pool(name.to_owned()));
+    let pools = chosen(plane, of_pool.as_ref().unwrap_or(&target))?;
+    let (nr, call) = match target {
+        Target::Worker(_, nr) => (Some(nr), None),
+        Target::Call(call) => (None, Some(call)),
+        _ => (None, None),
+    };
+    let asked = pools.clone();
+    let found = blocking(move |_| {
+        let found = asked.iter().flat_map(|(name, pool)| {
+            let stacks = pool.stacks_by_nr(nr, call, STACKS_WAIT).into_iter();
+            stacks.map(move |(nr, text)| (format!("{name}/{nr}"), Value::from(text)))
+        });
+        found.collect::<Map<String, Value>>()
+    });
+    let found = found.await?;
+    match (found.is_empty(), call) {
+        (false, _) => Ok(document(&found.into())),
+        (true, Some(call)) => {
+            Err(Problem::no_such_call(format!("no call {call} runs; `clutch ps` lists those that do")))
+        }
+        (true, None) => Err(no_stacks(&pools, nr)),
+    }
+}
+
+/// Why nothing was found.
+fn no_stacks(pools: &[Named], nr: Option<u32>) -> Box<Problem> {
+    let is_meant = |given: u32| nr.is_none_or(|nr| nr == given);
+    for (name, pool) in pools {
+        let workers = pool.status().workers;
+        let stopped = workers.iter().map(|(_, view)| view).find(|view| is_meant(view.nr) && view.state == "stopped");
+        if let Some((nr, pid)) = stopped.and_then(|view| Some((view.nr, view.pid?))) {
+            let why = format!("worker {name}/{nr} is stopped by a signal and cannot answer: kill -CONT {pid}");
+            return Problem::refused(why);
+        }
+        if let Some(nr) = nr.filter(|nr| !has_worker(pool, *nr)) {
+            return no_such_worker(name, pool, nr);
+        }
+    }
+    Problem::refused("no worker answers: they start, or are ending")
+}
+
+fn with<const N: usize>(mut page: Map<String, Value>, members: [(&str, Value); N]) -> Value {
+    page.extend(members.map(|(name, value)| (name.to_owned(), value)));
+    page.into()
+}
+
+/// Runs what may block beside the plane's own thread. It is told by the flag when nobody waits for it any more.
+async fn blocking<T: Send + 'static>(
+    run: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
+) -> Result<T, Box<Problem>> {
+    struct Waits(Arc<AtomicBool>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::Relaxed);
+        }
+    }
+    let permit = WAITED_FOR.try_acquire().map_err(|_| Problem::too_many_actions(WAITED_FOR_MAX))?;
+    let waits = Waits(Arc::new(AtomicBool::new(true)));
+    let flag = waits.0.clone();
+    let ran = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        run(flag)
+    });
+    ran.await.map_err(|_| Problem::refused("it was broken off"))
+}

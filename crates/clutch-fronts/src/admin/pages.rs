@@ -1,0 +1,104 @@
+//! What the plane shows: health, readiness, counts, and for operators what runs where.
+
+use std::fs;
+
+use clutch_pool::config::PoolConfig;
+use clutch_pool::pool::{Health, Pool};
+use hyper::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::metrics;
+use crate::plane::Plane;
+use crate::body::{Body, with_type};
+
+pub(super) fn health() -> Response<Body> {
+    document(&json!({ "alive": true }))
+}
+
+pub(super) fn readiness(plane: &Plane) -> Response<Body> {
+    let stopping = plane.is_stopping();
+    let waiting: Vec<Value> = plane.pools.all().iter().filter_map(|(name, pool)| unready(name, pool)).collect();
+    let ready = !stopping && waiting.is_empty();
+    let mut response = document(&json!({ "ready": ready, "stopping": stopping, "waiting": waiting }));
+    if !ready {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
+}
+
+/// Why a pool that readiness waits for is not ready.
+fn unready(name: &str, pool: &Pool) -> Option<Value> {
+    let status = pool.status();
+    let PoolConfig { required, .. } = pool.config;
+    (required && status.health != Health::Ready)
+        .then(|| json!({ "pool": name, "state": status.health, "reason": status.reason }))
+}
+
+pub(super) fn metrics(plane: &Plane) -> Response<Body> {
+    let stats: Vec<_> = plane.pools.all().iter().map(|(_, pool)| pool.stats()).collect();
+    let durations = plane.histograms.get().map(|histograms| metrics::WorkDurations(histograms.read()));
+    let text = metrics::render(&stats, durations, &plane.readings());
+    with_type(metrics::CONTENT_TYPE, Body::from(text.into_bytes()))
+}
+
+/// `is_operator`: with the process, and what each worker runs.
+pub(super) fn pools(plane: &Plane, is_operator: bool) -> Response<Body> {
+    let pools = plane.pools.all();
+    let shown: Vec<Value> = pools.iter().map(|(name, pool)| shown(name, pool, is_operator)).collect();
+    let mut page = if is_operator { facts(plane) } else { Map::new() };
+    page.insert("pools".to_owned(), shown.into());
+    document(&page.into())
+}
+
+pub(super) fn process(plane: &Plane) -> Response<Body> {
+    document(&facts(plane).into())
+}
+
+/// What the process says of itself.
+pub(super) fn facts(plane: &Plane) -> Map<String, Value> {
+    let mut facts = plane.identity.as_object().cloned().unwrap_or_default();
+    let pid = std::process::id() as i32;
+    facts.insert("pid".to_owned(), pid.into());
+    facts.insert("age_s".to_owned(), age_s(pid).into());
+    facts
+}
+
+fn shown(name: &str, pool: &Pool, is_operator: bool) -> Value {
+    let mut running = if is_operator { pool.running_by_nr() } else { Default::default() };
+    let mut stats = pool.stats();
+    name.clone_into(&mut stats.name);
+    let mut shown = json!(stats);
+    for worker in shown["workers"].as_array_mut().into_iter().flatten() {
+        let pid = worker["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        worker["age_s"] = pid.and_then(age_s).into();
+        if worker["rss"].is_null() {
+            worker["rss"] = pid.and_then(resident_bytes).into();
+        }
+        if is_operator {
+            let of_number = worker["nr"].as_u64().and_then(|nr| running.get_mut(&(nr as u32)));
+            let own = of_number.into_iter().flatten().filter(|one| one.pid == pid);
+            worker["running"] = own.map(|one| json!(one)).collect();
+        }
+    }
+    shown
+}
+
+/// Seconds since a process was started; none: it is gone.
+fn age_s(pid: i32) -> Option<f64> {
+    // The name in it is any bytes that the process has chosen; it is in brackets.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&stat);
+    let ticks: f64 = text.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now_s = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
+    Some((now_s - ticks / rustix::param::clock_ticks_per_second() as f64).max(0.0))
+}
+
+fn resident_bytes(pid: i32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * rustix::param::page_size() as u64)
+}
+
+pub(super) fn document(value: &Value) -> Response<Body> {
+    with_type("application/json", Body::from(value.to_string().into_bytes()))
+}

@@ -1,0 +1,256 @@
+"""`clutch top`: a terminal page of what runs, kept up to date. A client of the operator plane like any other.
+
+What is shown is a function of two looks at the pools and the time between them; the loop only asks, draws and reads keys.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import select
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from clutch.cli.flags import as_json
+from clutch.cli.remote import ANSWER_SECONDS_MAX, age, dispatcher_flags, find, memory
+from clutch.control import client
+from clutch.control.client import ControlError, NoAnswer
+from clutch.options import CALL_TIME
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+EVENTS_SHOWN = 8
+RUNNING_SHOWN = 3
+"""Of one worker; more are counted."""
+STOP_KEYS = ("q", "Q", "\x1b")
+
+Page = dict[str, Any]
+
+
+class Look(NamedTuple):
+    """What the pools said at one time."""
+
+    page: Page
+    at: float
+    cpu: Mapping[int, float]
+    """Seconds of CPU time that each worker has used, by pid."""
+
+
+def look(socket: Path) -> Look:
+    page = client.get(socket, "/pools", ANSWER_SECONDS_MAX)
+    pids = [worker["pid"] for pool in page["pools"] for worker in pool["workers"] if worker["pid"] is not None]
+    return Look(page, time.monotonic(), {pid: used for pid in pids if (used := cpu_seconds(pid)) is not None})
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Its own and its children's. None: it is gone."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+        return sum(map(int, fields[11:15])) / CLOCK_TICKS
+    return None
+
+
+def with_rates(before: Look, now: Look) -> Page:
+    """The page with `done_per_s` and `failed_per_s` of each pool, and `calls_per_s` and `cpu` (of one core) of workers.
+
+    None where there is nothing to compare with.
+    """
+    seconds = now.at - before.at
+    pools_before = {pool["name"]: pool for pool in before.page["pools"]}
+
+    def per_second(name: str, of: Page, of_before: Page | None) -> float | None:
+        return None if of_before is None or seconds <= 0 else max(0.0, (of[name] - of_before[name]) / seconds)
+
+    pools = []
+    for pool in now.page["pools"]:
+        old = pools_before.get(pool["name"])
+        workers_before = {worker["pid"]: worker for worker in old["workers"]} if old else {}
+        workers = []
+        for worker in pool["workers"]:
+            pid = worker["pid"]
+            cpu = None
+            if seconds > 0 and pid in now.cpu and pid in before.cpu:
+                cpu = max(0.0, (now.cpu[pid] - before.cpu[pid]) / seconds)
+            calls = per_second("calls", worker, workers_before.get(pid))
+            workers.append({**worker, "calls_per_s": calls, "cpu": cpu})
+        rates = {f"{name}_per_s": per_second(name, pool, old) for name in ("done", "failed")}
+        pools.append({**pool, **rates, "workers": workers})
+    return {**now.page, "pools": pools}
+
+
+@click.command("top", short_help="Show pools, workers and events live.")
+@click.option("--interval", default="1s", show_default=True, metavar="DURATION", help="Time between two looks.")
+@dispatcher_flags
+@as_json
+def command(interval: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
+    """Show the pools, workers and events of a running server or program, updated until q or Ctrl-C.
+
+    With --json, or where the output is no terminal, print one page for each look.
+    """
+    seconds = interval_seconds(interval)
+    where = find(socket, pid, only_looks=True)
+    before = look(where)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            if as_json or not sys.stdout.isatty():
+                print_pages(where, before, seconds, as_json)
+            else:
+                draw_pages(where, before, seconds)
+    except NoAnswer:
+        click.echo(f"pid {before.page['pid']} has ended", err=True)
+
+
+def interval_seconds(text: str) -> float:
+    try:
+        seconds: float = CALL_TIME.parse(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise click.UsageError(f"--interval {text!r} is not a time from 100ms to 1h: write 2s or 500ms")
+    return seconds
+
+
+def print_pages(socket: Path, before: Look, seconds: float, as_json: bool) -> None:
+    from rich.console import Console
+
+    console = Console()
+    while True:
+        time.sleep(seconds)
+        now = look(socket)
+        page = with_rates(before, now)
+        if as_json:
+            click.echo(json.dumps(page))
+        else:
+            console.print(pools_shown(page))
+        before = now
+
+
+def draw_pages(socket: Path, before: Look, seconds: float) -> None:
+    from rich.live import Live
+
+    events = Events(socket)
+    page = with_rates(before, before)
+    with Live(drawn(page, events), screen=True, auto_refresh=False) as live, keys() as key_within:
+        while key_within(seconds) not in STOP_KEYS:
+            now = look(socket)
+            page, before = with_rates(before, now), now
+            live.update(drawn(page, events), refresh=True)
+
+
+@contextlib.contextmanager
+def keys() -> Iterator[Any]:
+    """A function that waits so many seconds for a key, and returns it or an empty text."""
+    if not sys.stdin.isatty():
+        yield lambda seconds: time.sleep(seconds) or ""
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def key_within(seconds: float) -> str:
+        is_there = select.select([descriptor], [], [], seconds)[0]
+        return os.read(descriptor, 64).decode(errors="replace")[:1] or STOP_KEYS[0] if is_there else ""
+
+    try:
+        tty.setcbreak(descriptor)
+        yield key_within
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+class Events:
+    """The last events, as lines of the log; a thread reads them."""
+
+    def __init__(self, socket: Path) -> None:
+        self.lines: collections.deque[str] = collections.deque(maxlen=EVENTS_SHOWN)
+        threading.Thread(target=self._read, args=(socket,), name="clutch-top", daemon=True).start()
+
+    def _read(self, socket: Path) -> None:
+        with contextlib.suppress(ControlError):  # it has ended: the page says so
+            for event in client.events(socket):
+                self.lines.append(f"{time.strftime('%H:%M:%S')}  {event_text(event)}")
+
+
+def event_text(event: Page) -> str:
+    from clutch._dispatcher.event_log import LINES
+
+    if event["event"] in LINES:
+        return LINES[event["event"]](event)[1].partition("\n")[0]
+    fields = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+    return f"{event['event']} {fields}"
+
+
+# Values to words
+
+
+def drawn(page: Page, events: Events) -> RenderableType:
+    from rich.layout import Layout
+    from rich.panel import Panel
+
+    head = f"{page['config']} (pid {page['pid']}), for {age(page['age_s'])}; q: quit"
+    layout = Layout()
+    layout.split_column(
+        Layout(head, size=1), Layout(pools_shown(page)), Layout(Panel("\n".join(events.lines), title="events"), size=10)
+    )
+    return layout
+
+
+def pools_shown(page: Page) -> RenderableType:
+    from rich.console import Group
+
+    return Group(*map(pool_shown, page["pools"]))
+
+
+def pool_shown(pool: Page) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(pool_text(pool)), title_justify="left", box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
+    for name in ("worker", "pid", "state", "calls", "calls/s", "CPU", "memory", "age"):
+        table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)
+    table.add_column("runs", ratio=1, no_wrap=True, overflow="ellipsis")
+    for worker in pool["workers"]:
+        table.add_row(*map(Text, worker_row(pool["name"], worker)))
+    return table
+
+
+def pool_text(pool: Page) -> str:
+    failed = f" ({rate(pool['failed_per_s'])} failed)" if pool["failed_per_s"] else ""
+    line = (
+        f"{pool['name']}: {pool['state']}, {pool['ready']} of {pool['target']} workers; {pool['queued']} queued, "
+        f"{pool['sent']} of {pool['slots']} slots; {rate(pool['done_per_s'])}/s{failed}, {pool['restarts']} restarts"
+    )
+    return line if pool["reason"] is None else f"{line}\n{pool['reason'].rstrip()}"
+
+
+def worker_row(pool: str, worker: Page) -> tuple[str, ...]:
+    running = worker.get("running", [])
+    runs = [f"{one['what']} {age(one['seconds'])}" for one in running[:RUNNING_SHOWN]]
+    more = [f"and {len(running) - RUNNING_SHOWN} more"] if len(running) > RUNNING_SHOWN else []
+    return (
+        f"{pool}/{worker['nr']}",
+        "" if worker["pid"] is None else str(worker["pid"]),
+        worker["state"],
+        str(worker["calls"]),
+        rate(worker["calls_per_s"]),
+        "" if worker["cpu"] is None else f"{worker['cpu']:.0%}",
+        memory(worker).partition(",")[0],
+        age(worker["age_s"]),
+        ", ".join([*runs, *more]),
+    )
+
+
+def rate(given: float | None) -> str:
+    return "-" if given is None else f"{given:,.1f}" if given < 10 else f"{given:,.0f}"
