@@ -43,13 +43,13 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 _OPTIONS_OF_POOL = {option.name.partition(".")[0] for option in POOL.options}
 _OPTIONS = {option.name.partition(".")[0] for option in SERVE.options} | _OPTIONS_OF_POOL
 
-GUARD = """An app is served while a worker imports this module: the module serves it when it is imported.
-Put what starts it under a guard:
+GUARD = """clutch.serve was called while a worker was importing this module.
+Call it under a guard:
 
     if __name__ == "__main__":
         clutch.serve("main:app")
 """
-NOT_MAIN = """clutch.serve waits for signals, and these come to the main thread only. In another thread:
+NOT_MAIN = """clutch.serve waits for signals, which only the main thread receives. In another thread, use:
 
     with clutch.serving("package.module:app") as server:
         ...
@@ -139,10 +139,10 @@ def _given(parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
 
 
 def _unknown(name: str) -> Problem:
-    """A keyword that is no option, with what uvicorn's and granian's are called here."""
+    """The error for an unknown keyword; names our option where the keyword is uvicorn's or granian's."""
     like, instead = keyword_of(name)
     if instead is not None:
-        return Problem(f"{name}=", f"no option of clutch.serve: {instead}")
+        return Problem(f"{name}=", f"not an option of clutch.serve: {instead}")
     if like is not None:
         return Problem(f"{name}=", "no such option", nearest=like)
     known = sorted((_OPTIONS | set(inspect.signature(serve).parameters)) - {"app", "options"})
@@ -207,7 +207,7 @@ class AppServer:
         """URL of the first address: `http://127.0.0.1:8000`."""
         for _, _, shown in self._addresses():
             return shown
-        raise RuntimeError("this server has been stopped: it has no address")
+        raise RuntimeError("this server is stopped and has no address")
 
     def reload(self) -> None:
         """Reload the code. Raise `ConfigError` if it does not start; the old code then keeps serving."""
@@ -258,7 +258,7 @@ class AppServer:
             while (byte := inbox.next()) not in (*ENDS, NEVER_READY):
                 pass
             if byte != NEVER_READY:
-                logs.info(f"{signal.Signals(byte).name}: stopping; a signal now ends running requests at once")
+                logs.info(f"{signal.Signals(byte).name}: stopping; send another signal to end running requests at once")
         finally:
             ender = threading.Thread(target=self._end, name="clutch-end", daemon=True)
             ender.start()
@@ -327,7 +327,7 @@ class OwnLog:
     @contextlib.contextmanager
     def taken(self, level: str | None) -> Iterator[None]:
         if level is not None and level not in LEVEL.names:
-            raise ConfigError(f"log_level={level!r} is no level; allowed: {LEVEL.allowed}")
+            raise ConfigError(f"log_level={level!r} is not a log level; allowed: {LEVEL.allowed}")
         with self._lock:
             self._begin(level)
         try:
@@ -381,4 +381,4 @@ def _stop_all() -> None:
         try:
             server.stop()
         except Exception:
-            logging.getLogger("clutch").exception("the stop failed")
+            logging.getLogger("clutch").exception("shutdown failed")

@@ -147,17 +147,17 @@ def restore_cached(function: Any, parameters: dict[str, Any]) -> Any:
 
 
 def attributes_of(function: Any) -> dict[str, Any] | None:
-    """What the user has put on a cached function."""
+    """Attributes that the user has set on a cached function."""
     made = {"__wrapped__", "cache_parameters"}
     return {name: value for name, value in vars(function).items() if name not in made} or None
 
 
 def restore_code(magic: bytes, version: str, parts: tuple[Any, ...]) -> types.CodeType:
-    """Code of another version of Python would end the process."""
+    """Refuse code of another Python version: it would crash the process."""
     if magic != MAGIC_NUMBER:
         raise TypeError(
-            f"it holds code of Python {version}, and this is {sys.version.split()[0]}: code does not travel between"
-            " versions, put it into a module of both"
+            f"it contains code of Python {version}, and this is {sys.version.split()[0]}: code cannot be sent between"
+            " Python versions; put it into a module that both import"
         )
     return types.CodeType(*parts)
 

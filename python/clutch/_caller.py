@@ -133,19 +133,19 @@ def refuse_in_subinterpreter() -> None:
 UNDEFINED = re.compile(r"name '(.+)' is not defined")
 FRAME = re.compile(r'^  File "(.*)", line \d+', re.MULTILINE)
 LOST = (
-    "{name!r} is set in this program and not in its workers: they run the script without what is under "
+    "{name!r} is set in this program and not in its workers: they run the script without the code under "
     '`if __name__ == "__main__":`. Set it above the guard, pass it as an argument, or set it by Pool(initializer=…).'
 )
 
 IMPORTED = """pool {pool!r} was made while a worker imported the module {module!r}, and has no workers there: \
-it is for the program that imports the module. Code that runs in a worker and needs a pool makes one when it runs, in \
-a function, not when its module is imported"""
+only the program that imports the module can use it. Code that needs a pool inside a worker must create it in a \
+function, when it runs, not when its module is imported"""
 
-SUBINTERPRETER = """A pool is made in a subinterpreter, and pools work in a process's main interpreter only.
-Make it there, or in a process of its own. With mod_wsgi: WSGIApplicationGroup %{GLOBAL}"""
+SUBINTERPRETER = """Pools work only in the main interpreter of a process, and this is a subinterpreter.
+Create the pool in the main interpreter or in another process. With mod_wsgi: WSGIApplicationGroup %{GLOBAL}"""
 
-GUARD = """A pool is made while a worker loads this script: the script makes it when it is imported.
-Put what starts the program under a guard:
+GUARD = """A pool was created while a worker was loading this script.
+Create it under a guard:
 
     if __name__ == "__main__":
         with Pool() as pool:

@@ -346,7 +346,7 @@ def _finish_tokens(place: str, values: dict[str, Any], folder: Path, report: Rep
     file = folder / values["token_file"]
     values["token_file"] = str(file)
     if values["token"] is not None:
-        what = "token is given, too: which tokens are good must be said at one place"
+        what = "token is also given: use one of the two"
         report.add(f"{place}.token_file", what, given=str(file), allowed="either token or token_file")
     wrong = why_unreadable(file)
     if wrong is not None:
@@ -361,7 +361,7 @@ def why_unreadable(file: Path) -> str | None:
     except OSError as error:
         return error.strerror
     try:
-        return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else "it is no regular file"
+        return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else "it is not a regular file"
     finally:
         os.close(descriptor)
 

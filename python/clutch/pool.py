@@ -432,7 +432,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         min: int | None = None,  # noqa: A002 (as in the config)
         max: int | None = None,  # noqa: A002
     ) -> None:
-        """Sets how many workers there are: `scale(8)`, or bounds: `scale(min=2, max=16)`.
+        """Set the number of workers: `scale(8)`, or bounds: `scale(min=2, max=16)`.
 
         Those that are missing are started: `wait_ready()` waits for them. Those that are too many take no more work and
         end when what they have is finished; the idle ones go first.

@@ -16,12 +16,12 @@ TOOL_MARK = "__clutch_tool__"
 HOOK_MARK = "__clutch_hook__"
 HOOKS = ("start", "stop")
 PARTIALS_MAX = 100
-"""Of one another. One that is made of itself has no end."""
+"""Maximum depth of nested partials: one that contains itself has no end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What `tool` was told."""
+    """The arguments of `tool`."""
 
     serial: bool = False
     main_thread: bool = False
@@ -61,7 +61,7 @@ def options_of(function: Any) -> ToolOptions | None:
 
 
 def mark_of(value: Any, name: str) -> Any:
-    """What a decorator has put there. A proxy (Flask's `request`) stands for nothing yet, and raises."""
+    """Return a decorator's mark, or None. Attributes of an unbound proxy (Flask's `request`) raise."""
     try:
         return getattr(value, name, None)
     except Exception:

@@ -38,7 +38,7 @@ fn attribute<'py, T: IntoPyObject<'py>>(py: Python<'py>, name: &'static str, val
 
 /// What every use of a pool raises in a copy of its process.
 pub fn forked_error(py: Python<'_>) -> PyErr {
-    let message = "this process was forked from the pool's own: make a pool of its own here";
+    let message = "this process was forked from the one that created the pool: create a pool of its own here";
     clutch_error(py, "PoolClosed", message, &[])
 }
 

@@ -108,7 +108,7 @@ pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
 
 /// A socket that this process was handed over by number, listening already; the number stays its owner's.
 pub fn listening_socket(fd: RawFd) -> io::Result<OwnedFd> {
-    let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {fd} is no socket that listens"));
+    let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {fd} is not a listening socket"));
     // SAFETY: the number is only used for this call, which copies it or fails.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     let socket = if copy < 0 { return Err(missing()) } else { adopt(copy) };

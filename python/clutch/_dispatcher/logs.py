@@ -93,7 +93,7 @@ class Queued(logging.Handler):
 
     def _loss(self) -> logging.LogRecord:
         lost, self._lost = self._lost, 0
-        message = "lines of this log were lost, because nobody read those before them: %d"
+        message = "log lines lost because nobody was reading the log: %d"
         return log.makeRecord(
             log.name, logging.WARNING, "", 0, message, (lost,), None, extra={"fields": {"lost": lost}}
         )

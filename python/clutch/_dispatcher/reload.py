@@ -95,9 +95,9 @@ class Reloader:
         failed = {}
         for option, why in self._read_files(names):
             if why is None:
-                logs.info(f"{option}: read anew", option=option)
+                logs.info(f"{option}: reloaded", option=option)
             else:
-                logs.log.error("%s\n%s: what was read before goes on", why, option)
+                logs.log.error("%s\n%s: the previous files stay in use", why, option)
                 failed[option] = why
         return failed
 
@@ -109,7 +109,7 @@ class Reloader:
             return str(error)
         except ClutchError as error:
             if not self._development:
-                logs.log.error("%s\npool %s: the old code goes on", str(error).rstrip(), name)
+                logs.log.error("%s\npool %s: the old code stays in use", str(error).rstrip(), name)
             return str(error)
         logs.info(f"pool {name}: reloaded", pool=name, reloaded=True)
         return None

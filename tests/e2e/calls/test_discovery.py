@@ -292,7 +292,7 @@ def test_finds_the_server_of_the_folder(server: Server) -> None:
         (["tools", "apu"], "no pool 'apu'; did you mean 'api'?"),
         (["tools", "api.bil"], "no tool 'bil' in pool 'api'; did you mean 'bill'?"),
         (["tools", "--workers", "2"], "flags of a pool need --target"),
-        (["call"], "which tool?"),
+        (["call"], "missing TOOL"),
         (["call"], "`clutch tools` lists them"),
         (["call", "bill"], "`clutch tools` lists them"),
         (["call", "api.bil"], "did you mean 'bill'?\n`clutch tools` lists them"),

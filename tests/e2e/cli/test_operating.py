@@ -212,7 +212,7 @@ def test_failure_36_code_that_does_not_import_leaves_the_old_serving(tmp_path: P
         server.wait_ready("api")
         load(server, how, "def wrong(:\n")
         server.err.wait("SyntaxError")
-        server.err.wait("the old code goes on")
+        server.err.wait("the old code stays in use")
         assert server.call("version").result == 1
         load(server, how, OWN.format(333))
         while server.call("version").result == 1:

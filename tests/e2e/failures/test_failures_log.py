@@ -37,7 +37,7 @@ def test_failure_72_a_death_is_said_with_its_cause_and_what_was_running(tmp_path
         os.kill(idle, signal.SIGKILL)
         server.err.wait(
             rf"WARNING worker api/0 \(pid {idle}\) was killed by signal 9 \(SIGKILL\)"
-            r" \(by the kernel, out of memory\?\); it was running nothing"
+            r" \(by the kernel, out of memory\?\); it was idle"
         )
         with server.calling("visit", {"port": rendezvous.port}):
             guest = rendezvous.guest()
@@ -54,7 +54,9 @@ def test_failure_72_poison_is_named(tmp_path: Path) -> None:
     with Server(tmp_path, POOL + "deaths_max = 1\n" + FRONTS) as server:
         server.call("exit_with", {"code": 7})
         assert b'clutch_pool_workers_ended_total{pool="api",reason="exit"} 1' in server.get("/metrics").body
-        server.err.wait(r"ERROR   pool api: exit_with \(call \d+\) has killed its worker 1 times")
+        server.err.wait(
+            r"ERROR   pool api: exit_with \(call \d+\) is not retried \(deaths_max\); workers it has killed: 1"
+        )
 
 
 def test_failure_72_a_kill_is_said_with_its_reason(tmp_path: Path, rendezvous: Rendezvous) -> None:
@@ -100,7 +102,7 @@ def test_failure_72_commands_are_said(tmp_path: Path) -> None:
         server.err.wait(r"pool api: takes no more work, by command")
         server.terminate()
         assert server.wait() == 0
-        assert server.err.text.count("gone: the pool stops") == 2
+        assert server.err.text.count("gone: the pool is shutting down") == 2
 
 
 def test_failure_72_a_full_queue_is_said_once_a_second_at_most(tmp_path: Path, rendezvous: Rendezvous) -> None:
@@ -111,7 +113,7 @@ def test_failure_72_a_full_queue_is_said_once_a_second_at_most(tmp_path: Path, r
         server.until(lambda figures: figures["queued"] == 1)
         for _ in range(3):
             assert server.call("pid").status == 503
-        server.err.wait(r"WARNING pool api: full: 1 calls wait \(queue.limit\); refused since .*: 1$")
+        server.err.wait(r"WARNING pool api: full: 1 calls are waiting \(queue.limit\); refused since .*: 1$")
 
 
 def test_failure_72_as_json_each_line_has_its_fields(tmp_path: Path) -> None:

@@ -399,7 +399,7 @@ def work(nr):
         pool.recycle()
         list(pool.map(work, range(20), chunksize=1))
 """
-HINT = "warning: nobody handles what workers log"
+HINT = "warning: log records of workers have no handler"
 
 
 def run_logging(folder: Path, guarded: str, top: str = "", options: str = "", level: str = "debug") -> str:
@@ -412,7 +412,7 @@ def run_logging(folder: Path, guarded: str, top: str = "", options: str = "", le
 def test_logging_that_is_set_up_under_the_guard_is_missed_once(tmp_path: Path) -> None:
     """By all workers of a pool together."""
     said = run_logging(tmp_path, 'logging.basicConfig(level="INFO")', level="warning")
-    assert said.count(HINT) == 1 and "(WARNING of 'shop' was the first)" in said and "Pool(initializer=…)" in said
+    assert said.count(HINT) == 1 and "(first: WARNING of 'shop')" in said and "Pool(initializer=…)" in said
 
 
 def test_levels_of_workers_stay_as_they_are(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def raised(call):
     try:
         return f"no error: {call()!r}"
     except (RemoteError, WorkerLost) as error:
-        return "code does not travel between versions" in str(error) or error.type_name
+        return "code cannot be sent between Python versions" in str(error) or error.type_name
 
 def make(**more):
     return Pool("harmful_tools", workers=1, profile="thread", python=sys.argv[1], **more)

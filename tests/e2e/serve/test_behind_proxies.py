@@ -194,11 +194,11 @@ def test_a_reload_takes_a_new_certificate(
             done = clutch("reload", "--pid", str(serving.process.pid), cwd=tmp_path)
             assert (done.returncode, "tls.key" in done.stderr) == (1, True), done
             serving.err.wait(r"ERROR +fronts.serve.tls.key '.*key.pem' with tls.certificate")
-            serving.err.wait("fronts.serve.tls: what was read before goes on")
+            serving.err.wait("fronts.serve.tls: the previous files stay in use")
             assert shown(address) == texts[0]
             shutil.copy(other / "key.pem", tmp_path)
             serving.send(signal.SIGHUP)
-            serving.err.wait("fronts.serve.tls: read anew")
+            serving.err.wait("fronts.serve.tls: reloaded")
             assert shown(address) == texts[1]
             kept.sendall(REQUEST)
             assert body(rest(kept))["scheme"] == "https"

@@ -111,7 +111,7 @@ def test_the_pid_is_in_a_file_until_the_end(tmp_path: Path) -> None:
         serving.wait_ready("web")
         assert (tmp_path / "web.pid").read_text() == f"{serving.process.pid}\n"
         second = clutch("serve", "web:app", "-b", ANY_PORT, "--pid", "web.pid", cwd=tmp_path)
-        assert (second.returncode, f"process {serving.process.pid} runs already" in second.stderr) == (1, True)
+        assert (second.returncode, f"process {serving.process.pid} is already running" in second.stderr) == (1, True)
         serving.terminate()
         assert serving.wait() == 0
     assert not (tmp_path / "web.pid").exists()

@@ -150,8 +150,8 @@ def test_a_prompt_serves_an_app_of_a_module(tmp_path: Path) -> None:
         ({"limit_max_requests": 1000}, 'did you mean recycle={"calls": N}?'),
         ({"timeout_keep_alive": 5}, "did you mean keep_alive?"),
         ({"uds": "/run/web.sock"}, 'did you mean bind="unix:PATH"?'),
-        ({"loop": "uvloop"}, "uvloop is taken where it is installed; leave it out"),
-        ({"date_header": True}, "it is so here anyway; leave it out"),
+        ({"loop": "uvloop"}, "uvloop is used if it is installed; remove it"),
+        ({"date_header": True}, "this is the default; remove it"),
         ({"headers": []}, "let a middleware add headers"),
         ({"reload_dirs": ["src"]}, "--reload watches Python files"),
         ({"wokers": 4}, "did you mean workers?"),
@@ -325,6 +325,6 @@ def test_the_log_is_as_before_whichever_server_ends_first() -> None:
     assert first.addresses == []
     second.stop()
     assert (log.handlers, log.propagate, log.level) == before
-    with pytest.raises(ConfigError, match="'loud' is no level; allowed: debug"):
+    with pytest.raises(ConfigError, match="'loud' is not a log level; allowed: debug"):
         clutch.serving("web:app", port=0, log_level="loud")
     assert (log.handlers, log.propagate, log.level) == before

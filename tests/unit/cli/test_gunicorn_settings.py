@@ -415,8 +415,8 @@ def test_hooks_and_what_is_no_setting_are_named() -> None:
         "gunicorn.conf.py: syslog is not supported: logs go to stderr; the access log and the output of workers to "
         "stdout: let the service manager collect them",
         "gunicorn.conf.py: the hook post_fork is not supported: use @clutch.on_start in the app's module",
-        "gunicorn.conf.py: worker is no setting: without effect; did you mean workers?",
-        "gunicorn.conf.py: hour is no setting: without effect",
+        "gunicorn.conf.py: worker is not a setting and has no effect; did you mean workers?",
+        "gunicorn.conf.py: hour is not a setting and has no effect",
     ]
 
 
@@ -450,7 +450,7 @@ def test_a_file_that_fails() -> None:
     with pytest.raises(ConfigError, match="SyntaxError"):
         made()
     (problem,) = problems("-c none.py")
-    assert (problem.place, "is not there" in problem.what) == ("none.py", True)
+    assert (problem.place, "not found" in problem.what) == ("none.py", True)
 
 
 def test_wrong_values_of_all_layers_are_reported_at_once() -> None:
@@ -522,7 +522,7 @@ def test_settings_about_requests_of_a_file_are_named() -> None:
     conf("timeout = 5\nworkers = 2\n")
     config, warnings = made_with_warnings(app="shop:handle", tcp=True)
     assert config.pools[0].core["shape"]["workers"] == 2
-    assert warnings == ["timeout, gunicorn.conf.py is about HTTP requests, and --tcp serves none"]
+    assert warnings == ["timeout, gunicorn.conf.py applies to HTTP requests, and --tcp serves none"]
 
 
 @pytest.mark.parametrize(
@@ -561,7 +561,7 @@ def test_a_flag_that_has_no_place_is_an_error(refused: Refused) -> None:
         (("a:b", "--no-such-flag"), "No such option"),
         (("a:b", "c:d"), "extra argument"),
         (("a:b", "--tcp", "--factory"), "--factory"),
-        (("a:b", "--chdir", "/nowhere"), "--chdir: cannot go there"),
+        (("a:b", "--chdir", "/nowhere"), "--chdir: cannot change to this folder"),
         (("a:b", "--error-logfile", "/nowhere/log"), "--error-logfile: cannot be written"),
     ],
 )
@@ -675,13 +675,13 @@ def test_variables_of_other_servers_are_named() -> None:
         "UVICORNISH": "x",
     }
     assert made_with_warnings(environ=environ)[1] == [
-        "GRANIAN_LOOP is not read: uvloop is taken where it is installed; leave it out",
-        "GRANIAN_NEW is not read: leave it out",
+        "GRANIAN_LOOP is not read: uvloop is used if it is installed; remove it",
+        "GRANIAN_NEW is not read: remove it",
         "GRANIAN_SSL_CERTIFICATE is not read: use --certfile",
         "UVICORN_PORT is not read: use -b HOST:PORT, -b unix:PATH or -b fd://N",
-        "UVICORN_RELOAD_DIR is not read: --reload watches Python files; leave it out",
+        "UVICORN_RELOAD_DIR is not read: --reload watches Python files; remove it",
         "UVICORN_WORKERS is not read: use --workers",
-        "SCRIPT_NAME is not read: use --root-path /shop, and let the proxy take it off the path",
+        "SCRIPT_NAME is not read: use --root-path /shop, and let the proxy strip it from the path",
     ]
 
 

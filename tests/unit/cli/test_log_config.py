@@ -121,8 +121,8 @@ def test_loggers_of_the_app_are_said_to_be_the_workers_business() -> None:
     [
         ("none.ini", None, "cannot be read: No such file"),
         ("none.json", None, "cannot be read: No such file"),
-        ("a.ini", "", "no configuration of logging"),
-        ("a.json", "{", "no configuration of logging: JSONDecodeError"),
+        ("a.ini", "", "not a logging configuration"),
+        ("a.json", "{", "not a logging configuration: JSONDecodeError"),
         ("a.json", "[]", "a list, not a table"),
         ("a.json", '{"formatters": {"a": {"()": "no_such.Formatter"}}}', "No module named 'no_such'"),
         ("a.json", '{"handlers": {"a": {"class": "logging.FileHandler", "filename": "/no/such"}}}', "/no/such"),

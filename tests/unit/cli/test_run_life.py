@@ -251,7 +251,7 @@ def test_code_that_does_not_import_is_told_and_it_serves_on(
     logs.log.propagate = True
     with caplog.at_level(logging.INFO, "clutch"):
         assert Server(loaded).serve() == 0
-    assert "SyntaxError in tools.py\npool a: the old code goes on" in caplog.text
+    assert "SyntaxError in tools.py\npool a: the old code stays in use" in caplog.text
     assert scene.events.count("a reloads") == 2
 
 

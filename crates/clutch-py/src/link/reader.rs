@@ -183,7 +183,7 @@ impl Reader {
     /// Waits until something happens to streams: reads the link when nobody else does.
     pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
         if self.sender.is_in_copy() {
-            let message = "this process was forked from a worker's: what comes for the call comes there";
+            let message = "this process was forked from a worker, which gets the data of the call";
             return Err(PyOSError::new_err(message));
         }
         let reads =

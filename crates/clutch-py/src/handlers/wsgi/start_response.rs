@@ -293,7 +293,7 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
     let bytes = text.chars().map(|character| u8::try_from(u32::from(character)).ok());
     bytes
         .collect::<Option<_>>()
-        .ok_or_else(|| misuse(format!("a status or a header holds characters that are no bytes: {text:?}")))
+        .ok_or_else(|| misuse(format!("a status or a header holds characters outside Latin-1: {text:?}")))
 }
 
 /// What of `handlers/wsgi.py` is called for requests.
