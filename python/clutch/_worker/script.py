@@ -43,7 +43,7 @@ class ScriptLookupError(ScriptError, AttributeError):
 
 
 def explain(error: BaseException) -> BaseException:
-    """The failure of the script in place of an error of `pickle` or `import`, which only says that a name is missing."""
+    """The failure of the script, in place of an error of `pickle` or `import` that only says: a name is missing."""
     is_of_script = isinstance(error, AttributeError | ImportError) and NAME in str(error)
     return ScriptError(_failed) if is_of_script and _failed is not None else error
 

@@ -185,7 +185,7 @@ class Loop:
             task.add_done_callback(self._ended)
 
     def _poll(self) -> list[_core.Call]:
-        """Return calls that have arrived and not started. Calls that may start at once have started, and most have ended."""
+        """Return calls that have arrived and not started. Those that may start at once have, and most have ended."""
         if self.served is None or not self.served.is_eager:
             return _core.poll(self.worker)
         started, later = _core.poll_eagerly(self.worker, self.starter, self.tasks - len(self.running))
