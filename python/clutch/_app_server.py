@@ -126,7 +126,7 @@ def serving(
 
 
 def _given(parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """What was given, by the name of its option."""
+    """The given options, by name."""
     given = {name: parameters[name] for name in ("bind", "workers", "threads", "profile")} | options
     host, port = parameters["host"], parameters["port"]
     if host is not None or port is not None:
@@ -150,7 +150,7 @@ def _unknown(name: str) -> Problem:
 
 
 def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str], *, development: bool = False) -> Config:
-    """As of a config file with one front and its pool. What is given wins over variables."""
+    """The configuration, as of a file with one front and its pool. Given options win over variables."""
     image = sys.modules.get("clutch._worker.image")
     if image is not None and image.is_here:
         raise RuntimeError(GUARD)
@@ -199,7 +199,7 @@ class AppServer:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens: `127.0.0.1:8000`, `unix:/run/web.sock`; none after its end."""
+        """Addresses that it listens on: `127.0.0.1:8000`, `unix:/run/web.sock`; empty after its end."""
         return [address for _, address, _ in self._addresses()]
 
     @property
@@ -242,7 +242,7 @@ class AppServer:
     # ---- its life
 
     def _start(self) -> None:
-        """Returns when the app answers."""
+        """Start, and return when the app answers."""
         try:
             self._begin()
             self._dispatcher.wait_ready()
@@ -251,7 +251,7 @@ class AppServer:
             raise
 
     def _run(self, inbox: Inbox) -> None:
-        """Until a signal comes, or the app cannot be served."""
+        """Serve until a signal arrives, or until the app turns out not to start."""
         self._say = inbox.say
         try:
             self._begin()
@@ -307,7 +307,7 @@ class AppServer:
 
 
 class OfServer(Observer):
-    """Tells a server of the program that its app does not start."""
+    """Tells a server that its app does not start."""
 
     def __init__(self, server: AppServer) -> None:
         self._server = server
@@ -317,7 +317,7 @@ class OfServer(Observer):
 
 
 class OwnLog:
-    """Our log on stderr while servers run, unless the program has said where it goes; then all is as before."""
+    """Sends our log to stderr while servers run, unless the program has configured it, and restores it afterwards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -364,12 +364,12 @@ _running: weakref.WeakSet[AppServer] = weakref.WeakSet()
 
 @functools.cache
 def _stop_all_at_the_end() -> None:
-    """Before the threads of the program are waited for: later none can be started, and to stop takes some."""
+    """Stop the servers before the interpreter joins threads: a stop starts threads, which is impossible later."""
     threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 
 
 def _forget_all() -> None:
-    """In a copy of the process: what serves is the original's, and so are the threads that could stop it."""
+    """In a forked copy: the servers, and the threads that could stop them, belong to the original."""
     _running.clear()
 
 

@@ -46,8 +46,8 @@ def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = F
 
 
 def options_of(function: Any) -> ToolOptions | None:
-    """What `tool` was told of this function; none: it is no tool. A partial of a tool, and an object whose call is one,
-    are what that is."""
+    """Return the options of a tool, or None if the function is not a tool. Looks through partials, and at `__call__` of
+    an object."""
     for _ in range(PARTIALS_MAX):
         if not issubclass(type(function), functools.partial):
             break

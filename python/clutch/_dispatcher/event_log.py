@@ -1,4 +1,4 @@
-"""Lines of the log about pools and workers: what somebody has to know who reads nothing but the log.
+"""Log lines about pools and workers, for operators who read only the log.
 
 Each event of the catalogue that has a line here becomes one, with its fields; a thread reads the events and writes.
 """
