@@ -29,11 +29,11 @@ pub type OnDefine = Box<dyn Fn(Python<'_>, u32, Codec, &[u8]) -> PyResult<()> + 
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<CallFrame>,
-    /// Slots that wait for the one that reads.
+    /// Number of slots that wait for the reading one.
     idle: usize,
     reading: bool,
     draining: bool,
-    /// The link has ended.
+    /// Whether the link has ended.
     ended: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Reader {
     tables: Arc<Mutex<RegionTable>>,
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// An event loop reads; threads only wait.
+    /// Whether an event loop reads, and threads only wait.
     loop_reads: AtomicBool,
     on_define: OnDefine,
     /// Called with the id of work that is to stop, by the thread that reads.
