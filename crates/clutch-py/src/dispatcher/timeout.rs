@@ -10,7 +10,8 @@ use crate::dispatcher::finalizing::wait_when_finalizing;
 /// How often a waiting thread checks for signals.
 pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
 
-/// The deadline; none for no limit. A negative timeout is over at once, as in the standard library. Raises ValueError for nan.
+/// The deadline; none for no limit. A negative timeout is over at once, as in the standard library. Raises ValueError
+/// for nan.
 pub fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     match timeout {
         Some(seconds) if seconds.is_nan() => {
