@@ -79,7 +79,7 @@ test-python: build ## the Python suite; ARGS="-k words" picks tests
 	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-browser: build chromium ## of the Python suite, what runs in a real browser
-	$(BIN)/python -m pytest tests/e2e/test_serve_browser.py
+	$(BIN)/python -m pytest tests/e2e/serve/test_serve_browser.py
 
 test-wheel: build ## the wheels in dist/ that an interpreter is here for: each in an empty environment
 	CLUTCH_TEST_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/e2e/test_wheel.py

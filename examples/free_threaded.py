@@ -1,7 +1,7 @@
 """Pure Python in parallel threads: a pool on a free-threaded interpreter, under any dispatcher.
 
 The pool has its own interpreter, so the rest of the program may run on an ordinary one. Functions go by name there:
-code does not travel between versions of Python. `make free-threaded` sets up `.venv-ft`.
+code cannot be sent between Python versions of Python. `make free-threaded` sets up `.venv-ft`.
 
 Run: python examples/free_threaded.py
 """

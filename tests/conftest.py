@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from clutch import testing
-from rendezvous import Rendezvous
+from support.rendezvous import Rendezvous
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,4 +1,4 @@
-"""The name by which workers import an app that a program has made: `main:app` of the object that `main.py` calls so."""
+"""The import path of an app object, for workers: `main:app` for the object `app` of `main.py`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 from clutch.errors import ConfigError, Problem
 
-WHAT_TO_WRITE = """a name that a module has at its top, as text: clutch.serve("package.module:app"). \
-An app of a notebook belongs into a file (%%writefile web.py), one that a function makes is \
+WHAT_TO_WRITE = """the import path of an app at module level, as text: clutch.serve("package.module:app"). \
+Write an app of a notebook to a file (%%writefile web.py); for an app that a function creates, use \
 clutch.serve("package.module:make", factory=True)"""
 
 
 def name_of_app(app: Any) -> str:
-    """Raises `ConfigError` for an app that only this process has."""
+    """Return the import path of an app. Raise `ConfigError` if workers could not import it."""
     if isinstance(app, str):
         return app
     for module in _modules(app):
         attribute = _attribute(module, app)
         if attribute is not None and (name := importable_name(module)) is not None:
             return f"{name}:{attribute}"
-    what = "workers import the app by its name, and this object has none"
+    what = "workers import the app by its name, and this object is not at the top level of a module"
     raise ConfigError(problems=[Problem("app", what, repr(app), WHAT_TO_WRITE)])
 
 

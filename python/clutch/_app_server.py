@@ -42,13 +42,13 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 _OPTIONS_OF_POOL = {option.name.partition(".")[0] for option in POOL.options}
 _OPTIONS = {option.name.partition(".")[0] for option in SERVE.options} | _OPTIONS_OF_POOL
 
-GUARD = """An app is served while a worker imports this module: the module serves it when it is imported.
-Put what starts it under a guard:
+GUARD = """clutch.serve was called while a worker was importing this module.
+Call it under a guard:
 
     if __name__ == "__main__":
         clutch.serve("main:app")
 """
-NOT_MAIN = """clutch.serve waits for signals, and these come to the main thread only. In another thread:
+NOT_MAIN = """clutch.serve waits for signals, which only the main thread receives. In another thread, use:
 
     with clutch.serving("package.module:app") as server:
         ...
@@ -125,7 +125,7 @@ def serving(
 
 
 def _given(parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """What was given, by the name of its option."""
+    """The given options, by name."""
     given = {name: parameters[name] for name in ("bind", "workers", "threads", "profile")} | options
     host, port = parameters["host"], parameters["port"]
     if host is not None or port is not None:
@@ -138,10 +138,10 @@ def _given(parameters: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
 
 
 def _unknown(name: str) -> Problem:
-    """A keyword that is no option, with what uvicorn's and granian's are called here."""
+    """The error for an unknown keyword; names our option where the keyword is uvicorn's or granian's."""
     like, instead = keyword_of(name)
     if instead is not None:
-        return Problem(f"{name}=", f"no option of clutch.serve: {instead}")
+        return Problem(f"{name}=", f"not an option of clutch.serve: {instead}")
     if like is not None:
         return Problem(f"{name}=", "no such option", nearest=like)
     known = sorted((_OPTIONS | set(inspect.signature(serve).parameters)) - {"app", "options"})
@@ -149,7 +149,7 @@ def _unknown(name: str) -> Problem:
 
 
 def _configuration(app: Any, given: dict[str, Any], settings: Iterable[str], *, development: bool = False) -> Config:
-    """As of a config file with one front and its pool. What is given wins over variables."""
+    """The configuration, as of a file with one front and its pool. Given options win over variables."""
     image = sys.modules.get("clutch._worker.image")
     if image is not None and image.is_here:
         raise RuntimeError(GUARD)
@@ -198,7 +198,7 @@ class AppServer:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens: `127.0.0.1:8000`, `unix:/run/web.sock`; none after its end."""
+        """Addresses that it listens on: `127.0.0.1:8000`, `unix:/run/web.sock`; empty after its end."""
         return [address for _, address, _ in self._addresses()]
 
     @property
@@ -206,7 +206,7 @@ class AppServer:
         """URL of the first address: `http://127.0.0.1:8000`."""
         for _, _, shown in self._addresses():
             return shown
-        raise RuntimeError("this server has been stopped: it has no address")
+        raise RuntimeError("this server is stopped and has no address")
 
     def reload(self) -> None:
         """Reload the code. Raise `ConfigError` if it does not start; the old code then keeps serving."""
@@ -241,7 +241,7 @@ class AppServer:
     # ---- its life
 
     def _start(self) -> None:
-        """Returns when the app answers."""
+        """Start, and return when the app answers."""
         try:
             self._begin()
             self._dispatcher.wait_ready()
@@ -250,14 +250,14 @@ class AppServer:
             raise
 
     def _run(self, inbox: Inbox) -> None:
-        """Until a signal comes, or the app cannot be served."""
+        """Serve until a signal arrives, or until the app turns out not to start."""
         self._say = inbox.say
         try:
             self._begin()
             while (byte := inbox.next()) not in (*ENDS, NEVER_READY):
                 pass
             if byte != NEVER_READY:
-                logs.info(f"{signal.Signals(byte).name}: stopping; a signal now ends running requests at once")
+                logs.info(f"{signal.Signals(byte).name}: stopping; send another signal to end running requests at once")
         finally:
             ender = threading.Thread(target=self._end, name="clutch-end", daemon=True)
             ender.start()
@@ -304,7 +304,7 @@ class AppServer:
 
 
 class OfServer(Observer):
-    """Tells a server of the program that its app does not start."""
+    """Tells a server that its app does not start."""
 
     def __init__(self, server: AppServer) -> None:
         self._server = server
@@ -314,7 +314,7 @@ class OfServer(Observer):
 
 
 class OwnLog:
-    """Our log on stderr while servers run, unless the program has said where it goes; then all is as before."""
+    """Sends our log to stderr while servers run, unless the program has configured it, and restores it afterwards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -324,7 +324,7 @@ class OwnLog:
     @contextlib.contextmanager
     def taken(self, level: str | None) -> Iterator[None]:
         if level is not None and level not in LEVEL.names:
-            raise ConfigError(f"log_level={level!r} is no level; allowed: {LEVEL.allowed}")
+            raise ConfigError(f"log_level={level!r} is not a log level; allowed: {LEVEL.allowed}")
         with self._lock:
             self._begin(level)
         try:
@@ -361,12 +361,12 @@ _running: weakref.WeakSet[AppServer] = weakref.WeakSet()
 
 @functools.cache
 def _stop_all_at_the_end() -> None:
-    """Before the threads of the program are waited for: later none can be started, and to stop takes some."""
+    """Stop the servers before the interpreter joins threads: a stop starts threads, which is impossible later."""
     threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
 
 
 def _forget_all() -> None:
-    """In a copy of the process: what serves is the original's, and so are the threads that could stop it."""
+    """In a forked copy: the servers, and the threads that could stop them, belong to the original."""
     _running.clear()
 
 
@@ -378,4 +378,4 @@ def _stop_all() -> None:
         try:
             server.stop()
         except Exception:
-            logging.getLogger("clutch").exception("the stop failed")
+            logging.getLogger("clutch").exception("shutdown failed")

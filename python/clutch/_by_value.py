@@ -1,4 +1,4 @@
-"""What plain pickle refuses and workers can have all the same: code, memoryviews, named locks. Imports cloudpickle."""
+"""Pickles values that plain pickle refuses: code, memoryviews, named locks. Imports cloudpickle."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Pickler(cloudpickle.Pickler):
     name, where it has one."""
 
     classes_by_name = False
-    """Workers load this program's `__main__`: an instance of its classes is to be one there."""
+    """Whether workers load this program's `__main__`, so that instances of its classes have the same class there."""
     has_code = False
-    """Of what was pickled so far, some is code, which other versions of Python do not understand."""
+    """Whether the pickle so far contains code, which other Python versions cannot read."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and obj.__module__ == "__main__" and self.is_by_name(obj):
@@ -56,7 +56,7 @@ class Pickler(cloudpickle.Pickler):
         return reduce_class(obj, *reduced[:3]) if has_state else reduced
 
     def is_by_name(self, value: Any) -> bool:
-        """Whether workers find this class or function where plain pickle would."""
+        """Whether workers can import this class or function by its name."""
         module = getattr(value, "__module__", None)
         found: Any = sys.modules.get(module or "") if module != "__main__" or self.classes_by_name else None
         for name in getattr(value, "__qualname__", "").split("."):
@@ -65,7 +65,7 @@ class Pickler(cloudpickle.Pickler):
 
 
 own: weakref.WeakSet[type] = weakref.WeakSet()
-"""Classes that went from here by value, and were made here."""
+"""Classes that were created in this process and sent by value."""
 received: weakref.WeakSet[type] = weakref.WeakSet()
 
 
@@ -95,7 +95,7 @@ def restore_class(kind: type, state: tuple[Any, ...]) -> None:
 
 
 kept: dict[str, Any] = {}
-"""Globals of a program without a file that its initializer has set or changed in this worker."""
+"""Globals of a program without a file that the initializer has set or changed in this worker."""
 
 
 def initialize(initializer: Callable[..., object], arguments: tuple[Any, ...]) -> None:
@@ -121,7 +121,7 @@ def globals_of(called: Any) -> dict[str, Any]:
 
 @dataclass
 class Sink:
-    """What a pickler writes into."""
+    """The stream that a pickler writes to."""
 
     write: Callable[[bytes], object]
 
@@ -147,17 +147,17 @@ def restore_cached(function: Any, parameters: dict[str, Any]) -> Any:
 
 
 def attributes_of(function: Any) -> dict[str, Any] | None:
-    """What the user has put on a cached function."""
+    """Attributes that the user has set on a cached function."""
     made = {"__wrapped__", "cache_parameters"}
     return {name: value for name, value in vars(function).items() if name not in made} or None
 
 
 def restore_code(magic: bytes, version: str, parts: tuple[Any, ...]) -> types.CodeType:
-    """Code of another version of Python would end the process."""
+    """Refuse code of another Python version: it would crash the process."""
     if magic != MAGIC_NUMBER:
         raise TypeError(
-            f"it holds code of Python {version}, and this is {sys.version.split()[0]}: code does not travel between"
-            " versions, put it into a module of both"
+            f"it contains code of Python {version}, and this is {sys.version.split()[0]}: code cannot be sent between"
+            " Python versions; put it into a module that both import"
         )
     return types.CodeType(*parts)
 
@@ -193,7 +193,7 @@ def has_name(value: Any) -> bool:
 
 
 def reduce_lock(lock: Any) -> tuple[Any, ...]:
-    """As it is sent to a child of the spawn context."""
+    """Its state, as it is sent to a child of the spawn context."""
     opened = lock._semlock
     state = (opened.handle, opened.kind, opened.maxvalue, opened.name)
     return new_lock, (type(lock),), state

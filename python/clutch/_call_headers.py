@@ -1,4 +1,4 @@
-"""What came beside the arguments of the call that runs: the headers that a network front passes on."""
+"""The headers of the running call, as a network front passes them on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program that makes a pool: what its workers have of it, and where in it there can be no pool."""
+"""The program that creates a pool: what workers inherit from it, and where it cannot create one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encode_initializer(
 
 
 def own_authkey() -> str | None:
-    """With which workers may connect to the managers of this program; None where it does not use multiprocessing."""
+    """The key with which workers may connect to managers of this program; None if it does not use multiprocessing."""
     process = sys.modules.get("multiprocessing.process")
     return None if process is None else process.current_process().authkey.hex()
 
@@ -48,7 +48,7 @@ def caller_path(python: str) -> list[str]:
 
 
 def main_of_caller() -> dict[str, str] | None:
-    """How a worker loads this process's `__main__`; None where there is no file to load (a notebook, a prompt)."""
+    """How a worker loads this process's `__main__`; None if there is no file to load (a notebook, a prompt)."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name not in ("", "__main__"):  # "__main__": of a folder or an archive
@@ -60,7 +60,7 @@ def main_of_caller() -> dict[str, str] | None:
 
 
 def imports_of_main() -> list[str]:
-    """Modules of the standard library and of Clutch that `__main__` uses: what its workers will import for it."""
+    """Modules of the standard library and of Clutch that `__main__` uses and workers will import for it."""
     used = set()
     for one in list(vars(sys.modules["__main__"]).values()):
         # By its real type: what poses as something else may raise when it is looked at.
@@ -102,7 +102,7 @@ def importing_module() -> str | None:
 
 
 def log_level() -> int | None:
-    """The lowest of the root logger's handlers; None: this program has set up none. pytest's are not the program's."""
+    """The lowest level of the root logger's handlers; None if the program has none. Handlers of pytest do not count."""
     logging = sys.modules.get("logging")
     if logging is None:
         return None
@@ -133,19 +133,19 @@ def refuse_in_subinterpreter() -> None:
 UNDEFINED = re.compile(r"name '(.+)' is not defined")
 FRAME = re.compile(r'^  File "(.*)", line \d+', re.MULTILINE)
 LOST = (
-    "{name!r} is set in this program and not in its workers: they run the script without what is under "
+    "{name!r} is set in this program and not in its workers: they run the script without the code under "
     '`if __name__ == "__main__":`. Set it above the guard, pass it as an argument, or set it by Pool(initializer=…).'
 )
 
 IMPORTED = """pool {pool!r} was made while a worker imported the module {module!r}, and has no workers there: \
-it is for the program that imports the module. Code that runs in a worker and needs a pool makes one when it runs, in \
-a function, not when its module is imported"""
+only the program that imports the module can use it. Code that needs a pool inside a worker must create it in a \
+function, when it runs, not when its module is imported"""
 
-SUBINTERPRETER = """A pool is made in a subinterpreter, and pools work in a process's main interpreter only.
-Make it there, or in a process of its own. With mod_wsgi: WSGIApplicationGroup %{GLOBAL}"""
+SUBINTERPRETER = """Pools work only in the main interpreter of a process, and this is a subinterpreter.
+Create the pool in the main interpreter or in another process. With mod_wsgi: WSGIApplicationGroup %{GLOBAL}"""
 
-GUARD = """A pool is made while a worker loads this script: the script makes it when it is imported.
-Put what starts the program under a guard:
+GUARD = """A pool was created while a worker was loading this script.
+Create it under a guard:
 
     if __name__ == "__main__":
         with Pool() as pool:

@@ -33,7 +33,7 @@ class MapOptions(TypedDict, total=False):
 
 
 class Calls:
-    """A pool, and options for the calls made through it."""
+    """A pool, with options for the calls made through it."""
 
     _pool: Pool
     _options: _core.CallOptions

@@ -1,4 +1,4 @@
-"""Pools of a program that gevent has patched: who waits for an answer lets the hub run.
+"""Pools of a program that gevent has patched: waiting for an answer lets the hub run.
 
 A native thread without a hub, and the hub itself, wait as anywhere else.
 """
@@ -55,13 +55,13 @@ def result_of(future: Future) -> Any:
 
 
 def left_of(timeout: float | None, future: Future) -> float | None:
-    """What is left of a timeout when the hub has run as long."""
+    """The rest of a timeout after the hub has run."""
     is_over = timeout is not None and not timeout > 0
     return timeout if is_over or future.done() or not wait(future._subscribe, timeout) else 0
 
 
 class Carrier:
-    """Carries completions into one hub. It keeps the hub's loop alive while somebody waits."""
+    """Passes completions to one hub, and keeps the loop of the hub alive while a greenlet waits."""
 
     def __init__(self, hub: Any) -> None:
         self.bridge = _core.Bridge()
@@ -91,7 +91,7 @@ _carriers: weakref.WeakKeyDictionary[Any, Carrier] = weakref.WeakKeyDictionary()
 
 
 def wait(subscribe: Callable[[_core.Bridge, Any], object], timeout: float | None) -> bool:
-    """Waits while the hub runs; False: there is none to wait in."""
+    """Wait while the hub runs. Returns False if there is no hub to wait in."""
     hub = get_hub_if_exists()
     if hub is None or getcurrent() is hub:
         return False

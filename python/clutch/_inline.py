@@ -116,7 +116,7 @@ class InlineStream(Stream):
 
 
 class Sent(NamedTuple):
-    """What arrived where the work is done."""
+    """The arguments as they arrive in the worker."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -215,7 +215,7 @@ class InlinePool(Pool):
         return Sent(function, args, kwargs, False)
 
     def _carried(self, what: Any, function: object) -> Any:
-        """As it arrives in a worker."""
+        """The value as it arrives in a worker."""
         if not self._copies:
             return what
         try:
@@ -230,7 +230,7 @@ class InlinePool(Pool):
             raise BadArguments(f"{message}; what they refer to must be importable there") from error
 
     def _made(self, sent: Sent, context: contextvars.Context) -> Any:
-        """What the function returns: a value, a coroutine, a generator."""
+        """The return value of the function: a value, a coroutine or a generator."""
         try:
             return context.run(sent.function, *sent.args, **sent.kwargs)
         except TypeError as error:
@@ -252,7 +252,7 @@ class InlinePool(Pool):
             return self._result(await sent.function(*sent.args, **sent.kwargs))
 
     def _result(self, value: Any) -> Any:
-        """As it comes back."""
+        """The value as it comes back to the caller."""
         if inspect.isgenerator(value) or inspect.isasyncgen(value):
             raise BadArguments("this tool is a generator: use stream()")
         if not self._copies:
@@ -358,7 +358,7 @@ class InlinePool(Pool):
             raise closed_error(self.name)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Runs the hooks of the end; there is nothing to wait for."""
+        """Run the stop hooks; there is nothing to wait for."""
         if self._shut:
             return
         self._refuse_more(with_maps=not cancel_futures)
@@ -380,7 +380,7 @@ class InlinePool(Pool):
         await asyncio.to_thread(self.shutdown)
 
     def __del__(self) -> None:
-        """A pool that was dropped ends silently."""
+        """Dropping the pool ends it silently."""
 
     def __repr__(self) -> str:
         return f"<clutch.testing.InlinePool {self.name!r}>"

@@ -1,4 +1,4 @@
-"""Which item of a map an error is of: a note at the exception, whose type and arguments stay as they are."""
+"""Notes on exceptions that name the failed item of a map. Type and arguments of the exception stay unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from clutch.insights import REPR, cut
 
 KEPT_BYTES_MAX = 1 << 20
-"""Of items that weigh more together, only the small ones are kept for their notes."""
+"""Size of a batch above which only its small items are kept for notes."""
 
 SMALL_BYTES_MAX = 256
 SCALARS = {int, float, str, bytes, bool, type(None)}
@@ -26,7 +26,7 @@ class Shown:
 
 
 def kept(items: list[Any], payload_bytes: int) -> list[Any]:
-    """What is kept of items that need not be sent again."""
+    """The part of items that is kept for notes if they need not be sent again."""
     if payload_bytes <= KEPT_BYTES_MAX:
         return items
     return [item if type(item) in SCALARS and getsizeof(item) <= SMALL_BYTES_MAX else too_large(item) for item in items]
@@ -42,7 +42,7 @@ def note_item(error: BaseException, at: int, item: Any) -> None:
 
 
 def note_items(error: BaseException, start: int, items: list[Any]) -> None:
-    """They failed together, with one error."""
+    """A note for items that failed together, with one error."""
     if len(items) == 1:
         note_item(error, start, items[0])
     elif items:

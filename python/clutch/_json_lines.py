@@ -22,12 +22,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
     def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
-        """What was passed as `extra={"fields": {...}}`."""
+        """The fields that were passed as `extra={"fields": {...}}`."""
         return getattr(record, "fields", {})
 
 
 class NamedJsonLines(JsonLines):
-    """Those of other people's loggers."""
+    """The extra attributes of records of other loggers."""
 
     def fields(self, record: logging.LogRecord) -> Mapping[str, object]:
         return {"logger": record.name}

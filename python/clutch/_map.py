@@ -38,7 +38,7 @@ AHEAD_BYTES_FOR_EACH_SLOT = 32 << 20
 PARTS_FOR_EACH_SLOT = 32
 NONE_LEFT: Iterator[Any] = iter(())
 UNBROKEN = {type(iter(of)) for of in (range(0), range(1 << 99), [], (), "", b"", {}, {}.values(), {}.items())}
-"""Iterators that run no Python while they are read: nothing breaks them off."""
+"""Iterators that run no Python code: reading them is not interrupted."""
 
 
 def check_sizes(chunksize: int | None, buffersize: int | None) -> None:
@@ -69,7 +69,7 @@ def check_timeout(timeout: float | None) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What the options of a pool, or of a call, say of each item of a map."""
+    """Options of the pool or the call that apply to each item of a map."""
 
     deadline: float | None = None
     """Seconds."""
@@ -81,12 +81,12 @@ class Limits:
     retry: int = 0
 
     def batch_items(self) -> int:
-        """The most that a batch has that is sized here."""
+        """Maximum number of items in a batch whose size is chosen here."""
         share = BATCH_ITEMS_MAX if self.calls is None else self.calls // BATCH_SHARE_OF_CALLS
         return max(1, min(BATCH_ITEMS_MAX, share))
 
     def batch_bytes(self) -> int:
-        """The most that a batch should weigh: somewhat larger items than those before still fit."""
+        """Target size of a batch in bytes; leaves room for items somewhat larger than the previous ones."""
         return BATCH_BYTES_MAX if self.payload_bytes is None else min(BATCH_BYTES_MAX, self.payload_bytes // 2)
 
     def time_of(self, items: int, before: float) -> float | None:
@@ -96,17 +96,17 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """How the caller of a map reads its results."""
+    """How the caller of a map reads the results."""
 
     timeout: float | None = None
-    """Seconds from its making, for the whole map."""
+    """Seconds from the call, for the whole map."""
     chunksize: int | None = None
     buffersize: int | None = None
     ordered: bool = True
     progress: Callable[[int], object] | None = None
-    """Told how many items more are done, when their results have been read."""
+    """Called with the number of items whose results have just been read."""
     return_exceptions: bool = False
-    """An item that fails has its exception as its result."""
+    """Whether a failed item has its exception as its result."""
 
 
 def rows(iterables: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
@@ -116,7 +116,7 @@ def rows(iterables: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 class Rows:
-    """As `zip`, but what was pulled stays when the reading is broken off, and the next row begins with it."""
+    """As `zip`, but keeps pulled values if the reading is interrupted, and starts the next row with them."""
 
     def __init__(self, iterators: list[Iterator[Any]]) -> None:
         self._iterators = iterators
@@ -148,7 +148,7 @@ class Weights:
         self._other: tuple[int, int] | None = None
 
     def learn(self, items: int, size: int) -> None:
-        """A batch of so many items has `size` bytes."""
+        """Record that a batch of this many items has `size` bytes."""
         if self._last[0] not in (0, items):
             self._other = self._last
         self._last = (items, size)
@@ -157,7 +157,7 @@ class Weights:
         self.items_max = max(1, self._items_of(self._mean), min(2 * items, self._items_of(self._each(items, size))))
 
     def _each(self, items: int, size: int) -> float:
-        """Bytes that one item more brings along: none, until the contrary is seen."""
+        """Bytes that each further item adds; 0 until batches of different sizes show otherwise."""
         if self._other is None:
             return 0.0
         each = (size - self._other[1]) / (items - self._other[0])
@@ -176,10 +176,10 @@ class Batch:
     """The number of its first item in the map, from 0."""
     size: int
     items: list[Any] = dataclasses.field(default_factory=list)
-    """As long as they may have to be sent: also again, one by one, where not every worker may be able to read them. And
-    for the notes of those that fail."""
+    """Kept while they may have to be sent, or sent again one by one if a worker cannot read them; and for the notes of
+    failed ones."""
     future: Any = None
-    """Set by what submits it, so that it is not submitted twice."""
+    """Set by the code that submits it, so that it is not submitted twice."""
     payload_bytes: int = 0
     """Set before that."""
     is_readable: bool = False
@@ -187,16 +187,16 @@ class Batch:
     bytes_before: int = 0
     """Of all that the map had submitted by then."""
     rest: Batch | None = None
-    """Split off: comes behind it."""
+    """The batch that was split off from it and follows it."""
     unreadable: Exception | None = None
-    """Of an item that is sent again: why the batch that it was in could not be read."""
+    """For an item that is sent again: why the worker could not read its batch."""
 
     @property
     def end(self) -> int:
         return self.start + self.size
 
     def fill(self, items: Iterator[Any], bytes_max: float) -> None:
-        """Pulls what is missing, less where some prove to be large. What it has it keeps where it is broken off."""
+        """Pull the missing items, fewer if some are large. Keeps the pulled ones if it is interrupted."""
         while (count := len(self.items)) < self.size:
             wanted = min(self.size - count, SLICE_ITEMS)
             self.items.extend(itertools.islice(items, wanted))
@@ -207,7 +207,7 @@ class Batch:
                 self.size = len(self.items)
 
     def split(self, size: int) -> None:
-        """Keeps its first items."""
+        """Keep the first items; the rest becomes a batch behind it."""
         items = self.items[:size]
         rest = Batch(self.start + size, self.size - size, self.items[size:], rest=self.rest)
         # No call is among these, and a signal's handler runs at one: it finds all of them done, or none.
@@ -269,9 +269,9 @@ class Batches:
         self._progress = reading.progress
         self._return_exceptions = reading.return_exceptions
         self._pulled = 0
-        """Items so far, of batches that are whole."""
+        """Number of items in complete batches so far."""
         self._given = 0
-        """Items of the batch that is being read."""
+        """Number of items whose results are being read."""
         self._is_made = True
 
     def items(self) -> Iterator[Any]:
@@ -281,7 +281,7 @@ class Batches:
         return _core.MapItems(self._next_batch, self.close)
 
     def submit_rest(self) -> None:
-        """Submits all that is left of a map that nobody has read from, unless the caller has bounded it."""
+        """Submit the rest of a map that nobody has read from, unless the caller has bounded it."""
         with self._lock, self._keeping_errors():
             if self._is_bounded or not self._runs_unread:
                 return
@@ -297,7 +297,7 @@ class Batches:
                 """All of them."""
 
     def close(self) -> None:
-        """Nobody reads on: what has not begun is cancelled."""
+        """Cancel the items that have not started, as nobody reads on."""
         self._end_progress()
         with self._lock:
             self._items = NONE_LEFT
@@ -334,10 +334,10 @@ class Batches:
         """`read`: 1 while the first batch is being given out."""
         with self._lock, self._keeping_errors():
             while self._submit_next(self._next_size(read)):
-                """As far as it may look ahead."""
+                """Submit as far ahead as allowed."""
 
     def _submit_next(self, size: int) -> bool:
-        """Submits so many items, or first what was broken off or split. False: there are none, or 0 were asked for."""
+        """Submit the batch that was interrupted or split, else one of `size` items. Returns False if there is none."""
         batch = self._unsent()
         if batch is None:
             if size == 0:
@@ -366,7 +366,7 @@ class Batches:
 
     @contextlib.contextmanager
     def _keeping_errors(self) -> Iterator[None]:
-        """An error of the iterable, of an item or of a closed pool comes when the results before it have been read."""
+        """Keep an error of the iterable, an item or a closed pool until the results before it have been read."""
         try:
             yield
         except Exception as error:
@@ -379,7 +379,7 @@ class Batches:
             raise error
 
     def _next_size(self, read: int) -> int:
-        """Items of the next batch; 0: enough is under way."""
+        """Number of items in the next batch; 0 if enough is under way."""
         if self._items_max is None:
             return self._limited(self._size) if self._looks_ahead(len(self._batches) - read) else 0
         # Some for each slot, and none that is only as large as the room that happens to be left.
@@ -391,7 +391,7 @@ class Batches:
         return size if self._fixed else min(size, self._weights.items_max)
 
     def _looks_ahead(self, under_way: int) -> bool:
-        """Whether there may be a batch more."""
+        """Whether another batch may be submitted."""
         if under_way <= self._slots:
             return under_way < self._ahead
         if self._ordered:
@@ -477,7 +477,7 @@ class Batches:
         return None
 
     def _bring_forward(self) -> None:
-        """Waits for any batch, and has it be the first. Where none is done in time, the first stays."""
+        """Wait for any batch, and make it the first. If none is done in time, the first stays."""
         sent = {batch.future: batch for batch in self._batches if batch.future is not None and batch.rest is None}
         done, _ = wait(sent, self._left(), FIRST_COMPLETED)
         if not done or self._batches[0].future in done:
@@ -489,7 +489,7 @@ class Batches:
             self._batches = deque(itertools.chain([first], others))
 
     def _result(self, batch: Batch) -> tuple[list[Any], list[tuple[int, BaseException]]] | None:
-        """What the first batch gives. None: other batches have taken its place."""
+        """The results of the first batch, or None if other batches have taken its place."""
         try:
             values, failures, run_ns = batch.future.result(self._left())
         except Exception as error:
@@ -512,7 +512,7 @@ class Batches:
         return values, failures
 
     def _send_again(self, batch: Batch, unreadable: Exception) -> None:
-        """In the place of the first batch come its items."""
+        """Replace the first batch by its single items."""
         with self._lock:
             others = itertools.islice(self._batches, 1, None)
             # In one step: what breaks it off, comes before or after it.
@@ -533,14 +533,14 @@ class Batches:
 
 
 def is_its(future: Any, error: BaseException) -> bool:
-    """Whether a future ended with this, rather than the wait for it."""
+    """Whether this error ended the future, not the wait for it."""
     if not future.done():
         return False
     return isinstance(error, CancelledError) if future.cancelled() else future.exception() is error
 
 
 def size_of(item: Any) -> int:
-    """In memory, roughly: without what it refers to, but for the arguments of a call."""
+    """Rough size in memory, without referenced objects except the arguments of a call."""
     try:
         return sum(map(sys.getsizeof, item)) if type(item) is tuple else sys.getsizeof(item)
     except Exception:
@@ -562,5 +562,5 @@ def in_their_places(
 
 
 def lost(error: BaseException, count: int) -> tuple[list[Any], list[tuple[int, BaseException]]]:
-    """What a batch gives that ended as a whole with an error."""
+    """The results of a batch that failed as a whole."""
     return [None] * count, [(at, error) for at in range(count)]

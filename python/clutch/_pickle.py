@@ -1,4 +1,4 @@
-"""Pickling what plain pickle refuses, code above all. What that takes is imported only when something needs it."""
+"""Pickling, by value if plain pickle refuses (code above all). Imports cloudpickle only when it is needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 ONLY_INHERITED = "through inheritance"
-"""Multiprocessing says so of its locks, queues and pools."""
+"""Part of multiprocessing's error for pickling its locks, queues and pools."""
 INSTEAD = (
     "workers are not children of this program: use one of a multiprocessing.Manager(), or a lock of"
     " multiprocessing.get_context('spawn'); in place of tqdm's process_map write"

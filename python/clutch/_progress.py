@@ -28,7 +28,7 @@ class Bar:
 
 
 def hook_of(progress: bool | Callable[[int], object], iterables: Iterable[Any]) -> Callable[[int], object] | None:
-    """What is told how many items more are done. Raises TypeError."""
+    """The callable that is told how many more items are done. Raises TypeError."""
     if progress is True:
         sized = [len(one) if isinstance(one, Sized) else None for one in iterables]
         known = [size for size in sized if size is not None]

@@ -48,12 +48,12 @@ class PoolSpec:
 
     name: str
     values: Mapping[str, Any]
-    """By the option's name, in Python's units: seconds, bytes."""
+    """Values by option name, in seconds and bytes."""
     interpreter: Interpreter
     core: dict[str, Any]
     warnings: tuple[str, ...] = ()
     folder: Path | None = None
-    """Of the config file; None for a pool made in Python."""
+    """The folder of the config file; None for a pool made in Python."""
 
     @property
     def slots(self) -> int:
@@ -66,14 +66,14 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the work of a pool comes through."""
+    """How work reaches a pool."""
 
     validate: bool = False
-    """A network front calls its tools."""
+    """Whether a network front calls its tools."""
     target: str | None = None
     """The app of a serve or tcp front."""
     app: Mapping[str, Any] | None = None
-    """What the zygote is told of that app."""
+    """The options of that app, for the zygote."""
     front: str = ""
 
 
@@ -86,7 +86,7 @@ class Config:
     fronts: Mapping[str, dict[str, Any]]
     control: Path | None = None
     development: bool = False
-    """The code is being written (`--reload`): old code does not go on where new code does not start."""
+    """Development mode (`--reload`): if new code does not start, the old code is not kept."""
 
     @property
     def warnings(self) -> list[str]:
@@ -191,7 +191,7 @@ def _app_pools(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kinds(raw: Mapping[str, Any]) -> dict[str, str]:
-    """By the name of each front what it is: its `kind`, else what its name says."""
+    """The kind of each front, by name: its `kind`, or else its name."""
     tables = raw.get("fronts")
     fronts = tables.items() if isinstance(tables, dict) else ()
     return {name: str(table.get("kind", name)) for name, table in fronts if isinstance(table, dict)}
@@ -281,7 +281,7 @@ def _unknown_table(place: str, name: str, later: Iterable[str], known: Iterable[
 # What is particular to each front.
 
 APPS = {"serve": "app", "tcp": "handler"}
-"""Fronts that run an app of the user's, and the option that names it."""
+"""Fronts that run an app or handler, and the option that names it."""
 
 
 def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> dict[str, Any]:
@@ -346,7 +346,7 @@ def _finish_tokens(place: str, values: dict[str, Any], folder: Path, report: Rep
     file = folder / values["token_file"]
     values["token_file"] = str(file)
     if values["token"] is not None:
-        what = "token is given, too: which tokens are good must be said at one place"
+        what = "token is also given: use one of the two"
         report.add(f"{place}.token_file", what, given=str(file), allowed="either token or token_file")
     wrong = why_unreadable(file)
     if wrong is not None:
@@ -355,13 +355,13 @@ def _finish_tokens(place: str, values: dict[str, Any], folder: Path, report: Rep
 
 
 def why_unreadable(file: Path) -> str | None:
-    """None: it is a file that can be read. Does not wait for whoever is to write to a pipe."""
+    """Why the file cannot be read, or None. Does not wait for the writer of a pipe."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         return error.strerror
     try:
-        return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else "it is no regular file"
+        return None if stat.S_ISREG(os.fstat(descriptor).st_mode) else "it is not a regular file"
     finally:
         os.close(descriptor)
 
@@ -396,7 +396,7 @@ def _finish_tls(place: str, values: dict[str, Any], folder: Path, report: Report
 
 
 def front_core(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the core is told of a front whose options, and kind, are decided."""
+    """The core's JSON of a front, from its decided options and kind."""
     core = {"kind": values["kind"], **core_json(FRONTS[values["kind"]], values)}
     if core.get("tls", {}).get("certificate", "") is None:
         core["tls"] = None
@@ -404,7 +404,7 @@ def front_core(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _uses(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> dict[str, Use]:
-    """By pool, the app that it runs."""
+    """The app that each pool runs, by pool."""
     uses: dict[str, Use] = {}
     for name, values in fronts.items():
         if (kind := values.get("kind")) in APPS:
@@ -464,7 +464,7 @@ def _check_name(name: str, place: str, report: Report) -> None:
 
 
 def _read(section: Section, raw: Mapping[str, Any], place: str, report: Report) -> dict[str, Any]:
-    """The given options of a section, parsed; those that cannot be are reported and left out."""
+    """Parse the given options of a section; report invalid ones and leave them out."""
     values = {}
     for name, value in _flat(section, raw, place, report):
         option = section.option(name)
@@ -506,7 +506,7 @@ OPTIONS_OF_PEERS = {
     **dict.fromkeys(("maxtasksperchild", "max_requests", "max_tasks"), "recycle.calls"),
     "timeout": "deadline",
 }
-"""What other pools call an option of ours."""
+"""Our option for the name that other pools and servers use."""
 
 
 def _show(value: Any) -> str:

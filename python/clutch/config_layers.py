@@ -20,7 +20,7 @@ PREFIXES = ("CLUTCH_POOLS_", "CLUTCH_FRONTS_", "CLUTCH_CONTROL")
 
 @dataclass(slots=True)
 class Report:
-    """Collects what is wrong, and where each value came from."""
+    """Collects problems, and the source of each value."""
 
     source: str | None = None
     sources: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def variable_name(place: str) -> str:
 def merge_variables(
     raw: dict[str, Any], environ: Mapping[str, str], places: Mapping[str, Kind], report: Report
 ) -> None:
-    """Puts each variable at its place; one that looks like an option and is none is reported."""
+    """Put each variable at its place; report unknown ones that look like options."""
     place_of = {variable_name(place): place for place in places}
     for variable in sorted(environ):
         if not variable.startswith(PREFIXES):
@@ -88,7 +88,7 @@ def merge_variables(
 def merge_settings(
     raw: dict[str, Any], settings: Iterable[str], kind_at: Callable[[str], Kind | None], report: Report
 ) -> None:
-    """Puts each `PLACE=VALUE` at its place. Whether there is such a place is seen when the whole is checked."""
+    """Put each `PLACE=VALUE` at its place. Unknown places are reported when the whole is checked."""
     for setting in settings:
         place, equals, text = setting.partition("=")
         place = place.strip()

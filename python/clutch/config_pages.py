@@ -30,7 +30,7 @@ valid name.
 SEVERAL = """\
 ## Several fronts of one kind
 
-A front is of the kind that its name says; one with a name of its own says so with `kind`. There may be any number:
+The name of a front is its kind, unless `kind` names the kind. So there may be several fronts of one kind:
 
 ```toml
 [fronts.shop]
@@ -44,8 +44,8 @@ app = "blog:app"
 bind = "0.0.0.0:8001"
 ```
 
-Such a front has a pool of its own name, here `[pools.shop]` and `[pools.blog]`, unless `pool` names another. Its name
-is in log lines and in the label `front` of metrics. The options are those of its kind below.
+Each such front has a pool with its own name, here `[pools.shop]` and `[pools.blog]`, unless `pool` names another. The
+name appears in log lines and in the label `front` of metrics. The options are those of the kind, see below.
 """
 
 SHAPES = """\

@@ -32,7 +32,7 @@ def _rebuild(kind: type[ClutchError], args: tuple[Any, ...], attributes: dict[st
 
 
 class Overloaded(ClutchError):
-    """The pool's queue is full. Nothing was started; the same call may be made again later."""
+    """The pool's queue is full. The call was not started: retry later."""
 
     def __init__(self, message: str = "", *, pool: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -72,7 +72,8 @@ class RemoteError(ClutchError):
     ) -> None:
         super().__init__(message)
         self.kind = kind
-        """`"raised"`: the tool raised it; `"encode"`: its result or exception could not be encoded."""
+        """`"raised"`: the tool raised an exception that cannot be rebuilt here. `"encode"`: its result could not be
+        encoded in the worker. `"decode"`: its result could not be decoded in this process."""
         self.type_name = type_name
         self.remote_traceback = remote_traceback
 
@@ -81,7 +82,7 @@ class RemoteError(ClutchError):
 
 
 class SessionLost(ClutchError):
-    """The worker that held a strict session is gone, and the session's state with it."""
+    """Reserved for sessions, which this version does not have: nothing raises it yet."""
 
     def __init__(self, message: str = "", *, session: str | None = None) -> None:
         super().__init__(message)

@@ -16,7 +16,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any] | None]
 
 
 class Shortened(reprlib.Repr):
-    """Of any value, and whatever its own code does: the values are those of user code."""
+    """A repr of any value that survives whatever the value's own code does."""
 
     def repr1(self, x: object, level: int) -> str:
         try:
@@ -100,7 +100,7 @@ class Insights:
 
 
 def described(function: str, arguments: Arguments | None) -> str:
-    """The call as it would be written, bounded."""
+    """The call as source code, bounded."""
     if arguments is None:
         return cut(f"{function}(…)")
     args, kwargs = arguments
@@ -112,6 +112,6 @@ def described(function: str, arguments: Arguments | None) -> str:
 
 
 def cut(text: str) -> str:
-    """In one line."""
+    """The text in one line, cut."""
     text = " ".join(text.split())
     return text if len(text) <= WHAT_CHARACTERS_MAX else f"{text[: WHAT_CHARACTERS_MAX - 1]}…"

@@ -29,12 +29,12 @@ print(json.dumps([os.path.realpath(sys.executable), sys.implementation.name, lis
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     path: str
-    """As it was asked for, links not followed: the link of a virtual environment is what makes it one."""
+    """The given path, without resolving links: the link is what makes a virtual environment."""
     implementation: str
     version: tuple[int, int, int]
     free_threaded: bool
     real_path: str
-    """Links followed: the same for a virtual environment and what it was made from."""
+    """The path with links resolved: equal for a virtual environment and its base interpreter."""
 
     @property
     def label(self) -> str:
@@ -81,7 +81,7 @@ def _path(python: str, folder: Path | None) -> str:
 
 @functools.lru_cache(maxsize=64)
 def probe(path: str) -> Interpreter:
-    """Runs `path` and asks what it is."""
+    """Run `path` to find out its version."""
     try:
         answer = subprocess.run(
             [path, "-I", "-S", "-c", _QUESTION], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True

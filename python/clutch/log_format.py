@@ -76,7 +76,7 @@ class WrongFormat(ValueError):
 
 
 def parse(value: Any) -> str:
-    """The format, which is whole. Raises `WrongFormat`; a plain `ValueError` for what is no text."""
+    """Parse a complete format. Raises `WrongFormat`, or a plain `ValueError` if it is not text."""
     if not isinstance(value, str) or not value.strip() or re.search(r"[\0\r\n]", value):
         raise ValueError
     if value not in NAMED and not any("text" not in piece for piece in pieces(value)):

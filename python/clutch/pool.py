@@ -1,7 +1,7 @@
-"""The Python face of a pool: `Pool`, `Future`, `Stream`.
+"""The Python API of a pool: `Pool`, `Future`, `Stream`.
 
-A `Pool` is a `concurrent.futures.Executor` that runs functions, by name or directly, in workers. What is fast is native
-(`_core`): this file decides what arguments mean.
+A `Pool` is a `concurrent.futures.Executor` that runs functions, by name or directly, in workers. The fast paths are
+native (`_core`); this file interprets arguments.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Future(_core.Completion, concurrent.futures.Future[T]):
                     raise
 
     def _settle(self) -> None:
-        """Ends the standard half; called on the completion thread once the answer is there."""
+        """End the standard half. Called on the completion thread when the answer has arrived."""
         standard = concurrent.futures.Future
         if self.cancelled():
             standard.cancel(self)
@@ -99,7 +99,7 @@ class Future(_core.Completion, concurrent.futures.Future[T]):
             standard.set_exception(self, error)
 
     def _leave_to_the_parent(self) -> None:
-        """In a forked child: whoever held the condition is not here, and its callbacks are the parent's."""
+        """In a forked child: the holder of the condition is not in it, and the callbacks belong to the parent."""
         self._condition = threading.Condition()
         if not concurrent.futures.Future.done(self):
             self._waiters, self._done_callbacks = [], []
@@ -140,7 +140,7 @@ _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Bridge] = w
 
 
 def bridge_of_running_loop() -> _core.Bridge:
-    """The one carrier of completions into the running event loop."""
+    """Return the bridge that passes completions to the running event loop; there is one for each loop."""
     loop = asyncio.get_running_loop()
     bridge = _bridges.get(loop)
     if bridge is None:
@@ -308,13 +308,13 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
     @property
     def _max_workers(self) -> int:
-        """How many calls run at once. For programs that read it, as that of ProcessPoolExecutor."""
+        """How many calls run at once; for programs that read this attribute of ProcessPoolExecutor."""
         return self._slots()
 
     # ---- work
 
     def _slots(self) -> int:
-        """What a map fills. Of a pool that scales, as many as it may come to: else it would have no reason to grow."""
+        """Slots that a map fills; for a pool that scales, those of its maximum, or it would have no reason to grow."""
         slots = self.stats()["slots"] or self._slots_given
         return max(slots, self._slots_given) if self._scales else slots
 
@@ -430,10 +430,10 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         min: int | None = None,  # noqa: A002 (as in the config)
         max: int | None = None,  # noqa: A002
     ) -> None:
-        """Sets how many workers there are: `scale(8)`, or bounds: `scale(min=2, max=16)`.
+        """Set the number of workers: `scale(8)`, or bounds: `scale(min=2, max=16)`.
 
-        Those that are missing are started: `wait_ready()` waits for them. Those that are too many take no more work and
-        end when what they have is finished; the idle ones go first.
+        Starts missing workers; `wait_ready()` waits for them. Surplus workers take no more work and end when theirs is
+        finished, idle ones first.
         """
         self._check_open()
         if (workers is None) == (min is None and max is None):
@@ -447,10 +447,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         self._scale(least, most)
 
     def drain(self) -> None:
-        """Stop taking work: new calls raise `Draining`. Running and waiting work is finished, and the workers stay.
-
-        What it has is finished, and its workers stay.
-        """
+        """Stop taking work: new calls raise `Draining`. Running and waiting work is finished, and the workers stay."""
         self._check_open()
         self._quiet(True)
 
@@ -474,7 +471,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             _wait_over([self])
 
     def _refuse_more(self, with_maps: bool) -> None:
-        """What maps have looked at so far, or all they have, is the last that is submitted."""
+        """Take no more work. With `with_maps`, first submit the rest of maps that nobody has read from."""
         if with_maps and not self._shut:
             for batches in list(self._maps):
                 batches.submit_rest()
@@ -497,7 +494,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         self._kill_all()
 
     def _stop(self, grace: float) -> None:
-        """Takes no more work; what runs has so many seconds. Idle workers end in order also where that is 0."""
+        """Take no more work; running work has `grace` seconds. Idle workers end gracefully even if that is 0."""
         self._is_cut = True
         super()._stop(grace)
 
@@ -523,7 +520,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             raise
 
     def __del__(self) -> None:
-        """What was submitted is still done; the interpreter's end waits for that, so the pool is kept until then."""
+        """Submitted work is still done: the pool is kept until then, and the interpreter's end waits for it."""
         if not (self._is_over or self._is_copy):
             self._refuse_more(with_maps=False)
             _forgotten.difference_update([pool for pool in _forgotten if pool._wait_closed(0)])
@@ -534,17 +531,17 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
 
 PRINTED_SECONDS = 2.0
-"""How long the end of pools that were cut short waits until what their workers printed is taken."""
+"""How long the end of terminated pools waits until the output of their workers is read."""
 LOOK_SECONDS = 0.1
-"""How often it looks whether they were."""
+"""How often that end checks whether the pools were terminated meanwhile."""
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _forgotten: set[Pool] = set()
-"""Pools that nobody refers to any more and that have work yet."""
+"""Pools without references that still have work."""
 
 
 def _wait_over(pools: Collection[Pool]) -> bool:
-    """Waits for their last processes, then, once for all, for what those printed. False: not all of it was taken."""
+    """Wait for their last processes, then once for all their output. Returns False if not all output was read."""
     for pool in pools:
         pool._wait_closed()
     is_printed = not pools or _wait_printed(pools)
@@ -584,13 +581,13 @@ def _leave_to_the_parent() -> None:
 
 @functools.cache
 def _watch_forks() -> None:
-    """From the first pool on. What a hook touches each worker has for itself: zygotes do without this one."""
+    """Register the fork hook, with the first pool: in zygotes it would cost each worker memory."""
     os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 @atexit.register
 def _end_pools() -> None:
-    """At the interpreter's end: what was submitted is done, as by the standard library. Not after Ctrl-C."""
+    """At the interpreter's end, finish submitted work, as the standard library does; not after Ctrl-C."""
     pools = {*_pools, *_forgotten}
     # At a prompt, what was interrupted was one of its lines.
     was_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
@@ -613,7 +610,7 @@ def _end_pools() -> None:
 
 
 def _drop_rest(pools: Collection[Pool]) -> list[str]:
-    """Ends them at once; says what was still going on."""
+    """End the pools at once. Returns what was still running."""
     at_work = sorted(pool.name for pool in pools if not pool._wait_closed(0))
     for pool in pools:
         pool._is_cut = True
@@ -627,7 +624,7 @@ def _drop_rest(pools: Collection[Pool]) -> list[str]:
 
 
 def _is_read(stream: TextIO | None) -> bool:
-    """Whether a line can be written without a wait: it may be the pipe that nobody reads."""
+    """Whether a line can be written without blocking: it may be a pipe that nobody reads."""
     try:
         return stream is not None and bool(select.select([], [stream], [], 0)[1])
     except (OSError, TypeError, ValueError):  # it has no descriptor
@@ -639,7 +636,7 @@ def closed_error(name: str) -> Exception:
 
 
 def seconds_of(name: str, given: float | str | datetime.timedelta | None) -> float | None:
-    """The time that a call may take. Raises ValueError where it is none."""
+    """Parse a deadline in seconds. Raises ValueError."""
     if given is None:
         return None
     try:
@@ -649,7 +646,7 @@ def seconds_of(name: str, given: float | str | datetime.timedelta | None) -> flo
 
 
 def check_count(name: str, value: object) -> int:
-    """Raises as ProcessPoolExecutor does."""
+    """Check a count; raises the same errors as ProcessPoolExecutor."""
     if not isinstance(value, int):
         raise TypeError(f"{name} must be an integer")
     if value <= 0:

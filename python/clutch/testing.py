@@ -26,7 +26,7 @@ __all__ = ["Event", "InlinePool", "Processes", "Watch", "children", "descendants
 
 WAIT_SECONDS = 30.0
 SEEN_MAX = 100_000
-"""Events that a watch keeps; beyond that the oldest are forgotten."""
+"""Maximum number of events in one watch; one more raises OverflowError."""
 
 Event = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Watch:
     def __init__(self, work: bool = False) -> None:
         self._events = _core.Events("all" if work else "incidents")
         self.seen: list[Event] = []
-        """All that was read so far."""
+        """All events read so far."""
         self._waited_for: set[int] = set()
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class Watch:
         deadline = time.monotonic() + timeout
         while not condition():
             if not self._read(deadline) and not condition():
-                raise TimeoutError(f"it did not become so in {timeout} s; seen:\n{self._text()}")
+                raise TimeoutError(f"the condition was still false after {timeout} s; seen:\n{self._text()}")
 
     def all(self, name: str, **fields: Any) -> list[Event]:
         """Return all events so far with this name and these fields."""
@@ -99,7 +99,7 @@ def _fits(event: Event, name: str, fields: Event) -> bool:
 class Processes:
     """Some processes, held by pidfds.
 
-    Left out are those that are gone already when this is made, and None: a worker that is not forked yet.
+    Ignores processes that have already ended, and None (a worker that is not forked yet).
     """
 
     def __init__(self, pids: Iterable[int | None]) -> None:
@@ -165,7 +165,7 @@ class Processes:
 
 
 def children(pid: int) -> list[int]:
-    """Of all of its threads."""
+    """Return the pids of a process's children, from all of its threads."""
     found = []
     tasks = Path(f"/proc/{pid}/task")
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
@@ -176,7 +176,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Its children, theirs, and so on, at this instant."""
+    """Return the pids of all children of a process, of their children, and so on, at this instant."""
     found = []
     for child in children(pid):
         found += [child, *descendants(child)]

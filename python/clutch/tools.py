@@ -16,12 +16,12 @@ TOOL_MARK = "__clutch_tool__"
 HOOK_MARK = "__clutch_hook__"
 HOOKS = ("start", "stop")
 PARTIALS_MAX = 100
-"""Of one another. One that is made of itself has no end."""
+"""Maximum depth of nested partials: one that contains itself has no end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What `tool` was told."""
+    """The arguments of `tool`."""
 
     serial: bool = False
     main_thread: bool = False
@@ -46,8 +46,8 @@ def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = F
 
 
 def options_of(function: Any) -> ToolOptions | None:
-    """What `tool` was told of this function; none: it is no tool. A partial of a tool, and an object whose call is one,
-    are what that is."""
+    """Return the options of a tool, or None if the function is not a tool. Looks through partials, and at `__call__` of
+    an object."""
     for _ in range(PARTIALS_MAX):
         if not issubclass(type(function), functools.partial):
             break
@@ -61,7 +61,7 @@ def options_of(function: Any) -> ToolOptions | None:
 
 
 def mark_of(value: Any, name: str) -> Any:
-    """What a decorator has put there. A proxy (Flask's `request`) stands for nothing yet, and raises."""
+    """Return a decorator's mark, or None. Attributes of an unbound proxy (Flask's `request`) raise."""
     try:
         return getattr(value, name, None)
     except Exception:

@@ -19,7 +19,7 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 YEAR_S = 366 * 86400.0
 CALL_SECONDS_MAX = 1e18
-"""As long as the core can count: callers give a large number where they mean no limit."""
+"""The largest duration of the core: callers give a large number to mean no limit."""
 PORT_MAX = 65535
 PORTS = {"http": 80, "https": 443}
 SOCKET_PATH_BYTES_MAX = 100
@@ -32,11 +32,11 @@ class Kind:
 
     name: str
     allowed: str
-    """What a person may write."""
+    """The allowed values, for messages."""
     parse: Callable[[Any], Any]
     core: Callable[[Any], Any] = lambda value: value
     names: tuple[str, ...] = ()
-    """The allowed words, where they are few: for the nearest right one."""
+    """The allowed words, if they are few, to suggest the nearest."""
     verbatim: bool = False
     """Text from a variable or flag is the value itself, not TOML."""
 
@@ -80,7 +80,7 @@ class Address:
             return False
 
     def under(self, folder: Path) -> Address:
-        """A relative socket path is meant from `folder`."""
+        """Resolve a relative socket path from `folder`."""
         return self if self.path is None else replace(self, path=str(folder / self.path))
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ def choice(*names: str) -> Kind:
 
 
 def or_none(kind: Kind) -> Kind:
-    """The same, or the word "none": for a limit with a default that may be lifted."""
+    """The kind, or the word "none", for limits that can be disabled."""
 
     def parse(value: Any) -> Any:
         return None if value == "none" else kind.parse(value)

@@ -7,7 +7,7 @@ import runpy
 
 import clutch
 from clutch import testing
-from pages import ROOT
+from support.pages import ROOT
 
 PAGE = (ROOT / "docs/api.md").read_text()
 LEFT_OUT = {"Event", "children", "descendants", "describe"}

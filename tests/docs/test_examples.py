@@ -12,7 +12,7 @@ import pytest
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _SECONDS_MAX = 60
 _LONG = {"demo"}  # `make demo` is its own check
-_SERVED = {"serve_fastapi", "serve_flask"}  # by tests/e2e/test_serve_frameworks.py
+_SERVED = {"serve_fastapi", "serve_flask"}  # by tests/e2e/serve/test_serve_frameworks.py
 
 # What a run must print, as regular expressions; an example that cannot run here says "skipped".
 _PROMISES = {

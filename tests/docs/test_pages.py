@@ -12,7 +12,7 @@ import pytest
 from clutch import config
 from clutch.cli import program
 from clutch.errors import ConfigError
-from pages import PAGES, ROOT, blocks, clutch_commands, fits, name_of, run, shown, write_files
+from support.pages import PAGES, ROOT, blocks, clutch_commands, fits, name_of, run, shown, write_files
 
 NEEDS_A_SERVER = {"docs/http.md", "docs/tutorial.md"}
 """Their console blocks are run by tests of their own."""

@@ -6,7 +6,7 @@ import json
 import re
 import runpy
 
-from pages import ROOT
+from support.pages import ROOT
 
 FIGURES = ROOT / "docs/figures/serve.json"
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import make_certificate
-from written import Code
+
+from support.changing_code import Code
+from support.serve_process import make_certificate
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import WAIT_SECONDS, Answer, Dispatcher, answer
+
+from support.clutch_process import WAIT_SECONDS, Answer, Dispatcher, answer
 
 ROOT = Path(__file__).resolve().parents[2]
 GIVEN = os.environ.get("CLUTCH_TEST_WHEELS")

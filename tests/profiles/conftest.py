@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from shapes import SHAPES_HERE, Shape
 
 from clutch import Pool
+from support.shapes import SHAPES_HERE, Shape
 
 
 @pytest.fixture(scope="module", params=SHAPES_HERE, ids=lambda shape: shape.name)
@@ -22,7 +22,7 @@ def shape(request: pytest.FixtureRequest) -> Shape:
 
 @pytest.fixture(scope="module")
 def pool(shape: Shape) -> Iterator[Pool]:
-    pool = Pool("target", name=shape.name, **shape.options)
+    pool = Pool("profile_tools", name=shape.name, **shape.options)
     pool.wait_ready(timeout=60)
     yield pool
     end(pool)
@@ -33,7 +33,7 @@ def make_pool(shape: Shape) -> Iterator[Callable[..., Pool]]:
     """A pool of this profile with other options; it is ended with the test, and whatever runs in it with it."""
     with ExitStack() as stack:
 
-        def make(target: str | None = "target", **options: Any) -> Pool:
+        def make(target: str | None = "profile_tools", **options: Any) -> Pool:
             made = Pool(target, **{"name": "made", **shape.options, **options})
             stack.callback(end, made)
             return made

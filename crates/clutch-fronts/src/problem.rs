@@ -78,7 +78,7 @@ impl Problem {
     }
 
     pub(crate) fn unauthorized() -> Box<Problem> {
-        let detail = "this server wants the header Authorization: Bearer with its token";
+        let detail = "this server requires the header Authorization: Bearer with a valid token";
         Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "No valid token", detail)
             .and_header(WWW_AUTHENTICATE, "Bearer")
     }
@@ -129,7 +129,7 @@ impl Problem {
     }
 
     pub(crate) fn body_too_slow(seconds: f64) -> Box<Problem> {
-        let detail = format!("the body was not there after {seconds} s");
+        let detail = format!("the body was not complete after {seconds} s");
         Problem::new(StatusCode::REQUEST_TIMEOUT, "body-too-slow", "The body took too long", detail)
     }
 
@@ -160,7 +160,7 @@ impl Problem {
     }
 
     pub(crate) fn too_many_connections() -> Box<Problem> {
-        let detail = "the server has as many connections as it may (connections_max)";
+        let detail = "the server has reached its limit of connections (connections_max)";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections", detail)
             .and_retry()
     }
@@ -213,7 +213,7 @@ impl Problem {
                     .with_local(local, "output", output)
             }
             Failure::Poisoned { message, deaths } => {
-                Problem::new(Status::INTERNAL_SERVER_ERROR, "poisoned", "The work kills its workers", message)
+                Problem::new(Status::INTERNAL_SERVER_ERROR, "poisoned", "The call has killed its workers", message)
                     .with("deaths", *deaths)
             }
             Failure::Expired(expired) => Problem::expired(expired, local),

@@ -28,7 +28,7 @@ use crate::worker::Worker;
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Call {
     worker: Py<Worker>,
-    /// Until it is read.
+    /// The frame, until it is read.
     frame: Mutex<Option<CallFrame>>,
     function: u32,
     claim: Claim,
@@ -37,7 +37,7 @@ pub struct Call {
     ended: AtomicBool,
     /// Read from the frame on first use.
     prepared: OnceLock<Prepared>,
-    /// Of a batch whose items Python code runs.
+    /// Set for a batch whose items are run by Python code.
     timed: Mutex<(u32, Timed)>,
 }
 
@@ -168,7 +168,7 @@ impl Call {
         handler_of(prepared).run(self.worker.get().link.bind(py), prepared, None)
     }
 
-    /// Its value, for the end of the call.
+    /// Encodes its value, for the end of the call.
     fn encode(&self, value: &Bound<'_, PyAny>) -> Result<Payload, Trouble> {
         let prepared = self.prepared(value.py())?;
         handler_of(prepared).encode(self.link(), prepared, value, false)
@@ -243,18 +243,18 @@ impl Call {
         begun
     }
 
-    /// From here until its end the call may be interrupted in this thread. Raises Interrupted when it is to stop already.
+    /// Allows interrupts of the call in this thread until its end. Raises Interrupted if it is already to stop.
     fn enter(&self, py: Python<'_>) -> PyResult<()> {
         self.slots().enter(py, self.claim.word)
     }
 
-    /// For [`Slots::enter`].
+    /// The key for [`Slots::enter`].
     #[getter]
     fn word(&self) -> u32 {
         self.claim.word
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether it was cancelled, or its caller has gone.
     #[getter]
     fn is_abandoned(&self) -> bool {
         self.link().is_abandoned(self.claim.word)
@@ -286,7 +286,7 @@ impl Call {
         self.end_with(py, end)
     }
 
-    /// The code of the next item of a batch starts now.
+    /// Called before the code of the next item of a batch.
     fn item_begins(&self) {
         self.link().board.begin_item(self.claim.word);
         let (begun, timed) = &mut *self.timed.lock();
@@ -294,12 +294,12 @@ impl Call {
         *begun += 1;
     }
 
-    /// The next item of a batch has this value.
+    /// Records the value of the next item of a batch.
     fn item_done(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         put_item(value.py(), self.link(), self.claim.id, Ok(value.clone()))
     }
 
-    /// The next item of a batch has raised this.
+    /// Records the exception of the next item of a batch.
     fn item_failed(&self, error: &Bound<'_, PyAny>) -> PyResult<()> {
         put_item(error.py(), self.link(), self.claim.id, Err(PyErr::from_value(error.clone())))
     }
@@ -310,7 +310,7 @@ impl Call {
         self.end_with(py, Ok(told))
     }
 
-    /// Ends a call whose task is done, with what that has raised or nothing.
+    /// Ends a call whose task is done, with the exception of the task or without.
     fn end_task(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
         self.end_with(task.py(), outcome_of(task).map(|()| Payload::empty()).map_err(Trouble::Raised))
     }
@@ -351,7 +351,7 @@ impl Call {
         handler_of(prepared).send(self.link(), prepared, value)
     }
 
-    /// True: one chunk may be sent. False: none now. None: nobody takes any more.
+    /// True: one chunk may be sent. False: not now. None: the reader has gone.
     fn take_credit(&self) -> Option<bool> {
         let link = self.link();
         if link.is_in_copy() || link.is_abandoned(self.claim.word) {

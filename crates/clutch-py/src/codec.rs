@@ -17,13 +17,13 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, 
 
 use crate::buffer::{BufferSink, RegionView, bytes_of, new_bytearray, new_bytes};
 
-/// The number of "the function comes with the arguments".
+/// The function number that means: the function comes with the arguments.
 pub const BY_VALUE: u32 = 0;
 
 /// Tuples nested deeper than this are pickled.
 const DEPTH_MAX: usize = 8;
 
-/// Larger values are pickled, but for what goes into regions: a pickle writes each object once, however often it is there.
+/// Larger values are pickled, except parts that go into regions: a pickle writes a repeated object once.
 const PLAIN_BYTES_MAX: usize = 1 << 20;
 
 /// What a pickle contains that refers to something of the program's script; others may, too.
@@ -91,7 +91,7 @@ pub fn write_scalar(out: &mut Vec<u8>, value: &Bound<'_, PyAny>) -> Result<(), N
     Ok(())
 }
 
-/// What is being encoded.
+/// An encoding in progress.
 pub struct Encoder<'a> {
     regions: &'a Arc<RegionPool>,
     out: Vec<u8>,
@@ -102,7 +102,7 @@ pub struct Encoder<'a> {
 pub struct Encoded {
     pub payload: Payload,
     pub by_value: bool,
-    /// The name of the function that is in it, if one is.
+    /// The name of the function in it, if there is one.
     pub function: Option<Box<str>>,
 }
 
@@ -427,7 +427,7 @@ fn unpickle_parts<'py>(py: Python<'py>, inline: &[u8], leases: &[Arc<Lease>]) ->
     loads.call((body,), Some(&kwargs))
 }
 
-/// Raw bytes as a payload, in a region when they are many.
+/// A payload of raw bytes, in a region if there are many.
 pub fn raw(regions: &Arc<RegionPool>, codec: Codec, bytes: &[u8]) -> io::Result<Payload> {
     if !is_large(bytes.len()) {
         return Ok(Payload::new(codec, bytes.to_vec()));

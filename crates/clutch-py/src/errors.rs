@@ -14,7 +14,7 @@ pub fn clutch_error(py: Python<'_>, class: &str, message: &str, attributes: &[(&
     new_error(py, class, message, attributes).unwrap_or_else(|error| error)
 }
 
-/// The same for whoever keeps it. Raises what broke the making off, a signal's handler's exception: that is not it.
+/// The same as an object to keep. Raises an exception of a signal's handler that interrupted its creation.
 fn new_error(py: Python<'_>, class: &str, message: &str, attributes: &[(&str, Py<PyAny>)]) -> PyResult<PyErr> {
     let make = || -> PyResult<PyErr> {
         let kwargs = PyDict::new(py);
@@ -36,13 +36,13 @@ fn attribute<'py, T: IntoPyObject<'py>>(py: Python<'py>, name: &'static str, val
     (name, object(py, value))
 }
 
-/// What every use of a pool raises in a copy of its process.
+/// The error for every use of a pool in a fork of its process.
 pub fn forked_error(py: Python<'_>) -> PyErr {
-    let message = "this process was forked from the pool's own: make a pool of its own here";
+    let message = "this process was forked from the one that created the pool: create a pool of its own here";
     clutch_error(py, "PoolClosed", message, &[])
 }
 
-/// What became of a piece of work, as Python has it.
+/// The outcome of work, in Python.
 pub type Told<'py> = Result<Bound<'py, PyAny>, PyErr>;
 
 /// The value of an outcome, read by `decode`, or the exception that tells what became of the work.

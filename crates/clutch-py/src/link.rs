@@ -35,7 +35,7 @@ pub struct WorkerLink {
     pub reader: Reader,
 }
 
-/// What a pool allows its workers.
+/// Limits of the pool for its workers.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkLimits {
     pub payload_bytes_max: u64,
@@ -89,7 +89,7 @@ impl WorkerLink {
         begun
     }
 
-    /// Whether somebody has stopped the call with this word, and nobody waits for it any more.
+    /// Whether the call with this word was stopped.
     pub fn is_abandoned(&self, at: u32) -> bool {
         self.board.get(at) == word::ABANDONED
     }
@@ -97,7 +97,7 @@ impl WorkerLink {
 
 #[pymethods]
 impl WorkerLink {
-    /// Says that work may come. `info` is JSON.
+    /// Reports that the worker is ready. `info` is JSON.
     fn ready(&self, py: Python<'_>, info: &str) -> PyResult<()> {
         self.sender.say(py, Kind::Ready, info)
     }
@@ -112,7 +112,7 @@ impl WorkerLink {
         self.flush(py)
     }
 
-    /// Says that the start failed. `info` is JSON with a `reason`.
+    /// Reports that the start failed. `info` is JSON with a `reason`.
     fn failed(&self, py: Python<'_>, info: &str) -> PyResult<()> {
         self.sender.say(py, Kind::Failed, info)
     }
@@ -122,7 +122,7 @@ impl WorkerLink {
         self.sender.writer.socket().as_raw_fd()
     }
 
-    /// Writes what waits.
+    /// Writes all waiting frames.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.sender.flush(py)
     }

@@ -162,7 +162,7 @@ impl Slots {
         }
     }
 
-    /// Nothing interrupts this thread any more, until it enters again.
+    /// Forbids interrupts of this thread until it enters again.
     pub fn leave(&self, py: Python<'_>) {
         self.threads.leave(py);
     }

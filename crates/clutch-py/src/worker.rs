@@ -9,7 +9,7 @@ use crate::handlers::Functions;
 use crate::link::{LinkLimits, WorkerLink};
 use crate::slots::Slots;
 
-/// What all calls of a worker share.
+/// The state that all calls of a worker share.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Worker {
     #[pyo3(get)]

@@ -114,7 +114,7 @@ impl ZygoteControl {
         })
     }
 
-    /// Says something: "hello", "up" or "failed", with JSON.
+    /// Sends a message: "hello", "up" or "failed", with JSON.
     fn say(&self, what: &str, json: &str) -> PyResult<()> {
         let kind = match what {
             "hello" => Kind::Hello,
@@ -125,7 +125,7 @@ impl ZygoteControl {
         Ok(self.outbox.flush(self.socket.as_fd(), true).map(drop)?)
     }
 
-    /// A worker was forked: in the zygote.
+    /// Reports, in the zygote, that a worker was forked.
     fn forked(&self, order: &ForkOrder, pid: i32) {
         // Also done by the child: whichever is first, the group is there before its first work.
         let child = Pid::from_raw(pid);
@@ -136,7 +136,7 @@ impl ZygoteControl {
         self.put(Kind::Forked, u64::from(order.key), json.as_bytes());
     }
 
-    /// A worker could not be forked.
+    /// Reports that a worker could not be forked.
     fn fork_failed(&self, order: &ForkOrder, reason: &str) {
         order.descriptors.lock().clear();
         let json = serde_json::json!({"pid": 0, "error": reason}).to_string();
@@ -206,7 +206,7 @@ impl ZygoteControl {
         }
     }
 
-    /// All that there are. False: the dispatcher has closed the socket.
+    /// Reads all messages. False: the dispatcher has closed the socket.
     fn take_orders(&self, state: &mut State) -> bool {
         loop {
             match state.inbox.fill(self.socket.as_fd(), false) {
@@ -270,7 +270,7 @@ impl ZygoteControl {
     }
 }
 
-/// What `ps` and `top` show of this process from now on. Without effect where the system does not let it.
+/// Sets the title of this process in `ps` and `top`, if the system allows it.
 #[pyfunction]
 pub fn set_title(title: &str) {
     let _ = sys::set_title(title);
@@ -280,7 +280,7 @@ fn gone() -> PyErr {
     PyConnectionError::new_err("the dispatcher is gone")
 }
 
-/// How long what was re-parented here may take to die.
+/// How long processes that were re-parented to the zygote may take to end.
 const DOOM: Duration = Duration::from_secs(1);
 
 /// Kills every worker's group, stopped ones too, then whatever was re-parented here, at last its own group: threads that an

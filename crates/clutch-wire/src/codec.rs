@@ -1,6 +1,6 @@
 //! How a payload is encoded.
 
-/// How the bytes of a payload are to be read.
+/// The encoding of a payload's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Codec {
@@ -12,9 +12,9 @@ pub enum Codec {
     Pickle = 2,
     /// UTF-8 JSON, as a network front brought it. Never unpickled.
     Json = 3,
-    /// A function by the name it has in the target.
+    /// The name of a function in the target.
     Name = 4,
-    /// One `bytes` object, as it is; the only content of its payload.
+    /// One raw `bytes` object, the whole content of its payload.
     Bytes = 5,
     /// Pairs of index and item of a mapped batch (see docs/wire.md, "batch").
     Batch = 6,

@@ -1,4 +1,4 @@
-//! A socket that is handed on with work: the dispatcher keeps its copy until the work has begun.
+//! A socket that is passed along with work: the dispatcher keeps its copy until the work has begun.
 //!
 //! While both sides have a copy, the peer does not see the end of one of them. So this one is closed as soon as the worker
 //! has begun: from then on the connection lives and dies with its worker. Work that was taken back has left a copy in a
@@ -15,7 +15,7 @@ use crate::sys;
 #[derive(Debug)]
 pub struct Descriptor {
     socket: Tracked,
-    /// A worker that has not begun has a copy.
+    /// A worker that has not begun the work has a copy.
     left_behind: AtomicBool,
 }
 
@@ -24,12 +24,12 @@ impl Descriptor {
         Descriptor { socket: Tracked::new(socket), left_behind: AtomicBool::new(false) }
     }
 
-    /// A copy for a worker.
+    /// Duplicates the socket for a worker.
     pub fn copy(&self) -> io::Result<OwnedFd> {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// The work was taken back from a worker, which closes its copy when it comes by.
+    /// Called when the work was taken back: the worker closes its copy when it reads that.
     pub fn leave_behind(&self) {
         self.left_behind.store(true, Ordering::Relaxed);
     }

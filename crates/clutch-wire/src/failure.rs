@@ -27,13 +27,13 @@ impl Where {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
     pub at: Where,
-    /// The name of its function, or its request.
+    /// The function's name, or the request.
     pub what: String,
-    /// Since it was submitted.
+    /// Time since it was submitted.
     pub after: Duration,
-    /// `pool/0`, where it ran.
+    /// The worker that ran it: `pool/0`.
     pub worker: Option<String>,
-    /// The Python stacks of its worker, or nothing.
+    /// The Python stacks of the worker, or empty.
     pub stacks: String,
 }
 
@@ -67,7 +67,7 @@ pub enum Failure {
     #[error("{message}")]
     WorkerLost {
         message: String,
-        /// 0: no worker had it, since none can start for now.
+        /// 0: no worker ran it, because none can start for now.
         worker_pid: i32,
         signal: Option<i32>,
         exit_code: Option<i32>,
@@ -77,16 +77,16 @@ pub enum Failure {
     /// The work killed too many workers.
     #[error("{message}")]
     Poisoned { message: String, deaths: u32 },
-    /// The pool cannot start its workers; the reason is the user's to mend.
+    /// The pool cannot start its workers, for a reason that the user can fix.
     #[error("{message}")]
     Config { message: String },
-    /// An item of a mapped batch has run for longer than it may.
+    /// An item of a mapped batch has exceeded its deadline.
     #[error("{0}")]
     Expired(Box<Expired>),
 }
 
 impl Failure {
-    /// The body of a failure frame: a tag, then its fields, each with its length before it.
+    /// The body of a failure frame: a tag, then its fields, each prefixed by its length.
     pub fn encode(&self) -> Vec<u8> {
         let number = |number: Option<i32>| number.map_or(Vec::new(), |number| number.to_le_bytes().to_vec());
         let [pid, signal, exit_code] = match self {

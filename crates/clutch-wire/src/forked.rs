@@ -1,5 +1,5 @@
-//! When somebody forks a process of ours: the copy must not hold links open, nor believe that it has pools, nor touch what
-//! it shares with the original.
+//! Handles forks of our processes by other code: the copy must not keep links open, use pools, or touch memory that it
+//! shares with the original.
 //!
 //! Everything here is lock-free: at the fork another thread may have been anywhere, and in the copy it does not exist.
 
@@ -13,7 +13,7 @@ use crate::sys;
 /// Descriptors that a copy lets go of; more than this many are not tracked (and end with the copy's exec or exit).
 const TRACKED_MAX: usize = 16_384;
 
-/// How many forks without an exec may lie between the process that loaded the library and one that makes a pool.
+/// Maximum depth of forks without exec between the process that loaded the library and one that makes a pool.
 const GENERATIONS_MAX: usize = 64;
 
 const NONE: RawFd = -1;
@@ -27,7 +27,7 @@ static NOTHING: OnceLock<Option<OwnedFd>> = OnceLock::new();
 static FORKS: Forks = Forks::new();
 
 struct Forks {
-    /// How many lie between this process and the one that loaded the library.
+    /// Number of forks between the process that loaded the library and this one.
     generation: AtomicUsize,
     /// Those of this process that have begun, and those that are over.
     begun: AtomicUsize,
@@ -65,7 +65,7 @@ impl Forks {
     }
 }
 
-/// When something was made: it can tell later what has been forked since.
+/// The moment when something was made, in forks: tells later whether the process was forked since.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     generation: usize,
@@ -77,7 +77,7 @@ impl Moment {
         FORKS.moment()
     }
 
-    /// This process is a copy of the one that it was in.
+    /// Whether this process is a fork of the process where it was made.
     pub fn is_in_copy(self) -> bool {
         self.generation != FORKS.generation()
     }
@@ -93,7 +93,7 @@ impl Moment {
     }
 }
 
-/// A descriptor that a copy lets go of.
+/// A descriptor that a forked copy closes.
 #[derive(Debug)]
 pub struct Tracked(OwnedFd);
 
@@ -122,7 +122,7 @@ impl Drop for Tracked {
     }
 }
 
-/// A value that each process has of its own; a copy makes another one, whatever became of the original's. Each process
+/// A value per process: a forked copy makes its own, whatever became of the original's. Each process
 /// uses one cell, so that none waits for a thread that it does not have.
 pub struct PerProcess<T: 'static>([OnceLock<T>; GENERATIONS_MAX]);
 
@@ -132,12 +132,12 @@ impl<T: Sync> PerProcess<T> {
         PerProcess([const { OnceLock::new() }; GENERATIONS_MAX])
     }
 
-    /// The value, if somebody has asked for it in this process.
+    /// The value, if this process has made it.
     pub fn made(&'static self) -> Option<&'static T> {
         self.0.get(FORKS.generation())?.get()
     }
 
-    /// The value, and whether this was the first to ask for it.
+    /// The value, and whether this call made it.
     pub fn get(&'static self, make: impl FnOnce() -> io::Result<T>) -> io::Result<(&'static T, bool)> {
         let generation = FORKS.generation();
         let Some(cell) = self.0.get(generation) else {
@@ -181,7 +181,7 @@ impl<T: Sync> PerProcess<T> {
     }
 }
 
-/// From now on a copy lets go of this descriptor, which stays open as long as the process.
+/// Makes forked copies close this descriptor, which stays open as long as the process.
 pub fn track(fd: RawFd) {
     nothing();
     for (at, slot) in TRACKED.iter().enumerate() {
@@ -193,7 +193,7 @@ pub fn track(fd: RawFd) {
     }
 }
 
-/// To be called before the descriptor is closed: from then on the number is somebody else's.
+/// Must be called before the descriptor is closed: the number may be reused from then on.
 pub fn untrack(fd: RawFd) {
     let used = USED.load(Ordering::Acquire);
     if let Some(slot) = TRACKED[..used].iter().find(|slot| slot.load(Ordering::Relaxed) == fd) {

@@ -28,7 +28,7 @@ pub const REGIONS_MAX: usize = 255;
 /// Chunks that the producer of a stream may send before it is given credit.
 pub const STREAM_WINDOW: u32 = 16;
 
-/// No deadline, in the field that says when it is.
+/// Value of the deadline field that means: no deadline.
 pub const NO_DEADLINE: u64 = u64::MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,7 +49,7 @@ pub enum WireError {
     Text(String),
 }
 
-/// What a reader lacked for a region.
+/// The resource that a reader lacked for a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Shortage {
     #[error("no file descriptor was left: raise the limit (ulimit -n)")]
@@ -73,7 +73,7 @@ pub enum Kind {
     Begun = 5,
     /// One value of a stream, in either direction.
     Chunk = 6,
-    /// The reader of a stream takes so many chunks more.
+    /// Credit: how many more chunks the reader of a stream accepts.
     Credit = 7,
     /// Nobody waits for the answer any more.
     Cancel = 8,
@@ -81,11 +81,11 @@ pub enum Kind {
     Failure = 10,
     /// Announces a region: id, size, and the descriptor beside it. Size 0: forget it.
     Descriptor = 11,
-    /// Take no more; finish; end.
+    /// Accept no more work, finish the rest, and end.
     Drain = 12,
     /// Figures, as JSON, in either direction.
     Stats = 13,
-    /// A message of its own: the next message carries descriptors.
+    /// Announces, as a separate message, that the next message carries descriptors.
     Carrying = 14,
     /// On the alarm: show the Python stacks now; and the answer, as text. The id says for which work, or which question.
     Stacks = 15,
@@ -140,7 +140,7 @@ impl Kind {
     }
 }
 
-/// Link, board, alarm, standard output, standard error: what a new worker gets.
+/// The descriptors of a new worker: link, board, alarm, standard output, standard error.
 pub const FORK_DESCRIPTORS: usize = 5;
 
 /// Bits of the head's flags. The upper four bits of a call's flags are its `WorkKind`.
@@ -277,7 +277,7 @@ impl<'a> Frame<'a> {
         u64_at(self.fixed, 8)
     }
 
-    /// Of a mapped batch: how many of its first items are not to be run, since they were before.
+    /// Of a mapped batch: how many of its first items are skipped, because they have already run.
     pub fn skip(&self) -> u32 {
         u32_at(self.fixed, 16)
     }

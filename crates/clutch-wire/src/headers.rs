@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
-    /// What is not read yet.
+    /// The unread rest.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What travels in a frame, and beside it: encoded values.
+//! Payloads: encoded values within a frame and in shared memory beside it.
 
 use std::sync::Arc;
 

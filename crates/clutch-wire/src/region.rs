@@ -32,7 +32,7 @@ const FREE_MAX: usize = 64;
 /// How often free regions are swept, as long as there are any.
 const SWEEP_EACH: Duration = Duration::from_secs(1);
 
-/// A free region is passed by in so many sweeps before it is given back.
+/// Number of sweeps that a region must be free for before it is returned to the kernel.
 const SWEEPS_KEPT: u8 = 1;
 
 /// Regions of a writer with many readers, each with a descriptor; what is stored beyond that waits in private memory. Fewer
@@ -49,10 +49,10 @@ const READ_MAX: usize = 256;
 
 const FREE: u32 = 0;
 const LENT: u32 = 1;
-/// Never to be used again; the memory lasts as long as somebody has it mapped.
+/// Never reused; the memory lasts as long as a process has it mapped.
 const RETIRED: u32 = 2;
 
-/// One of a number that is watched, as long as it lives.
+/// Counts as one of a limited number while it lives.
 #[derive(Debug)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -75,13 +75,13 @@ pub struct Region {
     pub id: u32,
     mapping: Mapping,
     descriptor: Descriptor,
-    /// Key of the reader that has it or had it last.
+    /// Key of the current or last reader.
     reader: AtomicU64,
-    /// Of the writer's.
+    /// Only in the process of the writer.
     _written: Option<Written>,
 }
 
-/// A region that its writer has.
+/// A region of its writer.
 #[derive(Debug)]
 struct Written {
     counted: Option<Counted>,
@@ -94,12 +94,12 @@ impl Drop for Written {
     }
 }
 
-/// What a region is announced with.
+/// The descriptor that announces a region.
 #[derive(Debug)]
 enum Descriptor {
-    /// Kept for all who are to read it.
+    /// Kept, for several readers.
     Kept(OwnedFd),
-    /// Gone to the only reader, or about to.
+    /// Sent, or about to be sent, to the only reader.
     Given(Mutex<Option<OwnedFd>>),
     /// This is the reader.
     None,
@@ -155,7 +155,7 @@ impl Region {
         self.mapping.word(0).load(Ordering::Acquire)
     }
 
-    /// One that is retired stays so.
+    /// A retired region stays retired.
     fn turn(&self, from: u32, to: u32) {
         let _ = self.mapping.word(0).compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
@@ -165,13 +165,13 @@ impl Region {
         self.mapping.discard(DATA_OFFSET);
     }
 
-    /// It is never lent again.
+    /// Marks it as never to be lent again.
     pub fn retire(&self) {
         self.mapping.word(0).store(RETIRED, Ordering::Release);
     }
 }
 
-/// The right to some bytes, as long as it lives: those of a region, or a copy of them.
+/// A right to read bytes while it lives: in a region, or in a copy.
 #[derive(Debug)]
 pub struct Lease {
     memory: Memory,
@@ -181,9 +181,9 @@ pub struct Lease {
 
 #[derive(Debug)]
 enum Memory {
-    /// The writer's. It goes back to its pool.
+    /// The writer's region, which returns to its pool.
     Written(Arc<Region>, Arc<RegionPool>),
-    /// The reader's. It clears the word.
+    /// The reader's region, whose word is cleared.
     Read { region: Arc<Region>, _counted: Counted },
     /// Private memory.
     Own(Heap),
@@ -206,7 +206,7 @@ impl Lease {
         self.len == 0
     }
 
-    /// Where it lies in shared memory, if it does.
+    /// Its place in shared memory, if it has one.
     pub fn region(&self) -> Option<&Arc<Region>> {
         match &self.memory {
             Memory::Written(region, _) | Memory::Read { region, .. } => Some(region),
@@ -248,7 +248,7 @@ impl Lease {
         self.region().into_iter().for_each(|region| region.retire());
     }
 
-    /// The reader will never touch it: the frame that names it was taken back.
+    /// Called when the frame that names it was taken back: the reader will never touch it.
     pub fn take_back(&self) {
         self.region().into_iter().for_each(|region| region.turn(LENT, FREE));
     }
@@ -267,7 +267,7 @@ impl Drop for Lease {
     }
 }
 
-/// A region that waits to be used again.
+/// A free region.
 #[derive(Debug)]
 struct Free {
     region: Arc<Region>,
@@ -278,11 +278,11 @@ struct Free {
 struct Shelf {
     free: Vec<Free>,
     free_bytes: usize,
-    /// Done with here, still held by their readers.
+    /// Released by the writer, still held by their readers.
     lent: Vec<Arc<Region>>,
     next_id: u32,
     sweep_at: Option<Instant>,
-    /// Nothing is used again.
+    /// Set when the pool is closed: nothing is reused.
     is_closed: bool,
 }
 
@@ -290,14 +290,14 @@ struct Shelf {
 #[derive(Debug)]
 pub struct RegionPool {
     shelf: Mutex<Shelf>,
-    /// How many there are, where that is bounded.
+    /// Number of regions, if it is limited.
     written: Option<Arc<AtomicUsize>>,
     written_max: AtomicUsize,
-    /// How many are no more.
+    /// Number of regions that are gone.
     dropped: Arc<AtomicU32>,
-    /// Somebody sweeps as long as there are any.
+    /// Whether someone sweeps while there are regions.
     is_swept: AtomicBool,
-    /// Wakes who is to begin with it, when the first one is made.
+    /// Wakes the sweeper when the first region is made.
     sweeper: Option<OwnedFd>,
 }
 
@@ -320,13 +320,13 @@ impl RegionPool {
         RegionPool { written: Some(Arc::default()), sweeper: Some(sweeper), ..RegionPool::for_one_reader() }
     }
 
-    /// Asks for sweeps as long as there are regions. True: they had been asked for.
+    /// Requests sweeps while there are regions. Returns whether they had been requested.
     pub fn ask_for_sweeps(&self) -> bool {
         self.is_swept.swap(true, Ordering::AcqRel)
     }
 
-    /// Looks which have come back from their readers, and gives back what has been free for long, when it is time. Returns
-    /// when it is time again; None: there are no regions.
+    /// Takes back regions from readers, and returns to the kernel those that were free for long, if it is due. Returns
+    /// when it is due again, or None if there are no regions.
     pub fn sweep_when_due(&self, now: Instant) -> Option<Instant> {
         if !self.is_swept.load(Ordering::Acquire) {
             return None;
@@ -346,7 +346,7 @@ impl RegionPool {
         next
     }
 
-    /// There are no readers any more, and nobody sweeps: all goes back, and what comes back from now on.
+    /// Called when there are no readers left: returns all regions to the kernel, now and as they come back.
     pub fn close(&self) {
         let mut shelf = self.shelf.lock();
         let free = std::mem::take(&mut shelf.free);
@@ -363,12 +363,12 @@ impl RegionPool {
         }
     }
 
-    /// Counts those that are no more: their readers are to let go of them.
+    /// Counts dropped regions, which readers are to forget.
     pub fn dropped(&self) -> Arc<AtomicU32> {
         self.dropped.clone()
     }
 
-    /// This process may have so many descriptors more: half of them are left to others.
+    /// Limits the regions to half of the descriptors that this process may still open.
     pub fn bound_by(&self, descriptors: u64) {
         let half = usize::try_from(descriptors / 2).unwrap_or(WRITTEN_MAX);
         self.written_max.store(half.clamp(WRITTEN_MIN, WRITTEN_MAX), Ordering::Relaxed);
@@ -386,7 +386,7 @@ impl RegionPool {
         }
     }
 
-    /// What is about to be sent, in a region.
+    /// Puts a payload that is about to be sent into a region.
     pub fn place(self: &Arc<Self>, lease: &mut Arc<Lease>) -> io::Result<()> {
         if let Memory::Own(bytes) = &lease.memory {
             let placed = self.reserve(bytes.len(), false)?.ok_or_else(|| io::Error::other("no region"))?;
@@ -396,7 +396,7 @@ impl RegionPool {
         Ok(())
     }
 
-    /// None: it may wait, and there are enough.
+    /// None if the payload may wait and there are enough regions.
     fn reserve(self: &Arc<Self>, len: usize, may_wait: bool) -> io::Result<Option<Lease>> {
         let mut shelf = self.shelf.lock();
         if let Some(region) = shelf.take(len) {
@@ -433,7 +433,7 @@ impl RegionPool {
         self.shelf.lock().put(region);
     }
 
-    /// All that this reader held is let go of: it is gone.
+    /// Takes back all regions of a reader that is gone.
     pub fn reader_gone(&self, reader: u64) {
         let mut shelf = self.shelf.lock();
         shelf.lent.retain(|region| region.reader.load(Ordering::Relaxed) != reader);
@@ -520,7 +520,7 @@ pub struct RegionTable {
 }
 
 impl RegionTable {
-    /// Takes note of a region. False: it was not received, and frames that name it cannot be read.
+    /// Records an announced region. False: it was not received, and frames that name it cannot be read.
     pub fn announce(&mut self, id: u32, size: u64, descriptor: Option<OwnedFd>) -> Result<bool, WireError> {
         if size == 0 {
             self.known.remove(&id);
@@ -579,7 +579,7 @@ mod tests {
         lease.region().expect("a region").id
     }
 
-    /// What a reader makes of a lease that was announced to it.
+    /// A lease on a region that was announced to this reader.
     fn read(table: &Mutex<RegionTable>, lease: &Lease) -> Arc<Lease> {
         let region = lease.region().expect("a region");
         let descriptor = region.descriptor().expect("kept").try_clone_to_owned().expect("dup");

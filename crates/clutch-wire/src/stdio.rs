@@ -21,7 +21,7 @@ pub enum Stream {
 static MISSING: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 impl Stream {
-    /// From now on nothing is written to it.
+    /// Stops writing to the stream.
     pub fn leave_out(self) {
         MISSING[self as usize].store(true, Ordering::Relaxed);
     }
@@ -36,7 +36,7 @@ impl Stream {
 }
 
 impl Write for Stream {
-    /// All of it: nothing that another thread writes comes between.
+    /// Writes all of it, without interleaving with other threads.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         static TURNS: [PerProcess<Mutex<()>>; 2] = [PerProcess::new(), PerProcess::new()];
         let Some(ours) = self.descriptor() else { return Ok(bytes.len()) };

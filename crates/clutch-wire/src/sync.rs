@@ -41,7 +41,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// [`std::sync::Condvar`] for those.
+/// [`std::sync::Condvar`] for these locks.
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 
@@ -58,12 +58,12 @@ impl Condvar {
         self.0.notify_all();
     }
 
-    /// Waits until it holds of the value.
+    /// Waits until the condition holds.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, holds: impl Fn(&T) -> bool) -> MutexGuard<'a, T> {
         self.0.wait_while(guard, |value| !holds(value)).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it holds of the value, or the deadline passes; says whether it does.
+    /// Waits until the condition holds or the deadline passes; returns whether it holds.
     pub fn wait_until<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -76,7 +76,7 @@ impl Condvar {
         (guard, !waited.timed_out())
     }
 
-    /// Waits until somebody notifies, at most so long. It may end without either.
+    /// Waits for a notification, up to this long. Wakes spuriously.
     pub fn wait_for<T>(&self, guard: MutexGuard<'_, T>, time: Duration) {
         drop(self.0.wait_timeout(guard, time));
     }

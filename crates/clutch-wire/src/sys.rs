@@ -108,7 +108,7 @@ pub fn is_at_end(socket: BorrowedFd<'_>) -> bool {
 
 /// A socket that this process was handed over by number, listening already; the number stays its owner's.
 pub fn listening_socket(fd: RawFd) -> io::Result<OwnedFd> {
-    let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {fd} is no socket that listens"));
+    let missing = || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {fd} is not a listening socket"));
     // SAFETY: the number is only used for this call, which copies it or fails.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     let socket = if copy < 0 { return Err(missing()) } else { adopt(copy) };
@@ -142,13 +142,13 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The same as of the last tick of the kernel: it is read at hardly any cost.
+/// The same clock at the kernel's last tick, which is cheaper to read.
 pub fn coarse_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Between two of those ticks.
+/// Time between two ticks.
 pub fn coarse_tick_ns() -> u64 {
     static TICK: OnceLock<u64> = OnceLock::new();
     *TICK.get_or_init(|| {
@@ -157,7 +157,7 @@ pub fn coarse_tick_ns() -> u64 {
     })
 }
 
-/// A duration as the kernel wants it.
+/// A duration as a timespec.
 pub fn timespec(duration: Duration) -> rustix::event::Timespec {
     rustix::event::Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos() as _ }
 }
@@ -329,7 +329,7 @@ pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// How a process group is told to end: TERM may be heeded, KILL is.
+/// How a process group is ended: TERM may be ignored, KILL cannot be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EndSignal {
@@ -382,7 +382,7 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// When all is done that the process does at its end, it ends by SIGINT.
+/// Makes the process end by SIGINT, after everything that it does at its end.
 pub fn interrupt_at_exit() {
     extern "C" fn interrupt() {
         // SAFETY: SIG_DFL is a valid disposition, and `raise` only sends a signal.
@@ -454,7 +454,7 @@ pub fn memory_file(name: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?)
 }
 
-/// At most `len` bytes from the start of a file, which is empty afterwards.
+/// Takes up to `len` bytes from the start of a file, and empties it.
 pub fn take_file(file: BorrowedFd<'_>, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let count = rustix::io::pread(file, &mut bytes, 0)?;
@@ -464,12 +464,12 @@ pub fn take_file(file: BorrowedFd<'_>, len: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Lets blocking reads of a socket return empty-handed after so long.
+/// Sets the timeout of blocking reads of a socket.
 pub fn limit_reads(socket: BorrowedFd<'_>, longest: Duration) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_timeout(socket, rustix::net::sockopt::Timeout::Recv, Some(longest))?)
 }
 
-/// Lets every signal through, in a forked child.
+/// Unblocks all signals, in a forked child.
 pub fn unblock_signals() {
     let mask = signal_set(&[]);
     // SAFETY: only reads the mask.
@@ -498,7 +498,7 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// The most memory that this process ever had resident, in bytes.
+/// Peak resident memory of this process, in bytes.
 pub fn peak_rss() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: getrusage fills `usage`, which is zeroed before.
@@ -509,7 +509,7 @@ pub fn peak_rss() -> u64 {
     kilobytes.max(0) as u64 * 1024
 }
 
-/// What became of a child.
+/// The status of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Exited(i32),

@@ -13,13 +13,13 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 
 use crate::sync::{Condvar, Mutex};
 
-/// Of a worker's process.
+/// Pid of a worker.
 type Pid = i32;
 
 struct State {
-    /// Who has it. Others that ask for it wait in their workers.
+    /// Workers that have it. Others that ask for it wait in their processes.
     lent: Vec<Pid>,
-    /// How it was before anybody had it.
+    /// Its settings before the first owner.
     modes: Option<Termios>,
 }
 
@@ -37,12 +37,12 @@ pub fn remember() {
     STATE.lock().modes = modes;
 }
 
-/// It has it.
+/// Called when a worker has taken the terminal.
 pub fn lend(to: Pid) {
     STATE.lock().lent.push(to);
 }
 
-/// It has given it back.
+/// Called when a worker has given it back.
 pub fn take_back(from: Pid) {
     STATE.lock().lent.retain(|pid| *pid != from);
     RETURNED.notify_all();
@@ -87,14 +87,14 @@ pub fn write_first(what: fn()) {
     *FIRST.lock() = Some(what);
 }
 
-/// Waits until another line may be written.
+/// Waits until a line may be written.
 pub fn wait_turn() {
     wait_free();
     let first = *FIRST.lock();
     first.into_iter().for_each(|first| first());
 }
 
-/// Waits while a debugger asks there.
+/// Waits while a debugger's prompt is open.
 pub fn wait_free() {
     drop(RETURNED.wait(STATE.lock(), |state| state.lent.is_empty()));
 }

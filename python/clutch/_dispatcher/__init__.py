@@ -1,1 +1,1 @@
-"""What a dispatcher has beside its pools and fronts: its log, the lines about events, and the loading of new code."""
+"""Parts of the dispatcher: its log, the lines about events, and reloads."""

@@ -1,4 +1,4 @@
-"""Lines of the log about pools and workers: what somebody has to know who reads nothing but the log.
+"""Log lines about pools and workers, for operators who read only the log.
 
 Each event of the catalogue that has a line here becomes one, with its fields; a thread reads the events and writes.
 """
@@ -18,32 +18,32 @@ Event = dict[str, Any]
 Line = tuple[int, str]
 
 LEAVES = {
-    "age": "recycle.age has passed",
-    "calls": "it has had its recycle.calls",
-    "memory": "its memory has reached recycle.memory",
+    "age": "it reached recycle.age",
+    "calls": "it reached recycle.calls",
+    "memory": "its memory reached recycle.memory",
     "recycle": "recycled by command",
     "reload": "new code is loaded",
-    "surplus": "the pool is to have fewer workers",
-    "stuck": "its work was told to stop and has not",
-    "stopped": "the pool stops",
+    "surplus": "the pool is scaling down",
+    "stuck": "its work did not stop when told to",
+    "stopped": "the pool is shutting down",
 }
 RUNNING_SHOWN_MAX = 10
 
 
 class EventLog:
-    """Writes from its making until it is closed, in a thread of its own."""
+    """Writes events to the log, in a thread of its own, until it is closed."""
 
     def __init__(self, development: bool = False) -> None:
-        """`development`: a pool that is failing is news from the first start on, and nobody else tells it."""
+        """`development`: also report pools that fail at their first start; otherwise their waiters raise it."""
         self._events = _core.Events("lives")
         self._development = development
         self._served: set[str] = set()
-        """Pools that had a worker. Before, whoever waits for the pool is told why it has none."""
+        """Pools that have had a worker. Until then, whoever waits for the pool gets the error."""
         self._thread = threading.Thread(target=self._write, name="clutch-events", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """When all that has happened until now is written."""
+        """Return when all events so far are written."""
         self._events.close()
         self._thread.join()
 
@@ -62,7 +62,7 @@ class EventLog:
 
 
 def fields_of(event: Event) -> Event:
-    """For JSON: the event's own, with the worker named as everywhere else."""
+    """Fields of the JSON log: those of the event, with `worker` as `pool/nr`."""
     fields = dict(event)
     if (nr := fields.pop("nr", None)) is not None:
         fields["worker"] = f"{event['pool']}/{nr}"
@@ -74,10 +74,10 @@ def worker(event: Event) -> str:
 
 
 def running(event: Event) -> str:
-    """What a worker was running, the first of it."""
+    """What a worker was running, at most `RUNNING_SHOWN_MAX` calls."""
     found = event["running"]
     if not found:
-        return "; it was running nothing"
+        return "; it was idle"
     shown = [f"{one['what']} (call {one['id']}, {seconds(one['seconds'])})" for one in found[:RUNNING_SHOWN_MAX]]
     more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
     return f"; it was running {', '.join(shown)}{more}"
@@ -99,7 +99,7 @@ def killed(event: Event) -> Line:
 
 
 def harm(event: Event, by_us: bool) -> int:
-    """A worker that Clutch itself ends while nothing runs there is no harm."""
+    """Level INFO if Clutch ended an idle worker itself, else WARNING."""
     return logging.INFO if by_us and not event["running"] else logging.WARNING
 
 
@@ -118,20 +118,20 @@ LINES: dict[str, Callable[[Event], Line]] = {
         logging.INFO, lambda event: f"takes no more work: {LEAVES.get(event['reason'], event['reason'])}"
     ),
     "worker_stopped": about_worker(
-        logging.WARNING, lambda event: "stopped by a signal; it gets no work until it goes on"
+        logging.WARNING, lambda event: "stopped by a signal; it gets no work until it continues"
     ),
     "worker_continued": about_worker(logging.INFO, lambda event: "goes on"),
     "worker_debugged": about_worker(
         logging.WARNING,
-        lambda event: "is in the debugger and not ended before its prompt is left; what comes now runs the new code",
+        lambda event: "is in the debugger and is replaced after you leave its prompt; new work runs the new code",
     ),
     "worker_killed": killed,
     "worker_gone": gone,
     "work_poisoned": about_pool(
         logging.ERROR,
         lambda event: (
-            f"{event['what']} (call {event['id']}) has killed its worker {event['deaths']} times; "
-            "it is not tried again (deaths_max)"
+            f"{event['what']} (call {event['id']}) is not retried (deaths_max); "
+            f"workers it has killed: {event['deaths']}"
         ),
     ),
     "pool_scaled": about_pool(
@@ -141,13 +141,15 @@ LINES: dict[str, Callable[[Event], Line]] = {
     "pool_full": about_pool(
         logging.WARNING,
         lambda event: (
-            f"full: {event['limit']} calls wait (queue.limit); refused since the last such line: {event['refused']}"
+            f"full: {event['limit']} calls are waiting (queue.limit); "
+            f"refused since the last such line: {event['refused']}"
         ),
     ),
     "pool_failing": about_pool(logging.ERROR, lambda event: f"failing: {event['reason'].rstrip()}"),
     "pool_recovered": about_pool(logging.INFO, lambda event: "recovered: it has workers again"),
     "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by an operator"),
     "zygote_lost": about_pool(
-        logging.WARNING, lambda event: f"the process that its workers are forked from is gone: {event['reason']}"
+        logging.WARNING,
+        lambda event: f"its zygote (the process that workers are forked from) is gone: {event['reason']}",
     ),
 }

@@ -1,6 +1,6 @@
 """Logs of the commands: on stderr or into a file, as lines for people or one JSON object a line.
 
-A dispatcher logs through a queue: stderr may be a pipe that nobody reads, and whoever logs does not wait for that.
+A dispatcher logs through a queue: stderr may be a pipe that nobody reads, and logging must not block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clutch._json_lines import JsonLines
 log = logging.getLogger("clutch")
 
 RECORDS_MAX = 1000
-"""Lines that wait to be written. Those that come then are lost, and counted."""
+"""Maximum number of lines that wait to be written. Further ones are dropped and counted."""
 
 
 def set_up(form: str, level: str, file: str | None = None) -> None:
@@ -47,7 +47,7 @@ class Queued(logging.Handler):
         self._writer = threading.Thread(target=self._write, name="clutch-log", daemon=True)
 
     def start(self) -> None:
-        """From now on the log is written by a thread."""
+        """Write the log in a thread from now on."""
         self._behind, log.handlers[:] = log.handlers[:], [self]
         self._writer.start()
         _watch_forks()
@@ -63,7 +63,7 @@ class Queued(logging.Handler):
             self._changed.notify()
 
     def finish(self, seconds: float) -> bool:
-        """Waits until all is written; False: it is not yet, and what comes now waits, too. Harmless when repeated."""
+        """Wait until all lines are written. Returns False if they are not yet; later lines wait. May be repeated."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
@@ -74,7 +74,7 @@ class Queued(logging.Handler):
         return True
 
     def stand_aside(self) -> None:
-        """The log is written directly again."""
+        """Write the log directly again."""
         if self in log.handlers:
             log.handlers[:] = self._behind
 
@@ -93,7 +93,7 @@ class Queued(logging.Handler):
 
     def _loss(self) -> logging.LogRecord:
         lost, self._lost = self._lost, 0
-        message = "lines of this log were lost, because nobody read those before them: %d"
+        message = "log lines lost because nobody was reading the log: %d"
         return log.makeRecord(
             log.name, logging.WARNING, "", 0, message, (lost,), None, extra={"fields": {"lost": lost}}
         )
@@ -108,7 +108,7 @@ def hand(handler: logging.Handler, record: logging.LogRecord) -> None:
 
 @functools.cache
 def _watch_forks() -> None:
-    """A copy of this process has no such thread."""
+    """In a forked copy, which has no such thread: write directly."""
     os.register_at_fork(after_in_child=_write_directly)
 
 

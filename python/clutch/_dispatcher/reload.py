@@ -1,6 +1,6 @@
-"""New code and certificates while it serves: on SIGHUP, by command, and when files change (`clutch run --reload`).
+"""Reloads of code and certificates: on SIGHUP, by command, and when files change (`clutch run --reload`).
 
-Old code goes on where new code does not start; not under `--reload`, where nobody wants to see it any more.
+If new code does not start, the old code stays in use; not with `--reload`, where nobody wants to see it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from clutch.dispatcher import Observer
 
 ASKED_MAX = 4
-"""Reloads at a time that nobody waits for: all but the last are overtaken."""
+"""Maximum concurrent reloads that nobody waits for: all but the last are overtaken."""
 WATCH_STEP_MS = 20
-"""Changes are gathered until there were none for so long: an editor saves in several steps, milliseconds apart."""
+"""How long files must be unchanged before a reload: editors save in several steps, milliseconds apart."""
 WATCH_TURN_MS = 200
-"""So long nothing happens before it is looked whether the watch is over."""
+"""How often the watch checks, while no file changes, whether it should end."""
 
 
 class Reloader:
@@ -53,7 +53,7 @@ class Reloader:
         self._is_asked = False
 
     def ask(self) -> None:
-        """All pools, soon; returns at once."""
+        """Reload all pools soon; returns at once."""
         with self._lock:
             if not self._is_asked:
                 self._is_asked = True
@@ -64,7 +64,7 @@ class Reloader:
         self.reload(list(self._pools))
 
     def reload(self, names: list[str]) -> dict[str, str]:
-        """By pool, why its new code does not run; by option, why what its files said before goes on."""
+        """Reload, and return why not: by pool (its new code), and by option (its files)."""
         self._begins()
         failed: dict[str, str] = {}
         try:
@@ -77,7 +77,7 @@ class Reloader:
         return failed
 
     def close(self) -> None:
-        """The pools are closed, so nothing holds its threads."""
+        """Close. The pools are closed already, so its threads end."""
         self._threads.shutdown(cancel_futures=True)
 
     def _begins(self) -> None:
@@ -95,9 +95,9 @@ class Reloader:
         failed = {}
         for option, why in self._read_files(names):
             if why is None:
-                logs.info(f"{option}: read anew", option=option)
+                logs.info(f"{option}: reloaded", option=option)
             else:
-                logs.log.error("%s\n%s: what was read before goes on", why, option)
+                logs.log.error("%s\n%s: the previous files stay in use", why, option)
                 failed[option] = why
         return failed
 
@@ -109,7 +109,7 @@ class Reloader:
             return str(error)
         except ClutchError as error:
             if not self._development:
-                logs.log.error("%s\npool %s: the old code goes on", str(error).rstrip(), name)
+                logs.log.error("%s\npool %s: the old code stays in use", str(error).rstrip(), name)
             return str(error)
         logs.info(f"pool {name}: reloaded", pool=name, reloaded=True)
         return None
@@ -155,7 +155,7 @@ class Watcher:
 
 
 def forget_bytecode(source: Path) -> None:
-    """Python takes what it has compiled for current when the second and the length are the same."""
+    """Remove the compiled file: Python considers it current if size and mtime in seconds are the same."""
     for compiled in (source.parent / "__pycache__").glob(f"{glob.escape(source.stem)}.*.pyc"):
         with contextlib.suppress(OSError):
             compiled.unlink()
@@ -170,7 +170,7 @@ def import_watchfiles() -> Any:
 
 
 def watched_folders(config: Config) -> list[Path]:
-    """The config's folder and where each pool's target is; none that is inside of another."""
+    """The folders of the config and of each target, without those inside of another."""
     folders = {config.file.resolve().parent}
     for pool in config.pools:
         top = pool.values["target"].partition(":")[0].partition(".")[0]

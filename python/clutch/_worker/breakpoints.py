@@ -18,7 +18,7 @@ HOW = (
     "breakpoint() needs one worker that runs on a terminal in development: `clutch serve --reload -w 1`, or "
     "`clutch run --reload`"
 )
-NOT_DEVELOPED = "here there is no --reload"
+NOT_DEVELOPED = "this server runs without --reload"
 IMPORTED = (
     "breakpoint() works in what a worker runs (requests, calls, start hooks); here the code is being imported, which "
     "one process does for all workers"
@@ -29,7 +29,7 @@ _link: _core.WorkerLink | None = None
 
 
 def install(options: dict[str, Any] | None) -> None:
-    """Before any code of the user's is imported. `options`: the terminal, or why there is none."""
+    """Install the hook, before any user code is imported. `options`: the terminal, or why there is none."""
     global _options
     _options = options or _options
     sys.breakpointhook = hook
@@ -41,7 +41,7 @@ def install(options: dict[str, Any] | None) -> None:
 
 
 def serve(link: _core.WorkerLink) -> None:
-    """From now on this is a worker; said by its main thread."""
+    """Called by the main thread of a new worker."""
     global _link
     _link = link
     if "terminal" in _options:
@@ -57,12 +57,12 @@ def hook(*arguments: Any, **more: Any) -> Any:
 
 
 def set_trace(*, header: str | None = None, **more: Any) -> None:
-    """In the place of `pdb.set_trace`."""
+    """Replaces `pdb.set_trace`."""
     start(sys._getframe(1), header=header, **more)
 
 
 def start(frame: types.FrameType, **more: Any) -> None:
-    """Raises RuntimeError where no debugger can be."""
+    """Start the debugger. Raises RuntimeError if there can be none here."""
     if "refused" in _options:
         raise RuntimeError(f"{HOW}; {_options['refused']}")
     if _link is None:

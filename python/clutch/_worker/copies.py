@@ -19,9 +19,9 @@ from clutch._worker import failure
 AWAITS = "this process was forked in a coroutine, and its event loop is the worker's: it cannot wait here"
 
 is_copy = False
-"""Of a process of ours; not this process itself, whoever forked it."""
+"""Whether this process is a copy, forked by user code, of a worker or zygote."""
 current: Callable[[], object] = lambda: None  # noqa: E731 (a default, replaced by profiles)
-"""What runs the call, where a thread runs several: the greenlet. The others' calls do not end a copy."""
+"""Identifies what runs a call where a thread runs several: the greenlet. A copy ends with its own call only."""
 
 _forker: object = None
 _loop: Any = None
@@ -29,19 +29,19 @@ _task: Any = None
 
 
 def begin() -> None:
-    """A worker's life begins: it is no copy of its zygote."""
+    """Called at the start of a worker, which does not count as a copy of its zygote."""
     global is_copy
     is_copy = False
 
 
 def leave_if_copy(error: BaseException | None = None) -> None:
-    """User code has ended, by `error` or in order. A copy ends here."""
+    """Called when user code has ended, normally or by `error`. A copy exits here."""
     if is_copy:
         leave(error)
 
 
 def leave(error: BaseException | None = None) -> None:
-    """Ends a copy, if what has ended is what made it."""
+    """End this copy if the code that has ended is the code that forked it, or if that code is over."""
     if current() is _forker or getattr(_forker, "dead", False):
         code = exit_code(error)
         flush()
@@ -49,7 +49,7 @@ def leave(error: BaseException | None = None) -> None:
 
 
 def exit_code(error: BaseException | None) -> int:
-    """As of a script that ends so; what it would print is printed."""
+    """The exit code of a script that ends by this error; prints what the interpreter would print."""
     if error is None:
         return 0
     if not isinstance(error, SystemExit):
@@ -87,7 +87,7 @@ def _in_child() -> None:
 
 
 def _leave_loop() -> None:
-    """Control is back in a loop that was copied."""
+    """Called when control returns to an event loop that was copied."""
     if _task is not None and _task.done():
         leave(None if _task.cancelled() else _task.exception())
     else:

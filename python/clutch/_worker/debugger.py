@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 WRITTEN_LOOKS = 100
 LOOK_SECONDS = 0.002
-"""How often, and how long, is waited for the dispatcher to read what was printed before."""
+"""How often, and for how long, the prompt waits until the dispatcher has read earlier output."""
 BACKGROUND = (
     "breakpoint() needs the terminal, and the server is not in its foreground: bring it there with `fg`, or start it "
     "without &"
@@ -35,11 +35,11 @@ BACKGROUND = (
 ELSEWHERE = b"\n(the debugger keeps the terminal: c goes on, q ends this request; then Ctrl-C stops the server)\n"
 
 _asking: tuple[int, int] | None = None
-"""The thread that asks, and the terminal."""
+"""The thread with the prompt, and the terminal."""
 
 
 def take_signals() -> None:
-    """In the main thread. The terminal sends them to the group in its foreground."""
+    """Handle the signals that the terminal sends to its foreground group. Called in the main thread."""
     signal.signal(signal.SIGINT, hear_interrupt)
     # Nobody could continue a worker that was stopped so: the shell does not know it.
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
@@ -55,10 +55,10 @@ def hear_interrupt(_: int, __: types.FrameType | None) -> None:
 
 
 class Debugger(pdb.Pdb):
-    """One `breakpoint()` and what is stepped through from there."""
+    """One `breakpoint()`, and the stepping from there on."""
 
     def __init__(self, link: _core.WorkerLink, terminal: str, group: int) -> None:
-        """`group`: that of the dispatcher, which has the terminal else."""
+        """`group`: process group of the dispatcher, the usual owner of the terminal."""
         super().__init__(nosigint=True)
         self._link = link
         self._terminal = terminal
@@ -67,7 +67,7 @@ class Debugger(pdb.Pdb):
         self._is_open = False
 
     def begin(self, frame: types.FrameType, *, header: str | None = None, **more: Any) -> None:
-        """Raises RuntimeError, before anything is traced, where the terminal cannot be had."""
+        """Raises RuntimeError, before anything is traced, if the terminal is not available."""
         with self._opened():
             pass
         if header is not None:
@@ -96,7 +96,7 @@ class Debugger(pdb.Pdb):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        """When no other prompt is open."""
+        """Wait until no other prompt is open."""
         try:
             terminal = os.open(self._terminal, os.O_RDWR | os.O_NOCTTY)
         except OSError as error:
@@ -129,7 +129,7 @@ class Debugger(pdb.Pdb):
 
     @contextlib.contextmanager
     def _as_standard(self, terminal: int) -> Iterator[None]:
-        """Descriptors 0 and 1, by which `input()` knows that lines can be edited, and the streams above them."""
+        """Make descriptors 0 and 1, and the streams on them, the terminal, so that `input()` offers line editing."""
         kept = [os.dup(number) for number in (0, 1)]
         streams = sys.stdin, sys.stdout
         try:
@@ -148,7 +148,7 @@ class Debugger(pdb.Pdb):
 
 
 def to_foreground(terminal: int, group: int) -> None:
-    """Whoever is in the background and does so is stopped by a signal, unless that is blocked."""
+    """Change the foreground group. A background process that does so is stopped by SIGTTOU unless that is blocked."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
     try:
         os.tcsetpgrp(terminal, group)
@@ -157,7 +157,7 @@ def to_foreground(terminal: int, group: int) -> None:
 
 
 def wait_written() -> None:
-    """What was printed before goes through the dispatcher: it is to be there before the prompt."""
+    """Wait until earlier output, which goes through the dispatcher, is shown, so that it comes before the prompt."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
@@ -168,7 +168,7 @@ def wait_written() -> None:
 
 
 def unread(pipe: int) -> int:
-    """Bytes in it that its reader has not taken."""
+    """Number of bytes in a pipe that its reader has not read yet."""
     try:
         count: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What takes long, such as an import, is done by one thread or greenlet at a time.
+"""Slow work, such as an import, is done by one thread or greenlet at a time.
 
 Owns the wait of the others. Promises that an interrupt reaches them there, and that none leaves it held by nobody.
 """
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LOOK_AGAIN_SECONDS = 0.05
-"""How often who waits runs Python code, where an exception for it is raised."""
+"""How often a waiting thread runs Python code, so that an exception sent to it is raised."""
 
 
 class Exclusive:
@@ -25,11 +25,11 @@ class Exclusive:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread or greenlet is inside."""
+        """Whether this thread or greenlet holds the lock."""
         return self._holder == threading.get_ident()
 
     def run(self, function: Callable[[], T]) -> T:
-        """Calls it once nobody else is inside. Not to be called from there."""
+        """Call the function while holding the lock. Not reentrant."""
         me = threading.get_ident()
         try:
             while not self._enter(me):

@@ -30,11 +30,11 @@ CARRIERS = (
 """Files of the frames between a worker's loop, or an import, and the user's code."""
 
 Description = tuple[str, str, str, str, bytes]
-"""Kind, type name, message, traceback (of `bad_arguments`: the problems as JSON), pickled exception or nothing."""
+"""Kind, type name, message, traceback (for `bad_arguments`: the problems as JSON), pickled exception or nothing."""
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Whether an interrupt is at the bottom of it, also where the user's code has made another exception of that."""
+    """Whether an interrupt caused this exception, possibly through exceptions of user code."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, Interrupted):
@@ -45,11 +45,11 @@ def was_interrupted(error: BaseException | None) -> bool:
 
 
 class SaysItAll(Exception):
-    """Raised by Clutch over the user's code: frames of the one tell nothing about the other."""
+    """Raised by Clutch about user code: its traceback leaves out the frames of Clutch."""
 
 
 def describe(error: BaseException) -> Description:
-    """What the caller is told of an exception."""
+    """Describe an exception for the caller."""
     if type(error) is BadArguments:
         return "bad_arguments", "", message_of(error), json.dumps(error.problems, default=str), b""
     if type(error) is NoSuchTool:
@@ -79,12 +79,12 @@ def traceback_of(error: BaseException) -> str:
 
 
 def written(text: str) -> str:
-    """As UTF-8 can have it: names of files may come with halves of characters, which tracebacks show as here."""
+    """Make text valid UTF-8: names of files may contain surrogates, which are escaped as in tracebacks."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def users_frames(error: BaseException) -> types.TracebackType | None:
-    """The traceback from the user's own first line on, without what led there."""
+    """The traceback from the first frame of user code on."""
     frames = error.__traceback__
     while frames is not None and any(part in frames.tb_frame.f_code.co_filename for part in CARRIERS):
         frames = frames.tb_next
@@ -93,7 +93,7 @@ def users_frames(error: BaseException) -> types.TracebackType | None:
 
 
 def pickled(error: BaseException) -> bytes:
-    """The pickle, when it can be read again and is of a decent size. A class that has no name travels by value."""
+    """The pickled exception, or nothing if it is too large or cannot be unpickled. Local classes are sent by value."""
     try:
         body = dumps(error)
         if len(body) > PICKLE_BYTES_MAX or type(pickle.loads(body)) is not type(error):

@@ -32,7 +32,7 @@ WAITING = ("threading", "thread", "socket", "select", "queue")
 """Modules that gevent patches and in which code waits."""
 
 is_here = False
-"""This process is a zygote or a worker: it has an image, or is making one."""
+"""Whether this process is a zygote or a worker, with an image loaded or being loaded."""
 
 
 class LoadError(Exception):
@@ -52,12 +52,12 @@ class Image:
         self.instance: Any = None
         self.app: Tool | None = None
         self.kind: str | None = None
-        """The name of what it serves in `handlers/kinds.py`."""
+        """The kind of the target, by its name in `handlers/kinds.py`."""
         self.served: Kind | None = None
         self.warnings: list[str] = []
         self.gil_module: str | None = None
         self.schemas: dict[str, Any] | None = None
-        """Of its tools, where a network front can reach them."""
+        """Schemas of its tools, if a network front can reach them."""
         self.script: Script | None = None
         self.told_of_logs = unheard.shared() if self.options.get("logging") is not None else None
 
@@ -74,7 +74,7 @@ class Image:
         return image
 
     def prepare(self) -> None:
-        """The caller's arguments, sys.path, folder, key and script; the greenlet profile patches before any import."""
+        """Set up the caller's arguments, sys.path, folder, key and script; patch for greenlets before any import."""
         sys.argv[:] = self.options.get("argv") or sys.argv
         if self.options.get("cwd"):
             os.chdir(self.options["cwd"])
@@ -91,7 +91,7 @@ class Image:
             self.script = Script(self.options["main"], self.options["main_imports"])
 
     def import_target(self) -> None:
-        """Imports the target, or runs the script where there is none, and notes what that did to the process."""
+        """Import the target, or run the script if there is none, and record the effects on the process."""
         self.imported = True
         threads, sockets = native_threads(), open_sockets()
         with warnings.catch_warnings(record=True) as caught:
@@ -128,7 +128,7 @@ class Image:
             )
 
     def _take_app(self, options: dict[str, Any]) -> None:
-        """What cannot be served is told now, not when the first client comes. Some kinds choose their profile."""
+        """Report a target that cannot be served now, not at its first client. Some kinds choose their profile."""
         from clutch._worker.handlers import kinds
 
         try:
@@ -141,11 +141,11 @@ class Image:
 
     @property
     def needs_loop(self) -> bool:
-        """What it serves runs on event loops, also where slots are processes or threads."""
+        """Whether the target runs on event loops even if slots are processes or threads."""
         return self.served is not None and self.served.needs_loop
 
     def _check_tools(self) -> None:
-        """What callers over the network could not call is told now, not at the first call."""
+        """Report tools that network callers could not call now, not at the first call."""
         from clutch._worker.handlers.json import JsonFace
 
         for name, (function, _) in self.tools(self.found).items():
@@ -155,7 +155,7 @@ class Image:
                 self.warnings.append(f"{error}: it cannot be called over the network")
 
     def describe_tools(self) -> None:
-        """Makes the schemas that network callers may ask for; a failure leaves the tools callable."""
+        """Make the schemas for network callers. The tools stay callable if that fails."""
         if not (self.options.get("validate") and self.options.get("target")):
             return
         from clutch._worker.handlers.schema import describe
@@ -209,7 +209,7 @@ class Image:
         self.warnings.append(text)
 
     def report(self) -> dict[str, Any]:
-        """What the dispatcher is told."""
+        """The description of the image for the dispatcher."""
         for warning in self.warnings:
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         return {
@@ -225,7 +225,7 @@ class Image:
     # ---- in a worker
 
     def start(self, worker: _core.Worker | None = None) -> None:
-        """Makes the instance of a class target and runs the hooks. What runs an app works on the worker."""
+        """Create the instance of a class target, run the hooks, and create the tool of an app."""
         if not self.imported:
             self.import_target()
         if self._makes_instance():
@@ -243,7 +243,7 @@ class Image:
                 hook()
 
     def _makes_instance(self) -> bool:
-        """Whether the target is a class of which each worker has an instance."""
+        """Whether the target is a class and each worker has an instance of it."""
         return isinstance(self.found, type) and (self.served is None or self.served.has_instances)
 
     def _find_marked(self, instance: Any) -> None:
@@ -263,7 +263,7 @@ class Image:
         return {value.__name__: (value, options) for value, options in marked if isinstance(options, ToolOptions)}
 
     def tool(self, name: str) -> Tool:
-        """The tool of this name; without one, the app. Raises NoSuchTool with the nearest names."""
+        """Return the tool of this name, or the app if there is no name. Raises NoSuchTool with the nearest names."""
         if not name and self.app is not None:
             return self.app
         if name in self.known:
@@ -288,7 +288,7 @@ def members(holder: Any) -> dict[str, Any]:
 
 
 def find_target(target: str) -> tuple[types.ModuleType, Any]:
-    """`package.module` or `package.module:object`: (module, what has the tools)."""
+    """Resolve `package.module` or `package.module:object` to (module, object with the tools)."""
     name, _, path = target.partition(":")
     try:
         module = importlib.import_module(name)
@@ -307,13 +307,13 @@ def find_target(target: str) -> tuple[types.ModuleType, Any]:
 
 
 def _as_imported(name: str) -> str:
-    """A hint for those who gave a file."""
+    """A hint if the target is the path of a file."""
     module = name.removesuffix(".py")
     return "" if module == name else f"; a module is named as in `import`: {module!r}"
 
 
 def gil_is_enabled() -> bool:
-    """Builds before 3.13 cannot tell, and have it."""
+    """Whether the GIL is on; it always is before 3.13."""
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -332,7 +332,7 @@ def native_threads() -> set[int]:
 
 
 def thread_names(threads: set[int]) -> list[str]:
-    """Names of native threads, without those that a library makes again after a fork."""
+    """Names of native threads, without threads that their library recreates after a fork."""
     names = []
     for thread in sorted(threads):
         try:

@@ -1,4 +1,4 @@
-"""How code that runs is stopped, and how its stacks are shown: the signals of a worker.
+"""The signals of a worker: how running code is interrupted, and how its stacks are shown.
 
 The native thread of the worker hears the dispatcher whatever Python does. It sends one signal to the main thread when
 work is to stop, another when the stacks are wanted.
@@ -30,7 +30,7 @@ from clutch.errors import Interrupted
 
 FRAMES_MAX = 100
 STACKS_MAX = 200_000
-"""Characters of the stacks of all tasks or greenlets of a worker."""
+"""Maximum length of the stacks of all tasks or greenlets of a worker, in characters."""
 BELOW = (*CARRIERS, threading.__file__, selectors.__file__, "/gevent/", '"<string>", line 1 in <module>')
 """Parts of frames, in faulthandler's form, between a thread's start and the user's code; the last is the zygote's."""
 LOOPS = os.path.dirname(selectors.__file__) + "/asyncio"
@@ -62,7 +62,7 @@ def hear(_: int, here: types.FrameType | None) -> None:
 
 
 class Signals:
-    """Two signals of a worker: one interrupts code, the other has the thread that gets it write its stack."""
+    """The two signals of a worker: one interrupts code, the other makes the thread that receives it write its stack."""
 
     def __init__(self, slots: _core.Slots) -> None:
         self.slots = slots
@@ -73,19 +73,19 @@ class Signals:
     def listen(
         self, is_held_up: Callable[[], bool | None] | None = None, was_lost: Callable[[], bool] | None = None
     ) -> None:
-        """From now on code can be interrupted; said by the main thread. Both are the profile's."""
+        """Allow interrupts from now on. Called in the main thread; both callbacks are the profile's."""
         global _interrupt, _send_again
         _interrupt = interrupt_of(self.slots, is_held_up)
         _send_again = send_again_of(self.slots, was_lost)
         self._take_back()
 
     def _show_stacks(self) -> None:
-        # Each thread shows itself: what another one runs may change while it is looked at.
+        # Each thread writes its own stack: that of another one may change meanwhile.
         faulthandler.register(self.stacks, file=self.file, all_threads=False)
         self.slots.show_stacks_apart()
 
     def _take_back(self) -> None:
-        """User code may have set all signals since `prepare`, on its import or in a hook, or keep them out."""
+        """Set the handlers again: user code may have replaced or blocked all signals since `prepare`."""
         interrupts = self.slots.interrupt_signal()
         if signal.getsignal(interrupts) is not hear:
             signal.signal(interrupts, hear)
@@ -98,7 +98,7 @@ class Signals:
 def interrupt_of(
     slots: _core.Slots, is_held_up: Callable[[], bool | None] | None
 ) -> Callable[[types.FrameType | None], None]:
-    """What a signal's handler does when code is to be interrupted; `here` is where the signal came."""
+    """Handle the signal that interrupts code; `here` is the frame that it interrupted."""
     main = threading.get_ident()
     runs = came_meanwhile = False
 
@@ -186,16 +186,16 @@ def callback_of(frame: types.FrameType) -> tuple[Any, Any, Any] | None:
 
 
 def ready_of(loop: Any) -> list[Any]:
-    """What is in its line now."""
+    """A copy of the callbacks that are queued in the loop."""
     while True:
         try:
             return list(loop._ready)
         except RuntimeError:
-            """Another thread has put something there meanwhile."""
+            """Another thread has added a callback meanwhile."""
 
 
 def give_step_back(task: Any, loop: Any) -> None:
-    """To a task that can go on, and has no step in the line."""
+    """Queue a step again for a task that can continue and has none queued."""
     awaited = task._fut_waiter
     if (awaited is not None and not awaited.done()) or getattr(task.get_coro(), "cr_running", True):
         return
@@ -205,7 +205,7 @@ def give_step_back(task: Any, loop: Any) -> None:
 
 
 def step_of(held: Any, awaited: Any) -> tuple[Any, ...] | None:
-    """What a loop calls so that a task goes on, with its arguments, where `held` is such."""
+    """The callback that continues a task, with its arguments, if `held` is one."""
     kind = type(held)  # of what is not the interpreter's own, nothing is asked
     name = held.__name__ if kind in (types.BuiltinMethodType, types.MethodType) else kind.__name__
     if awaited is not None and name in ("task_wakeup", "__wakeup"):
@@ -214,11 +214,11 @@ def step_of(held: Any, awaited: Any) -> tuple[Any, ...] | None:
 
 
 SENT = Landing if sys.version_info >= (3, 12) else Interrupted
-"""Older Pythons make an exception where it is caught."""
+"""What is raised: before 3.12 an exception is created only where it is caught."""
 
 
 def send_again_of(slots: _core.Slots, was_lost: Callable[[], bool] | None) -> Callable[[], bool]:
-    """What is done when an interrupt was lost in this thread. False: none was for what runs here."""
+    """Handle an interrupt that was lost in this thread. Returns False if it was not for the code that runs here."""
 
     def send_again() -> bool:
         if slots.interrupt_lost():
@@ -238,7 +238,7 @@ def hear_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def lets_out(frame: types.FrameType | None) -> bool:
-    """Whether an exception that is raised in this frame comes out of it."""
+    """Whether an exception raised in this frame propagates out of it."""
     return not is_of_loop(frame) and not swallows(frame)
 
 
@@ -262,7 +262,7 @@ def came_in_wait(error: BaseException) -> bool:
 
 
 def swallows(frame: types.FrameType | None) -> bool:
-    """Whether this runs for a finalizer, or for a callback of a weak reference."""
+    """Whether this frame runs for a finalizer or a weak reference callback."""
     while frame is not None:
         code = frame.f_code
         if (code.co_name, None) in UNHEARD or (code.co_name, code.co_filename) in UNHEARD:
@@ -272,12 +272,12 @@ def swallows(frame: types.FrameType | None) -> bool:
 
 
 def stack_of_coroutine(coroutine: Any) -> str:
-    """Where a suspended coroutine stands, the innermost first, in faulthandler's form; empty once it has ended."""
+    """The stack of a suspended coroutine, innermost first, in faulthandler's format; empty once it has ended."""
     return stack_text("Task", frames_of_coroutine(coroutine))
 
 
 def stack_of_frame(frame: types.FrameType | None, what: str = "Greenlet") -> str:
-    """Where a suspended greenlet stands, or a thread."""
+    """The stack of a suspended greenlet or of a thread."""
     frames = []
     while frame is not None:
         frames.append(frame)
@@ -295,7 +295,7 @@ def stacks_of_threads(idents: Iterable[int]) -> str:
 
 
 def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:
-    """From the outermost in: what each one awaits."""
+    """The frames of a coroutine and of what it awaits, outermost first."""
     while coroutine is not None:
         kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(coroutine, f"{kind}_frame")), None)
         if kind is None:
@@ -308,7 +308,7 @@ def frames_of_coroutine(coroutine: Any) -> Iterator[types.FrameType]:
 
 
 def stack_text(what: str, frames: Iterable[types.FrameType]) -> str:
-    """Of frames, the outermost first: from the user's own first one on."""
+    """The stack as text, without the frames below user code. `frames`: outermost first."""
     lines = [
         f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}' for frame in frames
     ]

@@ -47,13 +47,13 @@ def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Imag
 
 
 def restore_descriptor_limit(soft: int | None) -> None:
-    """User code gets the limit that the dispatcher came with, not the one it raised for itself and the zygote."""
+    """Give user code the descriptor limit that the dispatcher was started with; it raised its own and the zygote's."""
     if soft is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, int]) -> None:
-    """Starts, serves and ends one worker. `descriptors`: link, board, alarm, a pidfd of the dispatcher."""
+    """Start, run and end one worker. `descriptors`: link, board, alarm, a pidfd of the dispatcher."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     resolver = Resolver(image)
@@ -93,7 +93,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
 
 
 def start(image: Image, worker: _core.Worker) -> None:
-    """The initializer first, as in concurrent.futures; then the class target and the hooks."""
+    """Run the initializer, as concurrent.futures does; then create the class target and run the hooks."""
     if image.options.get("initializer"):
         initializer, arguments = map(pickle.loads, pickle.loads(base64.b64decode(image.options["initializer"])))
         by_value = sys.modules.get("clutch._by_value")
@@ -134,7 +134,7 @@ def load_profile(image: Image) -> Profile:
 
 
 def profile_module(image: Image) -> types.ModuleType:
-    """Where it is. Threads are loops too where what is served needs one."""
+    """The module of the profile: `async` also for processes and threads if the target needs event loops."""
     profile = image.shape["profile"]
     if image.needs_loop and profile in ("process", "thread"):
         profile = "async"
@@ -142,8 +142,8 @@ def profile_module(image: Image) -> types.ModuleType:
 
 
 def import_early(image: Image) -> None:
-    """Before the fork, what each worker would import into memory of its own: its profile with the event loop,
-    and the part of anyio that ASGI frameworks ask for with their first request."""
+    """Import before the fork, so that workers share the memory: the profile with its event loop, and the part of
+    anyio that ASGI frameworks import with their first request."""
     profile_module(image)
     if "terminal" in (image.options.get("debugger") or {}):
         importlib.import_module("clutch._worker.debugger")
@@ -153,13 +153,13 @@ def import_early(image: Image) -> None:
 
 
 class Resolver:
-    """From a function's definition on the link to the Tool that runs it; of a pickle, to what makes it later."""
+    """Resolves the definition of a function on the link to its Tool, or to a `Definition` that unpickles it later."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
 
     def __call__(self, codec: int, body: bytes) -> Tool | Definition:
-        """Runs none of the user's code: whoever reads the link waits for it."""
+        """Runs no user code: the reader of the link waits for this."""
         if codec != CODEC_NAME:
             return Definition(body)
         try:
@@ -169,7 +169,7 @@ class Resolver:
 
 
 def reseed() -> None:
-    """Workers of one image must not draw the same numbers. `random` and `uuid` see to themselves, these do not."""
+    """Seed `random`, numpy and torch anew: workers of one image must not draw the same numbers."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy.random" in sys.modules:

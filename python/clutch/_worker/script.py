@@ -23,15 +23,15 @@ from clutch._worker.exclusive import Exclusive
 
 NAME = "__mp_main__"
 WHAT_TO_DO = (
-    '; workers run it for its functions: put what starts the program under `if __name__ == "__main__":`, or the '
-    "functions into a module of their own"
+    "; workers run it for its functions: put the code that starts the program under "
+    '`if __name__ == "__main__":`, or move the functions into a module'
 )
 
 is_running = False
-"""The script is being run: a pool that it makes now means that its guard is missing."""
+"""Whether the script is running: a pool that it creates meanwhile means that its guard is missing."""
 
 _failed: str | None = None
-"""Why it cannot be run, once that was tried."""
+"""Why the script failed, once it has been run."""
 
 
 class ScriptError(Exception):
@@ -39,32 +39,32 @@ class ScriptError(Exception):
 
 
 class ScriptLookupError(ScriptError, AttributeError):
-    """The same, where something of the script is looked for: `hasattr` says no."""
+    """ScriptError for lookups in the script: an AttributeError, so that `hasattr` returns False."""
 
 
 def explain(error: BaseException) -> BaseException:
-    """What to tell instead of an error of `pickle` or `import`: those keep of a name only that it is not there."""
+    """The failure of the script, in place of an error of `pickle` or `import` that only says: a name is missing."""
     is_of_script = isinstance(error, AttributeError | ImportError) and NAME in str(error)
     return ScriptError(_failed) if is_of_script and _failed is not None else error
 
 
 def where_to_put(error: BaseException) -> str:
-    """What makes a function that is missing in the worker importable there."""
+    """Advice on how to make a function importable in workers that is missing there."""
     if NAME in str(error):
-        return 'workers run the script without what is under `if __name__ == "__main__":`; define it above that line'
+        return 'workers run the script without the code under `if __name__ == "__main__":`; define it above that line'
     return "it must be importable there"
 
 
 class Script:
-    """What is found by both names of `__main__`."""
+    """The script of the caller, under both names of `__main__`."""
 
     def __init__(self, main: dict[str, str], imports: list[str]) -> None:
-        """`imports`: what it imports of the standard library and of Clutch."""
+        """`imports`: modules of the standard library and of Clutch that the script imports."""
         self._main = main
         self._imports = imports
         self._code: types.CodeType | None = None
         self._names: dict[str, Any] = {}
-        """What is set in the module before its code runs."""
+        """Attributes of the module that are set before its code runs."""
         self._module = types.ModuleType(NAME)
         self._loading = Exclusive()
         self._is_loaded = False
@@ -80,7 +80,7 @@ class Script:
             self.load()
 
     def prepare(self) -> None:
-        """Makes here what all workers can share when they run the script: its imports that do no harm, and its code."""
+        """Prepare what all workers share when they run the script: harmless imports, and its compiled code."""
         for name in self._imports:
             with contextlib.suppress(ImportError):  # this Python has no such module
                 importlib.import_module(name)
@@ -103,7 +103,7 @@ class Script:
             self._names |= {"__spec__": spec, "__loader__": spec.loader}
 
     def load(self) -> None:
-        """Runs it, once. Raises ScriptError, each time where it cannot be run. One that was stopped is run again."""
+        """Run the script, once. Raises ScriptError, each time, if it fails. Runs it again if it was interrupted."""
         if not (self._is_loaded or self._loading.is_mine):
             self._loading.run(self._load)
 
@@ -114,7 +114,7 @@ class Script:
             raise ScriptError(_failed)
 
     def _find(self, name: str) -> Any:
-        """What libraries look for in any module does not load it."""
+        """Names that libraries look up in every module do not load the script."""
         if not (name.startswith("__") and name.endswith("__")):
             try:
                 self.load()
@@ -146,7 +146,7 @@ class Script:
         self._is_loaded = True
 
     def _execute(self, code: types.CodeType) -> dict[str, Any]:
-        """As `runpy` does: what asks for the module meanwhile, as dataclasses do, finds what there is of it so far."""
+        """Run the code as `runpy` does: lookups meanwhile, as by dataclasses, find the partly executed module."""
         module = types.ModuleType(NAME)
         vars(module).update(self._names)
         sys.modules[NAME] = module

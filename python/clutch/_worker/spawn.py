@@ -1,6 +1,6 @@
 """`start = "spawn"`: a worker as a fresh interpreter, started by the zygote, so that nothing is shared by fork.
 
-The zygote stays its parent: it reaps it, tells of it and ends it as any other worker.
+The zygote stays its parent: it reaps, reports and ends it like any other worker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def start(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) ->
 
 
 def main() -> None:
-    """Entry of a spawned worker."""
+    """Entry point of a spawned worker."""
     from clutch._worker.main import restore_descriptor_limit, run
 
     with os.fdopen(LAUNCH) as file:

@@ -12,11 +12,11 @@ import sys
 from clutch import _core
 
 OURS = ("asyncio", "concurrent")
-"""Loggers that tell of the loops and threads of Clutch itself."""
+"""Loggers whose records are about the loops and threads of Clutch itself."""
 
 
 def shared() -> mmap.mmap:
-    """Made in the zygote: one byte that its workers share, which says that it was told."""
+    """Create, in the zygote, the byte that its workers share: whether the warning was printed."""
     return mmap.mmap(-1, 1)
 
 
@@ -47,9 +47,9 @@ class Unheard(logging.Handler):
         if _core.test_and_set(self._told):
             return
         print(
-            f"warning: nobody handles what workers log ({record.levelname} of {record.name!r} was the first): this "
-            "program has set up logging, and its workers have not; they run its script without what is under the "
-            "guard. Set it up above the guard, or by Pool(initializer=…)",
+            f"warning: log records of workers have no handler (first: {record.levelname} of {record.name!r}): this "
+            "program configures logging under its `__main__` guard, which workers do not run. Configure it above the "
+            "guard, or by Pool(initializer=…)",
             file=sys.stderr,
             flush=True,
         )

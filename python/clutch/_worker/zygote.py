@@ -28,13 +28,13 @@ MAX_REASON_CHARACTERS = 20_000
 
 
 def main() -> None:
-    """Entry of the process: `python -P -c "from clutch._worker.zygote import main; main()"`, control socket as fd 0."""
+    """Entry point: `python -P -c "from clutch._worker.zygote import main; main()"`, with the control socket as fd 0."""
     control = _core.ZygoteControl(_take_control_socket())
     try:
         image = load(control)
         control.disarm()
         control.say("up", json.dumps(image.report()))
-    except ConnectionError:  # the pool was closed meanwhile, and nobody wants to know
+    except ConnectionError:  # the pool was closed meanwhile
         os._exit(1)
     except BaseException:
         traceback.print_exc()
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def load(control: _core.ZygoteControl) -> Image:
-    """The image, ready to be forked. When it cannot be loaded, says why and exits."""
+    """Load the image, ready to fork. If it cannot be loaded, report why and exit."""
     control.say("hello", json.dumps(hello()))
     launch = json.loads(control.launch())
     breakpoints.install(launch["launch"].get("debugger"))
@@ -95,7 +95,7 @@ def load_failure(launch: dict[str, Any], error: BaseException) -> str:
 
 
 def serve(control: _core.ZygoteControl, image: Image) -> None:
-    """Forks on demand. Returns never: the native loop exits the process when the dispatcher is gone."""
+    """Fork workers on demand. Never returns: the native loop exits the process when the dispatcher is gone."""
     spawning = image.launch["start"] == "spawn"
     while True:
         order = control.next_order()
@@ -108,11 +108,11 @@ def serve(control: _core.ZygoteControl, image: Image) -> None:
 
 
 def advice(error: OSError) -> str:
-    """What limit is meant, where the error does not name it."""
+    """The limits that may have been reached, if the error does not name one."""
     if error.errno != errno.EAGAIN:
         return ""
     limits = f"ulimit -u is {soft_limit()}, pids.max of the cgroup {pids_max()}"
-    return f"; there may be no more processes and threads: {limits}"
+    return f"; the limit of processes and threads is reached: {limits}"
 
 
 def soft_limit() -> str:
@@ -121,7 +121,7 @@ def soft_limit() -> str:
 
 
 def pids_max() -> str:
-    """The smallest of this process's cgroups and those above them."""
+    """The smallest `pids.max` of this process's cgroup and its ancestors."""
     from pathlib import Path  # which workers would have to carry along
 
     found = []

@@ -27,10 +27,10 @@ COMMANDS = {
 """Where each is. Only the one that is asked for is imported: what serves for months does not carry the others."""
 
 EXIT_CODES = {
-    "0": "done; of `clutch run` and `serve`: stopped in order",
-    "1": "the work failed, or nobody is there to do it; of those: it could not serve, or the stop failed",
+    "0": "success; for `clutch run` and `serve`: graceful shutdown",
+    "1": "the call failed, or no server answered; for `run` and `serve`: startup or shutdown failed",
     "2": "wrong usage or configuration, or a target that does not import",
-    "128 + n": "of those: a second signal with number n cut the stop short (130 for Ctrl-C, 143 for TERM)",
+    "128 + n": "`run` and `serve`: a second signal, of number n, forced the shutdown (130: Ctrl-C, 143: SIGTERM)",
 }
 
 

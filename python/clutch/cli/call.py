@@ -76,7 +76,7 @@ def server_flags(command: Callable[..., None]) -> Callable[..., None]:
                 envvar="CLUTCH_URL",
                 help=f"URL of the HTTP front, or unix:path. Default: the server that `clutch ps` finds, or {URL}.",
             ),
-            click.option("--token", envvar="CLUTCH_TOKEN", help="What the front's option `token` says, with --url."),
+            click.option("--token", envvar="CLUTCH_TOKEN", help="Token of the front, with --url."),
             click.option(
                 "--cacert", metavar="FILE", help="Trust this CA or server certificate (PEM). Default: the system's CAs."
             ),
@@ -94,7 +94,7 @@ def _meant_server(url: str | None, token: str | None, certificates: Certificates
     return replace(server, certificates=certificates)
 
 
-@click.command("call", short_help="Call a tool and prints its result as JSON.")
+@click.command("call", short_help="Call a tool and print its result as JSON.")
 @click.argument("tool", metavar="[POOL.]TOOL", required=False)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--json", "body", metavar="OBJECT", help="All arguments as one JSON object; - reads it from stdin.")
@@ -111,12 +111,12 @@ def command(
     server: Callable[[], Server],
     **flags: str | None,
 ) -> None:
-    """Call a tool and prints its result as JSON; a stream, one line for each value.
+    """Call a tool and print its result as JSON; a stream, one line for each value.
 
     A VALUE is read as JSON where it is JSON, else as text: size=100, name=Ada, tags='["a","b"]'.
     """
     if tool is None:
-        raise click.UsageError(f"which tool? name it, as in: clutch call api.add a=1; {LIST_THEM}")
+        raise click.UsageError(f"missing TOOL, for example: clutch call api.add a=1; {LIST_THEM}")
     request = _body(arguments, body)
     options = pool_options(flags)
     if target is None:
@@ -138,13 +138,13 @@ def _only_pool(server: Server, tool: str) -> str:
     if len(names) == 1:
         return str(names[0])
     listed = " or ".join(f"{name}.{tool}" for name in names[:NAMES_MAX])
-    raise click.UsageError(f"which pool? write {listed or f'POOL.{tool}'}; {LIST_THEM}")
+    raise click.UsageError(f"missing pool, write {listed or f'POOL.{tool}'}; {LIST_THEM}")
 
 
 def _body(arguments: tuple[str, ...], body: str | None) -> bytes:
     if body is not None:
         if arguments:
-            raise click.UsageError("either NAME=VALUE or --json, not both")
+            raise click.UsageError("give either NAME=VALUE or --json, not both")
         text = sys.stdin.read() if body == "-" else body
         return text.encode()
     return json.dumps(dict(_argument(argument) for argument in arguments)).encode()
@@ -249,9 +249,9 @@ def _no_answer(server: Server, error: Exception) -> click.ClickException:
 
 
 def _not_trusted(server: Server, error: ssl.SSLCertVerificationError) -> str:
-    hint = "trust its certificate, or who signed it, with --cacert FILE"
+    hint = "trust its certificate, or its CA, with --cacert FILE"
     if server.own_certificate is not None:
-        hint = f"{server.own_certificate} has changed since the server read it: `clutch reload` has it read anew"
+        hint = f"{server.own_certificate} has changed since the server read it: run `clutch reload`"
     return f"the certificate of {server.url} is not trusted: {error.verify_message or error}; {hint}"
 
 

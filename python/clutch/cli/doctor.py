@@ -35,7 +35,7 @@ UNSAFE_IN_THREADS = {
     "PyQt6.QtWidgets": "belongs to the main thread: @tool(main_thread=True)",
     "PySide6.QtWidgets": "belongs to the main thread: @tool(main_thread=True)",
     "gi.repository.Gtk": "belongs to the main thread: @tool(main_thread=True)",
-    "boto3": "its default session and its resources are not to be shared: one for each thread; clients may be",
+    "boto3": "do not share its default session and resources: one per thread; clients can be shared",
     "netCDF4": "the HDF5 library under it is rarely built for threads: @tool(serial=True)",
     "rpy2.robjects": "R has one thread: @tool(main_thread=True)",
     "nltk.corpus": "loads its data lazily without a lock: touch it at import",

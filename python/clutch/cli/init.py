@@ -78,6 +78,6 @@ def _say(folder: Path, written: list[str], kept: list[str]) -> None:
     for file in written:
         click.echo(f"written: {file}")
     for file in kept:
-        click.echo(f"kept, it was there already: {file}", err=True)
+        click.echo(f"already exists, kept: {file}", err=True)
     where = "" if folder == Path() else f"cd {folder} && "
     click.echo(f"next: {where}clutch run")

@@ -42,7 +42,7 @@ def apply(config: str | Mapping[str, Any], source: str, level: str | None) -> li
     except Exception as error:  # handlers and formatters of any kind were made
         # The cause is what a handler or formatter said; around it is only which one.
         why = f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)
-        what = f"is no configuration of logging: {type(error).__name__}: {why}"
+        what = f"is not a logging configuration: {type(error).__name__}: {why}"
         raise ConfigError(problems=[Problem(source, what)]) from error
     _take_over(level)
     written = [name for name in OF_ACCESS if logging.getLogger(name).handlers]

@@ -18,7 +18,7 @@ class Pidfile:
         """Raises OSError, also when another process that lives has its pid there."""
         other = self._pid_within()
         if other is not None and other != os.getpid() and is_alive(other):
-            raise OSError(f"pid file {self.path}: process {other} runs already")
+            raise OSError(f"pid file {self.path}: process {other} is already running")
         # Whoever reads it sees a whole pid or none.
         whole = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         whole.write_text(f"{os.getpid()}\n")

@@ -97,7 +97,7 @@ def unnamed(handed_over: Iterable[int], config: Config) -> Iterator[str]:
     named = {bind for front in config.fronts.values() for bind in front["bind"] if isinstance(front["bind"], list)}
     for bind in (f"fd:{descriptor}" for descriptor in handed_over):
         if bind not in named:
-            yield f'LISTEN_FDS hands over {bind}, and no front has it in its bind; write bind = ["{bind}"]'
+            yield f'LISTEN_FDS passes {bind}, but no front listens on it; set bind = ["{bind}"]'
 
 
 class Server:
@@ -212,7 +212,7 @@ class Server:
                 self.pidfile.remove()
             logs.info("stopped")
         except Exception:
-            logs.log.exception("the stop failed")
+            logs.log.exception("shutdown failed")
             self.exit_code = self.exit_code or 1
         finally:
             self.inbox.say(STOPPED)

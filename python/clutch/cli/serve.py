@@ -97,9 +97,9 @@ def line_format(watch: bool, settings: tuple[str, ...], log_format: str) -> str 
 
 def check_usage(serve: Serve, layers: Layers) -> None:
     if serve.app is None and not layers.value("wsgi_app"):
-        raise click.UsageError("what to serve? Name it: clutch serve package.module:app")
+        raise click.UsageError("missing APP, for example: clutch serve package.module:app")
     if serve.tcp and serve.factory:
-        raise click.UsageError("--factory makes an app; a handler for --tcp is not made")
+        raise click.UsageError("--factory creates an app; --tcp takes a handler")
 
 
 def go_to(layers: Layers) -> None:
@@ -109,7 +109,7 @@ def go_to(layers: Layers) -> None:
     try:
         os.chdir(folder)
     except OSError as error:
-        what = f"cannot go there: {error.strerror}"
+        what = f"cannot change to this folder: {error.strerror}"
         raise ConfigError(problems=[Problem("--chdir", what, repr(folder))]) from error
 
 

@@ -47,7 +47,7 @@ class Notifier(Observer):
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notify:
                 notify.sendto(text.encode(), address)
         except OSError as error:
-            logs.log.debug("the service manager does not hear: %s", error)
+            logs.log.debug("cannot notify the service manager: %s", error)
 
 
 def take_listening() -> tuple[int, ...]:

@@ -25,7 +25,7 @@ INDENT = "  "
 @click.command("tools", short_help="List the tools that can be called.")
 @click.argument("name", required=False, metavar="[POOL[.TOOL]]")
 @server_flags
-@click.option("--target", help="Start a pool with this target and list its tools; the flags below shape it.")
+@click.option("--target", help="Start a pool with this target and list its tools; the flags below configure it.")
 @as_json
 @pool_flags
 def command(

@@ -83,11 +83,11 @@ impl Line {
 
     pub(super) fn of_dropped(&self, count: u64) -> String {
         match &self.pieces {
-            Some(_) => format!("# {count} lines were dropped: they came faster than they are written"),
+            Some(_) => format!("# {count} lines were dropped: requests came faster than their lines could be written"),
             None => json!({
                 "time": Date::of(SystemTime::now()).iso(),
                 "level": "warning",
-                "message": "lines were dropped: they came faster than they are written",
+                "message": "lines were dropped: requests came faster than their lines could be written",
                 "front": self.front,
                 "dropped": count,
             })

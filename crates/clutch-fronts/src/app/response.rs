@@ -28,7 +28,7 @@ impl Misuse {
         match self {
             Misuse::StartedTwice => "the response was started twice",
             Misuse::NotStarted => "the body came before http.response.start",
-            Misuse::Ended => "the response was whole already",
+            Misuse::Ended => "the response was already complete",
             Misuse::TooLong => "the body is longer than its Content-Length",
             Misuse::TooShort => "the body is shorter than its Content-Length",
             Misuse::Status => "a status from 200 to 999 is allowed",

@@ -34,7 +34,7 @@ impl Phase {
             Phase::Asked => "websocket.accept, websocket.close, websocket.http.response.start",
             Phase::Open => "websocket.send, websocket.close",
             Phase::Denied => "websocket.http.response.body",
-            Phase::Over(_) => "nothing, for the WebSocket is closed",
+            Phase::Over(_) => "nothing: the WebSocket is closed",
         }
     }
 }

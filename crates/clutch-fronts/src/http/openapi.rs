@@ -250,7 +250,7 @@ fn parameters() -> Value {
     json!({
         "Clutch-Timeout": header(
             "Clutch-Timeout",
-            "How long the answer is worth waiting for: `2.5s`, `250ms`, or plain seconds. Default: the pool's `deadline`.",
+            "Deadline of the call: `2.5s`, `250ms`, or plain seconds. Default: the pool's `deadline`.",
             json!({ "type": "string", "pattern": "^[0-9.]+(s|ms)?$" }),
         ),
         "Clutch-Priority": header(

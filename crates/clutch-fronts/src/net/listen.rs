@@ -238,11 +238,11 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
         return Ok(());
     };
     if !found.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
     }
     match std::os::unix::net::UnixStream::connect(&*bindable(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another server is listening there")),
         Err(error) => Err(error),
     }
 }

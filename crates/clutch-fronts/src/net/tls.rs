@@ -106,7 +106,7 @@ fn why_no_key(config: &TlsConfig, error: &PemError) -> String {
     // Encrypted as PKCS #8, or in the older way of OpenSSL.
     match std::fs::read_to_string(&config.key) {
         Ok(text) if text.contains("ENCRYPTED") => format!(
-            "it is encrypted, and there is nobody to ask for its password; decrypt it: openssl pkey -in '{}' -out plain.key",
+            "it is encrypted, which is not supported; decrypt it: openssl pkey -in '{}' -out plain.key",
             config.key
         ),
         _ => why(error),

@@ -140,7 +140,7 @@ impl Source {
         let wrong = error.to_string();
         let mut told = self.told.lock();
         let is_news = told.as_ref() != Some(&wrong);
-        if is_news && self.warnings.tell("token_file", || format!("{wrong}; the old tokens go on")) {
+        if is_news && self.warnings.tell("token_file", || format!("{wrong}; the old tokens stay valid")) {
             *told = Some(wrong);
         }
     }
@@ -174,7 +174,7 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let found = file.metadata()?;
     match found.is_file() {
         true => Ok((file, found)),
-        false => Err(io::Error::other("it is no regular file")),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }
 
@@ -196,7 +196,7 @@ fn parse(text: &str) -> Result<Vec<Vec<u8>>, String> {
         tokens.push(token.as_bytes().to_vec());
     }
     match tokens.len() {
-        0 => Err("it holds no token; write one on a line, for example of: openssl rand -hex 24".to_owned()),
+        0 => Err("it holds no token; write one per line, for example from: openssl rand -hex 24".to_owned()),
         count if count > TOKENS_MAX => Err(format!("it holds {count} tokens; {TOKENS_MAX} are allowed")),
         _ => Ok(tokens),
     }
@@ -256,12 +256,12 @@ mod tests {
         let source = tokens.source.as_ref().expect("a file");
         let error = source.read().expect_err("no file");
         std::fs::remove_file(&path).expect("gone");
-        assert!(error.to_string().contains("no regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
         assert!(tokens.allow(b"one"));
         assert_eq!(*source.told.lock(), Some(error.to_string()));
         source.warnings.close();
         let told: Vec<_> = std::iter::from_fn(|| source.warnings.next()).collect();
-        assert_eq!(told, [format!("{error}; the old tokens go on")]);
+        assert_eq!(told, [format!("{error}; the old tokens stay valid")]);
     }
 
     #[test]

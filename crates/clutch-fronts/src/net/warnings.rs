@@ -51,7 +51,7 @@ impl Warnings {
         if inner.waiting.len() == KEPT_MAX {
             return false;
         }
-        let more = if untold > 0 { format!(" (and {untold} more like it before)") } else { String::new() };
+        let more = if untold > 0 { format!(" (and {untold} more like it since the last one)") } else { String::new() };
         inner.waiting.push_back(words() + &more);
         self.changed.notify_one();
         true

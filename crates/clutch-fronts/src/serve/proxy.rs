@@ -50,7 +50,7 @@ async fn read_binary<R: AsyncRead + Unpin>(io: &mut R) -> io::Result<Parties> {
 }
 
 fn wrong() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "no head of the PROXY protocol")
+    io::Error::new(io::ErrorKind::InvalidData, "no PROXY protocol header")
 }
 
 /// None: it is none.

@@ -80,7 +80,7 @@ impl Core {
             match self.machine.worker_of(id) {
                 Some(worker) if worker == key => {}
                 None if self.machine.request(id).is_none() => return Ok(()),
-                _ => return Err(format!("it told of work {id}, which it does not have")),
+                _ => return Err(format!("it reported on work {id}, which it does not have")),
             }
         }
         match incoming {
@@ -434,7 +434,7 @@ impl Core {
                 self.failed += 1;
                 let last = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
                 let message =
-                    format!("it killed its worker {deaths} times and is not tried again; the last time: {last}");
+                    format!("it has killed {deaths} of its workers and is not retried; the last time: {last}");
                 return Outcome::Failure(Arc::new(Failure::Poisoned { message, deaths }));
             }
             Verdict::Failing if self.failing.is_none() => Refusal::Closed { pool: name() },

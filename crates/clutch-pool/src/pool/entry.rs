@@ -38,7 +38,7 @@ impl Entry {
     pub(super) fn conclude(&mut self, outcome: Outcome, run_ns: u64) -> Outcome {
         match outcome {
             Outcome::Value(_) if self.work.items > 0 => {
-                let message = "its worker did not tell its result".to_owned();
+                let message = "its worker did not report its result".to_owned();
                 let (type_name, traceback) = ("RuntimeError".to_owned(), String::new());
                 self.answer_of_items(&Failure::Encode { type_name, message, traceback }, run_ns)
             }

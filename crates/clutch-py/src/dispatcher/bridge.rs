@@ -16,21 +16,21 @@ use slab::Slab;
 
 use crate::dispatcher::finalizing::wait_when_finalizing;
 
-/// Carries completions into one event loop.
+/// Passes completions to one event loop.
 #[pyclass(frozen, weakref, module = "clutch._core")]
 pub struct Bridge {
     waiters: Mutex<Slab<Py<PyAny>>>,
     ended: Arc<Ended>,
 }
 
-/// What is known of the bridge where answers come.
+/// The part of the bridge that answers reach.
 struct Ended {
     event: Tracked,
-    /// Of waiters whose answer has come.
+    /// Waiters whose answer has arrived.
     numbers: Mutex<Vec<usize>>,
 }
 
-/// What one waiter waits for, until then.
+/// Wakes one waiter when its answer arrives.
 struct Awaited {
     number: usize,
     ended: Arc<Ended>,

@@ -10,10 +10,10 @@ use tokio::runtime;
 use crate::dispatcher::finalizing::wait_when_finalizing;
 use crate::dispatcher::plane::Plane;
 
-/// How long its end waits for tasks that were cut off to let go of what they hold.
+/// How long the end waits until aborted tasks have released their resources.
 const CUT: Duration = Duration::from_secs(1);
 
-/// The threads of a dispatcher that wait for many things at once.
+/// The async runtime of a dispatcher, with its threads.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Runtime(Mutex<Option<runtime::Runtime>>);
 
@@ -25,7 +25,7 @@ impl Runtime {
         Ok(Runtime(Mutex::new(Some(clutch_fronts::runtime()?))))
     }
 
-    /// Ends its threads; what still runs in them is cut off. A second one has no effect.
+    /// Ends its threads and aborts what still runs in them. A second stop has no effect.
     fn stop(&self, py: Python<'_>) {
         if let Some(runtime) = self.0.lock().take() {
             py.detach(|| runtime.shutdown_timeout(CUT));
@@ -66,28 +66,28 @@ impl Fronts {
         Ok(Fronts { running: py.detach(|| clutch_fronts::Fronts::start(&handle, &plane.plane, configs))? })
     }
 
-    /// Where a front listens, each `host:port` or `unix:path`.
+    /// The addresses of a front, each `host:port` or `unix:path`.
     fn addresses(&self, front: &str) -> Vec<String> {
         self.running.addresses(front)
     }
 
-    /// Where a client of this machine reaches it, or None.
+    /// The address by which a client on this machine reaches it, or None.
     fn address(&self, front: &str) -> Option<String> {
         self.running.address(front)
     }
 
-    /// A token that it takes, or None where it needs none.
+    /// A token that it accepts, or None if it needs none.
     fn token(&self, front: &str) -> Option<String> {
         self.running.token(front)
     }
 
-    /// The next warning for the log; waits for it. None: the fronts were stopped.
+    /// Waits for the next warning for the log. None: the fronts were stopped.
     fn next_warning(&self, py: Python<'_>) -> Option<String> {
         wait_when_finalizing();
         py.detach(|| self.running.next_warning())
     }
 
-    /// Log files were moved away: new ones are begun.
+    /// Reopens log files, after the old ones were moved away.
     fn reopen_logs(&self) {
         self.running.reopen_logs();
     }
@@ -99,7 +99,7 @@ impl Fronts {
         reread.into_iter().map(|one| (one.option, one.result.err().map(|error| error.to_string()))).collect()
     }
 
-    /// Stops accepting, lets requests end for so many seconds, then cuts them off. A second stop has no effect.
+    /// Stops accepting, lets requests end for this many seconds, then aborts them. A second stop has no effect.
     fn stop(&self, py: Python<'_>, grace_s: f64) {
         let grace = Duration::try_from_secs_f64(grace_s.max(0.0)).unwrap_or(Duration::ZERO);
         py.detach(|| self.running.stop(grace));

@@ -29,10 +29,10 @@ use crate::errors::{self, failure_error, forked_error, no_end, told, unreadable}
 /// Chunks taken from a stream before its producer is given credit for as many.
 const CREDIT_STEP: u32 = 8;
 
-/// How often a thread looks for the value that another one decodes.
+/// How often a thread checks for a value that another thread decodes.
 const LOOK_FOR_VALUE: Duration = Duration::from_micros(50);
 
-/// What user code is told that runs while its own thread decodes the result it asks for.
+/// The error for user code that asks for a result while its own thread is decoding it.
 const READ_HERE: &str = "this thread is decoding this result right now: code that runs meanwhile (a signal's handler, a \
                          __setstate__) cannot have it; let it set a flag, and ask for the result after that";
 
@@ -45,7 +45,7 @@ struct Held {
     pool: Arc<Pool>,
     answer: Arc<Answer>,
     decoded: Mutex<Option<Decoded>>,
-    /// The thread that decodes it right now; 0: none.
+    /// The thread that is decoding it; 0: none.
     decoder: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl Completion {
     }
 }
 
-/// Waits for the end, and has it decoded.
+/// Waits for the end and decodes the answer.
 fn end_of(py: Python<'_>, held: &Held, timeout: Option<f64>) -> PyResult<()> {
     until(timeout)?;
     if !held.answer.is_done() {
@@ -179,7 +179,7 @@ impl Completion {
         drop(kept);
     }
 
-    /// Whether the end is there.
+    /// Whether it has ended.
     fn done(&self) -> PyResult<bool> {
         Ok(self.held()?.answer.is_done())
     }
@@ -188,19 +188,19 @@ impl Completion {
         Ok(self.held()?.answer.is_cancelled())
     }
 
-    /// Whether user code has started on it and has not ended.
+    /// Whether user code is running it.
     fn running(&self) -> PyResult<bool> {
         let held = self.held()?;
         Ok(!held.answer.is_done() && held.pool.has_begun(held.answer.id()))
     }
 
-    /// Cancels it: work that waits never starts, work that runs is stopped. False: it has ended already.
+    /// Cancels it: waiting work never starts, running work is stopped. False: it has already ended.
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
         let held = self.held()?;
         Ok(py.detach(|| held.answer.is_cancelled() || held.pool.cancel(held.answer.id())))
     }
 
-    /// The value; raises what the work raised. Waits at most `timeout` seconds.
+    /// Returns the value, or raises the exception of the work. Waits at most `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn result(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let held = self.held()?;
@@ -212,7 +212,7 @@ impl Completion {
         }
     }
 
-    /// What the work raised, or None. Waits at most `timeout` seconds.
+    /// Returns the exception of the work, or None. Waits at most `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn exception(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         let held = self.held()?;
@@ -230,7 +230,7 @@ impl Completion {
         Ok(self.held()?.answer.id())
     }
 
-    /// Waits until it has left the lobby of a full pool.
+    /// Waits until a full pool has accepted it.
     fn _wait_admitted(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held()?;
         wait(py, &held.pool, None, |slice| held.answer.wait_admitted(slice))
@@ -271,7 +271,7 @@ struct Completer {
 struct Completing {
     ended: Vec<Py<PyAny>>,
     busy: bool,
-    /// The program ends: no more are taken.
+    /// Set at the end of the program: no more callbacks are accepted.
     over: bool,
 }
 
@@ -303,7 +303,7 @@ impl Completer {
         });
     }
 
-    /// None: the program ends.
+    /// None at the end of the program.
     fn next(&self) -> Option<Vec<Py<PyAny>>> {
         let mut state = self.state.lock();
         state.busy = false;
@@ -352,7 +352,7 @@ pub fn interrupt_at_exit() {
 pub struct StreamCore {
     held: OnceLock<(Arc<Pool>, Arc<Answer>)>,
     taken: Mutex<u32>,
-    /// The end was told: as of any generator, an error is raised once.
+    /// Whether the end was raised: as with any generator, an error is raised once.
     ended: AtomicBool,
     /// By who reads it.
     closed: AtomicBool,
@@ -368,7 +368,7 @@ impl StreamCore {
         self.held.get().ok_or_else(|| PyRuntimeError::new_err("a clutch.Stream is made by a pool only"))
     }
 
-    /// Where values still come.
+    /// The source of further values.
     fn held_here(&self, py: Python<'_>) -> PyResult<&(Arc<Pool>, Arc<Answer>)> {
         let held = self.held()?;
         if held.0.is_forked() { Err(forked_error(py)) } else { Ok(held) }
@@ -457,7 +457,7 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Takes no more: the generator in the worker is closed.
+    /// Closes the stream, and with it the generator in the worker.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let (pool, answer) = self.held()?;
         self.closed.store(true, Ordering::Release);

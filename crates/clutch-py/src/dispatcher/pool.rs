@@ -32,10 +32,10 @@ mod insights;
 /// Functions remembered by identity; beyond that they are looked up anew.
 const REFERENCES_MAX: usize = 4096;
 
-/// Nobody waits longer for a worker that shows no stacks.
+/// Maximum wait for the stacks of a worker.
 const STACKS_WAIT_MAX_S: f64 = 60.0;
 
-/// How the submission of one piece of work is to be treated.
+/// The options of one submission.
 #[pyclass(frozen, module = "clutch._core", skip_from_py_object)]
 #[derive(Clone, Copy, Default)]
 pub struct CallOptions {
@@ -79,7 +79,7 @@ struct Open {
     /// Makes an empty `clutch.Future`, `clutch.Stream`.
     new_future: Py<PyAny>,
     new_stream: Py<PyAny>,
-    /// `__main__` cannot be imported in a worker: all code travels by value.
+    /// Whether workers cannot import `__main__`, so that all code is sent by value.
     by_value: bool,
     blocks: bool,
     deadline: Option<Duration>,
@@ -90,7 +90,7 @@ struct Open {
 /// A function as it is sent.
 enum Reference<'py> {
     Number(FunctionId),
-    /// In the payload.
+    /// Sent within the payload.
     ByValue(Bound<'py, PyAny>),
 }
 
@@ -98,11 +98,11 @@ enum Reference<'py> {
 #[pyclass(frozen, subclass, weakref, module = "clutch._core")]
 pub struct PoolCore {
     open: OnceLock<Open>,
-    /// Why it never will be.
+    /// Why it will never be open.
     unopened: OnceLock<String>,
 }
 
-/// What is called, with what.
+/// A function with its arguments.
 struct Asked<'a, 'py> {
     function: &'a Bound<'py, PyAny>,
     args: &'a Bound<'py, PyTuple>,
@@ -140,7 +140,7 @@ fn by_value<'py>(function: &Bound<'py, PyAny>) -> PyResult<Reference<'py>> {
     Ok(Reference::ByValue(function.clone()))
 }
 
-/// For people: as it was defined, or of what it is an instance.
+/// The name for people: as defined, or the type of the object.
 fn name_of(function: &Bound<'_, PyAny>) -> Option<Box<str>> {
     let py = function.py();
     let named = function.getattr(pyo3::intern!(py, "__qualname__"));
@@ -215,7 +215,7 @@ impl Open {
         }
     }
 
-    /// By plain pickle where that is enough (partials, bound methods).
+    /// Uses plain pickle if that is enough (partials, bound methods).
     fn encode_code(&self, regions: &Arc<RegionPool>, all: &Bound<'_, PyAny>) -> PyResult<Encoded> {
         Encoder::new(regions).pickled(all, self.by_value)
     }
@@ -463,7 +463,7 @@ impl PoolCore {
         serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Every use of it raises `PoolClosed` with this.
+    /// Makes every use of it raise `PoolClosed` with this message.
     fn _never_open(&self, why: String) {
         let _ = self.unopened.set(why); // the first word stands
     }
@@ -482,7 +482,7 @@ impl PoolCore {
         serde_json::to_string(&shown).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Whether it waits or runs, and somebody waits for it.
+    /// Whether this work waits or runs and its caller still waits for it.
     fn _is_awaited(&self, py: Python<'_>, id: Number<u64>) -> PyResult<bool> {
         let pool = self.core(py)?;
         Ok(id.0.is_some_and(|id| pool.is_awaited(id)))
@@ -512,7 +512,7 @@ impl PoolCore {
         Ok(py.detach(|| pool.stacks_by_nr(nr, call, wait)))
     }
 
-    /// Waits until so many workers are ready; `(ready, reason)`: the reason why none can start.
+    /// Waits until this many workers are ready. Returns `(ready, reason)`, with the reason why none can start.
     #[pyo3(signature = (count, timeout = None))]
     fn _wait_ready(&self, py: Python<'_>, count: usize, timeout: Option<f64>) -> PyResult<(bool, Option<String>)> {
         let seen = Mutex::new((false, None));
@@ -563,14 +563,14 @@ impl PoolCore {
         self.carry(py, Command::Kill { nr }, timeout)
     }
 
-    /// Between so many workers from now on.
+    /// Sets the minimum and maximum number of workers.
     fn _scale(&self, py: Python<'_>, min: usize, max: usize) -> PyResult<()> {
         let pool = self.core(py)?;
         make_room_to_grow(&pool, max).map_err(|why| config_error(py, &why))?;
         self.carry(py, Command::Scale { min, max }, None).map(drop)
     }
 
-    /// Takes no more work until told otherwise; what it has is finished.
+    /// Stops or resumes taking work; accepted work is finished.
     fn _quiet(&self, py: Python<'_>, quiet: bool) -> PyResult<()> {
         let pool = self.core(py)?;
         py.detach(|| pool.set_quiet(quiet));
@@ -587,14 +587,14 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Closes and ends: workers are told with TERM at once, and killed `term_grace` later.
+    /// Closes, sends TERM to the workers at once, and KILL `term_grace` later.
     fn _terminate(&self, py: Python<'_>) -> PyResult<()> {
         let pool = self.core(py)?;
         py.detach(|| pool.end_workers(pool.config.term_grace()));
         Ok(())
     }
 
-    /// Closes and ends: workers are killed at once.
+    /// Closes, and kills the workers at once.
     fn _kill_all(&self, py: Python<'_>) -> PyResult<()> {
         let pool = self.core(py)?;
         py.detach(|| pool.end_workers(Duration::ZERO));
@@ -607,7 +607,7 @@ fn config_error(py: Python<'_>, message: &str) -> PyErr {
 }
 
 impl PoolCore {
-    /// Gives an order to the supervisor and waits for what comes of it; false: not in time.
+    /// Gives an order to the supervisor and waits for its outcome. False: not in time.
     fn carry(&self, py: Python<'_>, command: Command, timeout: Option<f64>) -> PyResult<bool> {
         until(timeout)?; // raises before anything is done
         let pool = self.core(py)?;
@@ -633,7 +633,7 @@ impl PoolCore {
         Ok(held.is_some())
     }
 
-    /// Waits without the GIL, and looks now and then for signals, whose handlers may have forked; none: not in time.
+    /// Waits without the GIL, checking for signals, whose handlers may have forked. None: not in time.
     fn wait_in_slices<T: Send>(
         &self,
         py: Python<'_>,

@@ -50,7 +50,7 @@ pub fn keep_from_copies(descriptors: Vec<i32>) {
     descriptors.into_iter().for_each(forked::track);
 }
 
-/// What workers have printed by the time this was made; None: this process has no workers.
+/// The output of workers up to now; None if this process has no workers.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct PrintedByNow(Option<Printed>);
 
@@ -61,7 +61,7 @@ impl PrintedByNow {
         PrintedByNow(Printed::by_now())
     }
 
-    /// Waits until it is on this process's own stdout and stderr; False: not in time.
+    /// Waits until that output is on this process's stdout and stderr. False: not in time.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let Some(printed) = &self.0 else { return Ok(true) };
@@ -117,7 +117,7 @@ impl Events {
         text.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Nothing comes after what is there.
+    /// Closes it: no events after the present ones.
     fn close(&self) {
         self.subscription.close();
     }

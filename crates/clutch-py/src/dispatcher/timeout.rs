@@ -7,10 +7,11 @@ use pyo3::prelude::*;
 
 use crate::dispatcher::finalizing::wait_when_finalizing;
 
-/// How often a waiting thread looks for signals.
+/// How often a waiting thread checks for signals.
 pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(100);
 
-/// When it is over; none: never. As in the standard library, a negative one is over at once. Raises ValueError for nan.
+/// The deadline; none for no limit. A negative timeout is over at once, as in the standard library. Raises ValueError
+/// for nan.
 pub fn until(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     match timeout {
         Some(seconds) if seconds.is_nan() => {

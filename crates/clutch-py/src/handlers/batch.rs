@@ -94,10 +94,10 @@ fn run_item<'py>(
     }
 }
 
-/// Items shorter than this are not worth the clock, which costs a fifth of the shortest.
+/// Shorter items are not timed: reading the clock costs a fifth of the shortest.
 const SHORT_NS: u64 = 2_000;
 
-/// So many short ones in a row, and those behind them are taken for short.
+/// After this many short items in a row, the following ones are assumed to be short.
 const SHORT_ITEMS: u32 = 3;
 
 /// Which items of a batch ran longest. Among short ones a clock is looked at that is read at no cost and ticks every few
@@ -116,7 +116,7 @@ enum Began {
 }
 
 impl Timed {
-    /// The item before has ended, and this one begins.
+    /// Called between two items.
     pub fn next(&mut self, item: Option<u32>) {
         let now = match self.running {
             Some((before, Began::At(began))) => {
@@ -149,7 +149,7 @@ impl Timed {
         self.slowest.note(ns, item);
     }
 
-    /// What the dispatcher is told with the end of the batch.
+    /// The report to the dispatcher at the end of the batch.
     pub fn end(&mut self) -> Payload {
         self.next(None);
         Payload::new(Codec::Bytes, self.slowest.to_bytes())

@@ -1,4 +1,4 @@
-//! What the numbers of functions stand for in this worker.
+//! The functions of this worker by their numbers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use super::handler::Function;
 use super::kinds::handler_of_kind;
 use crate::link::WorkerLink;
 
-/// What came for a function's number.
+/// The definition of a function's number.
 struct Definition {
     /// Missing before the first call of a function that came as its pickle.
     read: OnceLock<Arc<Function>>,
@@ -31,7 +31,7 @@ impl Functions {
         Functions { resolve, defined: Mutex::default() }
     }
 
-    /// Runs none of the user's code, as [`crate::link::reader::OnDefine`] asks.
+    /// Runs no user code, as [`crate::link::reader::OnDefine`] requires.
     pub fn define(&self, py: Python<'_>, number: u32, codec: Codec, body: &[u8]) -> PyResult<()> {
         let source = self.resolve.bind(py).call1((codec as u8, PyBytes::new(py, body)))?;
         let read = match codec {
@@ -48,12 +48,12 @@ impl Functions {
         Ok(())
     }
 
-    /// What runs for a function's number; none: that was never defined, or nothing has read the definition yet.
+    /// The tool of a function's number; none if it is undefined or its definition was not read yet.
     pub fn known(&self, number: u32) -> Option<Arc<Function>> {
         self.defined.lock().get(number as usize)?.as_ref()?.read.get().cloned()
     }
 
-    /// Whether its definition was read, or there is none to read.
+    /// Whether its definition was read, or needs no reading.
     pub fn is_known(&self, number: u32) -> bool {
         self.definition(number).is_none_or(|definition| definition.read.get().is_some())
     }

@@ -18,7 +18,7 @@ use crate::context::in_copy;
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
 
-/// How one kind of work becomes a call of the user's code, and what comes of that an answer.
+/// How one kind of work becomes a call of user code, and its result an answer.
 pub trait Handler: Send + Sync {
     /// Reads what is to be called out of a frame. `function` is what its number stands for; none: it comes with the arguments.
     fn prepare(
@@ -41,7 +41,7 @@ pub trait Handler: Send + Sync {
         invoke(self, link, work)
     }
 
-    /// What the user's function has returned, as profiles take it.
+    /// The return value of the user's function, for profiles.
     fn take<'py>(&self, work: &Prepared, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let _ = work;
         Ok(made)
@@ -84,11 +84,11 @@ pub trait Handler: Send + Sync {
 pub trait Eager {
     fn enter_first_step(&self, py: Python<'_>, work: &Prepared) -> PyResult<()>;
 
-    /// The coroutine waits for something.
+    /// Called when the coroutine waits.
     fn leave_first_step(&self, py: Python<'_>, work: &Prepared) -> PyResult<()>;
 }
 
-/// What is run when a function's number is called.
+/// The function that runs for a number.
 pub struct Function {
     /// `handlers/call.py:Tool`
     pub tool: Py<PyAny>,
@@ -100,18 +100,18 @@ pub struct Function {
     pub handler: Box<dyn Handler>,
 }
 
-/// What is to be called, with what.
+/// A function with its arguments.
 pub struct Invocation {
     pub function: Py<PyAny>,
     pub arguments: Py<PyTuple>,
     pub keywords: Option<Py<PyDict>>,
     /// As [`Function::by_name`].
     pub by_name: bool,
-    /// What came beside the arguments of a network's caller.
+    /// The headers of a network caller.
     pub headers: Option<Py<PyDict>>,
     /// Of a mapped batch: whether each item is a tuple of arguments.
     pub spread: bool,
-    /// What the handler keeps of this piece of work.
+    /// State of the handler for this work.
     pub state: Option<Py<PyAny>>,
 }
 
@@ -130,7 +130,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What its handler keeps of it.
+    /// State of its handler.
     pub fn state<'a, 'py, T: PyTypeCheck>(&'a self, py: Python<'py>) -> PyResult<&'a Bound<'py, T>> {
         let state = self.invocation.state.as_ref();
         let state = state.ok_or_else(|| PyRuntimeError::new_err("its handler keeps nothing of this work"))?;

@@ -1,4 +1,4 @@
-//! What requests of ASGI and of WSGI apps have in common: the app, the body that comes, the response that goes.
+//! Shared by ASGI and WSGI: the app, the request's body, the response.
 
 use std::io;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::link::WorkerLink;
 pub struct App {
     /// Called for each request: `run(scope, receive, send)`, `run(environ, start_response)`.
     pub run: Py<PyAny>,
-    /// What all scopes (or environs) have in common.
+    /// The part that all scopes (or environs) share.
     pub template: Py<PyDict>,
-    /// Told of what the app raised: `log(exception)`.
+    /// Logs an exception of the app: `log(exception)`.
     log: Py<PyAny>,
 }
 
@@ -64,7 +64,7 @@ pub fn method<'py>(py: Python<'py>, method: &str) -> Bound<'py, PyString> {
     }
 }
 
-/// The body of a request, where it comes by the link.
+/// The body of a request that arrives over the link.
 pub struct Input {
     asked: bool,
     /// Of pieces that the app has taken: given when it asks for another. So all of the window is out while it waits, and
@@ -78,7 +78,7 @@ impl Input {
         Input { asked: false, owed: 0, ended: !comes }
     }
 
-    /// The app waits for more. True: there is something to flush.
+    /// Called when the app waits for more. True: there is something to flush.
     pub fn ask(&mut self, link: &WorkerLink, id: u64) -> bool {
         if !self.ended && !std::mem::replace(&mut self.asked, true) {
             self.owed = INPUT_WINDOW;
@@ -156,7 +156,7 @@ pub fn misused(wrong: Misuse) -> PyErr {
     misuse(wrong.as_str())
 }
 
-/// An app that did not answer.
+/// The error for an app that did not answer.
 pub fn failed(py: Python<'_>, raised: Option<&PyErr>, message: String) -> Failure {
     let type_name = raised.and_then(|error| error.get_type(py).name().ok().map(|name| name.to_string()));
     Failure::Raised {
@@ -167,7 +167,7 @@ pub fn failed(py: Python<'_>, raised: Option<&PyErr>, message: String) -> Failur
     }
 }
 
-/// Raised where a message is not what the protocol allows.
+/// The error for a message that the protocol does not allow.
 pub fn misuse(text: impl Into<String>) -> PyErr {
     PyRuntimeError::new_err(text.into())
 }

@@ -1,4 +1,4 @@
-//! Which handler a piece of work has: the one place that knows them all.
+//! All handlers, and which one runs which work.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What becomes of a call: its value encoded, its exception described, and what a failed step raises in Python.
+//! The outcome of a call: its value encoded, its exception described, and the exception that a failed step raises.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::link::WorkerLink;
 
 /// Why a call has no value.
 pub enum Trouble {
-    /// The user's code raised this.
+    /// User code raised this.
     Raised(PyErr),
     Failure(Failure),
 }
@@ -25,7 +25,7 @@ impl From<PyErr> for Trouble {
 }
 
 impl Trouble {
-    /// Of code that was stopped.
+    /// The error of code that was stopped.
     pub fn interrupted(py: Python<'_>) -> Trouble {
         Trouble::Raised(clutch_error(py, "Interrupted", "", &[]))
     }
@@ -45,7 +45,7 @@ pub fn unencodable(py: Python<'_>, error: PyErr) -> Trouble {
     })
 }
 
-/// The arguments of a call could not be read.
+/// The failure of a call whose arguments could not be read.
 pub fn unreadable(py: Python<'_>, error: PyErr) -> Trouble {
     let explained =
         py.import("clutch._worker.script").and_then(|script| script.call_method1("explain", (error.value(py),)));

@@ -17,7 +17,7 @@ use super::streams::Streams;
 /// each were fastest with 500 to 1000: without it clients wait for all of a turn, and idle; with less it is many writes.)
 const COMPANY_ON_LOOP: Duration = Duration::from_micros(500);
 
-/// A flush that a loop has been asked for.
+/// A flush requested from a loop.
 struct Flushing {
     event_loop: Py<PyAny>,
     when: When,
@@ -54,7 +54,7 @@ pub struct Flusher {
     holding: Mutex<Vec<u64>>,
 }
 
-/// One of the two turns of a flush has come: what a loop calls then.
+/// Called by a loop in each of the two turns of a flush.
 #[pyclass(frozen, module = "clutch._core")]
 struct FlushNow(Arc<Flusher>);
 

@@ -52,7 +52,7 @@ impl NativeFuture {
         self.event_loop.as_ptr() == event_loop.as_ptr()
     }
 
-    /// Ends the wait; who waits is to be told by the one who asks.
+    /// Ends the wait; the caller must wake the waiter.
     fn end(&self) -> Vec<Callback> {
         let mut state = self.state.lock();
         match state.phase {
@@ -146,7 +146,7 @@ impl NativeFuture {
         NativeFuture::call_each(slf, intern!(slf.py(), "call_soon"), vec![callback])
     }
 
-    /// Returns how many there were.
+    /// Returns their number.
     fn remove_done_callback(&self, call: &Bound<'_, PyAny>) -> PyResult<usize> {
         let callbacks = std::mem::take(&mut self.state.lock().callbacks);
         let (mut kept, count) = (Vec::new(), callbacks.len());

@@ -29,11 +29,11 @@ pub type OnDefine = Box<dyn Fn(Python<'_>, u32, Codec, &[u8]) -> PyResult<()> + 
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<CallFrame>,
-    /// Slots that wait for the one that reads.
+    /// Number of slots that wait for the reading one.
     idle: usize,
     reading: bool,
     draining: bool,
-    /// The link has ended.
+    /// Whether the link has ended.
     ended: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Reader {
     tables: Arc<Mutex<RegionTable>>,
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// An event loop reads; threads only wait.
+    /// Whether an event loop reads, and threads only wait.
     loop_reads: AtomicBool,
     on_define: OnDefine,
     /// Called with the id of work that is to stop, by the thread that reads.
@@ -183,7 +183,7 @@ impl Reader {
     /// Waits until something happens to streams: reads the link when nobody else does.
     pub fn wait_streams(&self, py: Python<'_>, id: u64, there: impl Fn(&Stream) -> bool + Sync) -> PyResult<()> {
         if self.sender.is_in_copy() {
-            let message = "this process was forked from a worker's: what comes for the call comes there";
+            let message = "this process was forked from a worker, which gets the data of the call";
             return Err(PyOSError::new_err(message));
         }
         let reads =

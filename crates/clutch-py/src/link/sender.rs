@@ -66,7 +66,7 @@ impl Sender {
 
     // ---- writing
 
-    /// Writes what waits.
+    /// Writes all waiting frames.
     pub fn flush(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_in_copy() {
             return Ok(());
@@ -102,14 +102,14 @@ impl Sender {
         }
     }
 
-    /// All that waits is about to be written.
+    /// Called before all waiting frames are written.
     pub fn forget_waiting(&self) {
         self.waiting_ns.store(0, Ordering::Relaxed);
     }
 
     // ---- words of the worker
 
-    /// Puts a word of the worker about itself, and writes it at once.
+    /// Puts a message of the worker about itself, and writes it at once.
     pub fn say(&self, py: Python<'_>, kind: Kind, text: &str) -> PyResult<()> {
         if self.is_in_copy() {
             return Ok(());
@@ -178,7 +178,7 @@ impl Sender {
         self.put(Head::of(Kind::Chunk, id), &[], payload).map(drop).map_err(io::Error::other)
     }
 
-    /// Lets the sender of an inbound stream send so many chunks more.
+    /// Grants the sender of an inbound stream this many more chunks.
     pub fn put_credit(&self, id: u64, count: u32) {
         if !self.is_in_copy() {
             self.writer.outbox.push(|out| frame::put_credit(&mut out.bytes, id, count));
@@ -223,7 +223,7 @@ impl Sender {
         })
     }
 
-    /// What is too large for the pool is a failure of its own.
+    /// A result above `payload_max` is a failure of its own.
     pub fn check_size(&self, payload: Payload) -> Result<Payload, Failure> {
         let (given, allowed) = (payload.bytes_total(), self.payload_bytes_max);
         if given <= allowed {

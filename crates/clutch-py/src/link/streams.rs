@@ -1,4 +1,4 @@
-//! Streams of a worker's link, in either direction: their credit, what has come for them, and who waits for it.
+//! Streams of a worker's link, in either direction: their credit, their input, and their waiters.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -51,7 +51,7 @@ pub struct Stream {
     pub credit: u32,
     pub cancelled: bool,
     pub input: VecDeque<Payload>,
-    /// Whoever sends has gone.
+    /// The sender has gone.
     pub gone: bool,
     /// It is one half of an exchange with a client: where that has gone, nobody takes what is sent. (Of a call, `gone` is the
     /// end of its input, and its reader may be there still.)
@@ -60,7 +60,7 @@ pub struct Stream {
     debt: u32,
     /// The first pieces of a value whose last have not come yet.
     partial: Option<Payload>,
-    /// It has no end of its own.
+    /// The stream is endless.
     endless: bool,
     /// It is endless, and its worker is to end.
     ending: bool,
@@ -73,7 +73,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes so much of the credit. The last thing that is sent may be larger than what is left of it.
+    /// Takes credit. The last chunk may be larger than the rest of the credit.
     pub fn spend(&mut self, cost: u32) {
         let paid = cost.min(self.credit);
         self.credit -= paid;
@@ -96,7 +96,7 @@ impl Stream {
         self.is_left() || self.ending
     }
 
-    /// Nobody takes what its producer makes.
+    /// The reader has gone.
     pub fn is_unwanted(&self) -> bool {
         if self.is_exchange { self.is_over() } else { self.cancelled }
     }
@@ -107,7 +107,7 @@ impl Stream {
         (self.on_ending.clone(), std::mem::take(&mut self.waiters))
     }
 
-    /// Something has come; `more`: it is a piece.
+    /// Input has arrived; `more`: it is a piece of a value.
     pub fn take(&mut self, piece: Payload, more: bool) {
         self.gone |= matches!(piece.codec, Codec::Empty | Codec::Close);
         let whole = match self.partial.take() {
@@ -155,7 +155,7 @@ impl Streams {
 
     // ---- its beginning and its end
 
-    /// Input will come for a call.
+    /// Opens the input of a call.
     pub fn expect_input(&self, id: u64) {
         self.table.lock().entry(id).or_default();
     }
@@ -179,7 +179,7 @@ impl Streams {
         (stream.is_exchange, stream.credit) = (true, window);
     }
 
-    /// Whoever still waits for something of it looks again, and finds the end.
+    /// Wakes all waiters of the stream, which then find its end.
     pub fn close(&self, py: Python<'_>, id: u64) {
         if self.made.is_in_copy() {
             return;

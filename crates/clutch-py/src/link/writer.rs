@@ -1,4 +1,4 @@
-//! The socket of a worker's link, as it is written to.
+//! The writing side of the socket of a worker's link.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ const BEHIND: Duration = Duration::from_millis(1);
 pub struct Writer {
     pub socket: Tracked,
     pub outbox: Outbox,
-    /// Runs out when the watcher is to look around.
+    /// A timer that wakes the watcher.
     pub timer: Tracked,
     armed: AtomicBool,
 }
@@ -73,14 +73,14 @@ impl Writer {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value);
     }
 
-    /// The timer has run out.
+    /// Called when the timer has run out.
     pub fn on_timer(&self) {
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
         self.armed.store(false, Ordering::Release);
         self.write_now();
     }
 
-    /// Writes what waits; what there is no room for, soon.
+    /// Writes waiting frames, and later those for which there is no room now.
     pub fn write_now(&self) {
         if matches!(self.flush_some(), Ok(false)) {
             self.write_soon();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clutch_wire::sync::Mutex;
 use pyo3::prelude::*;
 
-/// Who wants to know, once.
+/// Listeners, each called once.
 #[derive(Default)]
 pub struct Drain {
     state: Mutex<DrainState>,
@@ -21,7 +21,7 @@ struct DrainState {
 }
 
 impl Drain {
-    /// Has the listeners called. Said again, it has no effect.
+    /// Calls the listeners. A second call has no effect.
     pub fn tell(self: &Arc<Drain>) {
         if std::mem::replace(&mut self.state.lock().told, true) {
             return;
@@ -32,7 +32,7 @@ impl Drain {
         let _ = std::thread::Builder::new().name(name).spawn(move || Python::attach(|py| drain.call_listeners(py)));
     }
 
-    /// Calls `listener()` when it is told, at once when it was.
+    /// Calls `listener()` when the drain begins, or at once if it has.
     pub fn listen(&self, py: Python<'_>, listener: Py<PyAny>) {
         let mut state = self.state.lock();
         if !state.told {

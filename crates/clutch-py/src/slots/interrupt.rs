@@ -40,7 +40,7 @@ struct SlotThread {
 
 #[derive(Default)]
 struct Running {
-    /// Its word on the board while a piece of work may be interrupted here.
+    /// The board word of the work that may be interrupted here.
     word: Option<u32>,
     told: Progress,
     /// The task that an event loop runs here. `stop()`, called from the main thread, has the loop cancel it; true: it
@@ -54,7 +54,7 @@ enum Progress {
     #[default]
     No,
     Woken,
-    /// An exception is on its way to the thread, or was raised there.
+    /// An exception was sent to the thread, or was raised there.
     Sent,
     /// It was raised in the thread itself.
     Raised,
@@ -92,7 +92,7 @@ impl SlotThreads {
         self.known.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// From here on this thread may be interrupted for the work with this word. False: it is to stop already.
+    /// Allows interrupts of this thread for the work with this word. False: the work is already to stop.
     pub fn enter(&self, board: &Board, at: u32) -> bool {
         self.with_mine(|slot| {
             let mut running = slot.running.lock();
@@ -185,7 +185,7 @@ impl SlotThreads {
         })
     }
 
-    /// The signal is about to be sent.
+    /// Called before the signal is sent.
     pub fn expect(&self) {
         self.expected.fetch_add(1, Ordering::AcqRel);
     }

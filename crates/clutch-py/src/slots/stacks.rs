@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 
 use super::interrupt::{SlotThreads, Thread};
 
-/// How long Python is waited for. A thread that runs Python gives the GIL up after 5 ms.
+/// How long to wait for the GIL. A thread that runs Python releases it after 5 ms.
 const ASKED: Duration = Duration::from_millis(15);
 
 /// How long one thread may take to write its stacks.
@@ -51,12 +51,12 @@ pub struct Stacks {
     /// Python's answer: `of_threads(idents)`. None without a GIL: what a thread runs may be freed while another one looks.
     of_threads: Option<Arc<Py<PyAny>>>,
     main: Thread,
-    /// Somebody waits for the GIL.
+    /// Whether a thread waits for the GIL.
     asking: Arc<AtomicBool>,
 }
 
 impl Stacks {
-    /// Called in the main thread.
+    /// Must be called in the main thread.
     pub fn new(signal: i32, carriers: Vec<String>, of_threads: Option<Py<PyAny>>) -> io::Result<Stacks> {
         let (file, written) = (sys::memory_file("clutch-stacks")?, sys::event_fd()?);
         let (of_threads, main, asking) = (of_threads.map(Arc::new), Thread::current(), Arc::default());

@@ -21,10 +21,10 @@ use super::interrupt::SlotThreads;
 use super::stacks::Stacks;
 use crate::link::writer::Writer;
 
-/// When it is first looked whether an interrupt was heard; then after twice as long, and so on.
+/// Delay before the first check whether an interrupt was heard; doubles each time.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-/// After so many times it is left to TERM.
+/// Number of checks after which TERM has to end the work.
 const AGAIN_MAX: u32 = 30;
 
 /// What the dispatcher asks of this worker beside its link: code is to be interrupted, stacks are to be shown,

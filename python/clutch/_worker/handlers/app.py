@@ -20,14 +20,14 @@ from clutch.errors import ConfigError
 from clutch.tools import options_of
 
 NAMES = ("app", "application")
-"""Of the app in a module, where the target names none."""
+"""Names of the app in a module, if the target names none."""
 
 NOT_MAPPINGS = frozenset({"int", "float", "complex", "bool", "str", "bytes", "list", "List", "tuple", "set", "None"})
 """Names of types that neither a scope nor an environ can be."""
 
 
 class App(Tool):
-    """An app in the place of a tool: `_core` reads `app`, the profiles what every tool has."""
+    """An app as a tool: `_core` reads `app`, profiles read the attributes of every tool."""
 
     def __init__(self, kind: str, function: Callable[..., Any], options: dict[str, Any], is_multithread: bool) -> None:
         super().__init__("", function)
@@ -43,25 +43,25 @@ class App(Tool):
 
 
 def log_failure(what: BaseException | str) -> None:
-    """Tells what an app did wrong, on the worker's standard error."""
+    """Write an error of an app to the worker's standard error."""
     text = what if isinstance(what, str) else "the app raised\n" + traceback_of(what).rstrip("\n")
     print(text, file=sys.stderr, flush=True)
 
 
 def entry(kind: str, app: Any, options: dict[str, Any], profile: str, worker: _core.Worker) -> Tool:
-    """What runs requests."""
+    """Return the tool that runs requests."""
     worker.slots.on_drain(worker.link.end_endless)
     return App(kind, app, options, is_multithread=profile != "process")
 
 
 def wsgi_shape(shape: dict[str, Any]) -> dict[str, Any]:
-    """As gunicorn: one request at a time in a worker, or in each of its threads."""
+    """The default profile of WSGI apps, as in gunicorn: one request at a time per worker or thread."""
     profile = "thread" if shape["threads"] > 1 else "process"
     return {**shape, "profile": profile, "tasks": 1}
 
 
 def find(target: str, found: Any, is_factory: bool) -> Any:
-    """The app: what the target names, or its module's `app` or `application`; of a factory, what it makes."""
+    """Return the app: the object that the target names, or `app` or `application` of the module; calls a factory."""
     if isinstance(found, types.ModuleType):
         name = next((name for name in NAMES if hasattr(found, name)), None)
         if name is None:
@@ -71,7 +71,7 @@ def find(target: str, found: Any, is_factory: bool) -> Any:
         found = found()
     if not callable(found):
         raise ConfigError(
-            f"target {target!r} is {found!r}, which cannot be called: no ASGI or WSGI app, and no factory of one"
+            f"target {target!r} is {found!r}, which is not callable: neither an ASGI or WSGI app nor a factory of one"
         )
     return found
 
@@ -103,7 +103,7 @@ def refuse_plain_function(app: Any) -> None:
     if options_of(app) is not None:
         what = "a tool"
     elif inspect.isfunction(app) and not takes_a_request(app):
-        what = "a function, and its arguments are not those of an ASGI or WSGI app"
+        what = "a function whose arguments are not those of an ASGI or WSGI app"
     else:
         return
     raise ConfigError(
@@ -133,7 +133,7 @@ def takes_a_request(function: types.FunctionType) -> bool:
 
 
 def may_be_a_mapping(hint: Any) -> bool:
-    """Whether a scope or an environ fits the hint. Hints that are text or unknown classes are believed to."""
+    """Whether a scope or an environ fits the type hint. Text and unknown classes count as fitting."""
     if hint is None or isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return any(map(may_be_a_mapping, typing.get_args(hint)))
     if isinstance(hint, str):
@@ -143,7 +143,7 @@ def may_be_a_mapping(hint: Any) -> bool:
 
 
 def positional(app: Any) -> tuple[int, bool]:
-    """Positional arguments that it has to be given, and whether it takes any number more."""
+    """Return the number of required positional arguments, and whether it takes *args."""
     for call in (app, app.__call__):  # an instance may have it in a slot
         with contextlib.suppress(TypeError, ValueError):
             parameters = inspect.signature(call).parameters.values()

@@ -23,7 +23,7 @@ Run = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
 
 def template(root_path: str) -> dict[str, Any]:
-    """What the scopes of all requests have in common; the rest is put in natively. `asgi` is copied for each."""
+    """The part that the scopes of all requests share; the rest is added natively. `asgi` is copied for each."""
     return {
         "type": "http",
         "asgi": VERSIONS,
@@ -60,7 +60,7 @@ def runner(app: Callable[..., Any], kind: str) -> Run:
 
 
 def is_coroutine_function(app: Any) -> bool:
-    """Itself, or its `async def __call__`, which an instance may have of its own (in a slot, say)."""
+    """Whether the app, or its `__call__`, is an `async def`. `__call__` may be an attribute of the instance."""
     while isinstance(app, functools.partial):
         app = app.func
     return any(map(inspect.iscoroutinefunction, (app, getattr(app, "__call__", None))))  # noqa: B004
@@ -71,7 +71,7 @@ class LifespanFailed(SaysItAll):
 
 
 class NotForLifespan(RuntimeError):
-    """A message of another protocol: the app takes its lifespan for a request."""
+    """The app sent a message of another protocol: it treats its lifespan as a request."""
 
 
 class Lifespan:
@@ -94,7 +94,7 @@ class Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises LifespanFailed with what the app gives as the reason."""
+        """Raises LifespanFailed with the reason that the app gives."""
         if self._mode == "off":
             return
         self._task = asyncio.get_running_loop().create_task(self._live())
@@ -139,16 +139,16 @@ class Lifespan:
             self._changed.set()
 
     def _has_told(self, error: BaseException) -> bool:
-        """Frameworks give the traceback as the reason why they cannot start or end, and raise besides."""
+        """Whether the app has also sent this error as its reason, as frameworks do with the traceback."""
         return self._failure is not None and type(error).__name__ in self._failure and str(error) in self._failure
 
     def _tell_without(self, error: BaseException) -> None:
-        """Most who raise know no lifespan, and the protocol wants it so; but it may have been the start itself."""
+        """Log why the app runs without a lifespan. It usually does not support one, but its startup may have failed."""
         if not is_refusal(error):
             self._log(error)
         elif not _core.test_and_set(SAID):
             text = f"at lifespan.startup the app raised {error!r}, and is served without a lifespan"
-            self._log(f'info: {text}; lifespan = "on" makes that fatal, "off" does not ask')
+            self._log(f'info: {text}; lifespan = "on" makes that fatal, "off" does not send it')
 
     async def _send(self, message: dict[str, Any]) -> None:
         kind = message["type"]
@@ -157,10 +157,10 @@ class Lifespan:
         elif kind in ("lifespan.startup.failed", "lifespan.shutdown.failed"):
             self._failure = message.get("message", "")
         elif kind != "lifespan.shutdown.complete":
-            raise NotForLifespan(f"{kind!r} is not for a lifespan")
+            raise NotForLifespan(f"{kind!r} is not allowed in a lifespan")
         self._changed.set()
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an app may have raised because it knows no lifespan."""
+    """Whether an app may have raised because it does not support lifespan."""
     return isinstance(error, (NotForLifespan, AssertionError, KeyError, NotImplementedError, TypeError, ValueError))

@@ -20,14 +20,14 @@ from clutch.tools import ToolOptions, options_of
 
 
 class Tool:
-    """One function that may be called."""
+    """A function that can be called."""
 
     kind = "tool"
-    """Of the native handler: see kinds.rs."""
+    """The native handler, see kinds.rs."""
     lifecycle: Callable[[], Any] | None = None
-    """Makes what lives on each event loop that runs it: `profiles/base.py:Lifecycle`."""
+    """Makes the `Lifecycle` (profiles/base.py) on each event loop that runs it."""
     is_eager = False
-    """Its coroutines may take their first step as soon as a loop reads their work."""
+    """Whether its coroutines may take their first step as soon as a loop reads their work."""
 
     def __init__(self, name: str, function: Callable[..., Any], options: ToolOptions | None = None) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class Tool:
 
     @classmethod
     def broken(cls, error: BaseException, by_name: bool) -> Tool:
-        """Stands in for what could not be found: every call of it raises why."""
+        """Stands in for a function that was not found: every call raises the reason."""
         from clutch.errors import BadArguments
 
         error = script.explain(error)
@@ -83,7 +83,7 @@ class Tool:
 
 
 class Definition:
-    """A function as its pickle. The first call of it reads that, which may import a module, or run the script."""
+    """A pickled function. The first call unpickles it, which may import a module or run the script."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -91,7 +91,7 @@ class Definition:
         self._tool: Tool | None = None
 
     def read(self) -> Tool:
-        """Once for all calls, also where it fails. An interrupt is for one call alone: the next one reads again."""
+        """Unpickle once for all calls, even if it fails. After an interrupt, the next call unpickles again."""
         return self._tool or self._reading.run(self._read)
 
     def _read(self) -> Tool:

@@ -1,4 +1,4 @@
-"""What a worker does with calls that came as JSON: arguments in by the tool's type hints, results out.
+"""Calls in JSON: arguments are validated by the tool's type hints, results are encoded.
 
 Owns both directions of one tool, and imports pydantic: only workers that a network front can reach import this file.
 Promises that what cannot be a value on the other side is a typed error that names where it lies, never a guess.
@@ -36,22 +36,22 @@ from typing_extensions import TypedDict
 from clutch.errors import BadArguments, ConfigError
 
 PROBLEMS_MAX = 20
-"""Problems that one error lists; of more, the count."""
+"""Maximum number of problems listed in one error."""
 
 PROBLEMS_COUNTED_MAX = 1000
-"""Beyond so many, none is listed: a body of some megabytes can be wrong in millions of places."""
+"""Above this number none is listed: a body of some megabytes can have millions of problems."""
 
 INPUT_CHARS_MAX = 1000
-"""Inputs that are longer as JSON are left out."""
+"""Inputs longer than this (as JSON) are left out of errors."""
 
 INPUT_BITS_MAX = 256
-"""Those with larger whole numbers, too."""
+"""Inputs with larger integers are left out of errors."""
 
 INPUT_DEPTH_MAX = 20
-"""And those that are nested deeper."""
+"""Inputs nested deeper than this are left out of errors."""
 
 PATH_PARTS_MAX = 12
-"""Parts of a path that are shown."""
+"""Maximum number of path components shown."""
 
 ARGUMENTS = ConfigDict(allow_inf_nan=False, val_json_bytes="base64", arbitrary_types_allowed=True)
 
@@ -119,7 +119,7 @@ class JsonFace:
 
 
 def arguments_of(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> TypeAdapter[Any]:
-    """What checks the body: a mapping with the tool's parameters, those without a default required."""
+    """The validator of the body: a mapping of the tool's parameters; those without a default are required."""
     fields: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     extra: typing.Literal["allow", "forbid"] = "forbid"
@@ -140,7 +140,7 @@ def arguments_of(name: str, function: Callable[..., Any], hints: dict[str, Any])
 
 
 def adapter_of(name: str, fields: dict[str, Any], config: ConfigDict) -> TypeAdapter[Any]:
-    """Of a mapping with these members; the name is that of its schema."""
+    """A TypedDict with these members; the name becomes the name of its schema."""
     mapping: Any = TypedDict(name, fields)  # pyright: ignore[reportArgumentType]
     mapping.__pydantic_config__ = config
     return TypeAdapter(mapping)
@@ -156,7 +156,7 @@ def _add_defaults(defaults: dict[str, Any], schema: dict[str, Any]) -> None:
 
 
 def default_as_json(value: Any) -> Any:
-    """A default as a schema has it. Raises `PydanticSerializationError` for what JSON cannot say: infinities, too."""
+    """A default value for a schema. Raises `PydanticSerializationError` for values outside JSON, infinities too."""
     try:
         plain = to_jsonable_python(value, bytes_mode="base64")
         json.dumps(plain, allow_nan=False, ensure_ascii=False).encode()
@@ -174,7 +174,7 @@ def _check(tool: str, parameter: str, hint: Any) -> None:
 
 
 def written(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What carries the hints and the docstring: of a partial its function, of an object the method that calls it."""
+    """The function with the hints and the docstring: inside a partial, or `__call__` of an object."""
     while isinstance(function, functools.partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
@@ -219,7 +219,7 @@ def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _room_after(value: Any, room: int, depth: int) -> int:
-    """Of so many characters of JSON, how many this value leaves; below 0: it does not fit, or JSON cannot carry it."""
+    """How much of `room` (in characters) the value leaves as JSON; below 0: it does not fit, or is not JSON."""
     if room < 0 or depth < 0:
         return -1
     if value is None or isinstance(value, bool):
@@ -246,7 +246,7 @@ def _room_after_all(values: Iterable[Any], room: int, depth: int) -> int:
 
 
 def _constants(value: Any, place: Place) -> Iterator[Place]:
-    """Where NaN and infinities are."""
+    """Paths of NaN and infinities."""
     if isinstance(value, float) and not math.isfinite(value):
         yield place
     elif isinstance(value, dict):
@@ -261,7 +261,7 @@ def _constants(value: Any, place: Place) -> Iterator[Place]:
 
 
 class Unencodable(Exception):
-    """Why one value cannot be written; who catches it knows where it lies."""
+    """Why one value cannot be encoded; the code that catches it knows the path."""
 
 
 class Encoder:
@@ -283,7 +283,7 @@ class Encoder:
         return self._text(Plain(self._simpler).of(value)).encode()
 
     def _simpler(self, value: Any) -> Any:
-        """What JSON has no word for, one step nearer to it. Raises `Unencodable`."""
+        """Convert a value that is not JSON one step closer to it. Raises `Unencodable`."""
         if isinstance(value, BaseModel):
             return _by_pydantic(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -317,7 +317,7 @@ class Plain:
         self._simpler = simpler
         self._path: list[str] = []
         self._above: set[int] = set()
-        """Containers that the walk is inside of."""
+        """Ids of the containers that enclose the current value."""
 
     def of(self, value: Any) -> Any:
         try:
@@ -370,7 +370,7 @@ class Plain:
 
 
 def _step(key: Any) -> str:
-    """A key as a part of a path."""
+    """A key as a component of a path."""
     if isinstance(key, str) and re.fullmatch(r"[A-Za-z_]\w*", key):
         return f".{key}"
     text = ascii(key)

@@ -1,4 +1,4 @@
-"""What a kind of what a pool serves is to the worker around it."""
+"""The interface of a kind of target (tools, app, connection handler) for the worker around it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from clutch._worker.handlers.call import Tool
 @dataclass(frozen=True)
 class Kind:
     find: Callable[[str, Any, bool], Any]
-    """`find(target, found, is_factory)`: what is served. Raises ConfigError for what cannot be."""
+    """`find(target, found, is_factory)` returns the object to serve. Raises ConfigError if it cannot be served."""
 
     entry: Callable[[Any, dict[str, Any], str, _core.Worker], Tool]
-    """`entry(served, options, profile, worker)`: what runs its work. Its own `kind` names the native handler."""
+    """`entry(served, options, profile, worker)` returns what runs the work; its `kind` names the native handler."""
 
     needs_loop: bool = False
-    """Threads are event loops too: its work goes on between its steps."""
+    """Whether its work runs as coroutines, so that threads are event loops too."""
 
     has_instances: bool = False
-    """Of a class, each worker serves an instance."""
+    """Whether each worker creates an instance if the target is a class."""
 
     shape: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """Changes the slots of a pool for which no profile was chosen."""
+    """Changes the slots of a pool without an explicit profile."""

@@ -1,4 +1,4 @@
-"""The kinds of what a pool serves: the one place that knows them all."""
+"""All kinds of targets that a pool can serve, in one table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS: dict[str, Kind] = {
 
 
 def find(target: str, found: Any, options: dict[str, Any]) -> tuple[Any, str]:
-    """What is served, and the name of its kind; `auto`: a web app, whose kind is seen from how it is called."""
+    """Return the object to serve and the name of its kind; `auto`: a web app, whose kind its signature tells."""
     name: str = options["kind"]
     served = KINDS[name].find if name in KINDS else app.find
     found = served(target, found, options.get("factory", False))

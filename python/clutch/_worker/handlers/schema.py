@@ -1,4 +1,4 @@
-"""What callers may know of the tools before they call one: JSON schemas, docstrings, signatures.
+"""What callers can learn about the tools before a call: JSON schemas, docstrings, signatures.
 
 Made once for each image, in the zygote, and only of pools that a network front can reach. Schemas come from the type
 adapters that check the calls (json.py). Promises a result that is JSON and takes `POOL_BYTES_MAX` at most, whatever the
@@ -26,10 +26,10 @@ from clutch._worker.handlers.json import adapter_of, arguments_of, default_as_js
 from clutch.errors import ConfigError
 
 POOL_BYTES_MAX = 1 << 20
-"""Of all that is told of one pool. Half of it is for what stands alone, half for what is shared."""
+"""Maximum size of the description of one pool: half for the tools, half for shared definitions."""
 
 TEXT_CHARS_MAX = 10_000
-"""Of a docstring; what is longer is cut."""
+"""Maximum length of a docstring; the rest is cut."""
 
 SIGNATURE_CHARS_MAX = 1000
 UNKNOWN_SIGNATURE = "(…)"
@@ -38,15 +38,15 @@ TOO_LARGE = "not described: the schemas of this pool are too large"
 NOT_JSON = "not described: its schema, or its docstring, cannot be written as JSON"
 
 REFERENCE = "#/components/schemas/"
-"""Where a document has the definitions that are shared."""
+"""Where a document has the shared definitions."""
 
 RESULT = ConfigDict(arbitrary_types_allowed=True)
 
 STREAMS = (abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncGenerator)
-"""Hints of what gives its values one by one; their first argument is the type of one."""
+"""Type hints of streams; their first argument is the type of a value."""
 
 MODES: dict[str, JsonSchemaMode] = {"parameters": "validation", "result": "serialization"}
-"""What callers send, and what they get."""
+"""Modes of the schemas: what callers send, and what they get."""
 
 Schema = dict[str, Any]
 
@@ -67,14 +67,14 @@ class Generator(GenerateJsonSchema):
 
 
 class Lenient(Generator):
-    """Of what has no schema it says nothing, rather than to fail for all of the tool."""
+    """Types without a schema become `{}` instead of failing the whole tool."""
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
         return {}
 
 
 class Description:
-    """One tool."""
+    """The description of one tool."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -123,14 +123,14 @@ class Description:
         }
 
     def withheld(self, why: str) -> dict[str, Any]:
-        """No more than its name."""
+        """A description with the name only."""
         self.adapters.clear()
         empty = {"signature": UNKNOWN_SIGNATURE, "summary": "", "description": "", "parameters": {}, "result": {}}
         return {"name": self.name, **empty, "stream": self.stream, "note": why}
 
 
 def describe(tools: Mapping[str, Callable[..., Any]], owner: type | None, pool: str) -> dict[str, Any]:
-    """Of all tools of a pool. `owner`: the class whose functions they are, to be called as methods."""
+    """Describe all tools of a pool. `owner`: the class that has them as methods."""
     descriptions = [Description(name, _as_called(function, owner)) for name, function in sorted(tools.items())]
     told, bytes_left = [], POOL_BYTES_MAX // 2
     for description in descriptions:
@@ -172,7 +172,7 @@ def _shared(descriptions: list[Description], pool: str) -> tuple[dict[str, Schem
 
 
 def _size(value: Any) -> int | None:
-    """In bytes as JSON; none: it is not JSON (a default that is infinite, text that is not Unicode)."""
+    """Size in bytes as JSON, or None if it is not JSON (an infinite default, text that is not Unicode)."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
         return len(json.dumps(value, allow_nan=False))  # as the zygote sends it
@@ -181,7 +181,7 @@ def _size(value: Any) -> int | None:
 
 
 def _as_called(function: Callable[..., Any], owner: type | None) -> Callable[..., Any]:
-    """Without `self`, where an instance will be there."""
+    """The signature, without `self` for methods of a class target."""
     if owner is None or not inspect.isfunction(function):
         return function
     members = (value for kind in owner.__mro__ for value in vars(kind).values())
@@ -190,7 +190,7 @@ def _as_called(function: Callable[..., Any], owner: type | None) -> Callable[...
 
 
 def _result(function: Callable[..., Any], hint: Any) -> tuple[bool, Any]:
-    """Whether it streams; the type of the result, or of one value of the stream."""
+    """Whether the tool streams, and the type of its result or of one streamed value."""
     inner = written(function)
     generates = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
     origin = typing.get_origin(hint) or hint

@@ -36,14 +36,14 @@ class Handler(Tool):
 
 
 def find(_target: str, found: Any, is_factory: bool) -> Any:
-    """The target itself; of a factory, what it makes."""
+    """Return the target, or the result of a factory."""
     found = found() if is_factory else found
     form(found)
     return found
 
 
 def entry(app: Any, _options: dict[str, Any], _profile: str, worker: _core.Worker) -> Tool:
-    """What runs when a connection comes. Raises ConfigError for what cannot be a handler."""
+    """Return the tool that runs for each connection. Raises ConfigError if the target cannot be a handler."""
     connections = Connections()
     worker.slots.on_drain(connections.end_input)
     return Handler("", serving(app, connections), options_of(app))
@@ -58,7 +58,7 @@ def serving(app: Any, connections: Connections) -> Serving:
 
 
 def form(app: Any) -> tuple[bool, bool]:
-    """(takes reader and writer, is asynchronous). A class is judged by what its instances are."""
+    """Return (takes reader and writer, is asynchronous). A class is judged by its instances."""
     if isinstance(app, type):
         app = functools.partial(vars_of_class(app).get("__call__", None) or not_callable(app), None)
     if not callable(app):
@@ -80,7 +80,7 @@ def not_callable(app: Any) -> Any:
 
 
 def required_parameters(app: Callable[..., Any]) -> int | None:
-    """How many arguments it must be given; None where that cannot be told, or some must be given by name."""
+    """Number of required arguments, or None if unknown or if some are keyword-only."""
     try:
         parameters = inspect.signature(app).parameters.values()
     except (TypeError, ValueError):
@@ -102,7 +102,7 @@ class Connections:
 
     @contextlib.contextmanager
     def opened(self, descriptor: _core.Descriptor, kind: type[socket.socket]) -> Iterator[socket.socket]:
-        """Around the user's code: what it raises is printed, and the connection is closed."""
+        """Runs the handler, prints what it raises, and closes the connection."""
         conn = None
         try:
             conn = taken(descriptor, kind)
@@ -121,7 +121,7 @@ class Connections:
                 close(conn)
 
     def end_input(self) -> None:
-        """From any thread: no more is read from connections but what has come already."""
+        """Shut down the reading side of all connections, from any thread. Data that has arrived can still be read."""
         self._is_ending = True
         for conn in list(self._open):
             end_input(conn)
@@ -137,13 +137,13 @@ def taken(descriptor: _core.Descriptor, kind: type[socket.socket]) -> socket.soc
 
 
 def end_input(conn: socket.socket) -> None:
-    """By the system call alone: gevent's own method fails those who wait to read, and belongs to its hub's thread."""
+    """Use the system call: gevent's method makes waiting readers fail, and works in its hub's thread only."""
     with contextlib.suppress(OSError, TypeError):  # closed meanwhile
         _socket.socket.shutdown(getattr(conn, "_sock", conn), socket.SHUT_RD)
 
 
 def close(conn: socket.socket) -> None:
-    """Also where a file made of it is still open, or a process that was forked has a copy: the peer sees the end."""
+    """Shut the connection down, so that the peer sees its end even if a file or a forked process holds a copy."""
     with contextlib.suppress(OSError):
         conn.shutdown(socket.SHUT_WR)
     with contextlib.suppress(OSError):
@@ -202,7 +202,7 @@ async def open_streams(conn: socket.socket) -> tuple[asyncio.StreamReader, async
 
 
 async def close_stream(writer: asyncio.StreamWriter) -> None:
-    """Waits until what was written is out."""
+    """Wait until all written data is sent."""
     writer.close()
     try:
         await writer.wait_closed()

@@ -21,7 +21,7 @@ BLOCK_BYTES = 64 << 10
 
 
 def template(root_path: str, is_multithread: bool) -> dict[str, Any]:
-    """What all environs have in common."""
+    """The part that all environs share."""
     return {
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",

@@ -67,7 +67,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class Threads(ThreadPoolExecutor):
-    """Where no more threads can be started, those that run take the work; where none runs, it is refused."""
+    """If no more threads can be started, the running ones take the work; if there are none, it is refused."""
 
     def _adjust_thread_count(self) -> None:
         try:
@@ -106,7 +106,7 @@ class Loop:
         self.served = profile.served
 
     async def serve(self, ready: Callable[[], None] | None = None, others: Sequence[threading.Thread] = ()) -> None:
-        """Until the worker is told to end; the first loop outlives the others."""
+        """Run until the worker is told to end. The first loop outlives the others."""
         try:
             life = await self._start()
         except BaseException as error:
@@ -123,7 +123,7 @@ class Loop:
             await self._wait_for_others()
             ready()
         await self.ended.wait()
-        # What runs may wait for what comes by the link.
+        # Running work may wait for frames of the link.
         while self.running:
             await asyncio.wait(self.running)
         # What lives on each loop has its end, whatever another's takes; this loop runs tools for the others meanwhile.
@@ -169,7 +169,7 @@ class Loop:
             loop._tell(what(loop))
 
     def _tell(self, what: Callable[[], object]) -> None:
-        """From any loop to this one: what was read there is for it, too."""
+        """Run a callback on this loop, from any other loop."""
         if self.is_serving:
             with contextlib.suppress(RuntimeError):  # it has ended meanwhile
                 self.loop.call_soon_threadsafe(what)
@@ -185,7 +185,7 @@ class Loop:
             task.add_done_callback(self._ended)
 
     def _poll(self) -> list[_core.Call]:
-        """What has come and has not begun. Work that may begin at once does, and is mostly over by then."""
+        """Return calls that have arrived and not started. Those that may start at once have, and most have ended."""
         if self.served is None or not self.served.is_eager:
             return _core.poll(self.worker)
         started, later = _core.poll_eagerly(self.worker, self.starter, self.tasks - len(self.running))
@@ -194,7 +194,7 @@ class Loop:
         return later
 
     def _wait_for(self, call: _core.Call, task: asyncio.Task[None]) -> None:
-        """A call whose coroutine has begun and waits for something."""
+        """Add a call whose coroutine has started and is waiting."""
         self.running.add(task)
         self.on_loop[call.id] = self._in_task(call, task)
         task.add_done_callback(functools.partial(self._has_ended, call))
@@ -210,7 +210,7 @@ class Loop:
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """One write for all that ended in this turn of the loop."""
+        """Write all results of this turn of the loop at once."""
         if not self.flushing:
             self.flushing = True
             self.loop.call_soon(self._flush)
@@ -222,7 +222,7 @@ class Loop:
     # ---- stopping calls
 
     def _cancel(self, call_id: int, wants_stacks: bool) -> None:
-        """Work is to stop: told by whichever loop reads the link. What runs in a thread is not the loop's to stop."""
+        """Stop work, as the link tells any loop. Code that runs in a thread is stopped natively, not by the loop."""
         running = self.on_loop.get(call_id)
         if wants_stacks:
             self.link.tell_stacks(call_id, stack_of_coroutine(running.who.get_coro()) if running is not None else "")
@@ -235,7 +235,7 @@ class Loop:
         return "\n".join(filter(None, (stack_of_coroutine(task.get_coro()) for task in tasks)))[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
-        """Whether work that is to stop holds up the loop of the main thread: it hears of no cancel."""
+        """Whether work that is to stop blocks the loop of the main thread, so that a cancel does not reach it."""
         running = self._running_here()
         return running.is_held_up() if running else self.worker.slots.is_step_to_stop()
 
@@ -340,7 +340,7 @@ class Loop:
 
 
 def is_inside(task: asyncio.Task[Any]) -> bool:
-    """In its code right now; not in that of the loop on its behalf, which an exception would break."""
+    """Whether its own code runs right now, not code of the loop on its behalf, which an exception would break."""
     return getattr(task.get_coro(), "cr_running", False)
 
 

@@ -23,11 +23,11 @@ from clutch._worker.interrupt import came_in_wait, stack_of_coroutine
 from clutch.errors import Interrupted
 
 LOOK_AGAIN_SECONDS = 0.05
-"""How often a call that waits for its turn looks whether it is still wanted."""
+"""How often a call that waits for its turn checks whether it was cancelled."""
 
 
 class Profile(Protocol):
-    """How slots are made."""
+    """How the slots of a worker are made."""
 
     is_held_up: Callable[[], bool | None] | None
     """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop by
@@ -40,19 +40,19 @@ class Profile(Protocol):
 
 
 class Lifecycle(Protocol):
-    """What lives on an event loop while work runs there: started before the first, stopped after the last."""
+    """An object that lives on an event loop while work runs there, such as the lifespan of an app."""
 
     async def start(self) -> None:
-        """On the loop. What it raises fails the start of the worker."""
+        """Called on the loop before the first work. An exception fails the start of the worker."""
 
     def share(self) -> None:
-        """In the thread that reads work for the loop, once it is started."""
+        """Called in the thread that reads work for the loop, once the object is started."""
 
     async def stop(self) -> None: ...
 
 
 class Served(Protocol):
-    """What a pool serves in place of tools: what of it a profile with event loops has to know."""
+    """What a profile with event loops has to know of an app or handler."""
 
     lifecycle: Callable[[], Lifecycle] | None
     is_eager: bool
@@ -95,7 +95,7 @@ class Running:
         del self._known[self._call.id]
 
     def stop(self) -> None:
-        """Once: its clean-up is left alone."""
+        """Interrupt it once: its clean-up is not interrupted."""
         if not self._is_told:
             self._is_told = True
             self._run_there(self._stop_if_there)
@@ -105,7 +105,7 @@ class Running:
             self._stop_it()
 
     def is_held_up(self) -> bool | None:
-        """Asked while it runs: whether to raise in it. None: ask again soon; so far it only has not come to a wait."""
+        """Whether to raise in it while it runs. None: ask again soon, as it may still reach an await or a switch."""
         if self._is_told or not self._is_user_code or not self._call.is_abandoned:
             return False
         if not self._was_seen:
@@ -115,28 +115,28 @@ class Running:
         return True
 
     def was_lost(self) -> bool:
-        """What was raised in it did not come out. Whether anything was: it comes again."""
+        """Called when an exception did not come out of it. Returns whether one was raised: it will be raised again."""
         was_told, self._is_told = self._is_told, False
         return was_told
 
 
 def running_of(known: dict[int, Running], who: Any) -> Running | None:
-    """The one in this task or greenlet."""
+    """The call in this task or greenlet."""
     return next((running for running in list(known.values()) if running.who is who), None)
 
 
 class Slot:
-    """A thread that runs one call at a time: `_core.serve` calls these when a call is no plain value."""
+    """A thread that runs one call at a time. `_core.serve` calls these methods if a call is not a plain function."""
 
     def __init__(self, slots: _core.Slots, main: Callable[[_core.Call], None] | None = None) -> None:
         self._loop = OwnLoop(slots)
         self._main = main
-        """Runs a call in the worker's main thread; None: this thread is it."""
+        """Runs a call in the worker's main thread; None if this is the main thread."""
         self.wait = functools.partial(slots.outside, self._loop.run)
-        """Runs a coroutine of a batch. Native, so that no interrupt loses it on its way."""
+        """Runs a coroutine of a batch. Native, so that an interrupt cannot lose it."""
 
     def special(self, call: _core.Call) -> None:
-        """A tool with conditions: serial, or bound to the main thread."""
+        """Run a tool that is serial or bound to the main thread."""
         try:
             tool = call.tool
             if tool is not None and tool.options.serial:
@@ -154,7 +154,7 @@ class Slot:
             self.run(call)
 
     def run(self, call: _core.Call) -> None:
-        """One call from its arguments to its end."""
+        """Run one call, from its arguments to its end."""
         try:
             call.enter()
             if call.is_batch:
@@ -236,7 +236,7 @@ class Stoppable:
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
         self.is_left_behind = False
-        """The loop was broken off: by what was no end of the task. It may be another task's."""
+        """Whether an exception stopped the loop that did not come from this task; perhaps another task raised it."""
         self._is_told = self._is_cancelled = self._is_by_exception = False
 
     def run(self) -> Any:
@@ -255,7 +255,7 @@ class Stoppable:
             raise
 
     def stop(self) -> bool:
-        """Cancels it. True: it was told before and holds the loop up: then an exception does it, and no cancel."""
+        """Cancel it. True: it was cancelled before and blocks its loop, so that only an exception can stop it."""
         was_told, self._is_told = self._is_told, True
         is_held_up = was_told and not self._is_cancelled and self._coroutine.cr_running
         wants_cancel = not was_told or (self._is_by_exception and not is_held_up)
@@ -266,7 +266,7 @@ class Stoppable:
         return is_held_up
 
     def wake(self) -> None:
-        """An exception was sent: a loop that waits in the kernel gets it when it goes on."""
+        """Wake the loop: an exception that was sent to its thread is raised when it leaves the kernel."""
         self._call_soon(lambda: None)
 
     def show(self, tell: Callable[[str], object]) -> None:
@@ -285,7 +285,7 @@ class Stoppable:
 
 @contextlib.contextmanager
 def turn(call: _core.Call, lock: threading.Lock) -> Iterator[None]:
-    """Holds a lock. No interrupt comes while a call waits for it (that could lose the lock): it looks itself."""
+    """Hold a lock. A waiting call is not interrupted, which could lose the lock: it checks for a cancel itself."""
     while not lock.acquire(timeout=LOOK_AGAIN_SECONDS):
         if call.is_abandoned:
             raise Interrupted
@@ -296,7 +296,7 @@ def turn(call: _core.Call, lock: threading.Lock) -> Iterator[None]:
 
 
 def send_all(call: _core.Call, values: Generator[Any, Any, Any]) -> None:
-    """Sends a generator's values, each produced only when there is credit for it. Nobody takes more: it is closed."""
+    """Send the values of a generator, each produced only when there is credit. Close it if the reader has gone."""
     call.open_stream()
     context = contextvars.copy_context()
     with contextlib.closing(values):
@@ -310,7 +310,7 @@ def send_all(call: _core.Call, values: Generator[Any, Any, Any]) -> None:
 
 
 async def send_all_async(call: _core.Call, values: AsyncGenerator[Any, Any]) -> None:
-    """The same for an asynchronous generator that has this thread's loop to itself."""
+    """The same for an asynchronous generator that is alone on this thread's loop."""
     call.open_stream()
     async with contextlib.aclosing(values):
         while call.wait_credit():

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 THREADS_MIN = 40
-"""anyio's own default, which apps count on: one request may need several, also threads that wait for another."""
+"""anyio's default, on which apps rely: one request may need several threads, some waiting for others."""
 
 
 def allow_threads(tasks: int) -> None:

@@ -71,7 +71,7 @@ class Hub:
         self.running = 0
         self.greenlets: dict[int, Running] = {}
         self.coroutines: dict[greenlet.greenlet, Coroutine[Any, Any, Any]] = {}
-        """On the native loop, by the greenlets that wait for them."""
+        """Coroutines on the native loop, by the greenlet that waits for each."""
         self.waiting: deque[_core.Call] = deque()
         self.locks: dict[Any, RLock] = {}
         self.flushing = False
@@ -88,7 +88,7 @@ class Hub:
         while not self.link.is_draining():
             self.waiting.extend(self._poll(watcher))
             self._start_waiting()
-        # What runs may wait for what comes by the link.
+        # Running work may wait for frames of the link.
         reader = gevent.spawn(self._poll_on, watcher)
         self.group.join()
         reader.kill()
@@ -105,7 +105,7 @@ class Hub:
             self._poll(watcher)
 
     def _start_life(self) -> Lifecycle | None:
-        """What lives on an event loop does so on the native one, where coroutines run."""
+        """The lifecycle of an event loop belongs to the native loop, where coroutines run."""
         if self.served is None or self.served.lifecycle is None:
             return None
         life = self.served.lifecycle()
@@ -119,7 +119,7 @@ class Hub:
         return life
 
     def _wait(self, call_id: int) -> None:
-        """Lets other greenlets run until something has come for a call."""
+        """Let other greenlets run until something arrives for a call."""
         came = gevent.event.Event()
         self.link.listen_to(call_id, came.set)
         try:
@@ -145,12 +145,12 @@ class Hub:
         return "\n".join(filter(None, stacks))[:STACKS_MAX]
 
     def _stack(self, who: greenlet.greenlet) -> str:
-        """Where it stands; while a coroutine runs for it, where that does."""
+        """Its stack, or that of the coroutine that it waits for."""
         coroutine = self.coroutines.get(who)
         return stack_of_coroutine(coroutine) if coroutine is not None else stack_of_frame(who.gr_frame)
 
     def is_held_up(self) -> bool | None:
-        """Whether work that is to stop runs right now: while it does not switch, it hears of no kill."""
+        """Whether work that is to stop runs right now: a kill reaches it only when it switches."""
         running = running_of(self.greenlets, gevent.getcurrent())
         return running.is_held_up() if running else False
 
@@ -159,12 +159,12 @@ class Hub:
         return running is not None and running.was_lost()
 
     def _stoppable(self, call: _core.Call, here: greenlet.greenlet, is_user_code: bool = True) -> Running:
-        """Around the user's code in a greenlet. One that is killed before it has started would never end its call."""
+        """Around user code in a greenlet. A greenlet that is killed before it starts would never end its call."""
         kill = functools.partial(here.throw, Interrupted)
         return Running(self.greenlets, call, here, kill, self.callbacks.run_callback, Interrupted, is_user_code)
 
     def _stoppable_on_loop(self, call: _core.Call, here: greenlet.greenlet) -> Running:
-        """Around the user's code in a coroutine of the native thread, for which `here` waits."""
+        """Around user code in a coroutine of the native thread; the greenlet `here` waits for it."""
         import asyncio
 
         task = asyncio.current_task()
@@ -258,7 +258,7 @@ class Hub:
             credit.wait()
 
     def _flush_soon(self) -> None:
-        """One write for all that ended in this turn of the hub; more calls may start."""
+        """Write all results of this turn of the hub at once; more calls may start."""
         if not self.flushing:
             self.flushing = True
             get_hub().loop.run_callback(self._flush)
@@ -290,7 +290,7 @@ class Signal:
         self.send = self._watcher.send
 
     def wait(self) -> None:
-        """Once more after an interrupt, until it has come."""
+        """Wait for the signal. Call it again after an interrupt."""
         self._waiter.get()
         self._watcher.stop()
         self._watcher.close()
@@ -324,7 +324,7 @@ class NativeLoop:
         missing.acquire()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs a coroutine over there while this greenlet waits."""
+        """Run a coroutine on the native loop while this greenlet waits."""
         done = Signal()
         outcome: list[Any] = []
         tasks: list[Any] = []

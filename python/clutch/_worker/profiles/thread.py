@@ -48,7 +48,7 @@ class ThreadProfile:
             self.main.put(None)
 
     def _in_main(self, slot: Slot, call: _core.Call) -> None:
-        """Runs a call in the main thread and waits for it. One that is to stop before it has begun is withdrawn."""
+        """Run a call in the main thread and wait for it. A call that is cancelled before it starts is withdrawn."""
         claim, done = threading.Lock(), threading.Event()
 
         def job() -> None:

@@ -61,26 +61,26 @@ ALIASES = (
 )
 
 OURS = "the dispatcher speaks HTTP, in threads of its own"
-DEFAULT = "it is so here anyway"
+DEFAULT = "this is the default"
 
 WITHOUT_EFFECT = (
-    WithoutEffect("--loop", "uvloop is taken where it is installed"),
-    WithoutEffect("--http", "HTTP/1.1 and HTTP/2 are both spoken"),
-    WithoutEffect("--http2", "HTTP/1.1 and HTTP/2 are both spoken", False),
-    WithoutEffect("--ws", "WebSockets are spoken"),
-    WithoutEffect("--ws-max-queue", "32 messages wait for an app at most"),
-    WithoutEffect("--ws-per-message-deflate", "messages of WebSockets are not compressed"),
+    WithoutEffect("--loop", "uvloop is used if it is installed"),
+    WithoutEffect("--http", "HTTP/1.1 and HTTP/2 are always available"),
+    WithoutEffect("--http2", "HTTP/1.1 and HTTP/2 are always available", False),
+    WithoutEffect("--ws", "WebSockets are always available"),
+    WithoutEffect("--ws-max-queue", "at most 32 messages are queued for an app"),
+    WithoutEffect("--ws-per-message-deflate", "WebSocket messages are not compressed"),
     WithoutEffect("--proxy-headers", "headers of trusted proxies are read (--forwarded-allow-ips)", False),
-    WithoutEffect("--no-server-header", "none is sent", False),
+    WithoutEffect("--no-server-header", "no Server header is sent", False),
     WithoutEffect("--date-header", DEFAULT, False),
     WithoutEffect("--use-colors", "the log has no colors", False),
     WithoutEffect("--no-use-colors", "the log has no colors", False),
-    WithoutEffect("--timeout-worker-healthcheck", "workers are watched without asking them"),
-    WithoutEffect("--task-impl", "tasks are those of the event loop"),
+    WithoutEffect("--timeout-worker-healthcheck", "workers are monitored without health checks"),
+    WithoutEffect("--task-impl", "the event loop creates the tasks"),
     WithoutEffect("--runtime-mode", OURS),
     WithoutEffect("--runtime-threads", f"{OURS}: --set fronts.serve.threads=N"),
     WithoutEffect("--runtime-blocking-threads", OURS),
-    WithoutEffect("--blocking-threads-idle-timeout", "threads of a worker stay"),
+    WithoutEffect("--blocking-threads-idle-timeout", "idle threads of a worker are kept"),
     WithoutEffect("--http1-buffer-size", OURS),
     WithoutEffect("--http1-keep-alive", DEFAULT, False),
     WithoutEffect("--http1-pipeline-flush", OURS, False),
@@ -94,14 +94,14 @@ WITHOUT_EFFECT = (
     WithoutEffect("--no-ssl-client-verify", DEFAULT, False),
     WithoutEffect("--respawn-failed-workers", "workers that die are always replaced", False),
     WithoutEffect("--respawn-interval", "workers that die are replaced at once, and slower when they keep dying"),
-    WithoutEffect("--rss-sample-interval", "memory is watched all along"),
-    WithoutEffect("--rss-samples", "memory is watched all along"),
+    WithoutEffect("--rss-sample-interval", "memory is always monitored"),
+    WithoutEffect("--rss-samples", "memory is always monitored"),
     WithoutEffect("--no-factory", DEFAULT, False),
     WithoutEffect("--no-metrics", DEFAULT, False),
     WithoutEffect("--no-reload", DEFAULT, False),
 )
 
-RELOADED = "--reload watches Python files; leave it out"
+RELOADED = "--reload watches Python files; remove it"
 STATIC = "let a proxy serve files, or middleware (docs/serve/frameworks.md, Static files)"
 HEAD = "use --set fronts.serve.head_max=64KB"
 PASSWORD = "decrypt the key: openssl pkey -in KEY -out plain.key"
@@ -120,20 +120,20 @@ OF_OTHERS = (
     _of_uvicorn("--env-file", VARIABLES),
     _of_uvicorn("--no-proxy-headers", "use --set 'fronts.serve.forwarded_allow=[]'", False),
     _of_uvicorn("--server-header", "no Server header is sent: let a middleware add it", False),
-    _of_uvicorn("--no-date-header", "RFC 9110 wants a Date of every server; leave it out", False),
+    _of_uvicorn("--no-date-header", "RFC 9110 requires a Date header; remove it", False),
     _of_uvicorn("--header", "let a middleware add headers"),
     _of_uvicorn("--reload-dir", RELOADED),
     _of_uvicorn("--reload-include", RELOADED),
     _of_uvicorn("--reload-exclude", RELOADED),
     _of_uvicorn("--reload-delay", RELOADED),
-    _of_uvicorn("--limit-concurrency", "use --worker-connections N at a time in a worker, --backlog N that wait"),
+    _of_uvicorn("--limit-concurrency", "use --worker-connections N (at a time, per worker) and --backlog N (waiting)"),
     _of_uvicorn("--ssl-keyfile-password", PASSWORD),
     _of_uvicorn("--ssl-ciphers", RUSTLS),
     _of_uvicorn("--h11-max-incomplete-event-size", HEAD),
-    _of_uvicorn("--reset-contextvars", "each request runs as a task of its own; leave it out", False),
-    _of_granian("--no-ws", "WebSockets reach the apps that speak them; leave it out", False),
+    _of_uvicorn("--reset-contextvars", "each request runs in its own task; remove it", False),
+    _of_granian("--no-ws", "WebSockets are always available; remove it", False),
     _of_granian("--blocking-threads", "use --threads N"),
-    _of_granian("--backpressure", "use --worker-connections N at a time in a worker, --backlog N that wait"),
+    _of_granian("--backpressure", "use --worker-connections N (at a time, per worker) and --backlog N (waiting)"),
     _of_granian("--http1-header-read-timeout", "use --set fronts.serve.head_timeout=10s"),
     _of_granian("--no-http1-keep-alive", "use --keep-alive 0", False),
     _of_granian("--http2-keep-alive-interval", "use --keep-alive SECONDS"),
@@ -141,8 +141,8 @@ OF_OTHERS = (
     _of_granian("--http2-max-headers-size", HEAD),
     _of_granian("--no-log", "use --error-logfile /dev/null", False),
     _of_granian("--ssl-protocol-min", RUSTLS),
-    _of_granian("--ssl-crl", "lists of revoked certificates are not read: let a proxy in front check them"),
-    _of_granian("--no-respawn-failed-workers", "workers that die are always replaced; leave it out", False),
+    _of_granian("--ssl-crl", "certificate revocation lists are not supported: check them in a proxy"),
+    _of_granian("--no-respawn-failed-workers", "workers that die are always replaced; remove it", False),
     _of_granian("--workers-lifetime", "use --set pools.web.recycle.age=1h"),
     _of_granian("--workers-max-rss", "use --set pools.web.recycle.memory=512MB"),
     _of_granian("--env-files", VARIABLES),
@@ -203,7 +203,7 @@ def keyword_of(name: str) -> tuple[str | None, str | None]:
         flag = flag[:-1]  # a list, as uvicorn's `headers`
     for one in (*WITHOUT_EFFECT, *OF_OTHERS):
         if isinstance(one, WithoutEffect) and flag in (one.flag, one.flag.replace("--no-", "--", 1)):
-            return None, f"{one.why}; leave it out"
+            return None, f"{one.why}; remove it"
         if isinstance(one, Refused) and flag in one.flags:
             return None, one.instead
     names = {alias.flag: alias.setting for alias in ALIASES}
@@ -231,7 +231,7 @@ def warnings_of_variables(environ: Mapping[str, str]) -> list[str]:
 
 def warning_of_script_name(prefix: str) -> str:
     """gunicorn mounts the app there, and takes it off the path itself."""
-    return f"SCRIPT_NAME is not read: use --root-path {prefix}, and let the proxy take it off the path"
+    return f"SCRIPT_NAME is not read: use --root-path {prefix}, and let the proxy strip it from the path"
 
 
 def _instead(flag: str) -> str:
@@ -244,4 +244,4 @@ def _instead(flag: str) -> str:
     names |= {one: setting.name for setting in SETTING_OF.values() for one in setting.flags}
     if flag in names:
         return f"use {SETTING_OF[names[flag]].flags[-1]}"
-    return next((f"{one.why}; leave it out" for one in WITHOUT_EFFECT if one.flag == flag), "leave it out")
+    return next((f"{one.why}; remove it" for one in WITHOUT_EFFECT if one.flag == flag), "remove it")

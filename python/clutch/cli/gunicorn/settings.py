@@ -155,7 +155,7 @@ LEVEL = Kind("level", "debug, info, warning, error, critical", _one_of(LOG_LEVEL
 # fmt: off
 SETTINGS = (
     Setting("config", ("-c", "--config"), TEXT,
-           "A gunicorn.conf.py, or python:MODULE. [default: ./gunicorn.conf.py where there is one]"),
+           "A gunicorn.conf.py, or python:MODULE. [default: ./gunicorn.conf.py if it exists]"),
     Setting("workers", ("-w", "--workers"), WORKERS,
            "Worker processes. [default: $WEB_CONCURRENCY, or usable CPUs]", "pool.workers"),
     Setting("threads", ("--threads",), THREADS,
@@ -167,7 +167,7 @@ SETTINGS = (
            "sync, gthread, gevent, uvicorn.workers.UvicornWorker, or a profile: process, thread, async, greenlet. "
            "[default: by the app]"),
     Setting("worker_connections", ("--worker-connections",), AMOUNT,
-           "Requests at a time in each worker, of an async app or with gevent. [default: 256]"),
+           "Concurrent requests per worker, for async apps and gevent. [default: 256]"),
     Setting("max_requests", ("--max-requests",), AMOUNT_OR_0,
            "Replace a worker after this many requests; 0: never. [default: 0]"),
     Setting("max_requests_jitter", ("--max-requests-jitter",), AMOUNT_OR_0,
@@ -263,13 +263,13 @@ REFUSED = (
     Refused("initgroups", ("--initgroups",), SERVICE, False, True),
     Refused("umask", ("-m", "--umask"), "use --unix-mode 0660 for the socket; for files, umask where it is started",
             matters=True),
-    Refused("reload_engine", ("--reload-engine",), "--reload watches with watchfiles; leave it out"),
+    Refused("reload_engine", ("--reload-engine",), "--reload watches with watchfiles; remove it"),
     Refused("reload_extra_files", ("--reload-extra-file",), "--reload watches Python files; for others, send HUP"),
     Refused("spew", ("--spew",), "`clutch stack` shows what runs", False),
     Refused("print_config", ("--print-config",), "--check-config says what is served", False),
-    Refused("sendfile", ("--no-sendfile",), "there is no sendfile to turn off; leave it out", False),
+    Refused("sendfile", ("--no-sendfile",), "there is no sendfile to turn off; remove it", False),
     Refused("reuse_port", ("--reuse-port",), "one process listens for all workers; remove the flag", False),
-    Refused("worker_tmp_dir", ("--worker-tmp-dir",), "there are no heartbeat files; leave it out"),
+    Refused("worker_tmp_dir", ("--worker-tmp-dir",), "there are no heartbeat files; remove it"),
     Refused("tmp_upload_dir", (), "uploads are not stored in files; remove the setting"),
     Refused("secure_scheme_headers", (), "X-Forwarded-Proto, -Ssl and -Protocol of trusted proxies "
             "are understood (--forwarded-allow-ips)"),
@@ -280,8 +280,8 @@ REFUSED = (
     Refused("syslog_prefix", ("--log-syslog-prefix",), OUTPUT),
     Refused("syslog_facility", ("--log-syslog-facility",), OUTPUT),
     Refused("disable_redirect_access_to_syslog", ("--disable-redirect-access-to-syslog",), OUTPUT, False),
-    Refused("capture_output", ("--capture-output",), f"{OUTPUT}; leave it out", False),
-    Refused("enable_stdio_inheritance", ("-R", "--enable-stdio-inheritance"), f"{OUTPUT}; leave it out", False),
+    Refused("capture_output", ("--capture-output",), f"{OUTPUT}; remove it", False),
+    Refused("enable_stdio_inheritance", ("-R", "--enable-stdio-inheritance"), f"{OUTPUT}; remove it", False),
     Refused("statsd_host", ("--statsd-host",), PROMETHEUS),
     Refused("statsd_prefix", ("--statsd-prefix",), PROMETHEUS),
     Refused("dogstatsd_tags", ("--dogstatsd-tags",), PROMETHEUS),
@@ -328,7 +328,7 @@ EVENTS = "the log, and metrics"
 MIDDLEWARE = "a middleware"
 
 HOOKS = {
-    "on_starting": "what starts `clutch serve`",
+    "on_starting": "the service manager or script that starts `clutch serve`",
     "on_reload": EVENTS,
     "when_ready": "systemd's Type=notify, or /readyz of [fronts.admin]",
     "pre_fork": IN_THE_WORKER,
@@ -339,10 +339,10 @@ HOOKS = {
     "pre_exec": "SIGHUP, which reloads the code in place",
     "pre_request": MIDDLEWARE,
     "post_request": MIDDLEWARE,
-    "child_exit": "@clutch.on_start in the app's module, which runs in the worker that takes its place",
+    "child_exit": "@clutch.on_start in the app's module, which runs in its replacement",
     "worker_exit": AT_ITS_END,
     "nworkers_changed": EVENTS,
-    "on_exit": "what starts `clutch serve`",
+    "on_exit": "the service manager or script that starts `clutch serve`",
     "ssl_context": "--certfile and --keyfile",
     "on_dirty_starting": DIRTY,
     "dirty_post_fork": DIRTY,

@@ -229,7 +229,7 @@ def _executed(place: str, source: str) -> dict[str, Any]:
             if place.startswith("python:"):
                 return dict(vars(importlib.import_module(place.removeprefix("python:"))))
             if not Path(source).is_file():
-                raise ConfigError(problems=[Problem(source, "is not there: it was given with -c")])
+                raise ConfigError(problems=[Problem(source, "not found (given with -c)")])
             return runpy.run_path(source, run_name="__config__")
         except ConfigError:
             raise
@@ -272,4 +272,4 @@ def _name_without_effect(names: Mapping[str, Any], source: str, reading: Reading
     for name in unknown:
         near = nearest(name, known)
         meant = f"; did you mean {near}?" if near else ""
-        reading.warnings.append(f"{source}: {name} is no setting: without effect{meant}")
+        reading.warnings.append(f"{source}: {name} is not a setting and has no effect{meant}")

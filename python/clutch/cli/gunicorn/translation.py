@@ -191,7 +191,7 @@ def without_call(named: Given) -> tuple[str, bool]:
 
 def _drop_requests(layers: Layers) -> list[str]:
     """A handler of connections has no requests. Letters about them are an error where typed, else a warning."""
-    what = "is about HTTP requests, and --tcp serves none"
+    what = "applies to HTTP requests, and --tcp serves none"
     typed = ONLY_OF_HTTP.intersection(layers.on_command_line)
     if typed:
         sources = sorted(layers.given[name].source for name in typed)

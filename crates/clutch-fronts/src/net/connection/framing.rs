@@ -246,7 +246,7 @@ fn taken(there: usize, left: u64) -> (usize, u64) {
 }
 
 fn violated() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what follows the last head is no HTTP")
+    io::Error::new(io::ErrorKind::InvalidData, "the bytes after the last request are not HTTP")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{Asked, CallOptions, Open, Reference, name_of, unsendable};
 use crate::codec::BY_VALUE;
 use crate::codec::Encoded;
 
-/// What a batch is made of, but for its items.
+/// The parts of a batch except its items.
 struct Shared<'a, 'py> {
     asked: &'a Asked<'a, 'py>,
     code: Option<Bound<'py, PyAny>>,
@@ -44,7 +44,7 @@ impl Open {
         Ok(None)
     }
 
-    /// Raises what is no fault of the items.
+    /// Raises errors that the items did not cause.
     fn encode_batch<'py>(
         &self,
         asked: &Asked<'_, 'py>,

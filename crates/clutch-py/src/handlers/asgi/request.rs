@@ -314,7 +314,7 @@ impl Request {
             "http.response.start" => slf.get().start(message).map(|()| true),
             "http.response.body" => Request::body(slf, message),
             other => Err(misuse(format!(
-                "{other} is not for this request; allowed: http.response.start, http.response.body"
+                "{other} is not allowed for this request; allowed: http.response.start, http.response.body"
             ))),
         }
     }
@@ -331,7 +331,7 @@ impl Request {
         let link = this.link.get();
         let said =
             websocket::said_by(kind, message, |codec, bytes| Ok(codec::raw(&link.sender.regions, codec, bytes)?))?;
-        let said = said.ok_or_else(|| misuse(format!("{kind} is not for a WebSocket")))?;
+        let said = said.ok_or_else(|| misuse(format!("{kind} is not allowed for a WebSocket")))?;
         let is_gone = link.streams.with(this.id, |stream| stream.is_left()).unwrap_or(true);
         let deed = machine.lock().send(said, is_gone);
         match deed.map_err(|wrong| websocket::raised(wrong, kind))? {

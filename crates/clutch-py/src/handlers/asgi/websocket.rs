@@ -42,7 +42,7 @@ fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
 pub fn raised(wrong: Wrong, kind: &str) -> PyErr {
     match wrong {
         Wrong::Gone => PyOSError::new_err("the client has gone"),
-        Wrong::NotNow { allowed } => misuse(format!("{kind} is not for now; allowed: {allowed}")),
+        Wrong::NotNow { allowed } => misuse(format!("{kind} is not allowed now; allowed: {allowed}")),
     }
 }
 

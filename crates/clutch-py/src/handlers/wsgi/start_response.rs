@@ -21,12 +21,12 @@ use crate::link::WorkerLink;
 
 struct ResponseState {
     response: Response,
-    /// What the app has said so far, which it may still take back.
+    /// The head that the app has given so far, which it may still replace.
     head: Option<Head>,
     /// A whole response, to go with the end of the work.
     whole: Option<Payload>,
     input: Input,
-    /// It gave more than it had promised, which was told.
+    /// Whether the warning about too long a body was printed.
     is_too_long: bool,
 }
 
@@ -186,7 +186,7 @@ impl ResponseState {
         (&bytes[..count], is_cut && !std::mem::replace(&mut self.is_too_long, true))
     }
 
-    /// From here on the head is what it is.
+    /// Makes the head final.
     fn begin(&mut self) -> PyResult<()> {
         match self.head.take() {
             Some(head) => self.response.start(head).map_err(misused),
@@ -293,7 +293,7 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
     let bytes = text.chars().map(|character| u8::try_from(u32::from(character)).ok());
     bytes
         .collect::<Option<_>>()
-        .ok_or_else(|| misuse(format!("a status or a header holds characters that are no bytes: {text:?}")))
+        .ok_or_else(|| misuse(format!("a status or a header holds characters outside Latin-1: {text:?}")))
 }
 
 /// What of `handlers/wsgi.py` is called for requests.
