@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 use crate::body::{Body, with_type};
 use crate::config::AdminConfig;
 use crate::figures::{Figures, Snapshot};
-use crate::front::{Context, Front, Pools, Reread, Start, Stopped};
+use crate::front::{Context, Front, Pools, Reread, Start};
 use crate::net::accept::{Accepting, Service};
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Limits};
 use crate::net::listen::{Access, Address, Listener, not_bound, refuse_unguarded};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{ConnectionLimit, ConnectionPermit, Stream};
+use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::problem::Problem;
@@ -46,27 +46,22 @@ impl Start for AdminConfig {
             Listener::bind(&self.bind, Access::Owner).map_err(|error| not_bound(&place, &self.bind, &error))?;
         let may_be_open = self.token.is_some() || self.token_file.is_some() || self.insecure;
         refuse_unguarded(&place, &self.bind, listener.address(), may_be_open)?;
-        let address = listener.address().clone();
-        let plane = Arc::new(Plane::new(&self, &address, context)?);
-        let accepting = Accepting::start(listener, plane.clone(), ConnectionLimit::new(CONNECTIONS_MAX));
-        Ok(Box::new(AdminFront { context: context.clone(), address, accepting, plane }))
+        let plane = Arc::new(Plane::new(&self, listener.address(), context)?);
+        let mut accepting = Accepting::new(CONNECTIONS_MAX);
+        accepting.add(listener, plane.clone());
+        Ok(Box::new(AdminFront { context: context.clone(), accepting, plane }))
     }
 }
 
 struct AdminFront {
     context: Context,
-    address: Address,
     accepting: Accepting,
     plane: Arc<Plane>,
 }
 
 impl Front for AdminFront {
-    fn addresses(&self) -> Vec<Address> {
-        vec![self.address.clone()]
-    }
-
-    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        Box::pin(Accepting::end_all(vec![self.accepting], grace))
+    fn accepting(&mut self) -> &mut Accepting {
+        &mut self.accepting
     }
 
     fn is_last(&self) -> bool {
@@ -75,7 +70,7 @@ impl Front for AdminFront {
 
     fn reload(&self, _pools: &[String]) -> Vec<Reread> {
         let tokens = self.plane.access_control.tokens().and_then(|tokens| tokens.reload());
-        self.context.reread([("tls", None), ("token_file", tokens)])
+        self.context.reread([("token_file", tokens)])
     }
 
     fn token(&self) -> Option<String> {

@@ -100,8 +100,8 @@ impl Fronts {
         for (name, start) in starts {
             let (warnings, stopping) = (fronts.warnings.clone(), fronts.stopping.clone());
             let context = Context { name, pools: pools.clone(), warnings, stopping, figures: figures.clone() };
-            let front = start.start(&context)?;
-            fronts.addresses.push((context.name.clone(), front.addresses()));
+            let mut front = start.start(&context)?;
+            fronts.addresses.push((context.name.clone(), front.accepting().addresses().to_vec()));
             running.push((context.name, front));
         }
         drop(entered);

@@ -32,7 +32,7 @@ use crate::access::{AccessLog, REQUEST_ID};
 use crate::body::{Body, discard, with_type};
 use crate::config::HttpConfig;
 use crate::figures::Figures;
-use crate::front::{Context, Front, Reread, Start, Stopped};
+use crate::front::{Context, Front, Reread, Start};
 use crate::http::catalog::{Catalog, Entry, decode};
 use crate::http::discovery::Discovery;
 use crate::http::lines::{CallContext, Lines};
@@ -40,11 +40,11 @@ use crate::net::accept::{Accepting, Service};
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
 use crate::net::cors::Cors;
-use crate::net::listen::{Access, Address, Listener, bind_all, refuse_unguarded};
+use crate::net::listen::{Access, Listener, bind_all, refuse_unguarded};
 use crate::net::peer::Peer;
 use crate::net::preamble::{self, Arrival};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{ConnectionLimit, ConnectionPermit, Stream};
+use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
@@ -77,34 +77,26 @@ impl Start for HttpConfig {
         for (bind, listener) in self.bind.iter().zip(&listeners) {
             refuse_unguarded(&place, bind, listener.address(), may_be_open)?;
         }
-        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let services = CallService::of_all(&self, &listeners, context)?;
         let first =
             services.first().cloned().ok_or_else(|| io::Error::other(format!("{place}.bind names no address")))?;
-        let places = ConnectionLimit::new(self.connections_max);
-        let accepting = listeners.into_iter().zip(services);
-        let accepting =
-            accepting.map(|(listener, service)| Accepting::start(listener, service, places.clone())).collect();
-        Ok(Box::new(HttpFront { context: context.clone(), addresses, accepting, first }))
+        let mut accepting = Accepting::new(self.connections_max);
+        listeners.into_iter().zip(services).for_each(|(listener, service)| accepting.add(listener, service));
+        Ok(Box::new(HttpFront { context: context.clone(), accepting, first }))
     }
 }
 
 /// What takes calls over HTTP.
 struct HttpFront {
     context: Context,
-    addresses: Vec<Address>,
-    accepting: Vec<Accepting>,
+    accepting: Accepting,
     /// At the first of its addresses.
     first: Arc<CallService>,
 }
 
 impl Front for HttpFront {
-    fn addresses(&self) -> Vec<Address> {
-        self.addresses.clone()
-    }
-
-    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        Box::pin(Accepting::end_all(self.accepting, grace))
+    fn accepting(&mut self) -> &mut Accepting {
+        &mut self.accepting
     }
 
     fn reopen_logs(&self) {

@@ -44,11 +44,11 @@ use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start, Stopped};
 use crate::net::accept::{Accepting, Service};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
-use crate::net::listen::{Access, Address};
+use crate::net::listen::Access;
 use crate::net::peer::Peer;
 use crate::net::preamble::{self, Arrival};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{ConnectionLimit, ConnectionPermit, Io, Stream};
+use crate::net::stream::{ConnectionPermit, Io, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
@@ -66,41 +66,38 @@ impl Start for ServeConfig {
         let pool = context.pools.named(&self.pool)?;
         let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
-        let places = ConnectionLimit::new(self.connections_max);
+        let mut accepting = Accepting::new(self.connections_max);
         let app = Arc::new(App::new(pool.clone(), *self, context)?);
-        let (mut addresses, mut accepting) = (Vec::new(), Vec::new());
         for bind in &binds {
             let listeners = threads[0].bind(&context.place(), bind, access, &threads[1..])?;
-            addresses.push(listeners[0].address().clone());
             for (thread, listener) in threads.iter().zip(listeners) {
                 let _entered = thread.enter();
-                accepting.push(Accepting::start(listener, app.clone(), places.clone()));
+                accepting.add(listener, app.clone());
             }
         }
         app.read_links(&threads[0]);
-        Ok(Box::new(ServeFront { context: context.clone(), addresses, accepting, app, pool, threads }))
+        Ok(Box::new(ServeFront { context: context.clone(), accepting, app, pool, threads }))
     }
 }
 
 /// What serves one app over HTTP.
 struct ServeFront {
     context: Context,
-    addresses: Vec<Address>,
-    accepting: Vec<Accepting>,
+    accepting: Accepting,
     app: Arc<App>,
     pool: Arc<Pool>,
     threads: Vec<FrontThread>,
 }
 
 impl Front for ServeFront {
-    fn addresses(&self) -> Vec<Address> {
-        self.addresses.clone()
+    fn accepting(&mut self) -> &mut Accepting {
+        &mut self.accepting
     }
 
     fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        let ServeFront { accepting, pool, threads, .. } = *self;
+        let ServeFront { mut accepting, pool, threads, .. } = *self;
         Box::pin(async move {
-            Accepting::end_all(accepting, grace).await;
+            accepting.end(grace).await;
             pool.read_by_driver();
             // The end of a thread is waited for.
             let _ = tokio::task::spawn_blocking(move || drop(threads)).await;
@@ -114,7 +111,7 @@ impl Front for ServeFront {
     fn reload(&self, pools: &[String]) -> Vec<Reread> {
         let is_asked = pools.contains(&self.pool.config.name);
         let tls = self.app.tls.as_ref().filter(|_| is_asked).map(Tls::reload);
-        self.context.reread([("tls", tls), ("token_file", None)])
+        self.context.reread([("tls", tls)])
     }
 }
 
