@@ -161,15 +161,17 @@ impl App {
         Ok(App { pool, batch, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
     }
 
+    /// As in `[fronts.NAME]`.
+    fn name(&self) -> &str {
+        &self.connections.figures.front
+    }
+
     /// What comes before HTTP on a connection; and which HTTP it is to be.
     async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<(Box<dyn Io>, Protocol)> {
         if self.config.proxy_protocol {
             let parties = proxy::read(&mut io).await.inspect_err(|error| {
                 self.warnings.tell("PROXY", || {
-                    format!(
-                        "fronts.{}.proxy_protocol: a connection was closed: {error}",
-                        self.connections.figures.front
-                    )
+                    format!("fronts.{}.proxy_protocol: a connection was closed: {error}", self.name())
                 });
             })?;
             if let Some((client, server)) = parties {
@@ -248,7 +250,7 @@ impl App {
         origin: Origin<'_>,
         turn: &Arc<Turn>,
     ) -> Response<Body> {
-        let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams() };
+        let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams(self.name()) };
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, 0);
         let body = request::take_ready(head, body, &mut payload).await;
@@ -267,7 +269,7 @@ impl App {
             }
         };
         let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
-        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout))
+        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout, self.name()))
     }
 
     /// A WebSocket, when the app accepts it; else its answer is as to any request.
@@ -291,7 +293,7 @@ impl App {
                 self.open_websocket(upgrade, exchange, permit.clone());
                 handshake.granted(answer)
             }
-            _ => response::of(first, exchange, self.timeout),
+            _ => response::of(first, exchange, self.timeout, self.name()),
         }
     }
 
@@ -331,7 +333,7 @@ impl App {
         at_work: Option<OpenStream>,
     ) -> Exchange {
         let trace = trace_of(&head.headers, &self.pool);
-        let left = self.timeout.map(|timeout| self.trust.left(timeout, waited, &self.warnings));
+        let left = self.timeout.map(|timeout| self.trust.left(self.name(), timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
         let held = at_work.map(|stream| Box::new(stream) as Box<dyn Send>);
         let terms = Terms { disconnect: self.config.disconnect, describe: request::describe, held, ..Terms::default() };

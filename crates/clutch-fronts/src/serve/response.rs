@@ -16,8 +16,8 @@ use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
 use crate::figures::End;
 use crate::problem::RETRY_AFTER_S;
 
-/// The response that the first part of an answer makes.
-pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>) -> Response<Body> {
+/// The response that the first part of an answer makes. `front`: its name.
+pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>, front: &str) -> Response<Body> {
     match first {
         Part::End(Outcome::Value(payload)) if payload.codec == Codec::Http => match read(payload) {
             Some((mut response, _, body)) => {
@@ -53,7 +53,7 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Durati
             }
         }
         Part::End(Outcome::Failure(failure)) => of_failure(&failure),
-        Part::End(Outcome::Refused(refusal)) => of_refusal(&refusal),
+        Part::End(Outcome::Refused(refusal)) => of_refusal(&refusal, front),
         Part::End(Outcome::Value(_)) | Part::Chunk(_) => plain(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }
@@ -160,15 +160,16 @@ fn of_failure(failure: &Failure) -> Response<Body> {
     }
 }
 
-fn of_refusal(refusal: &Refusal) -> Response<Body> {
+fn of_refusal(refusal: &Refusal, front: &str) -> Response<Body> {
     match refusal {
         Refusal::Expired(expired) if expired.at == Where::Running => {
-            let words = format!("{expired}, and had not begun its response (fronts.serve.timeout)\n{}", expired.stacks);
+            let stacks = &expired.stacks;
+            let words = format!("{expired}, and had not begun its response (fronts.{front}.timeout)\n{stacks}");
             let words = words.trim_end().to_owned();
             with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", Some(words))
         }
         Refusal::Expired(expired) => {
-            let words = format!("{expired} (fronts.serve.timeout)");
+            let words = format!("{expired} (fronts.{front}.timeout)");
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "queue-timeout", Some(words))
         }
         refusal => {
@@ -189,10 +190,12 @@ fn reason_of(refusal: &Refusal) -> &'static str {
 }
 
 /// One connection has as much at work as it may have.
-pub(super) fn too_many_streams() -> Response<Body> {
-    let words = "fronts.serve.streams_max: a request was refused with 503: its connection has as many at work, those \
-                 that it has reset among them";
-    with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words.to_owned()))
+pub(super) fn too_many_streams(front: &str) -> Response<Body> {
+    let words = format!(
+        "fronts.{front}.streams_max: a request was refused with 503: its connection has as many at work, those that it \
+         has reset among them"
+    );
+    with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words))
 }
 
 /// The whole response, for a connection on which HTTP is not spoken any further.
