@@ -26,11 +26,11 @@ const RESERVE_MIN: u64 = 128;
 const RESERVE_MAX: u64 = 4096;
 
 /// A front with its name.
-type Named = (Arc<str>, Box<dyn Front>);
+type NamedFront = (Arc<str>, Box<dyn Front>);
 
 struct Running {
     runtime: Handle,
-    fronts: Vec<Named>,
+    fronts: Vec<NamedFront>,
 }
 
 /// The async runtime of a dispatcher: for its fronts, and for whatever else waits for many things at once. Its threads take
@@ -162,7 +162,8 @@ impl Fronts {
         let Some(Running { runtime, fronts }) = self.running.lock().take() else {
             return;
         };
-        let (last, first): (Vec<Named>, Vec<Named>) = fronts.into_iter().partition(|(_, front)| front.is_last());
+        let (last, first): (Vec<NamedFront>, Vec<NamedFront>) =
+            fronts.into_iter().partition(|(_, front)| front.is_last());
         runtime.block_on(async {
             stop_all(first, grace).await;
             stop_all(last, grace.min(LAST_GRACE)).await;
@@ -171,7 +172,7 @@ impl Fronts {
 }
 
 /// Side by side.
-async fn stop_all(fronts: Vec<Named>, grace: Duration) {
+async fn stop_all(fronts: Vec<NamedFront>, grace: Duration) {
     let stops: Vec<_> = fronts.into_iter().map(|(_, front)| tokio::spawn(front.stop(grace))).collect();
     for stop in stops {
         // A panic of it was told when it happened.

@@ -208,14 +208,14 @@ impl CallService {
             return Err(Problem::method_not_allowed("POST"));
         }
         check_media_type(&head.headers)?;
-        let wishes = Wishes::of(&head.headers, &entry.pool)?;
+        let options = CallOptions::of(&head.headers, &entry.pool)?;
         let function = entry.function(&tool)?;
         let body = self.read(body, &entry.pool).await?;
         let payload = payload(&head.headers, &body, &entry.pool)?;
         let trace = trace_of(&head.headers, &entry.pool);
         let mut exchange = Exchange::submit(&entry.batch, Terms::default(), |reply| Work {
-            deadline: wishes.deadline,
-            priority: wishes.priority,
+            deadline: options.deadline,
+            priority: options.priority,
             trace,
             ..Work::new(WorkKind::Call, function, payload, reply)
         });
@@ -315,17 +315,17 @@ impl Service for CallService {
 
 /// What the head asks of the call.
 #[derive(Debug)]
-struct Wishes {
+struct CallOptions {
     deadline: Option<Instant>,
     priority: i8,
 }
 
-impl Wishes {
-    fn of(headers: &HeaderMap, pool: &Pool) -> Result<Wishes, Box<Problem>> {
+impl CallOptions {
+    fn of(headers: &HeaderMap, pool: &Pool) -> Result<CallOptions, Box<Problem>> {
         let wished = headers.get("clutch-timeout").map(timeout).transpose()?;
         let deadline = wished.or(pool.config.deadline()).and_then(|time| Instant::now().checked_add(time));
         let priority = headers.get("clutch-priority").map_or(Ok(0), priority)?;
-        Ok(Wishes { deadline, priority })
+        Ok(CallOptions { deadline, priority })
     }
 }
 

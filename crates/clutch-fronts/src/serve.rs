@@ -29,7 +29,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
 
-use self::body::Body;
+use self::body::AppBody;
 use self::forwarded::Trust;
 use self::request::{BodyLimits, Origin};
 use self::streams::OpenStream;
@@ -198,7 +198,7 @@ impl App {
         peer: &Arc<Peer>,
         turn: &Arc<Turn>,
         permit: &ConnectionPermit,
-    ) -> Response<Body> {
+    ) -> Response<AppBody> {
         let (mut head, mut body) = request.into_parts();
         let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now);
         self.connections.keep_record(turn, peer, &head, |record| {
@@ -233,7 +233,7 @@ impl App {
         origin: Origin<'_>,
         permit: &ConnectionPermit,
         turn: &Arc<Turn>,
-    ) -> Response<Body> {
+    ) -> Response<AppBody> {
         match Handshake::of(head) {
             Ok(None) => self.ask_for_response(head, body, origin, turn).await,
             // What follows would be taken for its body by one server and for frames by another.
@@ -249,7 +249,7 @@ impl App {
         body: Incoming,
         origin: Origin<'_>,
         turn: &Arc<Turn>,
-    ) -> Response<Body> {
+    ) -> Response<AppBody> {
         let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams(self.name()) };
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, 0);
@@ -280,7 +280,7 @@ impl App {
         origin: Origin<'_>,
         permit: &ConnectionPermit,
         turn: &Arc<Turn>,
-    ) -> Response<Body> {
+    ) -> Response<AppBody> {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
         let mut exchange = self.submit(head, payload, false, origin.forwarded.waited, None);
@@ -300,7 +300,7 @@ impl App {
     /// It keeps the place of its connection, which HTTP knows nothing of any more.
     fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, permit: ConnectionPermit) {
         let time = Duration::from_millis;
-        let limits = websocket::Limits {
+        let limits = websocket::SessionLimits {
             message_bytes_max: self.config.message_bytes_max,
             write: self.connections.limits.write,
             ping: self.config.ping_interval_ms.map(|interval| (time(interval), time(self.config.ping_timeout_ms))),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use clutch_fronts::app::response::{Head, Response};
-use clutch_fronts::app::websocket::{Deed, WebSocket};
+use clutch_fronts::app::websocket::{Action, WebSocket};
 use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
 use clutch_fronts::codec::websocket::WINDOW;
 use clutch_wire::sync::Mutex;
@@ -341,11 +341,11 @@ impl Request {
         let is_gone = link.streams.with(this.id, |stream| stream.is_left()).unwrap_or(true);
         let deed = machine.lock().send(said, is_gone);
         match deed.map_err(|wrong| websocket::raised(wrong, kind))? {
-            Deed::Nothing => Ok(true),
-            Deed::Open(head) => Request::open(slf, &head),
-            Deed::Send(payload) => this.put(py, &payload),
-            Deed::Start => this.start(message).map(|()| true),
-            Deed::Body => Request::body(slf, message),
+            Action::Nothing => Ok(true),
+            Action::Open(head) => Request::open(slf, &head),
+            Action::Send(payload) => this.put(py, &payload),
+            Action::Start => this.start(message).map(|()| true),
+            Action::Body => Request::body(slf, message),
         }
     }
 

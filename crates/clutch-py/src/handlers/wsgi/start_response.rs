@@ -296,17 +296,17 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
 }
 
 /// What of `handlers/wsgi.py` is called for requests.
-struct Functions {
+struct PythonFunctions {
     open_input: Py<PyAny>,
     parts: Py<PyAny>,
     bytes_io: Py<PyAny>,
 }
 
-fn python(py: Python<'_>) -> PyResult<&'static Functions> {
-    static FUNCTIONS: PyOnceLock<Functions> = PyOnceLock::new();
+fn python(py: Python<'_>) -> PyResult<&'static PythonFunctions> {
+    static FUNCTIONS: PyOnceLock<PythonFunctions> = PyOnceLock::new();
     FUNCTIONS.get_or_try_init(py, || {
         let module = py.import("clutch._worker.handlers.wsgi")?;
         let get = |name: &str| Ok::<_, PyErr>(module.getattr(name)?.unbind());
-        Ok(Functions { open_input: get("open_input")?, parts: get("parts")?, bytes_io: get("BytesIO")? })
+        Ok(PythonFunctions { open_input: get("open_input")?, parts: get("parts")?, bytes_io: get("BytesIO")? })
     })
 }
