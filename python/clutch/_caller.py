@@ -68,8 +68,8 @@ def imports_of_main() -> list[str]:
             used.add(one.__name__)
         elif issubclass(type(one), type | types.FunctionType | types.BuiltinFunctionType):
             used.add(one.__module__)
-    names = [name for name in used if isinstance(name, str) and name != "__main__"]
-    return sorted(name for name in names if name.partition(".")[0] in {*sys.stdlib_module_names, "clutch"})
+    known = sys.stdlib_module_names | {"clutch"}
+    return sorted(name for name in used if isinstance(name, str) and name.partition(".")[0] in known)
 
 
 def is_patched() -> bool:

@@ -20,11 +20,10 @@ pub use self::socket::OperatorSocket;
 
 use self::door::Door;
 use crate::config::AdminConfig;
-use crate::front::{Context, Front, Reread, Start, Stopped};
+use crate::front::{Context, Front, Reread, Start};
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::listen::{Access, Address, Listener, not_bound, refuse_unguarded};
-use crate::net::stream::ConnectionLimit;
 use crate::net::tokens::Tokens;
 
 /// Most connections at a time.
@@ -37,32 +36,27 @@ impl Start for AdminConfig {
             Listener::bind(&self.bind, Access::Owner).map_err(|error| not_bound(&place, &self.bind, &error))?;
         let may_be_open = self.token.is_some() || self.token_file.is_some() || self.insecure;
         refuse_unguarded(&place, &self.bind, listener.address(), may_be_open)?;
-        let address = listener.address().clone();
         let tokens =
             Tokens::new(&context.name, self.token.as_deref(), self.token_file.as_deref(), &context.warnings)?;
-        let access_control = AccessControl::new(&self.bind, &address, Guard { tokens, ..Guard::default() });
+        let access_control = AccessControl::new(&self.bind, listener.address(), Guard { tokens, ..Guard::default() });
         context.plane.measure_work();
         let warnings = context.warnings.clone();
         let door = Door::new(context.plane.clone(), access_control, context.figures(), warnings, false);
-        let accepting = Accepting::start(listener, door.clone(), ConnectionLimit::new(CONNECTIONS_MAX));
-        Ok(Box::new(AdminFront { context: context.clone(), address, accepting, door }))
+        let mut accepting = Accepting::new(CONNECTIONS_MAX);
+        accepting.add(listener, door.clone());
+        Ok(Box::new(AdminFront { context: context.clone(), accepting, door }))
     }
 }
 
 struct AdminFront {
     context: Context,
-    address: Address,
     accepting: Accepting,
     door: Arc<Door>,
 }
 
 impl Front for AdminFront {
-    fn addresses(&self) -> Vec<Address> {
-        vec![self.address.clone()]
-    }
-
-    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        Box::pin(Accepting::end_all(vec![self.accepting], grace))
+    fn accepting(&mut self) -> &mut Accepting {
+        &mut self.accepting
     }
 
     fn is_last(&self) -> bool {
@@ -71,7 +65,7 @@ impl Front for AdminFront {
 
     fn reload(&self, _pools: &[String]) -> Vec<Reread> {
         let tokens = self.door.tokens().and_then(|tokens| tokens.reload());
-        self.context.reread([("tls", None), ("token_file", tokens)])
+        self.context.reread([("token_file", tokens)])
     }
 
     fn token(&self) -> Option<String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clutch_pool::pool::Pool;
 
 use crate::figures::Figures;
-use crate::net::listen::Address;
+use crate::net::accept::Accepting;
 use crate::net::warnings::Warnings;
 use crate::plane::Plane;
 use crate::pools::Pools;
@@ -27,12 +27,14 @@ pub(crate) trait Start {
 }
 
 /// A front that listens.
-pub(crate) trait Front: Send + Sync {
-    /// What it was configured with as its `bind`, with real ports.
-    fn addresses(&self) -> Vec<Address>;
+pub(crate) trait Front: Send + Sync + 'static {
+    /// Where it listens, and what its stop ends.
+    fn accepting(&mut self) -> &mut Accepting;
 
     /// Stops accepting, lets what is open end within `grace`, then cuts it off.
-    fn stop(self: Box<Self>, grace: Duration) -> Stopped;
+    fn stop(mut self: Box<Self>, grace: Duration) -> Stopped {
+        Box::pin(async move { self.accepting().end(grace).await })
+    }
 
     /// It stops after the others, so that their stop can be watched.
     fn is_last(&self) -> bool {
@@ -95,7 +97,7 @@ impl Context {
     }
 
     /// Outcomes of files that were read anew, by option; none: there is no such file.
-    pub(crate) fn reread(&self, files: [(&str, Option<io::Result<()>>); 2]) -> Vec<Reread> {
+    pub(crate) fn reread<'a>(&self, files: impl IntoIterator<Item = (&'a str, Option<io::Result<()>>)>) -> Vec<Reread> {
         let place = self.place();
         let reread = files
             .into_iter()

@@ -25,11 +25,11 @@ const RESERVE_MIN: u64 = 128;
 const RESERVE_MAX: u64 = 4096;
 
 /// A front with its name.
-type Named = (Arc<str>, Box<dyn Front>);
+type NamedFront = (Arc<str>, Box<dyn Front>);
 
 struct Running {
     runtime: Handle,
-    fronts: Vec<Named>,
+    fronts: Vec<NamedFront>,
 }
 
 /// The async runtime of a dispatcher: for its fronts, and for whatever else waits for many things at once. Its threads take
@@ -97,8 +97,8 @@ impl Fronts {
         for (name, start) in starts {
             let (pools, plane, warnings) = (plane.pools.clone(), plane.clone(), fronts.warnings.clone());
             let context = Context { name, pools, warnings, plane };
-            let front = start.start(&context)?;
-            fronts.addresses.push((context.name.clone(), front.addresses()));
+            let mut front = start.start(&context)?;
+            fronts.addresses.push((context.name.clone(), front.accepting().addresses().to_vec()));
             running.push((context.name, front));
         }
         drop(entered);
@@ -159,7 +159,8 @@ impl Fronts {
         let Some(Running { runtime, fronts }) = self.running.lock().take() else {
             return;
         };
-        let (last, first): (Vec<Named>, Vec<Named>) = fronts.into_iter().partition(|(_, front)| front.is_last());
+        let (last, first): (Vec<NamedFront>, Vec<NamedFront>) =
+            fronts.into_iter().partition(|(_, front)| front.is_last());
         runtime.block_on(async {
             stop_all(first, grace).await;
             stop_all(last, grace.min(LAST_GRACE)).await;
@@ -168,7 +169,7 @@ impl Fronts {
 }
 
 /// Side by side.
-async fn stop_all(fronts: Vec<Named>, grace: Duration) {
+async fn stop_all(fronts: Vec<NamedFront>, grace: Duration) {
     let stops: Vec<_> = fronts.into_iter().map(|(_, front)| tokio::spawn(front.stop(grace))).collect();
     for stop in stops {
         // A panic of it was told when it happened.

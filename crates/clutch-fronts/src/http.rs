@@ -31,7 +31,7 @@ use crate::access::{AccessLog, REQUEST_ID};
 use crate::body::{Body, collect, discard, with_type};
 use crate::config::HttpConfig;
 use crate::figures::Figures;
-use crate::front::{Context, Front, Reread, Start, Stopped};
+use crate::front::{Context, Front, Reread, Start};
 use crate::http::catalog::{Catalog, Entry};
 use crate::http::discovery::Discovery;
 use crate::http::lines::{CallContext, Lines};
@@ -40,11 +40,11 @@ use crate::net::accept::{Accepting, Service};
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
 use crate::net::cors::Cors;
-use crate::net::listen::{Access, Address, Listener, bind_all, refuse_unguarded};
+use crate::net::listen::{Access, Listener, bind_all, refuse_unguarded};
 use crate::net::peer::Peer;
 use crate::net::preamble::{self, Arrival};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{ConnectionLimit, ConnectionPermit, Stream};
+use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
@@ -74,34 +74,26 @@ impl Start for HttpConfig {
         for (bind, listener) in self.bind.iter().zip(&listeners) {
             refuse_unguarded(&place, bind, listener.address(), may_be_open)?;
         }
-        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
         let services = CallService::of_all(&self, &listeners, context)?;
         let first =
             services.first().cloned().ok_or_else(|| io::Error::other(format!("{place}.bind names no address")))?;
-        let places = ConnectionLimit::new(self.connections_max);
-        let accepting = listeners.into_iter().zip(services);
-        let accepting =
-            accepting.map(|(listener, service)| Accepting::start(listener, service, places.clone())).collect();
-        Ok(Box::new(HttpFront { context: context.clone(), addresses, accepting, first }))
+        let mut accepting = Accepting::new(self.connections_max);
+        listeners.into_iter().zip(services).for_each(|(listener, service)| accepting.add(listener, service));
+        Ok(Box::new(HttpFront { context: context.clone(), accepting, first }))
     }
 }
 
 /// What takes calls over HTTP.
 struct HttpFront {
     context: Context,
-    addresses: Vec<Address>,
-    accepting: Vec<Accepting>,
+    accepting: Accepting,
     /// At the first of its addresses.
     first: Arc<CallService>,
 }
 
 impl Front for HttpFront {
-    fn addresses(&self) -> Vec<Address> {
-        self.addresses.clone()
-    }
-
-    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        Box::pin(Accepting::end_all(self.accepting, grace))
+    fn accepting(&mut self) -> &mut Accepting {
+        &mut self.accepting
     }
 
     fn reopen_logs(&self) {
@@ -138,7 +130,7 @@ impl CallService {
         let connections = Arc::new(CallService::connections(config, context.figures())?);
         let tls = config.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
         let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), warnings)?;
-        let cors = Some(Arc::new(Cors::new(&config.cors_origins)));
+        let cors = Some(Arc::new(Cors::new(&format!("{}.cors_origins", context.place()), &config.cors_origins)));
         let guard = Guard { tokens, has_tls: tls.is_some(), cors };
         let catalog = Arc::new(Catalog::new(&context.pools));
         let discovery = Arc::new(Discovery::default());
@@ -213,14 +205,14 @@ impl CallService {
             return Err(Problem::method_not_allowed("POST"));
         }
         check_media_type(&head.headers)?;
-        let wishes = Wishes::of(&head.headers, &entry.pool)?;
+        let options = CallOptions::of(&head.headers, &entry.pool)?;
         let function = entry.function(&tool)?;
         let body = self.read(body, &entry.pool).await?;
         let payload = payload(&head.headers, &body, &entry.pool)?;
         let trace = trace_of(&head.headers, &entry.pool);
         let mut exchange = Exchange::submit(&entry.batch, Terms::default(), |reply| Work {
-            deadline: wishes.deadline,
-            priority: wishes.priority,
+            deadline: options.deadline,
+            priority: options.priority,
             trace,
             ..Work::new(WorkKind::Call, function, payload, reply)
         });
@@ -320,17 +312,17 @@ impl Service for CallService {
 
 /// What the head asks of the call.
 #[derive(Debug)]
-struct Wishes {
+struct CallOptions {
     deadline: Option<Instant>,
     priority: i8,
 }
 
-impl Wishes {
-    fn of(headers: &HeaderMap, pool: &Pool) -> Result<Wishes, Box<Problem>> {
+impl CallOptions {
+    fn of(headers: &HeaderMap, pool: &Pool) -> Result<CallOptions, Box<Problem>> {
         let wished = headers.get("clutch-timeout").map(timeout).transpose()?;
         let deadline = wished.or(pool.config.deadline()).and_then(|time| Instant::now().checked_add(time));
         let priority = headers.get("clutch-priority").map_or(Ok(0), priority)?;
-        Ok(Wishes { deadline, priority })
+        Ok(CallOptions { deadline, priority })
     }
 }
 

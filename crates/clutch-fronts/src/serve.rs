@@ -29,7 +29,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Version, header};
 use tokio::sync::{Notify, oneshot};
 
-use self::body::Body;
+use self::body::AppBody;
 use self::forwarded::Trust;
 use self::request::{BodyLimits, Origin};
 use self::streams::OpenStream;
@@ -44,11 +44,11 @@ use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start, Stopped};
 use crate::net::accept::{Accepting, Service};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
-use crate::net::listen::{Access, Address};
+use crate::net::listen::Access;
 use crate::net::peer::Peer;
 use crate::net::preamble::{self, Arrival};
 use crate::net::protocol::Protocol;
-use crate::net::stream::{ConnectionLimit, ConnectionPermit, Io, Stream};
+use crate::net::stream::{ConnectionPermit, Io, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
@@ -66,41 +66,38 @@ impl Start for ServeConfig {
         let pool = context.pool(&self.pool)?;
         let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
-        let places = ConnectionLimit::new(self.connections_max);
+        let mut accepting = Accepting::new(self.connections_max);
         let app = Arc::new(App::new(pool.clone(), *self, context)?);
-        let (mut addresses, mut accepting) = (Vec::new(), Vec::new());
         for bind in &binds {
             let listeners = threads[0].bind(&context.place(), bind, access, &threads[1..])?;
-            addresses.push(listeners[0].address().clone());
             for (thread, listener) in threads.iter().zip(listeners) {
                 let _entered = thread.enter();
-                accepting.push(Accepting::start(listener, app.clone(), places.clone()));
+                accepting.add(listener, app.clone());
             }
         }
         app.read_links(&threads[0]);
-        Ok(Box::new(ServeFront { context: context.clone(), addresses, accepting, app, pool, threads }))
+        Ok(Box::new(ServeFront { context: context.clone(), accepting, app, pool, threads }))
     }
 }
 
 /// What serves one app over HTTP.
 struct ServeFront {
     context: Context,
-    addresses: Vec<Address>,
-    accepting: Vec<Accepting>,
+    accepting: Accepting,
     app: Arc<App>,
     pool: Arc<Pool>,
     threads: Vec<FrontThread>,
 }
 
 impl Front for ServeFront {
-    fn addresses(&self) -> Vec<Address> {
-        self.addresses.clone()
+    fn accepting(&mut self) -> &mut Accepting {
+        &mut self.accepting
     }
 
     fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        let ServeFront { accepting, pool, threads, .. } = *self;
+        let ServeFront { mut accepting, pool, threads, .. } = *self;
         Box::pin(async move {
-            Accepting::end_all(accepting, grace).await;
+            accepting.end(grace).await;
             pool.read_by_driver();
             // The end of a thread is waited for.
             let _ = tokio::task::spawn_blocking(move || drop(threads)).await;
@@ -114,7 +111,7 @@ impl Front for ServeFront {
     fn reload(&self, pools: &[String]) -> Vec<Reread> {
         let is_asked = pools.contains(&self.pool.config.name);
         let tls = self.app.tls.as_ref().filter(|_| is_asked).map(Tls::reload);
-        self.context.reread([("tls", tls), ("token_file", None)])
+        self.context.reread([("tls", tls)])
     }
 }
 
@@ -164,15 +161,17 @@ impl App {
         Ok(App { pool, batch, function, config, timeout, body_limits, connections, tls, trust, warnings, flush })
     }
 
+    /// As in `[fronts.NAME]`.
+    fn name(&self) -> &str {
+        &self.connections.figures.front
+    }
+
     /// What comes before HTTP on a connection; and which HTTP it is to be.
     async fn arrive(&self, arrival: &mut Arrival, mut io: Box<dyn Io>) -> io::Result<(Box<dyn Io>, Protocol)> {
         if self.config.proxy_protocol {
             let parties = proxy::read(&mut io).await.inspect_err(|error| {
                 self.warnings.tell("PROXY", || {
-                    format!(
-                        "fronts.{}.proxy_protocol: a connection was closed: {error}",
-                        self.connections.figures.front
-                    )
+                    format!("fronts.{}.proxy_protocol: a connection was closed: {error}", self.name())
                 });
             })?;
             if let Some((client, server)) = parties {
@@ -199,7 +198,7 @@ impl App {
         peer: &Arc<Peer>,
         turn: &Arc<Turn>,
         permit: &ConnectionPermit,
-    ) -> Response<Body> {
+    ) -> Response<AppBody> {
         let (mut head, mut body) = request.into_parts();
         let forwarded = self.trust.read(peer.from, &head.headers, SystemTime::now);
         self.connections.keep_record(turn, peer, &head, |record| {
@@ -234,7 +233,7 @@ impl App {
         origin: Origin<'_>,
         permit: &ConnectionPermit,
         turn: &Arc<Turn>,
-    ) -> Response<Body> {
+    ) -> Response<AppBody> {
         match Handshake::of(head) {
             Ok(None) => self.ask_for_response(head, body, origin, turn).await,
             // What follows would be taken for its body by one server and for frames by another.
@@ -250,8 +249,8 @@ impl App {
         body: Incoming,
         origin: Origin<'_>,
         turn: &Arc<Turn>,
-    ) -> Response<Body> {
-        let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams() };
+    ) -> Response<AppBody> {
+        let Some(at_work) = self.begin_work(head.version, turn) else { return response::too_many_streams(self.name()) };
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, 0);
         let body = request::take_ready(head, body, &mut payload).await;
@@ -270,7 +269,7 @@ impl App {
             }
         };
         let shown = self.pool.config.development.then(|| trouble::page(&first, &head.headers)).flatten();
-        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout))
+        shown.unwrap_or_else(|| response::of(first, exchange, self.timeout, self.name()))
     }
 
     /// A WebSocket, when the app accepts it; else its answer is as to any request.
@@ -281,7 +280,7 @@ impl App {
         origin: Origin<'_>,
         permit: &ConnectionPermit,
         turn: &Arc<Turn>,
-    ) -> Response<Body> {
+    ) -> Response<AppBody> {
         let mut payload = Vec::with_capacity(512);
         request::put_head(&mut payload, head, &origin, request_flag::WEBSOCKET);
         let mut exchange = self.submit(head, payload, false, origin.forwarded.waited, None);
@@ -294,14 +293,14 @@ impl App {
                 self.open_websocket(upgrade, exchange, permit.clone());
                 handshake.granted(answer)
             }
-            _ => response::of(first, exchange, self.timeout),
+            _ => response::of(first, exchange, self.timeout, self.name()),
         }
     }
 
     /// It keeps the place of its connection, which HTTP knows nothing of any more.
     fn open_websocket(&self, upgrade: OnUpgrade, exchange: Exchange, permit: ConnectionPermit) {
         let time = Duration::from_millis;
-        let limits = websocket::Limits {
+        let limits = websocket::SessionLimits {
             message_bytes_max: self.config.message_bytes_max,
             write: self.connections.limits.write,
             ping: self.config.ping_interval_ms.map(|interval| (time(interval), time(self.config.ping_timeout_ms))),
@@ -334,7 +333,7 @@ impl App {
         at_work: Option<OpenStream>,
     ) -> Exchange {
         let trace = trace_of(&head.headers, &self.pool);
-        let left = self.timeout.map(|timeout| self.trust.left(timeout, waited, &self.warnings));
+        let left = self.timeout.map(|timeout| self.trust.left(self.name(), timeout, waited, &self.warnings));
         let deadline = left.and_then(|left| Instant::now().checked_add(left));
         let held = at_work.map(|stream| Box::new(stream) as Box<dyn Send>);
         let terms = Terms { disconnect: self.config.disconnect, describe: request::describe, held, ..Terms::default() };

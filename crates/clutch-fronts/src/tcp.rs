@@ -16,13 +16,14 @@ use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::descriptor::Descriptor;
 use clutch_wire::sys;
 use clutch_wire::{Codec, Payload};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::TcpConfig;
-use crate::front::{self, Front, Start, Stopped};
+use crate::front::{self, Front, Start};
 use crate::net::accept::{ACCEPT_PAUSE, Accepting, not_accepted};
-use crate::net::listen::{Access, Address, Listener, bind_all};
+use crate::net::listen::{Access, Listener, bind_all};
+use crate::net::stream::ConnectionLimit;
 use crate::net::warnings::Warnings;
 
 /// A connection that waits for longer is watched: its peer may give up.
@@ -36,32 +37,23 @@ impl Start for TcpConfig {
     fn start(self: Box<Self>, context: &front::Context) -> io::Result<Box<dyn Front>> {
         let pool = context.pool(&self.pool)?;
         let listeners = bind_all(&context.place(), &self.bind, Access::Everyone)?;
-        let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-        let handler = Handler {
-            function: pool.function(Codec::Name, b"", "connection"),
-            batch: Batch::new(&pool),
-            listeners,
-            first: 0,
-            places: Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS))),
-            warnings: context.warnings.clone(),
-        };
-        Ok(Box::new(TcpFront { addresses, accepting: Accepting::run(|stop| handler.serve(stop)) }))
+        let (function, batch) = (pool.function(Codec::Name, b"", "connection"), Batch::new(&pool));
+        let warnings = context.warnings.clone();
+        let accepting = Accepting::run(self.connections_max, listeners, |listeners, limit, stop| {
+            Handler { batch, function, listeners, first: 0, limit, warnings }.serve(stop)
+        });
+        Ok(Box::new(TcpFront { accepting }))
     }
 }
 
 /// What hands connections to a handler.
 struct TcpFront {
-    addresses: Vec<Address>,
     accepting: Accepting,
 }
 
 impl Front for TcpFront {
-    fn addresses(&self) -> Vec<Address> {
-        self.addresses.clone()
-    }
-
-    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        Box::pin(Accepting::end_all(vec![self.accepting], grace))
+    fn accepting(&mut self) -> &mut Accepting {
+        &mut self.accepting
     }
 }
 
@@ -72,7 +64,7 @@ struct Handler {
     listeners: Vec<Listener>,
     /// Which listener is asked first: each has its turn.
     first: usize,
-    places: Arc<Semaphore>,
+    limit: ConnectionLimit,
     warnings: Arc<Warnings>,
 }
 
@@ -112,7 +104,7 @@ impl Handler {
 
     /// The next connection, when there is a place for it.
     async fn accept(&mut self) -> io::Result<(OwnedFd, OwnedSemaphorePermit)> {
-        let place = self.places.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let place = self.limit.wait().await?;
         loop {
             match poll_fn(|context| self.poll_accept(context)).await {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

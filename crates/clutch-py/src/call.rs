@@ -162,10 +162,10 @@ impl Call {
         Ok(self.prepared.get_or_init(|| prepared))
     }
 
-    /// Runs the user's code in this thread.
-    fn run<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>, Trouble> {
+    /// Runs the user's code in this thread. `slot`: as of [`Handler::run`](crate::handlers::handler::Handler::run).
+    fn run<'py>(&self, py: Python<'py>, slot: Option<&Bound<'py, PyAny>>) -> Result<Bound<'py, PyAny>, Trouble> {
         let prepared = self.prepared(py)?;
-        handler_of(prepared).run(self.worker.get().link.bind(py), prepared, None)
+        handler_of(prepared).run(self.worker.get().link.bind(py), prepared, slot)
     }
 
     /// Encodes its value, for the end of the call.
@@ -263,7 +263,7 @@ impl Call {
     /// Calls the function with its arguments; raises what it raises. What it made that goes on later is not lost by an
     /// interrupt: this thread has left the call then.
     fn invoke<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let made = self.run(py).map_err(raise)?;
+        let made = self.run(py, None).map_err(raise)?;
         if needs_finish(&made) {
             self.slots().leave(py);
         }
@@ -280,10 +280,10 @@ impl Call {
         }
     }
 
-    /// Runs a batch of a plain function in this thread and ends the call.
-    fn run_batch(&self, py: Python<'_>) -> PyResult<()> {
-        let end = self.run(py).and_then(|told| self.encode(&told));
-        self.end_with(py, end)
+    /// Runs a batch in this thread, coroutines by the slot, and ends the call.
+    fn run_batch(&self, slot: &Bound<'_, PyAny>) -> PyResult<()> {
+        let end = self.run(slot.py(), Some(slot)).and_then(|told| self.encode(&told));
+        self.end_with(slot.py(), end)
     }
 
     /// Called before the code of the next item of a batch.

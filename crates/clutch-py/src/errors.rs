@@ -43,7 +43,7 @@ pub fn forked_error(py: Python<'_>) -> PyErr {
 }
 
 /// The outcome of work, in Python.
-pub type Told<'py> = Result<Bound<'py, PyAny>, PyErr>;
+pub type CallResult<'py> = Result<Bound<'py, PyAny>, PyErr>;
 
 /// The value of an outcome, read by `decode`, or the exception that tells what became of the work.
 ///
@@ -52,7 +52,7 @@ pub fn told<'py>(
     py: Python<'py>,
     outcome: &Outcome,
     decode: impl FnOnce(&Payload) -> PyResult<Bound<'py, PyAny>>,
-) -> PyResult<Told<'py>> {
+) -> PyResult<CallResult<'py>> {
     Ok(match outcome {
         Outcome::Value(payload) => match decode(payload) {
             Ok(value) => Ok(value),

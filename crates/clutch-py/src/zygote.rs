@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 
 #[derive(Default)]
-struct State {
+struct ZygoteState {
     inbox: Inbox,
     /// Keys of workers by pid, and back.
     workers: HashMap<i32, u32>,
@@ -65,7 +65,7 @@ pub struct ZygoteControl {
     dispatcher: OwnedFd,
     children: Tracked,
     outbox: Arc<Outbox>,
-    state: Mutex<State>,
+    state: Mutex<ZygoteState>,
 }
 
 #[pymethods]
@@ -183,7 +183,7 @@ impl ZygoteControl {
     }
 
     /// Writes what waits, as far as there is room, and takes in what has come; waits for that unless there are orders.
-    fn hear(&self, state: &mut State) {
+    fn hear(&self, state: &mut ZygoteState) {
         // A dispatcher that is gone is seen by the end of its socket.
         let blocked = matches!(self.outbox.flush(self.socket.as_fd(), false), Ok(Flushed::Blocked));
         let room = if blocked { PollFlags::OUT } else { PollFlags::empty() };
@@ -207,7 +207,7 @@ impl ZygoteControl {
     }
 
     /// Reads all messages. False: the dispatcher has closed the socket.
-    fn take_orders(&self, state: &mut State) -> bool {
+    fn take_orders(&self, state: &mut ZygoteState) -> bool {
         loop {
             match state.inbox.fill(self.socket.as_fd(), false) {
                 Ok(Filled::Bytes) if self.take_frames(state) => {}
@@ -217,7 +217,7 @@ impl ZygoteControl {
         }
     }
 
-    fn take_frames(&self, state: &mut State) -> bool {
+    fn take_frames(&self, state: &mut ZygoteState) -> bool {
         loop {
             let Ok(next) = state.inbox.next_frame() else { return false };
             let Some(received) = next else { return true };
@@ -242,7 +242,7 @@ impl ZygoteControl {
     }
 
     /// Signals a worker's group; an order to fork it that still waits is withdrawn.
-    fn end_worker(&self, state: &mut State, key: u32, signal: EndSignal) {
+    fn end_worker(&self, state: &mut ZygoteState, key: u32, signal: EndSignal) {
         // Not reaped yet, so the pid is still this worker's.
         if let Some((pid, _)) = state.workers.iter().find(|(_, worker)| **worker == key) {
             sys::end_group(*pid, signal);
@@ -254,7 +254,7 @@ impl ZygoteControl {
     }
 
     /// Reaps, and tells of workers; what was re-parented to the zygote is only reaped.
-    fn tell_fates(&self, state: &mut State) {
+    fn tell_fates(&self, state: &mut ZygoteState) {
         while let Some((pid, fate)) = sys::next_fate() {
             let ended = matches!(fate, Fate::Exited(_) | Fate::Signaled(_));
             let key = state.workers.get(&pid).copied();

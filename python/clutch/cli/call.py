@@ -172,7 +172,7 @@ def _server_here(token: str | None) -> Server:
     address, certificate = found["address"], found.get("certificate")
     has_tls = certificate is not None and not address.startswith("unix:")
     if certificate is not None and not has_tls:
-        raise click.UsageError(f"{address} speaks TLS; give --url of an https address, or add one to fronts.http.bind")
+        raise click.UsageError(f"{address} speaks TLS; give --url of an https address, or add one to its front's bind")
     url = f"https://{address}" if has_tls else address
     return Server(url, token or found["token"], certificate)
 

@@ -212,7 +212,7 @@ def test_a_unix_socket_and_one_that_was_handed_over(serve: Serve, tmp_path: Path
 
 def test_a_bind_that_cannot_be_had_is_named(serve: Serve) -> None:
     for bind in ("fd:x", "fd:0", "127.0.0.1:1:1", "nowhere"):
-        with pytest.raises(OSError, match=f"fronts.tcp cannot listen on {bind}"):
+        with pytest.raises(OSError, match=f"fronts.tcp.bind: cannot listen on {bind}"):
             serve("echo", bind=bind)
 
 

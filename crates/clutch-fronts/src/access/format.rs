@@ -12,12 +12,12 @@ use clutch_pool::date::Date;
 use hyper::header::{HeaderName, REFERER, USER_AGENT};
 use serde_json::json;
 
-use super::record::{Asked, Named, REQUEST_ID, Record, Said};
+use super::record::{HeaderText, KeptFields, REQUEST_ID, Record, RequestFacts};
 
 /// What stands for what is not known.
 const NONE: &str = "-";
 
-enum Piece {
+enum LinePart {
     Text(String),
     /// By its place among those that a record keeps.
     RequestHeader(usize),
@@ -28,14 +28,14 @@ enum Piece {
 /// How lines are written, and so what a record has to keep.
 pub(super) struct Line {
     /// None: as JSON.
-    pieces: Option<Vec<Piece>>,
-    pub(super) named: Named,
+    pieces: Option<Vec<LinePart>>,
+    pub(super) named: KeptFields,
     pub(super) front: String,
 }
 
 impl Line {
     pub(super) fn new(format: &LogFormat, front: &str) -> Line {
-        let mut line = Line { pieces: None, named: Named::default(), front: front.to_owned() };
+        let mut line = Line { pieces: None, named: KeptFields::default(), front: front.to_owned() };
         match format {
             LogFormat::Json => line.named.of_request = vec![REFERER, USER_AGENT, REQUEST_ID],
             LogFormat::Text => line.pieces = Some(usual().iter().map(|piece| line.compiled(piece)).collect()),
@@ -44,7 +44,7 @@ impl Line {
         line
     }
 
-    fn compiled(&mut self, piece: &LogPiece) -> Piece {
+    fn compiled(&mut self, piece: &LogPiece) -> LinePart {
         self.named.user |= *piece == LogPiece::Fact(LogFact::User);
         let placed = |name: &str, names: &mut Vec<HeaderName>| {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -55,12 +55,12 @@ impl Line {
             }))
         };
         match piece {
-            LogPiece::Text(text) => Piece::Text(text.clone()),
-            LogPiece::Fact(fact) => Piece::Fact(*fact),
+            LogPiece::Text(text) => LinePart::Text(text.clone()),
+            LogPiece::Fact(fact) => LinePart::Fact(*fact),
             LogPiece::RequestHeader(name) => placed(name, &mut self.named.of_request)
-                .map_or_else(|| Piece::Text(NONE.to_owned()), Piece::RequestHeader),
+                .map_or_else(|| LinePart::Text(NONE.to_owned()), LinePart::RequestHeader),
             LogPiece::ResponseHeader(name) => placed(name, &mut self.named.of_response)
-                .map_or_else(|| Piece::Text(NONE.to_owned()), Piece::ResponseHeader),
+                .map_or_else(|| LinePart::Text(NONE.to_owned()), LinePart::ResponseHeader),
         }
     }
 
@@ -70,12 +70,12 @@ impl Line {
         for piece in pieces {
             // A String takes all that is written.
             let _ = match piece {
-                Piece::Text(text) => line.write_str(text),
-                Piece::RequestHeader(at) => {
+                LinePart::Text(text) => line.write_str(text),
+                LinePart::RequestHeader(at) => {
                     put_said(&mut line, record.asked.as_ref().and_then(|asked| asked.headers.get(*at)))
                 }
-                Piece::ResponseHeader(at) => put_said(&mut line, record.response_headers.get(*at)),
-                Piece::Fact(fact) => put_fact(&mut line, *fact, record),
+                LinePart::ResponseHeader(at) => put_said(&mut line, record.response_headers.get(*at)),
+                LinePart::Fact(fact) => put_fact(&mut line, *fact, record),
             };
         }
         line
@@ -126,7 +126,7 @@ fn usual() -> Vec<LogPiece> {
     ]
 }
 
-fn put_said(line: &mut String, said: Option<&Said>) -> fmt::Result {
+fn put_said(line: &mut String, said: Option<&HeaderText>) -> fmt::Result {
     match said {
         Some(Some(said)) => put_escaped(line, said),
         _ => line.write_str(NONE),
@@ -176,7 +176,7 @@ fn put_fact(line: &mut String, fact: LogFact, record: &Record) -> fmt::Result {
     }
 }
 
-fn put_request_line(line: &mut String, asked: Option<&Asked>) -> fmt::Result {
+fn put_request_line(line: &mut String, asked: Option<&RequestFacts>) -> fmt::Result {
     let Some(asked) = asked else { return line.write_str(NONE) };
     write!(line, "{} ", asked.method)?;
     put_escaped(line, asked.target.as_bytes())?;
@@ -198,7 +198,7 @@ fn put_escaped(line: &mut String, bytes: &[u8]) -> fmt::Result {
 /// With the keys that all lines of a log as JSON have, and its own.
 fn json(record: &Record, front: &str) -> String {
     let asked = record.asked.as_ref();
-    let target = asked.map(Asked::path_and_query);
+    let target = asked.map(RequestFacts::path_and_query);
     let header = |at: usize| {
         let said = asked.and_then(|asked| asked.headers.get(at)).and_then(Option::as_ref);
         said.map(|said| String::from_utf8_lossy(said).into_owned())
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    fn named_nobody(headers: &HeaderMap) -> Said {
+    fn named_nobody(headers: &HeaderMap) -> HeaderText {
         Line::new(&LogFormat::Text, "serve").named.user(headers)
     }
 

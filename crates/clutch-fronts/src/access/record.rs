@@ -14,24 +14,24 @@ use crate::net::peer::Peer;
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What a client or an app has said in one header: a copy, since a slice would keep all that was read with it.
-pub(super) type Said = Option<Box<[u8]>>;
+pub(super) type HeaderText = Option<Box<[u8]>>;
 
-fn said(headers: &HeaderMap, names: &[HeaderName]) -> Box<[Said]> {
+fn said(headers: &HeaderMap, names: &[HeaderName]) -> Box<[HeaderText]> {
     names.iter().map(|name| headers.get(name).map(|value| value.as_bytes().into())).collect()
 }
 
 /// What lines name, and so what a record keeps.
 #[derive(Default)]
-pub(super) struct Named {
+pub(super) struct KeptFields {
     /// Headers.
     pub(super) of_request: Vec<HeaderName>,
     pub(super) of_response: Vec<HeaderName>,
     pub(super) user: bool,
 }
 
-impl Named {
+impl KeptFields {
     /// Who the client says it is, by Basic authentication; its password is not kept.
-    pub(super) fn user(&self, headers: &HeaderMap) -> Said {
+    pub(super) fn user(&self, headers: &HeaderMap) -> HeaderText {
         let value = headers.get(AUTHORIZATION).filter(|_| self.user)?.as_bytes();
         let (scheme, both) = value.split_at_checked(6)?;
         let both = from_base64(both).filter(|_| scheme.eq_ignore_ascii_case(b"basic "))?;
@@ -41,23 +41,23 @@ impl Named {
 
 /// What a request asked for.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     pub(super) method: Method,
     pub(super) target: Box<str>,
     pub(super) version: Version,
     /// Of those headers that the line names.
-    pub(super) headers: Box<[Said]>,
-    pub(super) user: Said,
+    pub(super) headers: Box<[HeaderText]>,
+    pub(super) user: HeaderText,
 }
 
-impl Asked {
-    fn of(head: &Parts, named: &Named) -> Asked {
+impl RequestFacts {
+    fn of(head: &Parts, named: &KeptFields) -> RequestFacts {
         let target = match head.uri.path_and_query() {
             Some(target) => target.as_str().into(),
             None => head.uri.to_string().into(),
         };
         let (method, version) = (head.method.clone(), head.version);
-        Asked {
+        RequestFacts {
             method,
             target,
             version,
@@ -88,20 +88,20 @@ pub(crate) struct Record {
     /// In the line of the pool. None: no worker got it.
     pub(super) queued: Option<Duration>,
     /// None: no head could be read.
-    pub(super) asked: Option<Asked>,
+    pub(super) asked: Option<RequestFacts>,
     pub(super) at: SystemTime,
     pub(super) begun: Instant,
     pub(super) head_after: Option<Duration>,
     pub(super) ended_after: Duration,
     pub(super) status: Option<u16>,
     /// Of the response, those that the line names.
-    pub(super) response_headers: Box<[Said]>,
+    pub(super) response_headers: Box<[HeaderText]>,
     pub(super) bytes: u64,
     pub(super) end: End,
 }
 
 impl Record {
-    fn begin(peer: &Arc<Peer>, asked: Option<Asked>) -> Box<Record> {
+    fn begin(peer: &Arc<Peer>, asked: Option<RequestFacts>) -> Box<Record> {
         Box::new(Record {
             peer: peer.clone(),
             client: None,
@@ -120,8 +120,8 @@ impl Record {
         })
     }
 
-    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, named: &Named) -> Box<Record> {
-        Record::begin(peer, Some(Asked::of(head, named)))
+    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, named: &KeptFields) -> Box<Record> {
+        Record::begin(peer, Some(RequestFacts::of(head, named)))
     }
 
     /// What proxies say of it. `waited`: before it came to us.
@@ -138,7 +138,7 @@ impl Record {
         record
     }
 
-    pub(super) fn head_came(&mut self, status: u16, headers: &HeaderMap, named: &Named) {
+    pub(super) fn head_came(&mut self, status: u16, headers: &HeaderMap, named: &KeptFields) {
         self.response_headers = said(headers, &named.of_response);
         self.status = Some(status);
         self.head_after = Some(self.begun.elapsed());
@@ -147,7 +147,7 @@ impl Record {
     /// Bytes that the client and the app have said.
     pub(super) fn weight(&self) -> usize {
         let of_response = self.response_headers.iter().flatten().map(|value| value.len()).sum::<usize>();
-        self.asked.as_ref().map_or(0, Asked::weight) + of_response
+        self.asked.as_ref().map_or(0, RequestFacts::weight) + of_response
     }
 
     /// None: by a unix socket, and no proxy has said more.

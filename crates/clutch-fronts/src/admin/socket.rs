@@ -20,7 +20,6 @@ use crate::figures::Figures;
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::listen::{Access, Address, Inode, Listener};
-use crate::net::stream::ConnectionLimit;
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 32;
@@ -57,7 +56,8 @@ impl OperatorSocket {
         let access_control =
             AccessControl::new("unix:", &Address::Unix(path.to_owned()), Guard::default());
         let door = Door::new(plane, access_control, Figures::new("operators"), Arc::default(), true);
-        let accepting = Accepting::start(listener, door, ConnectionLimit::new(CONNECTIONS_MAX));
+        let mut accepting = Accepting::new(CONNECTIONS_MAX);
+        accepting.add(listener, door);
         drop(entered);
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
@@ -71,7 +71,7 @@ impl OperatorSocket {
                     () = over => Duration::ZERO,
                 }
             });
-            runtime.block_on(Accepting::end_all(vec![accepting], grace));
+            runtime.block_on(accepting.end(grace));
             runtime.shutdown_timeout(grace);
         };
         let thread = std::thread::Builder::new().name("clutch-operator".to_owned()).spawn(serve)?;

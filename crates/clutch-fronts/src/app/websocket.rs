@@ -17,7 +17,7 @@ pub struct Over {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum WebSocketPhase {
     /// The app has not decided yet.
     #[default]
     Asked,
@@ -27,20 +27,20 @@ enum Phase {
     Over(Over),
 }
 
-impl Phase {
+impl WebSocketPhase {
     /// What the app may send, for the text of its mistakes.
     fn allowed(&self) -> &'static str {
         match self {
-            Phase::Asked => "websocket.accept, websocket.close, websocket.http.response.start",
-            Phase::Open => "websocket.send, websocket.close",
-            Phase::Denied => "websocket.http.response.body",
-            Phase::Over(_) => "nothing: the WebSocket is closed",
+            WebSocketPhase::Asked => "websocket.accept, websocket.close, websocket.http.response.start",
+            WebSocketPhase::Open => "websocket.send, websocket.close",
+            WebSocketPhase::Denied => "websocket.http.response.body",
+            WebSocketPhase::Over(_) => "nothing: the WebSocket is closed",
         }
     }
 }
 
 /// What an app sends.
-pub enum Said {
+pub enum AppEvent {
     /// The head that opens the conversation.
     Accept(Payload),
     Message(Payload),
@@ -54,7 +54,7 @@ pub enum Said {
 }
 
 /// What is to be done with it.
-pub enum Deed {
+pub enum Action {
     Nothing,
     /// It is open from now on.
     Open(Payload),
@@ -70,7 +70,7 @@ pub enum Wrong {
 }
 
 /// What an app receives.
-pub enum Heard {
+pub enum ClientEvent {
     Connect,
     Message(Payload),
     Disconnect { code: u16, reason: String },
@@ -79,7 +79,7 @@ pub enum Heard {
 /// One WebSocket in a worker.
 #[derive(Debug, Default)]
 pub struct WebSocket {
-    phase: Phase,
+    phase: WebSocketPhase,
     /// The app has received `websocket.connect`.
     is_told: bool,
     /// Credit of messages that the app has received: not given back yet.
@@ -88,11 +88,11 @@ pub struct WebSocket {
 
 impl WebSocket {
     pub fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Over(_))
+        matches!(self.phase, WebSocketPhase::Over(_))
     }
 
     pub fn is_open(&self) -> bool {
-        self.phase == Phase::Open
+        self.phase == WebSocketPhase::Open
     }
 
     /// Whether `receive` has something although nothing comes.
@@ -101,9 +101,9 @@ impl WebSocket {
     }
 
     /// What the app receives now, `next` being what has come; none: it has to wait.
-    pub fn receive(&mut self, next: impl FnOnce() -> Option<Payload>, is_gone: bool) -> Option<Heard> {
+    pub fn receive(&mut self, next: impl FnOnce() -> Option<Payload>, is_gone: bool) -> Option<ClientEvent> {
         if !std::mem::replace(&mut self.is_told, true) {
-            return Some(Heard::Connect);
+            return Some(ClientEvent::Connect);
         }
         match next() {
             Some(payload) if payload.codec == Codec::Close => {
@@ -112,13 +112,15 @@ impl WebSocket {
             }
             Some(payload) => {
                 self.owed += credit_of(payload.bytes_total());
-                return Some(Heard::Message(payload));
+                return Some(ClientEvent::Message(payload));
             }
             None if is_gone => self.lose(code::LOST, ""),
             None => {}
         }
         match &self.phase {
-            Phase::Over(over) => Some(Heard::Disconnect { code: over.code, reason: over.reason.clone() }),
+            WebSocketPhase::Over(over) => {
+                Some(ClientEvent::Disconnect { code: over.code, reason: over.reason.clone() })
+            }
             _ => None,
         }
     }
@@ -131,7 +133,7 @@ impl WebSocket {
     /// The conversation has ended, and not by the app.
     fn lose(&mut self, code: u16, reason: &str) {
         if !self.is_over() {
-            self.phase = Phase::Over(Over { code, reason: reason.to_owned(), by_app: false });
+            self.phase = WebSocketPhase::Over(Over { code, reason: reason.to_owned(), by_app: false });
         }
     }
 
@@ -145,33 +147,35 @@ impl WebSocket {
     }
 
     /// What the app sends. `is_gone`: the client is.
-    pub fn send(&mut self, said: Said, is_gone: bool) -> Result<Deed, Wrong> {
-        let is_lost = is_gone || matches!(&self.phase, Phase::Over(over) if !over.by_app);
+    pub fn send(&mut self, said: AppEvent, is_gone: bool) -> Result<Action, Wrong> {
+        let is_lost = is_gone || matches!(&self.phase, WebSocketPhase::Over(over) if !over.by_app);
         match (said, &self.phase) {
             // Whoever tidies up, or denies, need not know whether the client was faster.
-            (Said::Close { .. } | Said::Start | Said::Body, _) if is_lost => Ok(Deed::Nothing),
-            (Said::Accept(_) | Said::Message(_), _) if is_lost => Err(Wrong::Gone),
-            (Said::Accept(head), Phase::Asked) => {
-                self.phase = Phase::Open;
-                Ok(Deed::Open(head))
+            (AppEvent::Close { .. } | AppEvent::Start | AppEvent::Body, _) if is_lost => Ok(Action::Nothing),
+            (AppEvent::Accept(_) | AppEvent::Message(_), _) if is_lost => Err(Wrong::Gone),
+            (AppEvent::Accept(head), WebSocketPhase::Asked) => {
+                self.phase = WebSocketPhase::Open;
+                Ok(Action::Open(head))
             }
-            (Said::Message(payload), Phase::Open) => Ok(Deed::Send(payload)),
-            (Said::Close { code, reason }, Phase::Asked | Phase::Open) => Ok(Deed::Send(self.close(code, reason))),
-            (Said::Start, Phase::Asked) => {
-                self.phase = Phase::Denied;
-                Ok(Deed::Start)
+            (AppEvent::Message(payload), WebSocketPhase::Open) => Ok(Action::Send(payload)),
+            (AppEvent::Close { code, reason }, WebSocketPhase::Asked | WebSocketPhase::Open) => {
+                Ok(Action::Send(self.close(code, reason)))
             }
-            (Said::Body, Phase::Denied) => Ok(Deed::Body),
+            (AppEvent::Start, WebSocketPhase::Asked) => {
+                self.phase = WebSocketPhase::Denied;
+                Ok(Action::Start)
+            }
+            (AppEvent::Body, WebSocketPhase::Denied) => Ok(Action::Body),
             (_, phase) => Err(Wrong::NotNow { allowed: phase.allowed() }),
         }
     }
 
     fn close(&mut self, code: u16, reason: String) -> Payload {
         let payload = match self.phase {
-            Phase::Open => Payload::new(Codec::Close, websocket::close(code, &reason)),
+            WebSocketPhase::Open => Payload::new(Codec::Close, websocket::close(code, &reason)),
             _ => refusal(),
         };
-        self.phase = Phase::Over(Over { code, reason, by_app: true });
+        self.phase = WebSocketPhase::Over(Over { code, reason, by_app: true });
         payload
     }
 }
@@ -199,41 +203,41 @@ mod tests {
 
     fn opened() -> WebSocket {
         let mut socket = WebSocket::default();
-        assert!(matches!(socket.receive(|| None, false), Some(Heard::Connect)));
-        assert!(matches!(socket.send(Said::Accept(text("head")), false), Ok(Deed::Open(_))));
+        assert!(matches!(socket.receive(|| None, false), Some(ClientEvent::Connect)));
+        assert!(matches!(socket.send(AppEvent::Accept(text("head")), false), Ok(Action::Open(_))));
         socket
     }
 
-    fn close(code: u16) -> Said {
-        Said::Close { code, reason: String::new() }
+    fn close(code: u16) -> AppEvent {
+        AppEvent::Close { code, reason: String::new() }
     }
 
     #[test]
     fn a_conversation_that_the_client_ends() {
         let mut socket = opened();
         assert!(socket.receive(|| None, false).is_none(), "it waits");
-        assert!(matches!(socket.receive(|| Some(text("a")), false), Some(Heard::Message(_))));
-        assert!(matches!(socket.send(Said::Message(text("b")), false), Ok(Deed::Send(_))));
+        assert!(matches!(socket.receive(|| Some(text("a")), false), Some(ClientEvent::Message(_))));
+        assert!(matches!(socket.send(AppEvent::Message(text("b")), false), Ok(Action::Send(_))));
         for _ in 0..2 {
             let heard = socket.receive(|| Some(end(4001)), false);
-            assert!(matches!(heard, Some(Heard::Disconnect { code: 4001, .. })));
+            assert!(matches!(heard, Some(ClientEvent::Disconnect { code: 4001, .. })));
         }
-        assert!(matches!(socket.send(Said::Message(text("c")), false), Err(Wrong::Gone)));
-        assert!(matches!(socket.send(close(1000), false), Ok(Deed::Nothing)), "tidying up is no mistake");
+        assert!(matches!(socket.send(AppEvent::Message(text("c")), false), Err(Wrong::Gone)));
+        assert!(matches!(socket.send(close(1000), false), Ok(Action::Nothing)), "tidying up is no mistake");
     }
 
     #[test]
     fn a_handshake_is_answered_once() {
         let mut socket = WebSocket::default();
-        assert!(matches!(socket.send(Said::Message(text("a")), false), Err(Wrong::NotNow { .. })));
-        assert!(matches!(socket.send(Said::Start, false), Ok(Deed::Start)));
-        assert!(matches!(socket.send(Said::Body, false), Ok(Deed::Body)));
-        assert!(matches!(socket.send(Said::Accept(text("head")), false), Err(Wrong::NotNow { .. })));
+        assert!(matches!(socket.send(AppEvent::Message(text("a")), false), Err(Wrong::NotNow { .. })));
+        assert!(matches!(socket.send(AppEvent::Start, false), Ok(Action::Start)));
+        assert!(matches!(socket.send(AppEvent::Body, false), Ok(Action::Body)));
+        assert!(matches!(socket.send(AppEvent::Accept(text("head")), false), Err(Wrong::NotNow { .. })));
         let mut socket = WebSocket::default();
-        let Ok(Deed::Send(refusal)) = socket.send(close(1000), false) else { panic!("it is refused") };
+        let Ok(Action::Send(refusal)) = socket.send(close(1000), false) else { panic!("it is refused") };
         assert_eq!(refusal.codec, Codec::Http, "by a response, for nothing is open");
         let mut socket = opened();
-        let Ok(Deed::Send(last)) = socket.send(close(4000), false) else { panic!("it is closed") };
+        let Ok(Action::Send(last)) = socket.send(close(4000), false) else { panic!("it is closed") };
         assert_eq!(websocket::read_close(last.body()), (4000, ""));
         assert!(matches!(socket.send(close(4000), false), Err(Wrong::NotNow { .. })), "a mistake of its own");
     }
@@ -245,7 +249,7 @@ mod tests {
         let mut socket = opened();
         let last = socket.restart().expect("the client is told");
         assert_eq!(websocket::read_close(last.body()), (code::RESTART, "restart"));
-        assert!(matches!(socket.receive(|| None, false), Some(Heard::Disconnect { code: code::RESTART, .. })));
+        assert!(matches!(socket.receive(|| None, false), Some(ClientEvent::Disconnect { code: code::RESTART, .. })));
         assert!(socket.restart().is_none(), "once");
     }
 
@@ -287,21 +291,21 @@ mod tests {
             for step in steps {
                 let was_open = socket.is_open();
                 let said = match step {
-                    Step::Accept => Some(Said::Accept(text("head"))),
-                    Step::Message => Some(Said::Message(text("m"))),
+                    Step::Accept => Some(AppEvent::Accept(text("head"))),
+                    Step::Message => Some(AppEvent::Message(text("m"))),
                     Step::Close(code) => Some(close(code)),
-                    Step::Start => Some(Said::Start),
-                    Step::Body => Some(Said::Body),
+                    Step::Start => Some(AppEvent::Start),
+                    Step::Body => Some(AppEvent::Body),
                     _ => None,
                 };
                 if let Some(said) = said {
                     match socket.send(said, is_gone) {
-                        Ok(Deed::Open(_) | Deed::Start) => answers += 1,
-                        Ok(Deed::Send(payload)) if payload.codec == Codec::Http => answers += 1,
-                        Ok(Deed::Send(payload)) if payload.codec == Codec::Close => lasts += 1,
-                        Ok(Deed::Send(_)) => prop_assert!(was_open, "messages are of a conversation"),
-                        Ok(Deed::Nothing) => prop_assert!(is_gone || socket.is_over()),
-                        Ok(Deed::Body) | Err(_) => {}
+                        Ok(Action::Open(_) | Action::Start) => answers += 1,
+                        Ok(Action::Send(payload)) if payload.codec == Codec::Http => answers += 1,
+                        Ok(Action::Send(payload)) if payload.codec == Codec::Close => lasts += 1,
+                        Ok(Action::Send(_)) => prop_assert!(was_open, "messages are of a conversation"),
+                        Ok(Action::Nothing) => prop_assert!(is_gone || socket.is_over()),
+                        Ok(Action::Body) | Err(_) => {}
                     }
                     continue;
                 }
@@ -318,12 +322,12 @@ mod tests {
                     }
                 };
                 match heard {
-                    Some(Heard::Message(payload)) => taken += credit_of(payload.bytes_total()),
-                    Some(Heard::Disconnect { code, .. }) => {
+                    Some(ClientEvent::Message(payload)) => taken += credit_of(payload.bytes_total()),
+                    Some(ClientEvent::Disconnect { code, .. }) => {
                         prop_assert!(socket.is_over());
                         prop_assert_eq!(*disconnected.get_or_insert(code), code, "the first end stays");
                     }
-                    Some(Heard::Connect) | None => {}
+                    Some(ClientEvent::Connect) | None => {}
                 }
                 given += socket.due().unwrap_or(0);
                 prop_assert!(given <= taken && taken - given < GIVE_BACK);

@@ -35,7 +35,7 @@ pub(crate) struct Discovery {
     document: Mutex<Option<(Images, Bytes)>>,
 }
 
-enum Asked {
+enum Resource {
     Pools,
     Tools(String),
     OpenApi,
@@ -66,14 +66,14 @@ impl Discovery {
         catalog: &Catalog,
         wants_token: bool,
     ) -> Option<Result<Response<Body>, Box<Problem>>> {
-        let asked = Asked::of(head.uri.path())?;
+        let asked = Resource::of(head.uri.path())?;
         if !matches!(head.method, Method::GET | Method::HEAD) {
             return Some(Err(Problem::method_not_allowed("GET, HEAD")));
         }
         Some(match asked {
-            Asked::Pools => Ok(pools(catalog)),
-            Asked::Tools(pool) => catalog.pool(&pool).and_then(described),
-            Asked::OpenApi => Ok(json(Body::Document(Some(self.document(catalog, wants_token))))),
+            Resource::Pools => Ok(pools(catalog)),
+            Resource::Tools(pool) => catalog.pool(&pool).and_then(described),
+            Resource::OpenApi => Ok(json(Body::Document(Some(self.document(catalog, wants_token))))),
         })
     }
 
@@ -93,12 +93,12 @@ impl Discovery {
     }
 }
 
-impl Asked {
-    fn of(path: &str) -> Option<Asked> {
+impl Resource {
+    fn of(path: &str) -> Option<Resource> {
         match path {
-            "/pools" => Some(Asked::Pools),
-            "/openapi.json" => Some(Asked::OpenApi),
-            _ => path.strip_prefix("/pools/")?.strip_suffix("/tools").and_then(decode).map(Asked::Tools),
+            "/pools" => Some(Resource::Pools),
+            "/openapi.json" => Some(Resource::OpenApi),
+            _ => path.strip_prefix("/pools/")?.strip_suffix("/tools").and_then(decode).map(Resource::Tools),
         }
     }
 }
@@ -162,11 +162,11 @@ mod tests {
 
     #[test]
     fn paths_that_ask_for_tools_are_told_from_those_of_calls() {
-        assert!(matches!(Asked::of("/pools"), Some(Asked::Pools)));
-        assert!(matches!(Asked::of("/openapi.json"), Some(Asked::OpenApi)));
-        assert!(matches!(Asked::of("/pools/%61pi/tools"), Some(Asked::Tools(pool)) if pool == "api"));
+        assert!(matches!(Resource::of("/pools"), Some(Resource::Pools)));
+        assert!(matches!(Resource::of("/openapi.json"), Some(Resource::OpenApi)));
+        assert!(matches!(Resource::of("/pools/%61pi/tools"), Some(Resource::Tools(pool)) if pool == "api"));
         for other in ["/", "/pools/", "/pools//tools", "/pools/api/tools/tools", "/pools/api", "/pools/a/b/tools"] {
-            assert!(Asked::of(other).is_none(), "{other}");
+            assert!(Resource::of(other).is_none(), "{other}");
         }
     }
 }

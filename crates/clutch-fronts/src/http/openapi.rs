@@ -241,7 +241,7 @@ fn tag(pool: &str, known: bool) -> Value {
 }
 
 fn security() -> Value {
-    let description = "The option `token` of `[fronts.http]`.";
+    let description = "A token of the front: its option `token`, or a line of its `token_file`.";
     json!({ TOKEN: { "type": "http", "scheme": "bearer", "description": description } })
 }
 

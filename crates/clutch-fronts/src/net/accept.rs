@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::listen::Listener;
+use super::listen::{Address, Listener};
 use super::stream::{ConnectionLimit, ConnectionPermit, Stream};
 use super::warnings::Warnings;
 use crate::figures::Figures;
@@ -52,8 +52,69 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn stopping(&self) {}
 }
 
-/// A listener whose connections are served.
+/// All that a front accepts from. Dropped, it takes no more connections.
 pub(crate) struct Accepting {
+    limit: ConnectionLimit,
+    addresses: Vec<Address>,
+    loops: Vec<AcceptLoop>,
+}
+
+impl Accepting {
+    /// `connections_max`: of all listeners together.
+    pub(crate) fn new(connections_max: usize) -> Accepting {
+        Accepting { limit: ConnectionLimit::new(connections_max), addresses: Vec::new(), loops: Vec::new() }
+    }
+
+    /// Serves what connects to `listener`, in the runtime that is entered.
+    pub(crate) fn add<S: Service>(&mut self, listener: Listener, service: Arc<S>) {
+        let (figures, limit) = (service.figures().clone(), self.limit.clone());
+        self.add_address(listener.address());
+        self.loops.push(AcceptLoop::start(Some(figures), |stop| serve(listener, service, limit, stop)));
+    }
+
+    /// The same for what accepts by itself, up to the limit and until it is told to stop.
+    pub(crate) fn run<F>(
+        connections_max: usize,
+        listeners: Vec<Listener>,
+        serve: impl FnOnce(Vec<Listener>, ConnectionLimit, oneshot::Receiver<()>) -> F,
+    ) -> Accepting
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut accepting = Accepting::new(connections_max);
+        listeners.iter().for_each(|listener| accepting.add_address(listener.address()));
+        let limit = accepting.limit.clone();
+        accepting.loops.push(AcceptLoop::start(None, |stop| serve(listeners, limit, stop)));
+        accepting
+    }
+
+    /// What the front was configured with as its `bind`, with real ports.
+    pub(crate) fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Accepts no more, lets connections end within `grace`, then cuts off what is left.
+    pub(crate) async fn end(&mut self, grace: Duration) {
+        let ends: Vec<_> = std::mem::take(&mut self.loops)
+            .into_iter()
+            .map(|accept_loop| tokio::spawn(accept_loop.end(grace)))
+            .collect();
+        for end in ends {
+            // It ends by itself, or is cut off.
+            let _ = end.await;
+        }
+    }
+
+    /// A socket that several threads listen on is one address.
+    fn add_address(&mut self, address: &Address) {
+        if self.addresses.last() != Some(address) {
+            self.addresses.push(address.clone());
+        }
+    }
+}
+
+/// A task that accepts connections and serves them.
+struct AcceptLoop {
     stop: oneshot::Sender<()>,
     /// Ends when the last of its connections has.
     done: JoinHandle<()>,
@@ -61,28 +122,13 @@ pub(crate) struct Accepting {
     figures: Option<Arc<Figures>>,
 }
 
-impl Accepting {
-    pub(crate) fn start<S: Service>(listener: Listener, service: Arc<S>, places: ConnectionLimit) -> Accepting {
-        let figures = Some(service.figures().clone());
-        Accepting { figures, ..Accepting::run(|stop| serve(listener, service, places, stop)) }
-    }
-
-    /// The same for what accepts by itself, until it is told to stop.
-    pub(crate) fn run<F>(serve: impl FnOnce(oneshot::Receiver<()>) -> F) -> Accepting
+impl AcceptLoop {
+    fn start<F>(figures: Option<Arc<Figures>>, serve: impl FnOnce(oneshot::Receiver<()>) -> F) -> AcceptLoop
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel();
-        Accepting { stop, done: tokio::spawn(serve(stopped)), figures: None }
-    }
-
-    /// Ends all of them within `grace`, and then cuts off what is left.
-    pub(crate) async fn end_all(all: Vec<Accepting>, grace: Duration) {
-        let ends: Vec<_> = all.into_iter().map(|one| tokio::spawn(one.end(grace))).collect();
-        for end in ends {
-            // It ends by itself, or is cut off.
-            let _ = end.await;
-        }
+        AcceptLoop { stop, done: tokio::spawn(serve(stopped)), figures }
     }
 
     async fn end(mut self, grace: Duration) {
@@ -96,12 +142,7 @@ impl Accepting {
 }
 
 /// Accepts until told to stop, then waits for the connections to end. Dropped, it cuts them off.
-async fn serve<S: Service>(
-    listener: Listener,
-    front: Arc<S>,
-    places: ConnectionLimit,
-    mut stop: oneshot::Receiver<()>,
-) {
+async fn serve<S: Service>(listener: Listener, front: Arc<S>, limit: ConnectionLimit, mut stop: oneshot::Receiver<()>) {
     let (leave, stays) = watch::channel(());
     let mut open = JoinSet::new();
     let turned_away = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
@@ -112,7 +153,7 @@ async fn serve<S: Service>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(stream) => match places.take() {
+            Ok(stream) => match limit.take() {
                 Some(place) => {
                     let permit = ConnectionPermit::new(stays.clone(), place, front.figures().connection());
                     open.spawn(front.clone().serve(stream, permit));

@@ -127,8 +127,8 @@ impl AccessControl {
     fn remedy(&self, origin: &HeaderValue) -> String {
         let shown = origin.to_str().ok().filter(|shown| shown.len() <= ORIGIN_SHOWN_MAX && shown.contains("://"));
         match (&self.guard.cors, shown) {
-            (Some(_), Some(origin)) => format!("; to allow it, add it to fronts.http.cors_origins: [\"{origin}\"]"),
-            (Some(_), None) => "; fronts.http.cors_origins allows some".to_owned(),
+            (Some(cors), Some(origin)) => format!("; to allow it, add it to {}: [\"{origin}\"]", cors.option),
+            (Some(cors), None) => format!("; {} allows some", cors.option),
             (None, _) => String::new(),
         }
     }
@@ -237,7 +237,11 @@ mod tests {
     fn guard(token: Option<&str>, has_tls: bool, origins: Option<&[&str]>) -> Guard {
         let tokens = Tokens::new("http", token, None, &Arc::default()).expect("no file");
         let listed = |origins: &[&str]| origins.iter().map(|origin| (*origin).to_owned()).collect::<Vec<_>>();
-        Guard { tokens, has_tls, cors: origins.map(|origins| Arc::new(Cors::new(&listed(origins)))) }
+        Guard {
+            tokens,
+            has_tls,
+            cors: origins.map(|origins| Arc::new(Cors::new("fronts.api.cors_origins", &listed(origins)))),
+        }
     }
 
     fn passes(access_control: &AccessControl, headers: &[(&str, &str)]) -> bool {
@@ -320,7 +324,7 @@ mod tests {
         let refused =
             access_control.check(&head(&[host, ("origin", "https://other.example"), token])).expect_err("foreign");
         let document = String::from_utf8(refused.document()).expect("text");
-        assert!(document.contains(r#"fronts.http.cors_origins: [\"https://other.example\"]"#), "{document}");
+        assert!(document.contains(r#"fronts.api.cors_origins: [\"https://other.example\"]"#), "{document}");
     }
 
     #[test]

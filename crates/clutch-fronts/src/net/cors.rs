@@ -32,13 +32,15 @@ const MAX_AGE_S: &str = "600";
 /// Origins that are not this server's and may call all the same.
 #[derive(Debug, Default)]
 pub(crate) struct Cors {
+    /// The option that names them: `fronts.api.cors_origins`.
+    pub(crate) option: String,
     origins: Vec<String>,
 }
 
 impl Cors {
     /// Each as browsers write it; `*`: all.
-    pub(crate) fn new(origins: &[String]) -> Cors {
-        Cors { origins: origins.to_vec() }
+    pub(crate) fn new(option: &str, origins: &[String]) -> Cors {
+        Cors { option: option.to_owned(), origins: origins.to_vec() }
     }
 
     pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     fn cors(origins: &[&str]) -> Cors {
-        Cors::new(&origins.iter().map(|origin| (*origin).to_owned()).collect::<Vec<_>>())
+        Cors::new("fronts.api.cors_origins", &origins.iter().map(|origin| (*origin).to_owned()).collect::<Vec<_>>())
     }
 
     fn marked(cors: &Cors, origin: Option<&'static str>) -> HeaderMap {

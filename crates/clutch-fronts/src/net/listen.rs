@@ -289,8 +289,9 @@ pub(crate) fn refuse_unguarded(place: &str, bind: &str, address: &Address, may_b
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-pub(crate) fn not_bound(front: &str, bind: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{front} cannot listen on {bind}: {error}"))
+/// `place`: as `fronts.api`.
+pub(crate) fn not_bound(place: &str, bind: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{place}.bind: cannot listen on {bind}: {error}"))
 }
 
 #[cfg(test)]

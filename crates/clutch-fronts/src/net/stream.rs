@@ -1,5 +1,6 @@
 //! A connection, and its place among those of its front.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -34,6 +35,11 @@ impl ConnectionLimit {
 
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().try_acquire_owned().ok()
+    }
+
+    /// Waits until there is room.
+    pub(crate) async fn wait(&self) -> io::Result<OwnedSemaphorePermit> {
+        self.0.clone().acquire_owned().await.map_err(io::Error::other)
     }
 }
 

@@ -7,8 +7,7 @@ use clutch_wire::sys;
 use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::oneshot;
 
-use crate::net::listen::not_bound;
-use crate::net::listen::{Access, Listener};
+use crate::net::listen::{Access, Listener, not_bound};
 
 /// Dropped, it ends: what it served is cut off.
 pub(crate) struct FrontThread {
@@ -42,14 +41,14 @@ impl FrontThread {
     /// A listener for this thread, then one of the same socket for each of the others.
     pub(crate) fn bind(
         &self,
-        front: &str,
+        place: &str,
         bind: &str,
         access: Access,
         others: &[FrontThread],
     ) -> io::Result<Vec<Listener>> {
         let first = {
             let _entered = self.enter();
-            Listener::bind(bind, access).map_err(|error| not_bound(front, bind, &error))?
+            Listener::bind(bind, access).map_err(|error| not_bound(place, bind, &error))?
         };
         let shared = others.iter().map(|other| {
             let _entered = other.enter();

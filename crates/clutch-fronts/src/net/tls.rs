@@ -17,7 +17,7 @@ use crate::net::stream::Io;
 
 /// What a server shows its clients, as the files said when they were read last.
 pub(crate) struct Tls {
-    source: Source,
+    source: CertificateFiles,
     /// Taken by handshakes that begin; a reload puts another one here.
     acceptor: RwLock<TlsAcceptor>,
 }
@@ -26,7 +26,7 @@ impl Tls {
     /// Reads certificate and key of this front; what is wrong with them is told with the file. `speaks`: offered to
     /// clients by ALPN, the best first.
     pub(crate) fn load(front: &str, files: &TlsConfig, speaks: &'static [Protocol]) -> io::Result<Tls> {
-        let source = Source { front: front.to_owned(), files: files.clone(), speaks };
+        let source = CertificateFiles { front: front.to_owned(), files: files.clone(), speaks };
         let acceptor = RwLock::new(source.acceptor()?);
         Ok(Tls { source, acceptor })
     }
@@ -44,13 +44,13 @@ impl Tls {
 }
 
 /// Where it comes from.
-struct Source {
+struct CertificateFiles {
     front: String,
     files: TlsConfig,
     speaks: &'static [Protocol],
 }
 
-impl Source {
+impl CertificateFiles {
     fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let files = &self.files;
         let chain = self.certificates("tls.certificate", &files.certificate)?;

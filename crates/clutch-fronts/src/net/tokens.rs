@@ -33,11 +33,11 @@ const READABLE_BY_ALL: u32 = 0o004;
 
 pub(crate) struct Tokens {
     known: RwLock<Vec<Vec<u8>>>,
-    source: Option<Source>,
+    source: Option<TokenFile>,
 }
 
 /// A file of tokens.
-struct Source {
+struct TokenFile {
     /// The option that names it.
     option: String,
     path: PathBuf,
@@ -81,7 +81,7 @@ impl Tokens {
             return Ok(token.map(|_| Arc::new(Tokens { known, source: None })));
         };
         let (option, path) = (format!("fronts.{front}.token_file"), PathBuf::from(path));
-        let source = Source::new(option, path, warnings.clone());
+        let source = TokenFile::new(option, path, warnings.clone());
         let tokens = Arc::new(Tokens { known: RwLock::new(source.read()?), source: Some(source) });
         tokio::spawn(watch(Arc::downgrade(&tokens)));
         Ok(Some(tokens))
@@ -130,9 +130,9 @@ async fn watch(tokens: Weak<Tokens>) {
     }
 }
 
-impl Source {
-    fn new(option: String, path: PathBuf, warnings: Arc<Warnings>) -> Source {
-        Source { option, path, stamp: Mutex::default(), told: Mutex::default(), warnings }
+impl TokenFile {
+    fn new(option: String, path: PathBuf, warnings: Arc<Warnings>) -> TokenFile {
+        TokenFile { option, path, stamp: Mutex::default(), told: Mutex::default(), warnings }
     }
 
     /// What is wrong is told once, not at each look.
@@ -250,7 +250,7 @@ mod tests {
     fn a_pipe_is_refused_at_once_and_told() {
         let path = std::env::temp_dir().join(format!("clutch-pipe-{}", std::process::id()));
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).expect("a pipe");
-        let source = Source::new("token_file".to_owned(), path.clone(), Arc::default());
+        let source = TokenFile::new("token_file".to_owned(), path.clone(), Arc::default());
         let tokens = Tokens { known: RwLock::new(vec![b"one".to_vec()]), source: Some(source) };
         tokens.look();
         let source = tokens.source.as_ref().expect("a file");

@@ -30,7 +30,7 @@ impl Rates {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct WarningQueue {
     rates: Rates,
     waiting: VecDeque<String>,
     is_closed: bool,
@@ -39,33 +39,33 @@ struct Inner {
 /// Filled by fronts, fetched by one reader.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    inner: Mutex<Inner>,
+    queue: Mutex<WarningQueue>,
     changed: Condvar,
 }
 
 impl Warnings {
     /// Words are made only where they are told. False: they are not.
     pub(crate) fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
-        let mut inner = self.inner.lock();
-        let Some(untold) = inner.rates.admit(kind, Instant::now()) else { return false };
-        if inner.waiting.len() == KEPT_MAX {
+        let mut queue = self.queue.lock();
+        let Some(untold) = queue.rates.admit(kind, Instant::now()) else { return false };
+        if queue.waiting.len() == KEPT_MAX {
             return false;
         }
         let more = if untold > 0 { format!(" (and {untold} more like it since the last one)") } else { String::new() };
-        inner.waiting.push_back(words() + &more);
+        queue.waiting.push_back(words() + &more);
         self.changed.notify_one();
         true
     }
 
     /// The next one. None: there will be no more.
     pub(crate) fn next(&self) -> Option<String> {
-        let is_there = |inner: &Inner| !inner.waiting.is_empty() || inner.is_closed;
-        let mut inner = self.changed.wait(self.inner.lock(), is_there);
-        inner.waiting.pop_front()
+        let is_there = |queue: &WarningQueue| !queue.waiting.is_empty() || queue.is_closed;
+        let mut queue = self.changed.wait(self.queue.lock(), is_there);
+        queue.waiting.pop_front()
     }
 
     pub(crate) fn close(&self) {
-        self.inner.lock().is_closed = true;
+        self.queue.lock().is_closed = true;
         self.changed.notify_all();
     }
 }

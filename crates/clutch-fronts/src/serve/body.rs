@@ -19,39 +19,39 @@ use crate::codec::http::credit_of;
 use crate::figures::End;
 
 /// The body of a response.
-pub(super) enum Body {
+pub(super) enum AppBody {
     Whole(Option<Bytes>),
     Produced(Box<Produced>),
 }
 
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Body {
-        Body::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
+impl From<Bytes> for AppBody {
+    fn from(bytes: Bytes) -> AppBody {
+        AppBody::Whole(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 }
 
-impl hyper::body::Body for Body {
+impl hyper::body::Body for AppBody {
     type Data = Bytes;
     type Error = BrokenOff;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match self.get_mut() {
-            Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Body::Produced(produced) => produced.poll(context).map(|part| part.map(|bytes| bytes.map(Frame::data))),
+            AppBody::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            AppBody::Produced(produced) => produced.poll(context).map(|part| part.map(|bytes| bytes.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Body::Whole(bytes) => bytes.is_none(),
-            Body::Produced(produced) => produced.ended,
+            AppBody::Whole(bytes) => bytes.is_none(),
+            AppBody::Produced(produced) => produced.ended,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Body::Produced(_) => SizeHint::default(),
+            AppBody::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            AppBody::Produced(_) => SizeHint::default(),
         }
     }
 }

@@ -93,10 +93,10 @@ impl Trust {
     }
 
     /// What is left of `timeout`. Half of it at least: else a clock that is wrong would refuse every request.
-    pub(super) fn left(&self, timeout: Duration, waited: Duration, warnings: &Warnings) -> Duration {
+    pub(super) fn left(&self, front: &str, timeout: Duration, waited: Duration, warnings: &Warnings) -> Duration {
         let most = timeout / 2;
         if waited > most && !self.has_told_of_clocks.swap(true, Ordering::Relaxed) {
-            warnings.tell("X-Request-Start", || told_of_clocks(waited, most));
+            warnings.tell("X-Request-Start", || told_of_clocks(front, waited, most));
         }
         timeout - waited.min(most)
     }
@@ -118,10 +118,10 @@ impl Trust {
     }
 }
 
-fn told_of_clocks(waited: Duration, most: Duration) -> String {
+fn told_of_clocks(front: &str, waited: Duration, most: Duration) -> String {
     format!(
         "X-Request-Start: a request came {:.1} s after its first proxy had it, by the proxy's clock; counted are {:.1} s, \
-         half of fronts.serve.timeout. Either requests wait there, or one of the clocks is wrong (told once)",
+         half of fronts.{front}.timeout. Either requests wait there, or one of the clocks is wrong (told once)",
         waited.as_secs_f64(),
         most.as_secs_f64(),
     )
@@ -261,10 +261,14 @@ mod tests {
     #[test]
     fn a_clock_that_is_wrong_spends_half_of_the_time_and_is_told_once() {
         let (trust, warnings, timeout) = (trust(&[]), Warnings::default(), Duration::from_secs(30));
-        let left = |seconds| trust.left(timeout, Duration::from_secs(seconds), &warnings).as_secs();
+        let left = |seconds| trust.left("shop", timeout, Duration::from_secs(seconds), &warnings).as_secs();
         assert_eq!([0, 10, 15, 16, 3600].map(left), [30, 20, 15, 15, 15]);
         warnings.close();
-        assert!(warnings.next().is_some_and(|words| words.contains("came 16.0 s after")));
+        assert!(
+            warnings
+                .next()
+                .is_some_and(|words| words.contains("came 16.0 s after") && words.contains("fronts.shop.timeout"))
+        );
         assert_eq!(warnings.next(), None);
     }
 

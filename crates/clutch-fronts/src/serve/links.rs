@@ -8,15 +8,15 @@ use clutch_pool::pool::{Batch, Link, Pool, Read};
 use clutch_wire::sys;
 use tokio::sync::Notify;
 
-struct Socket(Arc<Link>);
+struct LinkSocket(Arc<Link>);
 
-impl AsFd for Socket {
+impl AsFd for LinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.socket.as_fd()
     }
 }
 
-impl AsRawFd for Socket {
+impl AsRawFd for LinkSocket {
     fn as_raw_fd(&self) -> RawFd {
         self.0.socket.as_raw_fd()
     }
@@ -24,7 +24,7 @@ impl AsRawFd for Socket {
 
 /// Reads a worker's link to its end.
 pub(super) async fn read(pool: Weak<Pool>, link: Arc<Link>) {
-    let Ok(socket) = sys::readable(Socket(link.clone())) else { return };
+    let Ok(socket) = sys::readable(LinkSocket(link.clone())) else { return };
     while let Ok(mut ready) = socket.readable().await {
         let Some(pool) = pool.upgrade() else { return };
         match pool.read_link(&link) {

@@ -10,18 +10,18 @@ use hyper::ext::ReasonPhrase;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
-use super::body::{Body, Produced, bytes_of};
+use super::body::{AppBody, Produced, bytes_of};
 use crate::account::Fate;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
 use crate::figures::End;
 use crate::problem::RETRY_AFTER_S;
 
-/// The response that the first part of an answer makes.
-pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>) -> Response<Body> {
+/// The response that the first part of an answer makes. `front`: its name.
+pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>, front: &str) -> Response<AppBody> {
     match first {
         Part::End(Outcome::Value(payload)) if payload.codec == Codec::Http => match read(payload) {
             Some((mut response, _, body)) => {
-                *response.body_mut() = Body::from(body);
+                *response.body_mut() = AppBody::from(body);
                 response
             }
             None => plain(StatusCode::INTERNAL_SERVER_ERROR),
@@ -33,7 +33,7 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Durati
                 Some((mut response, is_whole, body)) => {
                     *response.body_mut() = if is_whole {
                         exchange.answered();
-                        Body::from(body)
+                        AppBody::from(body)
                     } else {
                         // Events come when there are some.
                         let is_endless = is_event_stream(&response);
@@ -42,7 +42,7 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Durati
                         }
                         let silence_max = silence_max.filter(|_| !is_endless);
                         let length = response.headers().get(CONTENT_LENGTH).and_then(length);
-                        Body::Produced(Box::new(Produced::new(exchange, body, length, owed, silence_max)))
+                        AppBody::Produced(Box::new(Produced::new(exchange, body, length, owed, silence_max)))
                     };
                     response
                 }
@@ -53,13 +53,13 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Durati
             }
         }
         Part::End(Outcome::Failure(failure)) => of_failure(&failure),
-        Part::End(Outcome::Refused(refusal)) => of_refusal(&refusal),
+        Part::End(Outcome::Refused(refusal)) => of_refusal(&refusal, front),
         Part::End(Outcome::Value(_)) | Part::Chunk(_) => plain(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }
 
 /// The head by which an app accepts a WebSocket; none: it says anything else.
-pub(super) fn accepted(first: &Part) -> Option<Response<Body>> {
+pub(super) fn accepted(first: &Part) -> Option<Response<AppBody>> {
     let Part::Chunk(payload) = first else { return None };
     let is_head = payload.codec == Codec::Http && payload.leases.is_empty();
     let (answer, ..) = is_head.then(|| read(payload.clone())).flatten()?;
@@ -67,10 +67,10 @@ pub(super) fn accepted(first: &Part) -> Option<Response<Body>> {
 }
 
 /// Head, whether the body is whole, and the body or its first part. None: the worker wrote what is no response.
-fn read(payload: Payload) -> Option<(Response<Body>, bool, Bytes)> {
+fn read(payload: Payload) -> Option<(Response<AppBody>, bool, Bytes)> {
     let inline = Bytes::from(payload.inline);
     let (head, rest) = ResponseHead::read(&inline).ok()?;
-    let mut response = Response::new(Body::Whole(None));
+    let mut response = Response::new(AppBody::Whole(None));
     *response.status_mut() = StatusCode::from_u16(head.status).ok()?;
     // Of HTTP/1: what is not the usual one, and nothing where there is none.
     if !head.reason.is_empty() || response.status().canonical_reason().is_none() {
@@ -107,45 +107,45 @@ fn length(value: &HeaderValue) -> Option<u64> {
 }
 
 /// Events come for as long as somebody listens.
-fn is_event_stream(response: &Response<Body>) -> bool {
+fn is_event_stream(response: &Response<AppBody>) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|value| http::is_event_stream(value.as_bytes()))
 }
 
-pub(super) fn plain(status: StatusCode) -> Response<Body> {
+pub(super) fn plain(status: StatusCode) -> Response<AppBody> {
     let text = format!("{}\n", status.canonical_reason().unwrap_or("Error"));
-    let mut response = Response::new(Body::from(Bytes::from(text)));
+    let mut response = Response::new(AppBody::from(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
-pub(super) fn later(status: StatusCode) -> Response<Body> {
+pub(super) fn later(status: StatusCode) -> Response<AppBody> {
     let mut response = plain(status);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
     response
 }
 
 /// Nobody hears it.
-pub(super) fn gone(response: Response<Body>) -> Response<Body> {
+pub(super) fn gone(response: Response<AppBody>) -> Response<AppBody> {
     with_fate(response, End::ClientGone, "client-gone", None)
 }
 
 /// No app sees its request.
-pub(super) fn refused(response: Response<Body>, reason: &'static str) -> Response<Body> {
+pub(super) fn refused(response: Response<AppBody>, reason: &'static str) -> Response<AppBody> {
     with_fate(response, End::Refused, reason, None)
 }
 
 pub(super) fn with_fate(
-    mut response: Response<Body>,
+    mut response: Response<AppBody>,
     end: End,
     reason: &'static str,
     warning: Option<String>,
-) -> Response<Body> {
+) -> Response<AppBody> {
     response.extensions_mut().insert(Fate { end, reason, warning });
     response
 }
 
-fn of_failure(failure: &Failure) -> Response<Body> {
+fn of_failure(failure: &Failure) -> Response<AppBody> {
     let words = || Some(failure.to_string());
     match failure {
         Failure::Config { .. } | Failure::WorkerLost { worker_pid: 0, .. } => {
@@ -160,15 +160,16 @@ fn of_failure(failure: &Failure) -> Response<Body> {
     }
 }
 
-fn of_refusal(refusal: &Refusal) -> Response<Body> {
+fn of_refusal(refusal: &Refusal, front: &str) -> Response<AppBody> {
     match refusal {
         Refusal::Expired(expired) if expired.at == Where::Running => {
-            let words = format!("{expired}, and had not begun its response (fronts.serve.timeout)\n{}", expired.stacks);
+            let stacks = &expired.stacks;
+            let words = format!("{expired}, and had not begun its response (fronts.{front}.timeout)\n{stacks}");
             let words = words.trim_end().to_owned();
             with_fate(plain(StatusCode::GATEWAY_TIMEOUT), End::Timeout, "timeout", Some(words))
         }
         Refusal::Expired(expired) => {
-            let words = format!("{expired} (fronts.serve.timeout)");
+            let words = format!("{expired} (fronts.{front}.timeout)");
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "queue-timeout", Some(words))
         }
         refusal => {
@@ -189,10 +190,12 @@ fn reason_of(refusal: &Refusal) -> &'static str {
 }
 
 /// One connection has as much at work as it may have.
-pub(super) fn too_many_streams() -> Response<Body> {
-    let words = "fronts.serve.streams_max: a request was refused with 503: its connection has as many at work, those \
-                 that it has reset among them";
-    with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words.to_owned()))
+pub(super) fn too_many_streams(front: &str) -> Response<AppBody> {
+    let words = format!(
+        "fronts.{front}.streams_max: a request was refused with 503: its connection has as many at work, those that it \
+         has reset among them"
+    );
+    with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "streams", Some(words))
 }
 
 /// The whole response, for a connection on which HTTP is not spoken any further.

@@ -9,7 +9,7 @@ use clutch_wire::Failure;
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 
-use super::body::Body;
+use super::body::AppBody;
 use super::response::{later, with_fate};
 use crate::figures::End;
 
@@ -20,14 +20,14 @@ h1{font-size:1.3rem}pre{border:1px solid #8886;border-radius:6px;overflow-x:auto
 const FOOT: &str = "</pre><p>Save a change that mends it and load this page again.</p></body></html>\n";
 
 /// The page, where the answer is that the code does not run; as text for those who want no HTML.
-pub(super) fn page(first: &Part, headers: &HeaderMap) -> Option<Response<Body>> {
+pub(super) fn page(first: &Part, headers: &HeaderMap) -> Option<Response<AppBody>> {
     let reason = reason(first)?;
     let (kind, text) = match wants_html(headers) {
         true => ("text/html; charset=utf-8", format!("{HEAD}{}{FOOT}", escaped(reason))),
         false => ("text/plain; charset=utf-8", format!("{}\n", reason.trim_end())),
     };
     let mut response = later(StatusCode::SERVICE_UNAVAILABLE);
-    *response.body_mut() = Body::from(Bytes::from(text));
+    *response.body_mut() = AppBody::from(Bytes::from(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // The terminal shows it once, not with each request.

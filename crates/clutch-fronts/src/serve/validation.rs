@@ -12,7 +12,7 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING}
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Version};
 
-use super::body::Body;
+use super::body::AppBody;
 use super::response::{gone, plain, refused};
 
 /// Why a request is not taken; its connection is closed.
@@ -41,7 +41,7 @@ impl Refused {
         Refused::with(StatusCode::REQUEST_TIMEOUT)
     }
 
-    pub(super) fn response(self) -> Response<Body> {
+    pub(super) fn response(self) -> Response<AppBody> {
         let mut response = plain(self.status);
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         match self.is_gone {

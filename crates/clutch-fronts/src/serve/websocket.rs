@@ -33,7 +33,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, Role, WebSocketConfig, WebSocketContext};
 use tungstenite::{Error, Message, Utf8Bytes};
 
-use super::body::{Body, bytes_of};
+use super::body::{AppBody, bytes_of};
 use super::response;
 use crate::codec::http::credit_of;
 use crate::codec::websocket::{self, GIVE_BACK, code};
@@ -63,7 +63,7 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// The wish in a request's head; none: it is a plain request. An answer where the wish makes no sense.
-    pub(super) fn of(head: &Parts) -> Result<Option<Handshake>, Box<Response<Body>>> {
+    pub(super) fn of(head: &Parts) -> Result<Option<Handshake>, Box<Response<AppBody>>> {
         let wants = head.method == Method::GET
             && head.version == Version::HTTP_11
             && names(&head.headers, &CONNECTION, "upgrade")
@@ -82,7 +82,7 @@ impl Handshake {
     }
 
     /// The answer that opens the conversation. What is the protocol's own in it is not the app's to say.
-    pub(super) fn granted(self, mut answer: Response<Body>) -> Response<Body> {
+    pub(super) fn granted(self, mut answer: Response<AppBody>) -> Response<AppBody> {
         let headers = answer.headers_mut();
         for name in [CONTENT_LENGTH, TRANSFER_ENCODING, SEC_WEBSOCKET_EXTENSIONS] {
             headers.remove(name);
@@ -106,7 +106,7 @@ fn is_key(key: &[u8]) -> bool {
     key.len() == 24 && key.ends_with(b"==") && key[..22].iter().all(is_digit)
 }
 
-fn other_version() -> Response<Body> {
+fn other_version() -> Response<AppBody> {
     let mut answer = response::plain(StatusCode::UPGRADE_REQUIRED);
     answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
     answer
@@ -116,7 +116,7 @@ fn other_version() -> Response<Body> {
 
 /// How a conversation ends.
 #[derive(Debug)]
-enum End {
+enum SessionEnd {
     /// The client is told, and the app knows already.
     Tell { code: u16, reason: String },
     /// The client has said so, and the app is told.
@@ -128,7 +128,7 @@ enum End {
 }
 
 /// The bytes of a connection.
-struct Line {
+struct SessionIo {
     io: Box<dyn Io>,
     /// The client has taken something since this was looked at, or said something.
     went: bool,
@@ -136,8 +136,8 @@ struct Line {
 }
 
 /// A connection, for one turn of its task: what is not there is not waited for.
-struct Turn<'a, 'b> {
-    line: &'a mut Line,
+struct NonBlockingIo<'a, 'b> {
+    line: &'a mut SessionIo,
     context: &'a mut Context<'b>,
 }
 
@@ -148,7 +148,7 @@ fn now<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
     }
 }
 
-impl Read for Turn<'_, '_> {
+impl Read for NonBlockingIo<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
         now(Pin::new(&mut self.line.io).poll_read(self.context, &mut buffer))?;
@@ -157,7 +157,7 @@ impl Read for Turn<'_, '_> {
     }
 }
 
-impl Write for Turn<'_, '_> {
+impl Write for NonBlockingIo<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = now(Pin::new(&mut self.line.io).poll_write(self.context, bytes))?;
         self.line.went = true;
@@ -175,7 +175,7 @@ fn is_blocked(error: &Error) -> bool {
 
 /// An accepted WebSocket.
 pub(super) struct Session {
-    line: Line,
+    line: SessionIo,
     protocol: WebSocketContext,
     exchange: Exchange,
     /// Told when frames wait to be written to workers.
@@ -186,7 +186,7 @@ pub(super) struct Session {
     is_full: bool,
     /// Something waits to be written to the client.
     is_dirty: bool,
-    limits: Limits,
+    limits: SessionLimits,
     /// Rings when the client has taken nothing for too long.
     stalled: Option<Pin<Box<Sleep>>>,
     heartbeat: Option<Heartbeat>,
@@ -228,7 +228,7 @@ impl Heartbeat {
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct SessionLimits {
     pub(super) message_bytes_max: usize,
     /// How long it may take nothing of what is for it.
     pub(super) write: Duration,
@@ -241,7 +241,7 @@ impl Session {
     pub(super) async fn open(
         upgrade: OnUpgrade,
         exchange: Exchange,
-        limits: Limits,
+        limits: SessionLimits,
         flush: Arc<Notify>,
     ) -> Option<Session> {
         let parts = downcast::<TokioIo<Guarded>>(upgrade.await.ok()?).ok()?;
@@ -251,7 +251,7 @@ impl Session {
             .max_message_size(Some(limits.message_bytes_max))
             .max_frame_size(Some(limits.message_bytes_max));
         let protocol = WebSocketContext::from_partially_read(parts.read_buf.to_vec(), Role::Server, Some(config));
-        let line = Line { io: parts.io.into_inner().unguarded(), went: false, came: false };
+        let line = SessionIo { io: parts.io.into_inner().unguarded(), went: false, came: false };
         let (is_full, is_dirty, stalled) = (false, false, None);
         let heartbeat = limits.ping.map(|(interval, patience)| Heartbeat::new(interval, patience));
         Some(Session { line, protocol, exchange, flush, owed: 0, is_full, is_dirty, limits, stalled, heartbeat })
@@ -260,16 +260,16 @@ impl Session {
     pub(super) async fn run(mut self) {
         let end = poll_fn(|context| self.poll(context)).await;
         let told = match &end {
-            End::Tell { .. } => None,
-            End::Told { code, reason } => Some((*code, reason.as_str())),
-            End::Broken(code) => Some((*code, "")),
-            End::Lost => Some((code::LOST, "")),
+            SessionEnd::Tell { .. } => None,
+            SessionEnd::Told { code, reason } => Some((*code, reason.as_str())),
+            SessionEnd::Broken(code) => Some((*code, "")),
+            SessionEnd::Lost => Some((code::LOST, "")),
         };
         if let Some((code, reason)) = told {
             self.exchange.feed(Codec::Close, &websocket::close(code, reason), 0);
             self.flush.notify_one();
         }
-        if !matches!(end, End::Lost) {
+        if !matches!(end, SessionEnd::Lost) {
             // Whoever closed it has had its say: nobody is cancelled for that.
             self.exchange.answered();
             // A client that does not hear it in time is cut off.
@@ -277,7 +277,7 @@ impl Session {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<SessionEnd> {
         loop {
             if let Some(end) = self.send(context) {
                 return Poll::Ready(end);
@@ -296,7 +296,7 @@ impl Session {
     }
 
     /// Until the client has taken nothing for too long.
-    fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<End> {
+    fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<SessionEnd> {
         let went = std::mem::take(&mut self.line.went);
         if went || !self.is_dirty {
             self.stalled = None;
@@ -305,11 +305,11 @@ impl Session {
             return Poll::Pending;
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.limits.write)));
-        stalled.as_mut().poll(context).map(|()| End::Lost)
+        stalled.as_mut().poll(context).map(|()| SessionEnd::Lost)
     }
 
     /// Messages of the app to the client, as long as it takes them.
-    fn send(&mut self, context: &mut Context<'_>) -> Option<End> {
+    fn send(&mut self, context: &mut Context<'_>) -> Option<SessionEnd> {
         while !self.is_full {
             let Poll::Ready(part) = self.exchange.poll_part(context) else { break };
             let payload = match part {
@@ -320,11 +320,11 @@ impl Session {
             let message = match payload.codec {
                 Codec::Close => {
                     let (code, reason) = websocket::read_close(payload.body());
-                    return Some(End::Tell { code, reason: reason.to_owned() });
+                    return Some(SessionEnd::Tell { code, reason: reason.to_owned() });
                 }
                 Codec::Text => match Utf8Bytes::try_from(bytes_of(payload)) {
                     Ok(text) => Message::Text(text),
-                    Err(_) => return Some(End::Tell { code: code::FAILED, reason: String::new() }),
+                    Err(_) => return Some(SessionEnd::Tell { code: code::FAILED, reason: String::new() }),
                 },
                 _ => Message::Binary(bytes_of(payload)),
             };
@@ -345,9 +345,9 @@ impl Session {
         }
     }
 
-    fn put(&mut self, context: &mut Context<'_>, message: Message) -> Result<(), End> {
+    fn put(&mut self, context: &mut Context<'_>, message: Message) -> Result<(), SessionEnd> {
         self.is_dirty = true;
-        match self.protocol.write(&mut Turn { line: &mut self.line, context }, message) {
+        match self.protocol.write(&mut NonBlockingIo { line: &mut self.line, context }, message) {
             Ok(()) => Ok(()),
             Err(error) if is_blocked(&error) => {
                 self.is_full = true;
@@ -357,11 +357,11 @@ impl Session {
         }
     }
 
-    fn write_out(&mut self, context: &mut Context<'_>) -> Result<(), End> {
+    fn write_out(&mut self, context: &mut Context<'_>) -> Result<(), SessionEnd> {
         if !self.is_dirty {
             return Ok(());
         }
-        match self.protocol.flush(&mut Turn { line: &mut self.line, context }) {
+        match self.protocol.flush(&mut NonBlockingIo { line: &mut self.line, context }) {
             Ok(()) => {
                 (self.is_dirty, self.is_full) = (false, false);
                 Ok(())
@@ -373,9 +373,9 @@ impl Session {
 
     /// Messages of the client to the app, as long as it takes them. A client that takes no answers to its pings is not read
     /// either: they would wait here for as long as it likes.
-    fn receive(&mut self, context: &mut Context<'_>) -> Option<End> {
+    fn receive(&mut self, context: &mut Context<'_>) -> Option<SessionEnd> {
         while !self.is_dirty && self.exchange.poll_wanted(context).is_ready() {
-            let message = match self.protocol.read(&mut Turn { line: &mut self.line, context }) {
+            let message = match self.protocol.read(&mut NonBlockingIo { line: &mut self.line, context }) {
                 Ok(message) => message,
                 Err(error) if is_blocked(&error) => return None,
                 Err(error) => return Some(end_of_error(&error)),
@@ -398,7 +398,7 @@ impl Session {
     }
 
     /// Asks whether the client is there. Its silence counts where it is listened to.
-    fn beat(&mut self, context: &mut Context<'_>) -> Option<End> {
+    fn beat(&mut self, context: &mut Context<'_>) -> Option<SessionEnd> {
         let came = std::mem::take(&mut self.line.came);
         loop {
             let heartbeat = self.heartbeat.as_mut()?;
@@ -410,7 +410,7 @@ impl Session {
             }
             let is_read = !self.is_dirty && self.exchange.poll_wanted(context).is_ready();
             if heartbeat.is_asked && is_read {
-                return Some(End::Lost);
+                return Some(SessionEnd::Lost);
             }
             if is_read {
                 heartbeat.asked();
@@ -435,14 +435,14 @@ impl Session {
     }
 
     /// Tells the client, waits until it has heard, and lets the connection go.
-    async fn close(&mut self, end: End) {
+    async fn close(&mut self, end: SessionEnd) {
         match end {
-            End::Tell { code, reason } => self.say_close(code, reason).await,
-            End::Broken(code) => {
+            SessionEnd::Tell { code, reason } => self.say_close(code, reason).await,
+            SessionEnd::Broken(code) => {
                 self.say_close(code, String::new()).await;
                 return self.linger().await;
             }
-            End::Told { .. } | End::Lost => {}
+            SessionEnd::Told { .. } | SessionEnd::Lost => {}
         }
         poll_fn(|context| self.poll_heard(context)).await;
         // It is closed either way.
@@ -466,7 +466,7 @@ impl Session {
     /// Until the client has closed its side too: what it says meanwhile is for nobody.
     fn poll_heard(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            match self.protocol.read(&mut Turn { line: &mut self.line, context }) {
+            match self.protocol.read(&mut NonBlockingIo { line: &mut self.line, context }) {
                 Ok(_) => {}
                 Err(error) if is_blocked(&error) => return Poll::Pending,
                 Err(_) => return Poll::Ready(()),
@@ -482,32 +482,32 @@ impl Session {
     }
 }
 
-fn told_by(frame: Option<CloseFrame>) -> End {
+fn told_by(frame: Option<CloseFrame>) -> SessionEnd {
     match frame {
-        Some(frame) => End::Told { code: frame.code.into(), reason: frame.reason.as_str().to_owned() },
-        None => End::Told { code: code::NONE, reason: String::new() },
+        Some(frame) => SessionEnd::Told { code: frame.code.into(), reason: frame.reason.as_str().to_owned() },
+        None => SessionEnd::Told { code: code::NONE, reason: String::new() },
     }
 }
 
-fn end_of_error(error: &Error) -> End {
+fn end_of_error(error: &Error) -> SessionEnd {
     match error {
-        Error::Capacity(_) => End::Broken(CloseCode::Size.into()),
-        Error::Utf8(_) => End::Broken(CloseCode::Invalid.into()),
-        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => End::Lost,
-        Error::Protocol(_) => End::Broken(CloseCode::Protocol.into()),
-        _ => End::Lost,
+        Error::Capacity(_) => SessionEnd::Broken(CloseCode::Size.into()),
+        Error::Utf8(_) => SessionEnd::Broken(CloseCode::Invalid.into()),
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => SessionEnd::Lost,
+        Error::Protocol(_) => SessionEnd::Broken(CloseCode::Protocol.into()),
+        _ => SessionEnd::Lost,
     }
 }
 
 /// The app has ended, and has not closed it.
-fn end_of(outcome: &Outcome) -> End {
+fn end_of(outcome: &Outcome) -> SessionEnd {
     let (code, reason) = match outcome {
         Outcome::Value(_) => (code::NORMAL, ""),
         Outcome::Refused(Refusal::Draining { .. }) => (code::RESTART, "restart"),
         Outcome::Failure(failure) if matches!(**failure, Failure::WorkerLost { .. }) => (code::FAILED, "worker lost"),
         Outcome::Failure(_) | Outcome::Refused(_) => (code::FAILED, ""),
     };
-    End::Tell { code, reason: reason.to_owned() }
+    SessionEnd::Tell { code, reason: reason.to_owned() }
 }
 
 #[cfg(test)]

@@ -31,12 +31,12 @@ struct Ended {
 }
 
 /// Wakes one waiter when its answer arrives.
-struct Awaited {
+struct Waiter {
     number: usize,
     ended: Arc<Ended>,
 }
 
-impl Drop for Awaited {
+impl Drop for Waiter {
     fn drop(&mut self) {
         let mut numbers = self.ended.numbers.lock();
         let first = numbers.is_empty();
@@ -51,7 +51,7 @@ impl Drop for Awaited {
 impl Bridge {
     /// Has `waiter.set_result(None)` called on the event loop, also when the waker is dropped instead.
     pub fn waker_of(&self, waiter: Py<PyAny>) -> Waker {
-        let awaited = Awaited { number: self.waiters.lock().insert(waiter), ended: self.ended.clone() };
+        let awaited = Waiter { number: self.waiters.lock().insert(waiter), ended: self.ended.clone() };
         Box::new(move || drop(awaited))
     }
 

@@ -19,18 +19,18 @@ unsafe extern "C" {
 
 /// A handler of this thread's `pthread_exit`. The C library calls it before the first frame is unwound, as its buffer lies in
 /// none of them.
-struct Handler(*mut Buffer);
+struct ExitHandler(*mut Buffer);
 
-impl Handler {
-    fn new() -> Handler {
+impl ExitHandler {
+    fn new() -> ExitHandler {
         let buffer = Box::into_raw(Box::new([null_mut(); 4]));
         // SAFETY: the buffer is freed only after it was popped.
         unsafe { _pthread_cleanup_push(buffer, wait_for_end, null_mut()) };
-        Handler(buffer)
+        ExitHandler(buffer)
     }
 }
 
-impl Drop for Handler {
+impl Drop for ExitHandler {
     fn drop(&mut self) {
         // SAFETY: this thread pushed it, and nobody else's handler is left where thread-locals are dropped: at its end.
         unsafe { _pthread_cleanup_pop(self.0, 0) };
@@ -48,7 +48,7 @@ extern "C" fn wait_for_end(_: *mut c_void) {
 }
 
 thread_local! {
-    static HANDLER: Handler = Handler::new();
+    static HANDLER: ExitHandler = ExitHandler::new();
 }
 
 /// From here on the interpreter's finalization leaves this thread waiting, wherever it is.

@@ -103,7 +103,7 @@ pub struct PoolCore {
 }
 
 /// A function with its arguments.
-struct Asked<'a, 'py> {
+struct PythonCall<'a, 'py> {
     function: &'a Bound<'py, PyAny>,
     args: &'a Bound<'py, PyTuple>,
     kwargs: Option<&'a Bound<'py, PyDict>>,
@@ -196,7 +196,7 @@ impl Open {
         Ok(Reference::Number(number))
     }
 
-    fn encode(&self, asked: &Asked<'_, '_>) -> PyResult<(FunctionId, Encoded)> {
+    fn encode(&self, asked: &PythonCall<'_, '_>) -> PyResult<(FunctionId, Encoded)> {
         let regions = &self.pool.regions;
         match self.reference(asked.function)? {
             Reference::Number(number) => {
@@ -250,7 +250,7 @@ impl Open {
         })
     }
 
-    fn call<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
+    fn call<'py>(&self, asked: &PythonCall<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
         let py = asked.function.py();
         let answer = Arc::new(Answer::default());
         let (function, encoded) = self.encode(asked)?;
@@ -275,7 +275,7 @@ impl Open {
         told(py, &outcome, |payload| codec::decode(py, payload))?
     }
 
-    fn submit<'py>(&self, asked: &Asked<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
+    fn submit<'py>(&self, asked: &PythonCall<'_, 'py>, options: &CallOptions) -> PyResult<Bound<'py, PyAny>> {
         let (function, encoded) = self.encode(asked)?;
         let future = self.submit_encoded(asked.function.py(), function, encoded, options, 0)?;
         self.wait_for_room(&future, options)?;
@@ -328,7 +328,7 @@ fn raise_if_closed(py: Python<'_>, answer: &Answer) -> PyResult<()> {
 }
 
 /// Arguments that cannot be encoded: the caller's mistake, told before anything is sent. Ctrl-C stays what it is.
-fn unsendable(asked: &Asked<'_, '_>, error: PyErr) -> PyErr {
+fn unsendable(asked: &PythonCall<'_, '_>, error: PyErr) -> PyErr {
     let py = asked.function.py();
     if !error.is_instance_of::<PyException>(py) {
         return error;
@@ -388,7 +388,7 @@ impl PoolCore {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.open(function.py())?.call(&Asked { function, args, kwargs }, &CallOptions::default())
+        self.open(function.py())?.call(&PythonCall { function, args, kwargs }, &CallOptions::default())
     }
 
     /// Submits a tool, by name, or a function; returns a `clutch.Future` at once.
@@ -399,7 +399,7 @@ impl PoolCore {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.open(function.py())?.submit(&Asked { function, args, kwargs }, &CallOptions::default())
+        self.open(function.py())?.submit(&PythonCall { function, args, kwargs }, &CallOptions::default())
     }
 
     fn _call_with<'py>(
@@ -409,7 +409,7 @@ impl PoolCore {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.open(function.py())?.call(&Asked { function, args, kwargs: Some(kwargs) }, options)
+        self.open(function.py())?.call(&PythonCall { function, args, kwargs: Some(kwargs) }, options)
     }
 
     fn _submit_with<'py>(
@@ -419,7 +419,7 @@ impl PoolCore {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.open(function.py())?.submit(&Asked { function, args, kwargs: Some(kwargs) }, options)
+        self.open(function.py())?.submit(&PythonCall { function, args, kwargs: Some(kwargs) }, options)
     }
 
     /// Submits a generator; its values come through the returned `clutch.Stream`.
@@ -432,7 +432,7 @@ impl PoolCore {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = function.py();
         let open = self.open(py)?;
-        let (number, encoded) = open.encode(&Asked { function, args, kwargs: Some(kwargs) })?;
+        let (number, encoded) = open.encode(&PythonCall { function, args, kwargs: Some(kwargs) })?;
         let stream = open.new_stream.bind(py).call0()?;
         let answer = Arc::new(Answer::default());
         let work = Work { one_value: false, ..open.work(number, encoded, options, &answer)? };

@@ -1,21 +1,109 @@
-//! Shared by ASGI and WSGI: the app, the request's body, the response.
+//! Shared by ASGI and WSGI: the handler, the app, the request's body, the response.
 
 use std::io;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use clutch_fronts::app::response::{Misuse, Part, Response};
 use clutch_fronts::codec::http::INPUT_WINDOW;
 use clutch_pool::link::is_large;
+use clutch_wire::frame::flag;
 use clutch_wire::region::RegionPool;
 use clutch_wire::{Codec, Failure, Payload};
+use pyo3::PyClass;
 use pyo3::PyTypeCheck;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::pyclass::boolean_struct::True;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::outcome::Trouble;
+use super::handler::{Eager, Function, Handler, Invocation, Prepared};
+use super::outcome::{Trouble, describe};
 use crate::link::WorkerLink;
+use crate::link::call_frame::CallFrame;
+
+/// One request in a worker, as its app has it.
+pub trait AppRequest: PyClass<Frozen = True> + Sync + Sized {
+    /// The request of a frame, and what the app is called with.
+    fn of<'py>(
+        link: &Bound<'py, WorkerLink>,
+        app: &Arc<App>,
+        id: u64,
+        payload: &Payload,
+        has_input: bool,
+    ) -> PyResult<(Bound<'py, Self>, Bound<'py, PyTuple>)>;
+
+    /// What the app has returned, as profiles take it.
+    fn take<'py>(&self, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(made)
+    }
+
+    /// One part of the body. Credit was taken for one piece; a large part takes more.
+    fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()>;
+
+    /// What the work ends with.
+    fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure>;
+
+    /// Nothing more comes for it, and nobody takes what is sent.
+    fn close(&self, py: Python<'_>);
+
+    /// As [`Handler::eager`].
+    fn eager(_handler: &Requests<Self>) -> Option<&dyn Eager> {
+        None
+    }
+}
+
+/// The handler of requests for an app.
+pub struct Requests<R> {
+    app: Arc<App>,
+    request: PhantomData<fn() -> R>,
+}
+
+impl<R: AppRequest> Requests<R> {
+    pub fn new(tool: &Bound<'_, PyAny>) -> PyResult<Requests<R>> {
+        Ok(Requests { app: Arc::new(App::of(tool)?), request: PhantomData })
+    }
+}
+
+impl<R: AppRequest> Handler for Requests<R> {
+    fn prepare(
+        &self,
+        link: &Bound<'_, WorkerLink>,
+        _function: Option<&Function>,
+        frame: &mut CallFrame,
+        payload: &Payload,
+    ) -> Result<Invocation, Trouble> {
+        let has_input = frame.flags & flag::HAS_INPUT != 0;
+        let (request, arguments) = R::of(link, &self.app, frame.id, payload, has_input)?;
+        let run = self.app.run.clone_ref(link.py());
+        Ok(Invocation { state: Some(request.into_any().unbind()), ..Invocation::of(run, arguments.unbind()) })
+    }
+
+    fn take<'py>(&self, work: &Prepared, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        work.state::<R>(made.py())?.get().take(made)
+    }
+
+    /// The request sends the response itself.
+    fn encode(&self, _: &WorkerLink, _: &Prepared, _: &Bound<'_, PyAny>, _: bool) -> Result<Payload, Trouble> {
+        Ok(Payload::empty())
+    }
+
+    fn send(&self, _: &WorkerLink, work: &Prepared, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        work.state::<R>(value.py())?.get().send(value)
+    }
+
+    fn end(&self, py: Python<'_>, work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
+        let request = work.state::<R>(py).map_err(|error| describe(py, Trouble::Raised(error)))?.get();
+        let end = raised(made).and_then(|raised| request.end(py, raised.as_ref()));
+        request.close(py);
+        end
+    }
+
+    fn eager(&self) -> Option<&dyn Eager> {
+        R::eager(self)
+    }
+}
 
 /// The app that a worker serves, as `handlers/app.py` describes it.
 pub struct App {
@@ -48,7 +136,7 @@ impl App {
 }
 
 /// What the app has raised; a failure that is none of its own ends the work as it is.
-pub fn raised(made: Result<Payload, Trouble>) -> Result<Option<PyErr>, Failure> {
+fn raised(made: Result<Payload, Trouble>) -> Result<Option<PyErr>, Failure> {
     match made {
         Ok(_) => Ok(None),
         Err(Trouble::Raised(error)) => Ok(Some(error)),

@@ -3,25 +3,28 @@
 use std::sync::Arc;
 
 use clutch_wire::Codec;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::asgi::Asgi;
+use super::asgi::Request;
 use super::batch::Batch;
 use super::connection::Connection;
 use super::handler::{Function, Handler, Prepared};
+use super::http::Requests;
 use super::outcome::Trouble;
 use super::tool::{ByValue, Tool};
-use super::wsgi::Wsgi;
+use super::wsgi::StartResponse;
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
 
-/// The handler of a function, by the `kind` of its `handlers/call.py:Tool`.
+/// The handler of a function, by the `kind` of its `handlers/call.py:Tool`. Raises ValueError for a kind that has none.
 pub fn handler_of_kind(kind: &str, tool: &Bound<'_, PyAny>) -> PyResult<Box<dyn Handler>> {
     Ok(match kind {
-        "asgi" => Box::new(Asgi::new(tool)?),
-        "wsgi" => Box::new(Wsgi::new(tool)?),
+        "tool" => Box::new(Tool),
+        "asgi" => Box::new(Requests::<Request>::new(tool)?),
+        "wsgi" => Box::new(Requests::<StartResponse>::new(tool)?),
         "connection" => Box::new(Connection),
-        _ => Box::new(Tool),
+        unknown => return Err(PyValueError::new_err(format!("no handler for functions of the kind '{unknown}'"))),
     })
 }
 

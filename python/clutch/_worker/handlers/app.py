@@ -93,7 +93,7 @@ def kind_of(app: Any) -> str:
     if kind is None:
         raise ConfigError(
             f"whether {app!r} is an ASGI or a WSGI app cannot be seen from how it is called; say it with "
-            'interface = "asgi", "asgi2" or "wsgi" of [fronts.serve], or --interface'
+            'interface = "asgi", "asgi2" or "wsgi" in the table of its front, or --interface'
         )
     return kind
 

@@ -12,7 +12,7 @@ import inspect
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -308,6 +308,8 @@ class Loop:
             show(call)  # to the rest of this task
             if inspect.isawaitable(made):
                 made = await made
+        if inspect.isgenerator(made):
+            made = in_steps(made)
         if inspect.isasyncgen(made):
             await send_all_on_loop(call, made, lambda: self._stoppable(call))
         else:
@@ -327,7 +329,8 @@ class Loop:
             if call.is_abandoned:  # asked last: what has not begun by then is submitted again
                 raise asyncio.CancelledError
             try:
-                value = await function(*arguments)
+                made = function(*arguments)
+                value = await made if inspect.isawaitable(made) else made
                 copies.leave_if_copy()
             except BaseException as error:
                 copies.leave_if_copy(error)
@@ -342,6 +345,13 @@ class Loop:
 def is_inside(task: asyncio.Task[Any]) -> bool:
     """Whether its own code runs right now, not code of the loop on its behalf, which an exception would break."""
     return getattr(task.get_coro(), "cr_running", False)
+
+
+async def in_steps(values: Generator[Any, Any, Any]) -> AsyncGenerator[Any, None]:
+    """The values of a generator that runs on a loop: that of a tool bound to the main thread."""
+    with contextlib.closing(values):
+        for value in values:
+            yield value
 
 
 def is_async_function(function: Any) -> bool:

@@ -158,7 +158,7 @@ class Slot:
         try:
             call.enter()
             if call.is_batch:
-                call.run_batch()
+                call.run_batch(self)
                 return
             self.finish(call, call.invoke())
         except BaseException as error:

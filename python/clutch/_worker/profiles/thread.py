@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -18,7 +17,7 @@ class ThreadProfile:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.main: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.main: queue.SimpleQueue[Callable[[Slot], None] | None] = queue.SimpleQueue()
         self.failure: BaseException | None = None
 
     def run(self, worker: _core.Worker, ready: Callable[[], None]) -> None:
@@ -27,18 +26,21 @@ class ThreadProfile:
         for slot in slots:
             slot.start()
         ready()
+        # One for all, so that what is bound to this thread has one event loop.
+        main = Slot(worker.slots)
         left = self.threads
         while left:
             job = self.main.get()
             if job is None:
                 left -= 1
             else:
-                job()
+                job(main)
+        main.close()
         if self.failure is not None:
             raise self.failure
 
     def _serve(self, worker: _core.Worker) -> None:
-        slot = Slot(worker.slots, functools.partial(self._in_main, Slot(worker.slots)))
+        slot = Slot(worker.slots, self._in_main)
         try:
             _core.serve(worker, slot)
             slot.close()
@@ -47,11 +49,11 @@ class ThreadProfile:
         finally:
             self.main.put(None)
 
-    def _in_main(self, slot: Slot, call: _core.Call) -> None:
+    def _in_main(self, call: _core.Call) -> None:
         """Run a call in the main thread and wait for it. A call that is cancelled before it starts is withdrawn."""
         claim, done = threading.Lock(), threading.Event()
 
-        def job() -> None:
+        def job(slot: Slot) -> None:
             if claim.acquire(blocking=False):
                 slot.run(call)
                 done.set()

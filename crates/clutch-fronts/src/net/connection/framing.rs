@@ -16,7 +16,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const INVALID: u8 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FramingState {
     /// So many bytes of the preface have come.
     Preface(usize),
     Head,
@@ -53,7 +53,7 @@ struct Announced {
 #[derive(Debug)]
 pub(super) struct Framing {
     protocol: Protocol,
-    state: State,
+    state: FramingState,
     is_http2: bool,
     announced: Announced,
     /// Of the line that is being read, what came with earlier reads.
@@ -66,7 +66,7 @@ pub(super) struct Framing {
 impl Framing {
     /// The library takes a preface for one, whatever was agreed upon; here it is one of `protocol`.
     pub(super) fn new(protocol: Protocol) -> Framing {
-        let (state, announced) = (State::Preface(0), Announced::default());
+        let (state, announced) = (FramingState::Preface(0), Announced::default());
         Framing { protocol, state, is_http2: false, announced, line: Vec::new(), is_first: true, chunk: 0 }
     }
 
@@ -77,7 +77,7 @@ impl Framing {
 
     /// A head has come, and more of its body is to come.
     pub(super) fn is_in_body(&self) -> bool {
-        !matches!(self.state, State::Preface(_) | State::Head | State::Opaque)
+        !matches!(self.state, FramingState::Preface(_) | FramingState::Head | FramingState::Opaque)
     }
 
     /// Bytes on their way to the library. A head with a line that does not end by CRLF is made invalid in place; such a
@@ -86,18 +86,18 @@ impl Framing {
         let mut at = 0;
         while at < bytes.len() {
             at += match self.state {
-                State::Opaque => return Ok(()),
-                State::Broken => return Err(violated()),
-                State::Preface(seen) => self.preface(bytes, seen),
-                State::Head => self.head(&mut bytes[at..]),
-                State::Body(left) => {
+                FramingState::Opaque => return Ok(()),
+                FramingState::Broken => return Err(violated()),
+                FramingState::Preface(seen) => self.preface(bytes, seen),
+                FramingState::Head => self.head(&mut bytes[at..]),
+                FramingState::Body(left) => {
                     let (taken, left) = taken(bytes.len() - at, left);
-                    self.state = if left == 0 { self.next_head() } else { State::Body(left) };
+                    self.state = if left == 0 { self.next_head() } else { FramingState::Body(left) };
                     taken
                 }
-                State::Chunk(left) => {
+                FramingState::Chunk(left) => {
                     let (taken, left) = taken(bytes.len() - at, left);
-                    self.state = if left == 0 { State::ChunkCr } else { State::Chunk(left) };
+                    self.state = if left == 0 { FramingState::ChunkCr } else { FramingState::Chunk(left) };
                     taken
                 }
                 _ => {
@@ -106,7 +106,7 @@ impl Framing {
                 }
             };
         }
-        if self.state == State::Broken { Err(violated()) } else { Ok(()) }
+        if self.state == FramingState::Broken { Err(violated()) } else { Ok(()) }
     }
 
     /// Of the very first bytes. What is no preface begins a head, whole: what was kept of it is its first line's.
@@ -116,21 +116,21 @@ impl Framing {
         self.state = match self.protocol {
             Protocol::Http1 if same == wanted.len() => {
                 bytes[same - 1] = INVALID;
-                State::Opaque
+                FramingState::Opaque
             }
             _ if same == wanted.len() => {
                 self.is_http2 = true;
-                State::Opaque
+                FramingState::Opaque
             }
-            _ if same == bytes.len() => State::Preface(seen + same),
-            Protocol::Http2 => State::Broken,
+            _ if same == bytes.len() => FramingState::Preface(seen + same),
+            Protocol::Http2 => FramingState::Broken,
             _ => {
                 self.line.extend_from_slice(&PREFACE[..seen]);
-                State::Head
+                FramingState::Head
             }
         };
         // Those of a head are looked at again, as such.
-        if matches!(self.state, State::Head | State::Broken) { 0 } else { same }
+        if matches!(self.state, FramingState::Head | FramingState::Broken) { 0 } else { same }
     }
 
     /// One line of a head, or the part of it that is there.
@@ -151,7 +151,7 @@ impl Framing {
             return end + 1;
         }
         bytes[end] = INVALID;
-        self.state = State::Opaque;
+        self.state = FramingState::Opaque;
         end
     }
 
@@ -171,47 +171,49 @@ impl Framing {
         true
     }
 
-    fn body(&mut self) -> State {
+    fn body(&mut self) -> FramingState {
         match self.announced {
-            Announced { is_websocket: true, .. } => State::Opaque,
+            Announced { is_websocket: true, .. } => FramingState::Opaque,
             Announced { is_chunked: true, .. } => self.next_chunk(),
             Announced { length: 0, .. } => self.next_head(),
-            Announced { length, .. } => State::Body(length),
+            Announced { length, .. } => FramingState::Body(length),
         }
     }
 
-    fn next_head(&mut self) -> State {
+    fn next_head(&mut self) -> FramingState {
         (self.announced, self.is_first) = (Announced::default(), true);
-        State::Head
+        FramingState::Head
     }
 
-    fn next_chunk(&mut self) -> State {
+    fn next_chunk(&mut self) -> FramingState {
         self.chunk = 0;
-        State::ChunkSize
+        FramingState::ChunkSize
     }
 
     /// The next byte around the data of chunks, and of trailers.
-    fn after(&mut self, byte: u8) -> State {
+    fn after(&mut self, byte: u8) -> FramingState {
         match (self.state, byte) {
-            (State::ChunkSize | State::ChunkExtension, b'\r') => State::ChunkSizeLf,
-            (State::ChunkSize, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (FramingState::ChunkSize | FramingState::ChunkExtension, b'\r') => FramingState::ChunkSizeLf,
+            (FramingState::ChunkSize, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
                 // More digits than fit: the library refuses it.
                 self.chunk = self.chunk.saturating_mul(16).saturating_add(digit);
-                State::ChunkSize
+                FramingState::ChunkSize
             }
-            (State::ChunkSize | State::ChunkExtension, b'\t' | b' '..=b'~' | 0x80..) => State::ChunkExtension,
-            (State::ChunkSizeLf, b'\n') if self.chunk == 0 => State::TrailerStart,
-            (State::ChunkSizeLf, b'\n') => State::Chunk(self.chunk),
-            (State::ChunkCr, b'\r') => State::ChunkLf,
-            (State::ChunkLf, b'\n') => self.next_chunk(),
-            (State::TrailerStart | State::Trailer, b'\r') => {
-                State::TrailerCr { is_last: self.state == State::TrailerStart }
+            (FramingState::ChunkSize | FramingState::ChunkExtension, b'\t' | b' '..=b'~' | 0x80..) => {
+                FramingState::ChunkExtension
             }
-            (State::TrailerStart | State::Trailer, byte) if byte != b'\n' => State::Trailer,
-            (State::TrailerCr { is_last: true }, b'\n') => self.next_head(),
-            (State::TrailerCr { is_last: false }, b'\n') => State::TrailerStart,
-            _ => State::Broken,
+            (FramingState::ChunkSizeLf, b'\n') if self.chunk == 0 => FramingState::TrailerStart,
+            (FramingState::ChunkSizeLf, b'\n') => FramingState::Chunk(self.chunk),
+            (FramingState::ChunkCr, b'\r') => FramingState::ChunkLf,
+            (FramingState::ChunkLf, b'\n') => self.next_chunk(),
+            (FramingState::TrailerStart | FramingState::Trailer, b'\r') => {
+                FramingState::TrailerCr { is_last: self.state == FramingState::TrailerStart }
+            }
+            (FramingState::TrailerStart | FramingState::Trailer, byte) if byte != b'\n' => FramingState::Trailer,
+            (FramingState::TrailerCr { is_last: true }, b'\n') => self.next_head(),
+            (FramingState::TrailerCr { is_last: false }, b'\n') => FramingState::TrailerStart,
+            _ => FramingState::Broken,
         }
     }
 }

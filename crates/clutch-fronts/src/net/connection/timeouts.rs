@@ -45,7 +45,7 @@ impl Waiting {
 
 /// What of one response over HTTP/2 was handed over.
 #[derive(Debug, Default)]
-struct Stream {
+struct StreamBacklog {
     /// Not taken yet.
     bytes: usize,
     waiting: Option<Waiting>,
@@ -90,7 +90,7 @@ pub(super) struct Timeouts {
     /// The socket was full, and not all has been written since.
     blocked: Option<Waiting>,
     /// Requests of HTTP/2, where each stream has a window of its own.
-    streams: Slab<Stream>,
+    streams: Slab<StreamBacklog>,
 }
 
 impl Timeouts {
@@ -144,7 +144,7 @@ impl Timeouts {
         self.requests += 1;
         self.is_http2 = is_http2;
         self.head_since = None;
-        if is_http2 { self.streams.insert(Stream::default()) } else { 0 }
+        if is_http2 { self.streams.insert(StreamBacklog::default()) } else { 0 }
     }
 
     /// Its response has ended, or will never be.
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum ClientStep {
         Came,
         Blocked,
         Wrote(usize),
@@ -341,16 +341,16 @@ mod tests {
         Took(usize, usize),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    fn steps() -> impl Strategy<Value = Vec<(u64, ClientStep)>> {
         let step = prop_oneof![
-            Just(Step::Came),
-            Just(Step::Blocked),
-            (0_usize..2000).prop_map(Step::Wrote),
-            Just(Step::Flushed),
-            Just(Step::Began),
-            any::<usize>().prop_map(Step::Ended),
-            (any::<usize>(), 1_usize..2000).prop_map(|(nr, bytes)| Step::Gave(nr, bytes)),
-            (any::<usize>(), 1_usize..2000).prop_map(|(nr, bytes)| Step::Took(nr, bytes)),
+            Just(ClientStep::Came),
+            Just(ClientStep::Blocked),
+            (0_usize..2000).prop_map(ClientStep::Wrote),
+            Just(ClientStep::Flushed),
+            Just(ClientStep::Began),
+            any::<usize>().prop_map(ClientStep::Ended),
+            (any::<usize>(), 1_usize..2000).prop_map(|(nr, bytes)| ClientStep::Gave(nr, bytes)),
+            (any::<usize>(), 1_usize..2000).prop_map(|(nr, bytes)| ClientStep::Took(nr, bytes)),
         ];
         prop::collection::vec((0_u64..20, step), 0..60)
     }
@@ -366,24 +366,24 @@ mod tests {
                 let before = timeouts.next_limit(&LIMITS);
                 now = after(now, seconds);
                 match step {
-                    Step::Came => timeouts.bytes_came(now),
-                    Step::Blocked => timeouts.blocked(now),
-                    Step::Wrote(bytes) => timeouts.wrote(bytes, now),
-                    Step::Flushed => timeouts.flushed(),
-                    Step::Began => keys.push((timeouts.began(is_http2), 0)),
-                    Step::Ended(nr) if !keys.is_empty() => timeouts.ended(keys.swap_remove(nr % keys.len()).0, now),
-                    Step::Gave(nr, bytes) if is_http2 && !keys.is_empty() => {
+                    ClientStep::Came => timeouts.bytes_came(now),
+                    ClientStep::Blocked => timeouts.blocked(now),
+                    ClientStep::Wrote(bytes) => timeouts.wrote(bytes, now),
+                    ClientStep::Flushed => timeouts.flushed(),
+                    ClientStep::Began => keys.push((timeouts.began(is_http2), 0)),
+                    ClientStep::Ended(nr) if !keys.is_empty() => timeouts.ended(keys.swap_remove(nr % keys.len()).0, now),
+                    ClientStep::Gave(nr, bytes) if is_http2 && !keys.is_empty() => {
                         let at = nr % keys.len();
                         keys[at].1 += bytes;
                         timeouts.gave(keys[at].0, bytes, now);
                     }
-                    Step::Took(nr, bytes) if is_http2 && !keys.is_empty() => {
+                    ClientStep::Took(nr, bytes) if is_http2 && !keys.is_empty() => {
                         let at = nr % keys.len();
                         let bytes = bytes.min(keys[at].1);
                         keys[at].1 -= bytes;
                         timeouts.took(keys[at].0, bytes, now);
                     }
-                    Step::Ended(_) | Step::Gave(..) | Step::Took(..) => {}
+                    ClientStep::Ended(_) | ClientStep::Gave(..) | ClientStep::Took(..) => {}
                 }
                 if let Some((at, _)) = timeouts.next_limit(&LIMITS) {
                     let known = before.is_some_and(|(before, _)| before <= at);

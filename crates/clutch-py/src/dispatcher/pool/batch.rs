@@ -7,13 +7,13 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::{Asked, CallOptions, Open, Reference, name_of, unsendable};
+use super::{CallOptions, Open, PythonCall, Reference, name_of, unsendable};
 use crate::codec::BY_VALUE;
 use crate::codec::Encoded;
 
 /// The parts of a batch except its items.
 struct Shared<'a, 'py> {
-    asked: &'a Asked<'a, 'py>,
+    asked: &'a PythonCall<'a, 'py>,
     code: Option<Bound<'py, PyAny>>,
     spread: bool,
 }
@@ -30,7 +30,7 @@ impl Open {
     ) -> PyResult<Option<Py<PyAny>>> {
         let py = function.py();
         let items = batch.getattr(pyo3::intern!(py, "items"))?.cast_into::<PyList>()?;
-        let asked = Asked { function, args: &PyTuple::empty(py), kwargs: None };
+        let asked = PythonCall { function, args: &PyTuple::empty(py), kwargs: None };
         let (number, encoded) = match self.encode_batch(&asked, spread, &items)? {
             Ok(encoded) => encoded,
             Err(refused) => return Ok(Some(refused.into_value(py).into_any())),
@@ -47,7 +47,7 @@ impl Open {
     /// Raises errors that the items did not cause.
     fn encode_batch<'py>(
         &self,
-        asked: &Asked<'_, 'py>,
+        asked: &PythonCall<'_, 'py>,
         spread: bool,
         items: &Bound<'py, PyList>,
     ) -> PyResult<Result<(FunctionId, Encoded), PyErr>> {

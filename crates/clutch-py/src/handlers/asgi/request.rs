@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use clutch_fronts::app::response::{Head, Response};
-use clutch_fronts::app::websocket::{Deed, WebSocket};
+use clutch_fronts::app::websocket::{Action, WebSocket};
 use clutch_fronts::codec::http::{BODY_WINDOW, RequestHead, credit_of, request_flag};
 use clutch_fronts::codec::websocket::WINDOW;
 use clutch_wire::sync::Mutex;
@@ -16,12 +16,13 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyString, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use super::messages::{dict_of, header_lines, http_request, item};
 use super::{scope, websocket};
 use crate::codec;
-use crate::handlers::http::{App, Input, failed, misuse, misused, part_of};
+use crate::handlers::handler::Eager;
+use crate::handlers::http::{App, AppRequest, Input, Requests, failed, misuse, misused, part_of};
 use crate::link::WorkerLink;
 use crate::link::native_future::{NativeFuture, running_loop};
 
@@ -60,9 +61,6 @@ impl Receive {
     }
 }
 
-/// Scope, receive, send.
-pub type ScopeReceiveSend<'py> = (Bound<'py, PyDict>, Bound<'py, Receive>, Bound<'py, Request>);
-
 fn nothing(py: Python<'_>) -> PyResult<Py<Awaiting>> {
     static NOTHING: PyOnceLock<Py<Awaiting>> = PyOnceLock::new();
     NOTHING
@@ -70,15 +68,14 @@ fn nothing(py: Python<'_>) -> PyResult<Py<Awaiting>> {
         .map(|nothing| nothing.clone_ref(py))
 }
 
-impl Request {
-    /// The request of a frame, and what the app is called with.
-    pub fn of<'py>(
+impl AppRequest for Request {
+    fn of<'py>(
         link: &Bound<'py, WorkerLink>,
         app: &Arc<App>,
         id: u64,
         payload: &Payload,
         has_input: bool,
-    ) -> PyResult<(Bound<'py, Request>, ScopeReceiveSend<'py>)> {
+    ) -> PyResult<(Bound<'py, Request>, Bound<'py, PyTuple>)> {
         let py = link.py();
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         let scope = scope::asgi(py, &app.template, &head)?;
@@ -97,27 +94,15 @@ impl Request {
             Request { link: link.clone().unbind(), id, app: app.clone(), state: Mutex::new(state), websocket };
         let request = Bound::new(py, request)?;
         let receive = Bound::new(py, Receive(request.clone().unbind()))?;
-        Ok((request.clone(), (scope, receive, request)))
+        let arguments = PyTuple::new(py, [scope.as_any(), receive.as_any(), request.as_any()])?;
+        Ok((request, arguments))
     }
 
-    pub fn enter_first_step(&self) {
-        self.state.lock().in_first_step = true;
+    fn send(&self, _value: &Bound<'_, PyAny>) -> PyResult<()> {
+        Err(misuse("an ASGI app sends its body itself"))
     }
 
-    /// The coroutine waits for something, and the response may be whole already: its client does not wait, too.
-    pub fn leave_first_step(&self) -> PyResult<()> {
-        let mut state = self.state.lock();
-        state.in_first_step = false;
-        let held = state.held.take();
-        drop(state);
-        let link = self.link.get();
-        // After the end of the work nobody takes it any more.
-        let held = held.filter(|_| link.streams.with(self.id, |_| ()).is_some());
-        held.map_or(Ok(()), |payload| Ok(link.sender.put_chunk(self.id, &payload)?))
-    }
-
-    /// What the work ends with, when the app has returned or raised.
-    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+    fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
         // Of an app that was stopped, its caller has been told why.
         if let Some(error) = raised.filter(|_| !self.is_stopped()) {
             self.app.log_error(py, error);
@@ -152,9 +137,30 @@ impl Request {
         Err(failed(py, raised, message))
     }
 
-    /// Nothing more comes for it, and nobody takes what is sent.
-    pub fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) {
         self.link.get().streams.close(py, self.id);
+    }
+
+    fn eager(handler: &Requests<Request>) -> Option<&dyn Eager> {
+        Some(handler)
+    }
+}
+
+impl Request {
+    pub fn enter_first_step(&self) {
+        self.state.lock().in_first_step = true;
+    }
+
+    /// The coroutine waits for something, and the response may be whole already: its client does not wait, too.
+    pub fn leave_first_step(&self) -> PyResult<()> {
+        let mut state = self.state.lock();
+        state.in_first_step = false;
+        let held = state.held.take();
+        drop(state);
+        let link = self.link.get();
+        // After the end of the work nobody takes it any more.
+        let held = held.filter(|_| link.streams.with(self.id, |_| ()).is_some());
+        held.map_or(Ok(()), |payload| Ok(link.sender.put_chunk(self.id, &payload)?))
     }
 
     // ---- receiving
@@ -335,11 +341,11 @@ impl Request {
         let is_gone = link.streams.with(this.id, |stream| stream.is_left()).unwrap_or(true);
         let deed = machine.lock().send(said, is_gone);
         match deed.map_err(|wrong| websocket::raised(wrong, kind))? {
-            Deed::Nothing => Ok(true),
-            Deed::Open(head) => Request::open(slf, &head),
-            Deed::Send(payload) => this.put(py, &payload),
-            Deed::Start => this.start(message).map(|()| true),
-            Deed::Body => Request::body(slf, message),
+            Action::Nothing => Ok(true),
+            Action::Open(head) => Request::open(slf, &head),
+            Action::Send(payload) => this.put(py, &payload),
+            Action::Start => this.start(message).map(|()| true),
+            Action::Body => Request::body(slf, message),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The messages of a WebSocket as Python has them.
 
 use clutch_fronts::app::response::Head;
-use clutch_fronts::app::websocket::{Heard, Said, Wrong};
+use clutch_fronts::app::websocket::{AppEvent, ClientEvent, Wrong};
 use clutch_fronts::codec::websocket::{self, REASON_BYTES_MAX, code};
 use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::PyOSError;
@@ -13,19 +13,19 @@ use super::messages::{given, header_lines};
 use crate::handlers::http::{misuse, misused};
 
 /// The message that `receive` returns.
-pub fn message_of(py: Python<'_>, heard: Heard) -> PyResult<Py<PyAny>> {
+pub fn message_of(py: Python<'_>, heard: ClientEvent) -> PyResult<Py<PyAny>> {
     let message = PyDict::new(py);
     let kind = intern!(py, "type");
     match heard {
-        Heard::Connect => message.set_item(kind, intern!(py, "websocket.connect"))?,
-        Heard::Message(payload) => {
+        ClientEvent::Connect => message.set_item(kind, intern!(py, "websocket.connect"))?,
+        ClientEvent::Message(payload) => {
             message.set_item(kind, intern!(py, "websocket.receive"))?;
             match payload.codec {
                 Codec::Text => message.set_item(intern!(py, "text"), text(py, payload.body()))?,
                 _ => message.set_item(intern!(py, "bytes"), PyBytes::new(py, payload.body()))?,
             }
         }
-        Heard::Disconnect { code, reason } => {
+        ClientEvent::Disconnect { code, reason } => {
             message.set_item(kind, intern!(py, "websocket.disconnect"))?;
             message.set_item(intern!(py, "code"), code)?;
             message.set_item(intern!(py, "reason"), reason)?;
@@ -51,13 +51,13 @@ pub fn said_by(
     kind: &str,
     message: &Bound<'_, PyDict>,
     payload: impl Fn(Codec, &[u8]) -> PyResult<Payload>,
-) -> PyResult<Option<Said>> {
+) -> PyResult<Option<AppEvent>> {
     Ok(Some(match kind {
-        "websocket.send" => Said::Message(content(message, payload)?),
-        "websocket.accept" => Said::Accept(accept(message)?),
+        "websocket.send" => AppEvent::Message(content(message, payload)?),
+        "websocket.accept" => AppEvent::Accept(accept(message)?),
         "websocket.close" => close(message)?,
-        "websocket.http.response.start" => Said::Start,
-        "websocket.http.response.body" => Said::Body,
+        "websocket.http.response.start" => AppEvent::Start,
+        "websocket.http.response.body" => AppEvent::Body,
         _ => return Ok(None),
     }))
 }
@@ -84,7 +84,7 @@ fn accept(message: &Bound<'_, PyDict>) -> PyResult<Payload> {
     Ok(Payload::new(Codec::Http, head))
 }
 
-fn close(message: &Bound<'_, PyDict>) -> PyResult<Said> {
+fn close(message: &Bound<'_, PyDict>) -> PyResult<AppEvent> {
     let py = message.py();
     let code = given(message, intern!(py, "code"))?.map_or(Ok(code::NORMAL), |code| code.extract())?;
     let reason: Option<String> = given(message, intern!(py, "reason"))?.map(|reason| reason.extract()).transpose()?;
@@ -97,5 +97,5 @@ fn close(message: &Bound<'_, PyDict>) -> PyResult<Said> {
     if reason.len() > REASON_BYTES_MAX {
         return Err(misuse(format!("a reason of {} bytes; {REASON_BYTES_MAX} are allowed", reason.len())));
     }
-    Ok(Said::Close { code, reason })
+    Ok(AppEvent::Close { code, reason })
 }

@@ -16,7 +16,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::environ::environ;
-use crate::handlers::http::{App, Input, failed, misuse, misused, name_and_value, part_of};
+use crate::handlers::http::{App, AppRequest, Input, failed, misuse, misused, name_and_value, part_of};
 use crate::link::WorkerLink;
 
 struct ResponseState {
@@ -39,15 +39,14 @@ pub struct StartResponse {
     state: Mutex<ResponseState>,
 }
 
-impl StartResponse {
-    /// The request of a frame, and the arguments that the app is called with.
-    pub fn of<'py>(
+impl AppRequest for StartResponse {
+    fn of<'py>(
         link: &Bound<'py, WorkerLink>,
         app: &Arc<App>,
         id: u64,
         payload: &Payload,
         has_input: bool,
-    ) -> PyResult<(Py<StartResponse>, Bound<'py, PyTuple>)> {
+    ) -> PyResult<(Bound<'py, StartResponse>, Bound<'py, PyTuple>)> {
         let py = link.py();
         let (head, body) = RequestHead::read(payload.body()).map_err(|error| misuse(error.to_string()))?;
         link.get().streams.open_exchange(id, BODY_WINDOW);
@@ -67,11 +66,12 @@ impl StartResponse {
         };
         environ.set_item(intern!(py, "wsgi.input"), input)?;
         let arguments = PyTuple::new(py, [environ.as_any(), request.as_any()])?;
-        Ok((request.unbind(), arguments))
+        Ok((request, arguments))
     }
 
     /// What the app returned: nothing more to do when it was all there, else a generator of what is still to be sent.
-    pub fn take<'py>(&self, py: Python<'py>, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn take<'py>(&self, made: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = made.py();
         // Exactly these: what is made of them may have a `close` or an order of its own.
         let whole = match made.cast_exact::<PyList>() {
             Ok(parts) => joined(parts.iter()),
@@ -87,27 +87,7 @@ impl StartResponse {
         }
     }
 
-    /// The last part of the body.
-    fn end_with(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
-        let mut state = self.state.lock();
-        state.begin()?;
-        let (bytes, is_cut) = state.within(bytes);
-        let (payload, _) = part_of(&mut state.response, &self.link.get().sender.regions, bytes, false)?;
-        state.whole = Some(payload);
-        drop(state);
-        self.tell_cut(py, is_cut);
-        Ok(())
-    }
-
-    fn tell_cut(&self, py: Python<'_>, is_cut: bool) {
-        if is_cut {
-            let text = "warning: the app gave a body that is longer than its Content-Length; the rest is not sent";
-            self.app.log(py, PyString::new(py, text).as_any());
-        }
-    }
-
-    /// One part of the body. Credit was taken for one piece; a large part takes more.
-    pub fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let link = self.link.get();
         let Ok(bytes) = value.cast::<PyBytes>() else {
             return Err(PyTypeError::new_err(format!(
@@ -138,8 +118,7 @@ impl StartResponse {
         link.flush(value.py())
     }
 
-    /// What the work ends with.
-    pub fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
+    fn end(&self, py: Python<'_>, raised: Option<&PyErr>) -> Result<Payload, Failure> {
         if let Some(error) = raised {
             self.app.log_error(py, error);
         }
@@ -171,9 +150,29 @@ impl StartResponse {
         Err(failed(py, raised, message))
     }
 
-    /// Nothing more comes for it, and nobody takes what is sent.
-    pub fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) {
         self.link.get().streams.close(py, self.id);
+    }
+}
+
+impl StartResponse {
+    /// The last part of the body.
+    fn end_with(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
+        let mut state = self.state.lock();
+        state.begin()?;
+        let (bytes, is_cut) = state.within(bytes);
+        let (payload, _) = part_of(&mut state.response, &self.link.get().sender.regions, bytes, false)?;
+        state.whole = Some(payload);
+        drop(state);
+        self.tell_cut(py, is_cut);
+        Ok(())
+    }
+
+    fn tell_cut(&self, py: Python<'_>, is_cut: bool) {
+        if is_cut {
+            let text = "warning: the app gave a body that is longer than its Content-Length; the rest is not sent";
+            self.app.log(py, PyString::new(py, text).as_any());
+        }
     }
 }
 
@@ -297,17 +296,17 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
 }
 
 /// What of `handlers/wsgi.py` is called for requests.
-struct Functions {
+struct PythonFunctions {
     open_input: Py<PyAny>,
     parts: Py<PyAny>,
     bytes_io: Py<PyAny>,
 }
 
-fn python(py: Python<'_>) -> PyResult<&'static Functions> {
-    static FUNCTIONS: PyOnceLock<Functions> = PyOnceLock::new();
+fn python(py: Python<'_>) -> PyResult<&'static PythonFunctions> {
+    static FUNCTIONS: PyOnceLock<PythonFunctions> = PyOnceLock::new();
     FUNCTIONS.get_or_try_init(py, || {
         let module = py.import("clutch._worker.handlers.wsgi")?;
         let get = |name: &str| Ok::<_, PyErr>(module.getattr(name)?.unbind());
-        Ok(Functions { open_input: get("open_input")?, parts: get("parts")?, bytes_io: get("BytesIO")? })
+        Ok(PythonFunctions { open_input: get("open_input")?, parts: get("parts")?, bytes_io: get("BytesIO")? })
     })
 }
