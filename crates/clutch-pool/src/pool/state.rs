@@ -14,12 +14,14 @@ mod ahead;
 mod ends;
 mod load;
 mod quarantine;
+mod run_times;
 mod sent;
 mod standing;
 mod workers;
 
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 pub use self::load::{Hold, WorkerKey};
+use self::run_times::RunTimes;
 use self::standing::{Totals, Workers};
 use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
@@ -255,8 +257,7 @@ pub struct Machine<T> {
     workers: Workers,
     /// The fewest slots that were busy in this window.
     busy_least: usize,
-    /// By function, what is expected.
-    run_ns: Vec<u64>,
+    run_times: RunTimes,
     finished: u64,
     finished_ns: u64,
     finished_queued: Duration,
@@ -307,7 +308,7 @@ impl<T> Machine<T> {
             deadlines: BinaryHeap::new(),
             workers: Workers::default(),
             busy_least: 0,
-            run_ns: Vec::new(),
+            run_times: RunTimes::default(),
             finished: 0,
             finished_ns: 0,
             finished_queued: Duration::ZERO,
@@ -489,7 +490,7 @@ impl<T> Machine<T> {
         let (Request { function, endless, .. }, queued) = (item.request, item.queued);
         // How long it went on says nothing of the next one.
         if !endless {
-            self.learn(function, run_ns);
+            self.run_times.learn(function, run_ns);
         }
         self.finished += 1;
         self.finished_ns = self.finished_ns.saturating_add(run_ns);

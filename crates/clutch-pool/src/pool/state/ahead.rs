@@ -4,35 +4,16 @@ use std::time::Instant;
 
 use super::load::{AHEAD, Load};
 use super::{Action, Machine, Place, Verdict, index, is_queued};
-use crate::work::{FunctionId, Where, WorkId};
+use crate::work::{Where, WorkId};
 
 impl<T> Machine<T> {
-    pub(super) fn expected_ns(&self, function: FunctionId) -> Option<u64> {
-        self.run_ns.get(function as usize).copied().filter(|ns| *ns > 0)
-    }
-
-    /// A longer run at most doubles the estimate, a shorter one takes off an eighth: one run that was preempted tells
-    /// nothing, several long ones do soon. What is sent behind a long one meanwhile is taken back.
-    pub(super) fn learn(&mut self, function: FunctionId, run_ns: u64) {
-        let at = function as usize;
-        if self.run_ns.len() <= at {
-            self.run_ns.resize(at + 1, 0);
-        }
-        let (known, run_ns) = (self.run_ns[at], run_ns.max(1));
-        self.run_ns[at] = match known {
-            0 => run_ns,
-            _ if run_ns >= known => known + (run_ns - known).min(known),
-            _ => known - (known - run_ns) / 8,
-        };
-    }
-
     /// Fills up the workers that have run low, so that many frames share one write.
     pub(super) fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(worker) = self.workers.lowest(now) {
             loop {
                 let Some(head) = self.first_queued(now, out) else { return };
                 let request = self.items[index(head)].request;
-                let expected = self.expected_ns(request.function).filter(|_| !request.endless);
+                let expected = self.run_times.expected_ns(request.function).filter(|_| !request.endless);
                 if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
                     return;
                 }

@@ -160,7 +160,8 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn send(&mut self, worker: WorkerKey, id: WorkId, now: Instant, out: &mut Vec<Action<T>>) {
-        let load_ns = self.expected_ns(self.items[index(id)].request.function).unwrap_or(AHEAD.as_nanos() as u64);
+        let load_ns =
+            self.run_times.expected_ns(self.items[index(id)].request.function).unwrap_or(AHEAD.as_nanos() as u64);
         let item = &mut self.items[index(id)];
         (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
         item.queued = now.saturating_duration_since(item.since);
