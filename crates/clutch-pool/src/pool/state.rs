@@ -16,13 +16,13 @@ mod load;
 mod quarantine;
 mod run_times;
 mod sent;
-mod standing;
+mod slots;
 mod workers;
 
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 pub use self::load::{Hold, WorkerKey};
 use self::run_times::RunTimes;
-use self::standing::{Totals, Workers};
+use self::slots::{Slots, Totals};
 use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
 
@@ -251,12 +251,8 @@ pub struct Machine<T> {
     /// All of one priority: whoever came first leaves first.
     lobby: Queue,
     suspects: VecDeque<WorkId>,
-    /// Some worker is kept free for a suspect.
-    reserved: bool,
     deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
-    workers: Workers,
-    /// The fewest slots that were busy in this window.
-    busy_least: usize,
+    slots: Slots,
     run_times: RunTimes,
     finished: u64,
     finished_ns: u64,
@@ -304,10 +300,8 @@ impl<T> Machine<T> {
             queue: Queue::default(),
             lobby: Queue::default(),
             suspects: VecDeque::new(),
-            reserved: false,
             deadlines: BinaryHeap::new(),
-            workers: Workers::default(),
-            busy_least: 0,
+            slots: Slots::default(),
             run_times: RunTimes::default(),
             finished: 0,
             finished_ns: 0,
@@ -352,7 +346,7 @@ impl<T> Machine<T> {
     }
 
     pub fn counts(&self) -> Counts {
-        let (Totals { sent, slots, .. }, workers) = (self.workers.totals(), self.workers.len());
+        let (Totals { sent, slots, .. }, workers) = (self.slots.totals(), self.slots.len());
         Counts { queued: self.waiting(), lobby: self.lobby.len(), sent, workers, slots }
     }
 
@@ -375,8 +369,8 @@ impl<T> Machine<T> {
         Demand {
             waiting: self.queue.len() + self.lobby.len(),
             waits_since: self.waits_since(),
-            busy: self.workers.totals().busy,
-            busy_least: self.busy_least,
+            busy: self.slots.totals().busy,
+            busy_least: self.slots.busy_least(),
             finished: self.finished,
             run_ns: self.finished_ns,
         }
@@ -384,12 +378,12 @@ impl<T> Machine<T> {
 
     /// From now on [`Demand::busy_least`] is counted anew.
     pub fn begin_window(&mut self) {
-        self.busy_least = self.workers.totals().busy;
+        self.slots.begin_window();
     }
 
     /// (work on its link, calls so far) of one worker.
     pub fn worker(&self, worker: WorkerKey) -> Option<(usize, u64)> {
-        self.workers.get(worker).map(|load| (load.sent.len(), load.calls))
+        self.slots.get(worker).map(|load| (load.sent.len(), load.calls()))
     }
 
     /// When work was submitted.
@@ -399,9 +393,8 @@ impl<T> Machine<T> {
 
     /// When work was sent to its worker or, where that runs one at a time, when it could begin.
     pub fn sent_at(&self, id: WorkId, worker: WorkerKey) -> Option<Instant> {
-        let (item, load) = (self.item(id)?, self.workers.get(worker)?);
-        let sent = item.since + item.queued;
-        Some(if load.slots == 1 { sent.max(load.progress) } else { sent })
+        let (item, load) = (self.item(id)?, self.slots.get(worker)?);
+        Some(load.could_begin(item.since + item.queued))
     }
 
     /// The worker whose link it is on.
@@ -413,7 +406,7 @@ impl<T> Machine<T> {
     }
 
     pub fn sent(&self, worker: WorkerKey) -> impl Iterator<Item = WorkId> + '_ {
-        self.workers.get(worker).into_iter().flat_map(|load| load.sent.iter())
+        self.slots.get(worker).into_iter().flat_map(|load| load.sent.iter())
     }
 
     pub fn is_closed(&self) -> bool {
@@ -438,7 +431,7 @@ impl<T> Machine<T> {
 
     /// For tests: panics where an index of the workers tells something else than a walk over all of them.
     pub fn check_indexes(&self, now: Instant) {
-        self.workers.check(now);
+        self.slots.check(now);
     }
 
     // ---- events
@@ -448,7 +441,7 @@ impl<T> Machine<T> {
         let deadline = request.deadline.filter(|_| !self.untimed);
         let request = Request { deadline, ..request };
         let id = self.insert(request, body, now);
-        let full = self.limits.queue.is_some_and(|limit| self.workers.totals().free == 0 && self.waiting() >= limit);
+        let full = self.limits.queue.is_some_and(|limit| self.slots.totals().free == 0 && self.waiting() >= limit);
         if self.closed {
             self.answer(id, Verdict::Closed, out);
         } else if self.quiet {
@@ -532,14 +525,14 @@ impl<T> Machine<T> {
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        if !self.has_waiting() && self.workers.totals().ahead == 0 && !self.closed && !self.reserved {
+        if !self.has_waiting() && self.slots.totals().ahead == 0 && !self.closed && !self.slots.has_reserved() {
             return;
         }
         self.leave_lobby(out);
-        if !self.suspects.is_empty() || self.reserved {
+        if !self.suspects.is_empty() || self.slots.has_reserved() {
             self.send_suspects(now, out);
         }
-        while let Some(worker) = self.workers.least_loaded() {
+        while let Some(worker) = self.slots.least_loaded() {
             let Some(id) = self.next_queued(now, out) else { break };
             self.send(worker, id, now, out);
             self.leave_lobby(out);
@@ -547,7 +540,7 @@ impl<T> Machine<T> {
         if !self.queue.is_empty() {
             self.send_ahead(now, out);
         }
-        if self.workers.totals().ahead > 0 {
+        if self.slots.totals().ahead > 0 {
             self.take_back(now, out);
         }
         if self.closed && self.items.is_empty() && !self.told_empty {

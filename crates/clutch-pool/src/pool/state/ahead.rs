@@ -9,7 +9,7 @@ use crate::work::{Where, WorkId};
 impl<T> Machine<T> {
     /// Fills up the workers that have run low, so that many frames share one write.
     pub(super) fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(worker) = self.workers.lowest(now) {
+        while let Some(worker) = self.slots.lowest(now) {
             loop {
                 let Some(head) = self.first_queued(now, out) else { return };
                 let request = self.items[index(head)].request;
@@ -17,7 +17,7 @@ impl<T> Machine<T> {
                 if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
                     return;
                 }
-                if !self.workers.get(worker).is_some_and(Load::has_room_ahead) {
+                if !self.slots.get(worker).is_some_and(Load::has_room_ahead) {
                     break;
                 }
                 let Some(id) = self.next_queued(now, out) else { return };
@@ -49,9 +49,9 @@ impl<T> Machine<T> {
 
     /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
     pub(super) fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        let mut wanted = if self.queue.is_empty() { self.workers.totals().free } else { 0 };
+        let mut wanted = if self.queue.is_empty() { self.slots.totals().free } else { 0 };
         let mut stood_still = Vec::new();
-        for (worker, load) in self.workers.with_work_ahead() {
+        for (worker, load) in self.slots.with_work_ahead() {
             let stalled = load.is_stalled(now);
             if !stalled && wanted == 0 {
                 break;
@@ -71,7 +71,7 @@ impl<T> Machine<T> {
             }
         }
         for worker in stood_still {
-            self.change(worker, |load| load.ahead_max = 0);
+            self.slots.change(worker, Load::stands_still);
         }
     }
 }

@@ -77,8 +77,7 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Lets suspects run, each alone in its worker, in half of the workers at most, the odd one included. When none is
-    /// idle, one worker is kept free of other work until it is.
+    /// Lets suspects run, each alone in its worker. When none is idle, one worker is kept free of other work until it is.
     pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(id) = self.suspects.front().copied() {
             if self.items[index(id)].request.deadline.is_some_and(|deadline| deadline <= now) {
@@ -86,35 +85,18 @@ impl<T> Machine<T> {
                 self.answer(id, Verdict::Expired(Where::Queue), out);
                 continue;
             }
-            if self.workers.totals().running_alone * 2 + 1 > self.workers.len().max(2) {
+            if !self.slots.has_room_for_suspect() {
                 return;
             }
-            let Some(worker) = self.workers.idle_for_suspect() else {
-                self.reserve_worker();
+            let Some(worker) = self.slots.idle_for_suspect() else {
+                self.slots.reserve();
                 return;
             };
             self.suspects.pop_front();
-            self.change(worker, |load| load.alone = Alone::Running(id));
+            self.slots.change(worker, |load| load.alone = Alone::Running(id));
             self.send(worker, id, now, out);
         }
-        self.release_reserved();
-    }
-
-    fn reserve_worker(&mut self) {
-        if self.workers.reserved().any(|(_, load)| load.may_run_suspect()) {
-            return;
-        }
-        if let Some(worker) = self.workers.soonest_for_suspect() {
-            self.reserved = true;
-            self.change(worker, |load| load.alone = Alone::Reserved);
-        }
-    }
-
-    fn release_reserved(&mut self) {
-        self.reserved = false;
-        for worker in self.workers.reserved().map(|(worker, _)| worker).collect::<Vec<_>>() {
-            self.change(worker, |load| load.alone = Alone::No);
-        }
+        self.slots.release_reserved();
     }
 
     pub(super) fn put_suspect(&mut self, id: WorkId) {
