@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::load::{AHEAD, Load};
-use super::{Action, Machine, Place, Verdict, index, is_queued};
+use super::{Action, Machine, Place, Verdict};
 use crate::work::{Where, WorkId};
 
 impl<T> Machine<T> {
@@ -12,7 +12,7 @@ impl<T> Machine<T> {
         while let Some(worker) = self.slots.lowest(now) {
             loop {
                 let Some(head) = self.first_queued(now, out) else { return };
-                let request = self.items[index(head)].request;
+                let request = self.items[head].request;
                 let expected = self.run_times.expected_ns(request.function).filter(|_| !request.endless);
                 if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
                     return;
@@ -29,20 +29,20 @@ impl<T> Machine<T> {
     pub(super) fn next_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         self.first_queued(now, out)?;
         let items = &self.items;
-        self.queue.pop(|id| is_queued(items, id))
+        self.queue.pop(|id| items.is_at(id, Place::Queued))
     }
 
     /// What is next, left where it is. What has expired before it is answered.
     fn first_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         loop {
             let items = &self.items;
-            let id = self.queue.peek(|id| is_queued(items, id))?;
-            if self.items[index(id)].request.deadline.is_none_or(|deadline| deadline > now) {
+            let id = self.queue.peek(|id| items.is_at(id, Place::Queued))?;
+            if self.items[id].request.deadline.is_none_or(|deadline| deadline > now) {
                 return Some(id);
             }
             // It makes its room before others are let in.
-            self.queue.pop(|id| is_queued(items, id));
-            self.items[index(id)].place = Place::Lobby;
+            self.queue.pop(|id| items.is_at(id, Place::Queued));
+            self.items[id].place = Place::Lobby;
             self.answer(id, Verdict::Expired(Where::Queue), out);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::load::Alone;
-use super::{Action, Item, Machine, Place, Verdict, WorkerKey, index};
+use super::{Action, Item, Machine, Place, Verdict, WorkerKey};
 use crate::pool::queue::is_older;
 use crate::work::{Where, WorkId};
 
@@ -43,7 +43,7 @@ impl<T> Machine<T> {
     /// so, the batch is to be among those that had begun in [`super::Event::WorkerGone`]; if not, the item is lost.
     pub fn item_runs_again(&mut self, id: WorkId, item: u32, retry: u32, ended: bool) -> bool {
         let deaths_max = self.limits.deaths_max;
-        let Some(batch) = self.item_mut(id) else { return false };
+        let Some(batch) = self.items.get_mut(id) else { return false };
         if batch.tried_item != item {
             (batch.tried_item, batch.deaths, batch.request.retry) = (item, 0, retry);
         }
@@ -60,7 +60,7 @@ impl<T> Machine<T> {
         out: &mut Vec<Action<T>>,
     ) {
         let (deaths_max, failing) = (self.limits.deaths_max, self.failing);
-        let Some(item) = self.item_mut(id) else { return };
+        let Some(item) = self.items.get_mut(id) else { return };
         match item.sentence(suspects, ended, deaths_max) {
             Sentence::Lost => self.answer(id, Verdict::Lost(worker), out),
             Sentence::Poisoned => {
@@ -80,7 +80,7 @@ impl<T> Machine<T> {
     /// Lets suspects run, each alone in its worker. When none is idle, one worker is kept free of other work until it is.
     pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(id) = self.suspects.front().copied() {
-            if self.items[index(id)].request.deadline.is_some_and(|deadline| deadline <= now) {
+            if self.items[id].request.deadline.is_some_and(|deadline| deadline <= now) {
                 self.suspects.pop_front();
                 self.answer(id, Verdict::Expired(Where::Queue), out);
                 continue;
@@ -100,7 +100,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn put_suspect(&mut self, id: WorkId) {
-        self.items[index(id)].place = Place::Suspect;
+        self.items[id].place = Place::Suspect;
         let at = self.suspects.partition_point(|other| is_older(*other, id));
         self.suspects.insert(at, id);
     }

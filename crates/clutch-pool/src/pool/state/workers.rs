@@ -1,11 +1,10 @@
 //! Workers that come, hold, drain and go, and their slots: who gets what.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::Instant;
 
 use super::load::{AHEAD, Hold, Load};
-use super::{Action, Item, Machine, Place, Verdict, WorkerKey, index};
+use super::{Action, Item, Machine, Place, Verdict, WorkerKey};
 use crate::work::WorkId;
 
 impl<T> Machine<T> {
@@ -54,7 +53,7 @@ impl<T> Machine<T> {
     /// Running work turns out to have no end of its own. In a worker that is to end it goes on as long as all such work.
     /// Returns when it is cut off, if ever.
     pub fn mark_endless(&mut self, id: WorkId) -> Option<Instant> {
-        let item = self.item_mut(id).filter(|item| item.stopping.is_none())?;
+        let item = self.items.get_mut(id).filter(|item| item.stopping.is_none())?;
         item.request.endless = true;
         let Place::Sent(worker) = item.place else { return None };
         let by = self.slots.get(worker)?.ends_by?;
@@ -63,21 +62,21 @@ impl<T> Machine<T> {
     }
 
     fn cut_endless(&mut self, id: WorkId, by: Instant) {
-        let Some(item) = self.item_mut(id).filter(|item| item.request.endless) else { return };
+        let Some(item) = self.items.get_mut(id).filter(|item| item.request.endless) else { return };
         let at = *item.cut_at.get_or_insert(by);
-        self.deadlines.push(Reverse((at, id)));
+        self.items.await_instant(at, id);
     }
 
     pub(super) fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
         let Some(load) = self.slots.remove(worker) else { return };
         let begun: HashSet<WorkId> = begun.iter().copied().collect();
-        let is_abandoned = |id| self.item(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
-        let had_begun = |id| begun.contains(&id) || self.item(id).is_some_and(|item| item.begun);
+        let is_abandoned = |id| self.items.get(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
+        let had_begun = |id| begun.contains(&id) || self.items.get(id).is_some_and(|item| item.begun);
         let suspects = load.sent.iter().filter(|id| is_abandoned(*id) || had_begun(*id)).count();
         for id in load.sent.iter().rev() {
-            let Some(item) = self.item(id) else { continue };
+            let Some(item) = self.items.get(id) else { continue };
             if matches!(item.place, Place::Abandoned(_)) {
-                self.remove(id);
+                self.items.remove(id);
             } else if begun.contains(&id) || item.begun {
                 self.judge(worker, id, suspects, ended, out);
             } else {
@@ -88,7 +87,7 @@ impl<T> Machine<T> {
 
     /// It had begun in a worker that is gone, and what is left of it goes on elsewhere.
     pub fn goes_on(&mut self, id: WorkId) {
-        self.item_mut(id).into_iter().for_each(|item| item.begun = false);
+        self.items.get_mut(id).into_iter().for_each(|item| item.begun = false);
     }
 
     /// Asks back all that a worker has not begun, the newest first, so that the oldest ends up in front.
@@ -99,7 +98,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn may_take(&self, id: WorkId) -> bool {
-        self.item(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
+        self.items.get(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
     }
 
     pub(super) fn tell_drained(&self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
@@ -109,7 +108,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, out: &mut Vec<Action<T>>) {
-        let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
+        let Some(item) = self.items.get_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
         item.begun = !taken;
         if taken {
             self.unload(worker, id, None);
@@ -123,7 +122,7 @@ impl<T> Machine<T> {
         if self.failing {
             return self.answer(id, Verdict::Failing, out);
         }
-        let item = &mut self.items[index(id)];
+        let item = &mut self.items[id];
         (item.begun, item.cut_at) = (false, None);
         if item.alone {
             return self.put_suspect(id);
@@ -136,15 +135,14 @@ impl<T> Machine<T> {
     // ---- slots
 
     pub(super) fn send(&mut self, worker: WorkerKey, id: WorkId, now: Instant, out: &mut Vec<Action<T>>) {
-        let load_ns =
-            self.run_times.expected_ns(self.items[index(id)].request.function).unwrap_or(AHEAD.as_nanos() as u64);
-        let item = &mut self.items[index(id)];
+        let load_ns = self.run_times.expected_ns(self.items[id].request.function).unwrap_or(AHEAD.as_nanos() as u64);
+        let item = &mut self.items[id];
         (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
         item.queued = now.saturating_duration_since(item.since);
         let calls = item.request.calls;
         let sent = self.slots.change(worker, |load| load.add(id, load_ns, calls, now));
         let Some((number, worn)) = sent else { return };
-        self.items[index(id)].sent_as = number;
+        self.items[id].sent_as = number;
         out.push(Action::Send { worker, id });
         if worn {
             out.push(Action::Worn { worker });
@@ -153,7 +151,7 @@ impl<T> Machine<T> {
 
     /// Takes work off a worker's account; `answered`: when it was, if it was.
     pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, answered: Option<Instant>) {
-        let Some(Item { sent_as, load_ns, request, .. }) = self.item(id) else { return };
+        let Some(Item { sent_as, load_ns, request, .. }) = self.items.get(id) else { return };
         let (number, load_ns, calls) = (*sent_as, *load_ns, request.calls);
         self.slots.change(worker, |load| {
             load.remove(number, id, load_ns);
@@ -172,6 +170,6 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn is_stuck(&self, id: WorkId) -> bool {
-        self.item(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.stuck)
+        self.items.get(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.stuck)
     }
 }
