@@ -4,12 +4,12 @@
 //! once; a worker never has more begun than it has slots; nothing past its deadline is sent; the queue keeps its bound;
 //! no slot stays idle while work waits. `T` is what the driver keeps with each piece of work.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 mod ahead;
 mod ends;
 mod items;
+mod line;
 mod load;
 mod quarantine;
 mod run_times;
@@ -19,11 +19,11 @@ mod workers;
 
 pub use self::items::StopCause;
 use self::items::{Item, Items, Place, Stopping};
+use self::line::WaitingLine;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 pub use self::load::{Hold, WorkerKey};
 use self::run_times::RunTimes;
 use self::slots::{Slots, Totals};
-use super::queue::Queue;
 use crate::work::{FunctionId, Where, WorkId};
 
 #[derive(Clone, Copy, Debug)]
@@ -162,10 +162,7 @@ pub enum Event {
 pub struct Machine<T> {
     limits: Limits,
     items: Items<T>,
-    queue: Queue,
-    /// All of one priority: whoever came first leaves first.
-    lobby: Queue,
-    suspects: VecDeque<WorkId>,
+    line: WaitingLine,
     slots: Slots,
     run_times: RunTimes,
     finished: u64,
@@ -210,9 +207,7 @@ impl<T> Machine<T> {
         Machine {
             limits,
             items: Items::default(),
-            queue: Queue::default(),
-            lobby: Queue::default(),
-            suspects: VecDeque::new(),
+            line: WaitingLine::new(limits.queue),
             slots: Slots::default(),
             run_times: RunTimes::default(),
             finished: 0,
@@ -259,27 +254,21 @@ impl<T> Machine<T> {
 
     pub fn counts(&self) -> Counts {
         let (Totals { sent, slots, .. }, workers) = (self.slots.totals(), self.slots.len());
-        Counts { queued: self.waiting(), lobby: self.lobby.len(), sent, workers, slots }
+        Counts { queued: self.line.len(), lobby: self.line.lobby_len(), sent, workers, slots }
     }
 
     pub fn has_waiting(&self) -> bool {
-        !(self.queue.is_empty() && self.lobby.is_empty() && self.suspects.is_empty())
+        !self.line.is_empty()
     }
 
     /// When the oldest that waits was submitted.
     pub fn waits_since(&mut self) -> Option<Instant> {
-        if !self.has_waiting() {
-            return None;
-        }
-        let items = &self.items;
-        let queued = self.queue.fronts(|id| items.is_at(id, Place::Queued));
-        let lobby = self.lobby.fronts(|id| items.is_at(id, Place::Lobby));
-        queued.chain(lobby).chain(self.suspects.iter().copied()).map(|id| items[id].since).min()
+        self.line.since(&self.items)
     }
 
     pub fn demand(&mut self) -> Demand {
         Demand {
-            waiting: self.queue.len() + self.lobby.len(),
+            waiting: self.line.queued() + self.line.lobby_len(),
             waits_since: self.waits_since(),
             busy: self.slots.totals().busy,
             busy_least: self.slots.busy_least(),
@@ -347,7 +336,7 @@ impl<T> Machine<T> {
         let deadline = request.deadline.filter(|_| !self.untimed);
         let request = Request { deadline, ..request };
         let id = self.items.insert(request, body, now, self.untimed);
-        let full = self.limits.queue.is_some_and(|limit| self.slots.totals().free == 0 && self.waiting() >= limit);
+        let full = self.slots.totals().free == 0 && self.line.is_full();
         if self.closed {
             self.answer(id, Verdict::Closed, out);
         } else if self.quiet {
@@ -365,18 +354,18 @@ impl<T> Machine<T> {
     }
 
     fn admit(&mut self, id: WorkId, full: bool, out: &mut Vec<Action<T>>) {
-        let request = self.items[id].request;
-        if let Some(deadline) = request.deadline {
-            self.items.await_instant(deadline, id);
-        }
+        let item = &mut self.items[id];
+        let Request { deadline, block, .. } = item.request;
         if full {
-            self.items[id].place = Place::Lobby;
-            self.lobby.push_back(id, 0);
+            self.line.push_to_lobby(item);
         } else {
-            self.queue.push_back(id, request.priority);
-            if self.limits.block || request.block {
+            self.line.push(item);
+            if self.limits.block || block {
                 out.push(Action::Admitted { id });
             }
+        }
+        if let Some(deadline) = deadline {
+            self.items.await_instant(deadline, id);
         }
     }
 
@@ -430,7 +419,7 @@ impl<T> Machine<T> {
             return;
         }
         self.leave_lobby(out);
-        if !self.suspects.is_empty() || self.slots.has_reserved() {
+        if self.line.first_suspect().is_some() || self.slots.has_reserved() {
             self.send_suspects(now, out);
         }
         while let Some(worker) = self.slots.least_loaded() {
@@ -438,7 +427,7 @@ impl<T> Machine<T> {
             self.send(worker, id, now, out);
             self.leave_lobby(out);
         }
-        if !self.queue.is_empty() {
+        if self.line.queued() > 0 {
             self.send_ahead(now, out);
         }
         if self.slots.totals().ahead > 0 {
@@ -450,25 +439,11 @@ impl<T> Machine<T> {
         }
     }
 
-    // ---- waiting
-
-    /// In the line, suspects included; not those in the lobby.
-    fn waiting(&self) -> usize {
-        self.queue.len() + self.suspects.len()
-    }
-
     fn leave_lobby(&mut self, out: &mut Vec<Action<T>>) {
-        while !self.lobby.is_empty() && self.limits.queue.is_none_or(|limit| self.waiting() < limit.max(1)) {
-            let items = &self.items;
-            let Some(id) = self.lobby.pop(|id| items.is_at(id, Place::Lobby)) else { return };
-            let item = &mut self.items[id];
-            item.place = Place::Queued;
-            self.queue.push_back(id, item.request.priority);
+        while let Some(id) = self.line.let_in(&mut self.items) {
             out.push(Action::Admitted { id });
         }
     }
-
-    // ---- items
 
     fn answer(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
         let Item { since, body, .. } = self.items.remove(id);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::load::{AHEAD, Load};
-use super::{Action, Machine, Place, Verdict};
+use super::{Action, Machine, Verdict};
 use crate::work::{Where, WorkId};
 
 impl<T> Machine<T> {
@@ -28,28 +28,23 @@ impl<T> Machine<T> {
 
     pub(super) fn next_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         self.first_queued(now, out)?;
-        let items = &self.items;
-        self.queue.pop(|id| items.is_at(id, Place::Queued))
+        self.line.pop(&self.items)
     }
 
     /// What is next, left where it is. What has expired before it is answered.
     fn first_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         loop {
-            let items = &self.items;
-            let id = self.queue.peek(|id| items.is_at(id, Place::Queued))?;
+            let id = self.line.first(&self.items)?;
             if self.items[id].request.deadline.is_none_or(|deadline| deadline > now) {
                 return Some(id);
             }
-            // It makes its room before others are let in.
-            self.queue.pop(|id| items.is_at(id, Place::Queued));
-            self.items[id].place = Place::Lobby;
-            self.answer(id, Verdict::Expired(Where::Queue), out);
+            self.withdraw(id, Verdict::Expired(Where::Queue), out);
         }
     }
 
     /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
     pub(super) fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        let mut wanted = if self.queue.is_empty() { self.slots.totals().free } else { 0 };
+        let mut wanted = if self.line.queued() == 0 { self.slots.totals().free } else { 0 };
         let mut stood_still = Vec::new();
         for (worker, load) in self.slots.with_work_ahead() {
             let stalled = load.is_stalled(now);

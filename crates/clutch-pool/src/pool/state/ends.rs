@@ -81,12 +81,7 @@ impl<T> Machine<T> {
     pub(super) fn withdraw(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
         let place = self.items[id].place;
         self.answer(id, verdict, out);
-        let items = &self.items;
-        match place {
-            Place::Queued => self.queue.removed(|id| items.is_at(id, place)),
-            Place::Suspect => self.suspects.retain(|suspect| *suspect != id),
-            _ => self.lobby.removed(|id| items.is_at(id, place)),
-        }
+        self.line.removed(id, place, &self.items);
     }
 
     pub(super) fn fail(&mut self, out: &mut Vec<Action<T>>) {

@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use super::load::Alone;
-use super::{Action, Item, Machine, Place, Verdict, WorkerKey};
-use crate::pool::queue::is_older;
+use super::{Action, Item, Machine, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
 
 /// What a worker's death means for one piece of work that had begun in it.
@@ -79,10 +78,9 @@ impl<T> Machine<T> {
 
     /// Lets suspects run, each alone in its worker. When none is idle, one worker is kept free of other work until it is.
     pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(id) = self.suspects.front().copied() {
+        while let Some(id) = self.line.first_suspect() {
             if self.items[id].request.deadline.is_some_and(|deadline| deadline <= now) {
-                self.suspects.pop_front();
-                self.answer(id, Verdict::Expired(Where::Queue), out);
+                self.withdraw(id, Verdict::Expired(Where::Queue), out);
                 continue;
             }
             if !self.slots.has_room_for_suspect() {
@@ -92,16 +90,10 @@ impl<T> Machine<T> {
                 self.slots.reserve();
                 return;
             };
-            self.suspects.pop_front();
+            self.line.pop_suspect();
             self.slots.change(worker, |load| load.alone = Alone::Running(id));
             self.send(worker, id, now, out);
         }
         self.slots.release_reserved();
-    }
-
-    pub(super) fn put_suspect(&mut self, id: WorkId) {
-        self.items[id].place = Place::Suspect;
-        let at = self.suspects.partition_point(|other| is_older(*other, id));
-        self.suspects.insert(at, id);
     }
 }

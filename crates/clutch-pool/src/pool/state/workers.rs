@@ -124,12 +124,7 @@ impl<T> Machine<T> {
         }
         let item = &mut self.items[id];
         (item.begun, item.cut_at) = (false, None);
-        if item.alone {
-            return self.put_suspect(id);
-        }
-        item.place = Place::Queued;
-        let priority = item.request.priority;
-        self.queue.put_back(id, priority);
+        self.line.put_back(item);
     }
 
     // ---- slots
