@@ -4,24 +4,26 @@
 //! once; a worker never has more begun than it has slots; nothing past its deadline is sent; the queue keeps its bound;
 //! no slot stays idle while work waits. `T` is what the driver keeps with each piece of work.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
-
-use slab::Slab;
 
 mod ahead;
 mod ends;
+mod items;
+mod line;
 mod load;
 mod quarantine;
+mod run_times;
 mod sent;
-mod standing;
+mod slots;
 mod workers;
 
+pub use self::items::StopCause;
+use self::items::{Item, Items, Place, Stopping};
+use self::line::WaitingLine;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 pub use self::load::{Hold, WorkerKey};
-use self::standing::{Totals, Workers};
-use super::queue::Queue;
+use self::run_times::RunTimes;
+use self::slots::{Slots, Totals};
 use crate::work::{FunctionId, Where, WorkId};
 
 #[derive(Clone, Copy, Debug)]
@@ -54,90 +56,6 @@ pub struct Request {
     pub endless: bool,
     /// What it counts as where a worker may get so many calls: a mapped batch as its items.
     pub calls: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Lobby,
-    Queued,
-    /// Waits to run alone.
-    Suspect,
-    Sent(WorkerKey),
-    /// Answered already (deadline, caller gone); its slot is busy until the worker says so.
-    Abandoned(WorkerKey),
-}
-
-#[derive(Debug)]
-struct Item<T> {
-    id: WorkId,
-    request: Request,
-    place: Place,
-    /// When it was submitted.
-    since: Instant,
-    /// From then until it was sent to the worker that it was sent to last.
-    queued: Duration,
-    /// Known to have started: the attempt to take it back failed.
-    begun: bool,
-    /// Told to stop, and by when it should have.
-    stopping: Option<Stopping>,
-    /// Endless, in a worker that is to end: it goes on until then.
-    cut_at: Option<Instant>,
-    /// A debugger has been open while it was here: its time is not measured any more.
-    untimed: bool,
-    /// Workers that died of it, or may have.
-    deaths: u32,
-    /// Of a batch: the item that `deaths` and the retries left are about.
-    tried_item: u32,
-    /// Runs alone in its worker.
-    alone: bool,
-    load_ns: u64,
-    /// Its number among what was sent to its worker.
-    sent_as: u64,
-    body: Option<T>,
-}
-
-impl<T> Item<T> {
-    /// The instant that a tick is wanted at.
-    fn due(&self) -> Option<Instant> {
-        match self.stopping {
-            Some(stopping) => stopping.awaited(),
-            None => self.request.deadline.into_iter().chain(self.cut_at).min(),
-        }
-    }
-
-    /// Whether something is to happen to it then, now or when something else has.
-    fn may_be_due_at(&self, at: Instant) -> bool {
-        let known = [self.request.deadline, self.cut_at, self.stopping.map(|stopping| stopping.by)];
-        known.contains(&Some(at))
-    }
-
-    fn is_cut(&self) -> bool {
-        self.cut_at.is_some() && self.cut_at == self.due()
-    }
-}
-
-/// Why running work was told to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopCause {
-    Deadline,
-    Cancelled,
-    /// Its worker is to end.
-    Drained,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Stopping {
-    by: Instant,
-    cause: StopCause,
-    /// It has not stopped in time.
-    stuck: bool,
-}
-
-impl Stopping {
-    /// The instant that a tick is wanted at.
-    fn awaited(self) -> Option<Instant> {
-        Some(self.by).filter(|_| !self.stuck)
-    }
 }
 
 /// Why a piece of work is answered without a result.
@@ -243,20 +161,10 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Machine<T> {
     limits: Limits,
-    items: Slab<Item<T>>,
-    serial: u32,
-    queue: Queue,
-    /// All of one priority: whoever came first leaves first.
-    lobby: Queue,
-    suspects: VecDeque<WorkId>,
-    /// Some worker is kept free for a suspect.
-    reserved: bool,
-    deadlines: BinaryHeap<Reverse<(Instant, WorkId)>>,
-    workers: Workers,
-    /// The fewest slots that were busy in this window.
-    busy_least: usize,
-    /// By function, what is expected.
-    run_ns: Vec<u64>,
+    items: Items<T>,
+    line: WaitingLine,
+    slots: Slots,
+    run_times: RunTimes,
     finished: u64,
     finished_ns: u64,
     finished_queued: Duration,
@@ -298,16 +206,10 @@ impl<T> Machine<T> {
     pub fn new(limits: Limits) -> Machine<T> {
         Machine {
             limits,
-            items: Slab::new(),
-            serial: 0,
-            queue: Queue::default(),
-            lobby: Queue::default(),
-            suspects: VecDeque::new(),
-            reserved: false,
-            deadlines: BinaryHeap::new(),
-            workers: Workers::default(),
-            busy_least: 0,
-            run_ns: Vec::new(),
+            items: Items::default(),
+            line: WaitingLine::new(limits.queue),
+            slots: Slots::default(),
+            run_times: RunTimes::default(),
             finished: 0,
             finished_ns: 0,
             finished_queued: Duration::ZERO,
@@ -322,23 +224,23 @@ impl<T> Machine<T> {
     // ---- what the driver asks
 
     pub fn body(&self, id: WorkId) -> Option<&T> {
-        self.item(id).and_then(|item| item.body.as_ref())
+        self.items.get(id).and_then(|item| item.body.as_ref())
     }
 
     pub fn body_mut(&mut self, id: WorkId) -> Option<&mut T> {
-        self.item_mut(id).and_then(|item| item.body.as_mut())
+        self.items.get_mut(id).and_then(|item| item.body.as_mut())
     }
 
     /// Part of its answer is out: to run it again would tell that part twice.
     pub fn told_part(&mut self, id: WorkId) {
-        if let Some(item) = self.item_mut(id) {
+        if let Some(item) = self.items.get_mut(id) {
             item.request.retry = 0;
         }
     }
 
     /// The body of what is being sent, and how long it has waited.
     pub fn sending(&mut self, id: WorkId) -> Option<(&mut T, Duration)> {
-        self.item_mut(id).and_then(|item| item.body.as_mut().map(|body| (body, item.queued)))
+        self.items.get_mut(id).and_then(|item| item.body.as_mut().map(|body| (body, item.queued)))
     }
 
     /// How long all that workers have answered had waited before it was sent to them.
@@ -347,35 +249,29 @@ impl<T> Machine<T> {
     }
 
     pub fn request(&self, id: WorkId) -> Option<Request> {
-        self.item(id).map(|item| item.request)
+        self.items.get(id).map(|item| item.request)
     }
 
     pub fn counts(&self) -> Counts {
-        let (Totals { sent, slots, .. }, workers) = (self.workers.totals(), self.workers.len());
-        Counts { queued: self.waiting(), lobby: self.lobby.len(), sent, workers, slots }
+        let (Totals { sent, slots, .. }, workers) = (self.slots.totals(), self.slots.len());
+        Counts { queued: self.line.len(), lobby: self.line.lobby_len(), sent, workers, slots }
     }
 
     pub fn has_waiting(&self) -> bool {
-        !(self.queue.is_empty() && self.lobby.is_empty() && self.suspects.is_empty())
+        !self.line.is_empty()
     }
 
     /// When the oldest that waits was submitted.
     pub fn waits_since(&mut self) -> Option<Instant> {
-        if !self.has_waiting() {
-            return None;
-        }
-        let items = &self.items;
-        let queued = self.queue.fronts(|id| is_queued(items, id));
-        let lobby = self.lobby.fronts(|id| is_at(items, id, Place::Lobby));
-        queued.chain(lobby).chain(self.suspects.iter().copied()).map(|id| items[index(id)].since).min()
+        self.line.since(&self.items)
     }
 
     pub fn demand(&mut self) -> Demand {
         Demand {
-            waiting: self.queue.len() + self.lobby.len(),
+            waiting: self.line.queued() + self.line.lobby_len(),
             waits_since: self.waits_since(),
-            busy: self.workers.totals().busy,
-            busy_least: self.busy_least,
+            busy: self.slots.totals().busy,
+            busy_least: self.slots.busy_least(),
             finished: self.finished,
             run_ns: self.finished_ns,
         }
@@ -383,36 +279,35 @@ impl<T> Machine<T> {
 
     /// From now on [`Demand::busy_least`] is counted anew.
     pub fn begin_window(&mut self) {
-        self.busy_least = self.workers.totals().busy;
+        self.slots.begin_window();
     }
 
     /// (work on its link, calls so far) of one worker.
     pub fn worker(&self, worker: WorkerKey) -> Option<(usize, u64)> {
-        self.workers.get(worker).map(|load| (load.sent.len(), load.calls))
+        self.slots.get(worker).map(|load| (load.sent.len(), load.calls()))
     }
 
     /// When work was submitted.
     pub fn since(&self, id: WorkId) -> Option<Instant> {
-        self.item(id).map(|item| item.since)
+        self.items.get(id).map(|item| item.since)
     }
 
     /// When work was sent to its worker or, where that runs one at a time, when it could begin.
     pub fn sent_at(&self, id: WorkId, worker: WorkerKey) -> Option<Instant> {
-        let (item, load) = (self.item(id)?, self.workers.get(worker)?);
-        let sent = item.since + item.queued;
-        Some(if load.slots == 1 { sent.max(load.progress) } else { sent })
+        let (item, load) = (self.items.get(id)?, self.slots.get(worker)?);
+        Some(load.could_begin(item.since + item.queued))
     }
 
     /// The worker whose link it is on.
     pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
-        self.item(id).and_then(|item| match item.place {
+        self.items.get(id).and_then(|item| match item.place {
             Place::Sent(worker) | Place::Abandoned(worker) => Some(worker),
             Place::Lobby | Place::Queued | Place::Suspect => None,
         })
     }
 
     pub fn sent(&self, worker: WorkerKey) -> impl Iterator<Item = WorkId> + '_ {
-        self.workers.get(worker).into_iter().flat_map(|load| load.sent.iter())
+        self.slots.get(worker).into_iter().flat_map(|load| load.sent.iter())
     }
 
     pub fn is_closed(&self) -> bool {
@@ -426,18 +321,12 @@ impl<T> Machine<T> {
 
     /// The earliest instant at which [`Machine::tick`] has something to do.
     pub fn next_deadline(&mut self) -> Option<Instant> {
-        while let Some(Reverse((at, id))) = self.deadlines.peek().copied() {
-            if self.item(id).is_some_and(|item| item.due() == Some(at)) {
-                return Some(at);
-            }
-            self.deadlines.pop();
-        }
-        None
+        self.items.next_due()
     }
 
     /// For tests: panics where an index of the workers tells something else than a walk over all of them.
     pub fn check_indexes(&self, now: Instant) {
-        self.workers.check(now);
+        self.slots.check(now);
     }
 
     // ---- events
@@ -446,8 +335,8 @@ impl<T> Machine<T> {
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
         let deadline = request.deadline.filter(|_| !self.untimed);
         let request = Request { deadline, ..request };
-        let id = self.insert(request, body, now);
-        let full = self.limits.queue.is_some_and(|limit| self.workers.totals().free == 0 && self.waiting() >= limit);
+        let id = self.items.insert(request, body, now, self.untimed);
+        let full = self.slots.totals().free == 0 && self.line.is_full();
         if self.closed {
             self.answer(id, Verdict::Closed, out);
         } else if self.quiet {
@@ -465,37 +354,37 @@ impl<T> Machine<T> {
     }
 
     fn admit(&mut self, id: WorkId, full: bool, out: &mut Vec<Action<T>>) {
-        let request = self.items[index(id)].request;
-        if let Some(deadline) = request.deadline {
-            self.deadlines.push(Reverse((deadline, id)));
-        }
+        let item = &mut self.items[id];
+        let Request { deadline, block, .. } = item.request;
         if full {
-            self.items[index(id)].place = Place::Lobby;
-            self.lobby.push_back(id, 0);
+            self.line.push_to_lobby(item);
         } else {
-            self.queue.push_back(id, request.priority);
-            if self.limits.block || request.block {
+            self.line.push(item);
+            if self.limits.block || block {
                 out.push(Action::Admitted { id });
             }
+        }
+        if let Some(deadline) = deadline {
+            self.items.await_instant(deadline, id);
         }
     }
 
     /// An answer came from the worker. Returns the body, or none when it was answered before (a late reply).
     pub fn finished(&mut self, worker: WorkerKey, id: WorkId, run_ns: u64, now: Instant) -> Option<T> {
-        let item = self.item(id)?;
+        let item = self.items.get(id)?;
         if !matches!(item.place, Place::Sent(at) | Place::Abandoned(at) if at == worker) {
             return None;
         }
         let (Request { function, endless, .. }, queued) = (item.request, item.queued);
         // How long it went on says nothing of the next one.
         if !endless {
-            self.learn(function, run_ns);
+            self.run_times.learn(function, run_ns);
         }
         self.finished += 1;
         self.finished_ns = self.finished_ns.saturating_add(run_ns);
         self.finished_queued = self.finished_queued.saturating_add(queued);
         self.unload(worker, id, Some(now));
-        self.remove(id)
+        self.items.remove(id).body
     }
 
     /// Everything else that happens.
@@ -519,34 +408,29 @@ impl<T> Machine<T> {
 
     /// Deals with deadlines that have passed.
     pub fn tick(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(at) = self.next_deadline() {
-            if at > now {
-                return;
-            }
-            if let Some(Reverse((_, id))) = self.deadlines.pop() {
-                self.expire(id, out);
-            }
+        while let Some(id) = self.items.pop_due(now) {
+            self.expire(id, out);
         }
     }
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        if !self.has_waiting() && self.workers.totals().ahead == 0 && !self.closed && !self.reserved {
+        if !self.has_waiting() && self.slots.totals().ahead == 0 && !self.closed && !self.slots.has_reserved() {
             return;
         }
         self.leave_lobby(out);
-        if !self.suspects.is_empty() || self.reserved {
+        if self.line.first_suspect().is_some() || self.slots.has_reserved() {
             self.send_suspects(now, out);
         }
-        while let Some(worker) = self.workers.least_loaded() {
+        while let Some(worker) = self.slots.least_loaded() {
             let Some(id) = self.next_queued(now, out) else { break };
             self.send(worker, id, now, out);
             self.leave_lobby(out);
         }
-        if !self.queue.is_empty() {
+        if self.line.queued() > 0 {
             self.send_ahead(now, out);
         }
-        if self.workers.totals().ahead > 0 {
+        if self.slots.totals().ahead > 0 {
             self.take_back(now, out);
         }
         if self.closed && self.items.is_empty() && !self.told_empty {
@@ -555,80 +439,16 @@ impl<T> Machine<T> {
         }
     }
 
-    // ---- waiting
-
-    /// In the line, suspects included; not those in the lobby.
-    fn waiting(&self) -> usize {
-        self.queue.len() + self.suspects.len()
-    }
-
     fn leave_lobby(&mut self, out: &mut Vec<Action<T>>) {
-        while !self.lobby.is_empty() && self.limits.queue.is_none_or(|limit| self.waiting() < limit.max(1)) {
-            let items = &self.items;
-            let Some(id) = self.lobby.pop(|id| is_at(items, id, Place::Lobby)) else { return };
-            let item = &mut self.items[index(id)];
-            item.place = Place::Queued;
-            self.queue.push_back(id, item.request.priority);
+        while let Some(id) = self.line.let_in(&mut self.items) {
             out.push(Action::Admitted { id });
         }
     }
 
-    // ---- items
-
-    fn insert(&mut self, request: Request, body: T, since: Instant) -> WorkId {
-        self.serial = self.serial.wrapping_add(1);
-        let entry = self.items.vacant_entry();
-        let id = (u64::from(self.serial) << 32) | entry.key() as u64;
-        entry.insert(Item {
-            id,
-            request,
-            place: Place::Queued,
-            since,
-            queued: Duration::ZERO,
-            begun: false,
-            stopping: None,
-            cut_at: None,
-            untimed: self.untimed,
-            deaths: 0,
-            tried_item: 0,
-            alone: false,
-            load_ns: 0,
-            sent_as: 0,
-            body: Some(body),
-        });
-        id
-    }
-
-    fn item(&self, id: WorkId) -> Option<&Item<T>> {
-        self.items.get(index(id)).filter(|item| item.id == id)
-    }
-
-    fn item_mut(&mut self, id: WorkId) -> Option<&mut Item<T>> {
-        self.items.get_mut(index(id)).filter(|item| item.id == id)
-    }
-
-    fn remove(&mut self, id: WorkId) -> Option<T> {
-        let item = self.items.remove(index(id));
-        self.sweep_deadlines();
-        item.body
-    }
-
     fn answer(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
-        let since = self.items[index(id)].since;
-        if let Some(body) = self.remove(id) {
+        let Item { since, body, .. } = self.items.remove(id);
+        if let Some(body) = body {
             out.push(Action::Answer { id, verdict, body, since });
         }
     }
-}
-
-fn index(id: WorkId) -> usize {
-    (id & u64::from(u32::MAX)) as usize
-}
-
-fn is_queued<T>(items: &Slab<Item<T>>, id: WorkId) -> bool {
-    is_at(items, id, Place::Queued)
-}
-
-fn is_at<T>(items: &Slab<Item<T>>, id: WorkId, place: Place) -> bool {
-    items.get(index(id)).is_some_and(|item| item.id == id && item.place == place)
 }

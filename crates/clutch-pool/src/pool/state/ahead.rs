@@ -3,40 +3,21 @@
 use std::time::Instant;
 
 use super::load::{AHEAD, Load};
-use super::{Action, Machine, Place, Verdict, index, is_queued};
-use crate::work::{FunctionId, Where, WorkId};
+use super::{Action, Machine, Verdict};
+use crate::work::{Where, WorkId};
 
 impl<T> Machine<T> {
-    pub(super) fn expected_ns(&self, function: FunctionId) -> Option<u64> {
-        self.run_ns.get(function as usize).copied().filter(|ns| *ns > 0)
-    }
-
-    /// A longer run at most doubles the estimate, a shorter one takes off an eighth: one run that was preempted tells
-    /// nothing, several long ones do soon. What is sent behind a long one meanwhile is taken back.
-    pub(super) fn learn(&mut self, function: FunctionId, run_ns: u64) {
-        let at = function as usize;
-        if self.run_ns.len() <= at {
-            self.run_ns.resize(at + 1, 0);
-        }
-        let (known, run_ns) = (self.run_ns[at], run_ns.max(1));
-        self.run_ns[at] = match known {
-            0 => run_ns,
-            _ if run_ns >= known => known + (run_ns - known).min(known),
-            _ => known - (known - run_ns) / 8,
-        };
-    }
-
     /// Fills up the workers that have run low, so that many frames share one write.
     pub(super) fn send_ahead(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(worker) = self.workers.lowest(now) {
+        while let Some(worker) = self.slots.lowest(now) {
             loop {
                 let Some(head) = self.first_queued(now, out) else { return };
-                let request = self.items[index(head)].request;
-                let expected = self.expected_ns(request.function).filter(|_| !request.endless);
+                let request = self.items[head].request;
+                let expected = self.run_times.expected_ns(request.function).filter(|_| !request.endless);
                 if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
                     return;
                 }
-                if !self.workers.get(worker).is_some_and(Load::has_room_ahead) {
+                if !self.slots.get(worker).is_some_and(Load::has_room_ahead) {
                     break;
                 }
                 let Some(id) = self.next_queued(now, out) else { return };
@@ -47,30 +28,25 @@ impl<T> Machine<T> {
 
     pub(super) fn next_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         self.first_queued(now, out)?;
-        let items = &self.items;
-        self.queue.pop(|id| is_queued(items, id))
+        self.line.pop(&self.items)
     }
 
     /// What is next, left where it is. What has expired before it is answered.
     fn first_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         loop {
-            let items = &self.items;
-            let id = self.queue.peek(|id| is_queued(items, id))?;
-            if self.items[index(id)].request.deadline.is_none_or(|deadline| deadline > now) {
+            let id = self.line.first(&self.items)?;
+            if self.items[id].request.deadline.is_none_or(|deadline| deadline > now) {
                 return Some(id);
             }
-            // It makes its room before others are let in.
-            self.queue.pop(|id| is_queued(items, id));
-            self.items[index(id)].place = Place::Lobby;
-            self.answer(id, Verdict::Expired(Where::Queue), out);
+            self.withdraw(id, Verdict::Expired(Where::Queue), out);
         }
     }
 
     /// Takes work back from workers that make no progress, and from busy ones for slots that are idle.
     pub(super) fn take_back(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        let mut wanted = if self.queue.is_empty() { self.workers.totals().free } else { 0 };
+        let mut wanted = if self.line.queued() == 0 { self.slots.totals().free } else { 0 };
         let mut stood_still = Vec::new();
-        for (worker, load) in self.workers.with_work_ahead() {
+        for (worker, load) in self.slots.with_work_ahead() {
             let stalled = load.is_stalled(now);
             if !stalled && wanted == 0 {
                 break;
@@ -90,7 +66,7 @@ impl<T> Machine<T> {
             }
         }
         for worker in stood_still {
-            self.change(worker, |load| load.ahead_max = 0);
+            self.slots.change(worker, Load::stands_still);
         }
     }
 }

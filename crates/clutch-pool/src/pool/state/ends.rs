@@ -1,14 +1,13 @@
 //! Ends that are not results: cancelled, expired, abandoned, stuck, refused.
 
-use std::cmp::Reverse;
 use std::time::Instant;
 
-use super::{Action, Item, Machine, Place, StopCause, Stopping, Verdict, WorkerKey, index, is_at};
+use super::{Action, Item, Machine, Place, StopCause, Stopping, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
 
 impl<T> Machine<T> {
     pub(super) fn abandon(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
-        match self.item(id).map(|item| item.place) {
+        match self.items.get(id).map(|item| item.place) {
             Some(Place::Lobby | Place::Queued | Place::Suspect) => self.withdraw(id, Verdict::Cancelled, out),
             Some(Place::Sent(worker)) => out.push(Action::Abandon { worker, id }),
             _ => {}
@@ -17,8 +16,8 @@ impl<T> Machine<T> {
 
     /// The deadline of one piece of work has passed.
     pub fn expire(&mut self, id: WorkId, out: &mut Vec<Action<T>>) {
-        let is_cut = self.item(id).is_some_and(Item::is_cut);
-        match self.item(id).map(|item| item.place) {
+        let is_cut = self.items.get(id).is_some_and(Item::is_cut);
+        match self.items.get(id).map(|item| item.place) {
             Some(Place::Lobby | Place::Queued | Place::Suspect) => {
                 self.withdraw(id, Verdict::Expired(Where::Queue), out);
             }
@@ -31,50 +30,48 @@ impl<T> Machine<T> {
 
     /// Answers work that a worker has begun; its slot stays busy until the code has stopped, which it should by `by`.
     pub fn answer_running(&mut self, id: WorkId, cause: StopCause, by: Instant) -> Option<T> {
-        let item = self.item_mut(id)?;
+        let item = self.items.get_mut(id)?;
         let Place::Sent(worker) = item.place else { return None };
         item.place = Place::Abandoned(worker);
         item.stopping = Some(Stopping { by, cause, stuck: false });
         let body = item.body.take();
-        self.deadlines.push(Reverse((by, id)));
+        self.items.await_instant(by, id);
         body
     }
 
     /// Work that has its first answer may take its time for the rest.
     pub fn lift_deadline(&mut self, id: WorkId) {
-        if let Some(item) = self.item_mut(id).filter(|item| item.stopping.is_none()) {
+        if let Some(item) = self.items.get_mut(id).filter(|item| item.stopping.is_none()) {
             item.request.deadline = None;
         }
     }
 
     /// Its time ends at another moment than was said before.
     pub fn set_deadline(&mut self, id: WorkId, at: Instant) {
-        let Some(item) = self.item_mut(id).filter(|item| item.stopping.is_none() && !item.untimed) else { return };
+        let Some(item) = self.items.get_mut(id).filter(|item| item.stopping.is_none() && !item.untimed) else { return };
         item.request.deadline = Some(at);
-        self.deadlines.push(Reverse((at, id)));
-        self.sweep_deadlines();
+        self.items.await_instant(at, id);
     }
 
     /// Whether a debugger is open: what is here meanwhile has no deadline any more, for good.
     pub fn set_untimed(&mut self, untimed: bool) {
         self.untimed = untimed;
         if untimed {
-            self.items.iter_mut().for_each(|(_, item)| (item.untimed, item.request.deadline) = (true, None));
-            self.sweep_deadlines();
+            self.items.untime();
         }
     }
 
     pub fn is_untimed(&self, id: WorkId) -> bool {
-        self.item(id).is_some_and(|item| item.untimed)
+        self.items.get(id).is_some_and(|item| item.untimed)
     }
 
     /// Whether it was cut off because its worker is to end.
     pub fn is_drained(&self, id: WorkId) -> bool {
-        self.item(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.cause == StopCause::Drained)
+        self.items.get(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.cause == StopCause::Drained)
     }
 
     pub(super) fn stuck(&mut self, worker: WorkerKey, id: WorkId, out: &mut Vec<Action<T>>) {
-        let Some(stopping) = self.item_mut(id).and_then(|item| item.stopping.as_mut()) else { return };
+        let Some(stopping) = self.items.get_mut(id).and_then(|item| item.stopping.as_mut()) else { return };
         stopping.stuck = true;
         out.push(Action::Stuck { worker, id, cause: stopping.cause });
         self.tell_drained(worker, out);
@@ -82,14 +79,9 @@ impl<T> Machine<T> {
 
     /// Answers work that waits.
     pub(super) fn withdraw(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
-        let place = self.items[index(id)].place;
+        let place = self.items[id].place;
         self.answer(id, verdict, out);
-        let items = &self.items;
-        match place {
-            Place::Queued => self.queue.removed(|id| is_at(items, id, place)),
-            Place::Suspect => self.suspects.retain(|suspect| *suspect != id),
-            _ => self.lobby.removed(|id| is_at(items, id, place)),
-        }
+        self.line.removed(id, place, &self.items);
     }
 
     pub(super) fn fail(&mut self, out: &mut Vec<Action<T>>) {
@@ -101,20 +93,11 @@ impl<T> Machine<T> {
         let waiting: Vec<WorkId> = self
             .items
             .iter()
-            .filter(|(_, item)| matches!(item.place, Place::Lobby | Place::Queued | Place::Suspect))
-            .map(|(_, item)| item.id)
+            .filter(|item| matches!(item.place, Place::Lobby | Place::Queued | Place::Suspect))
+            .map(Item::id)
             .collect();
         for id in waiting {
             self.withdraw(id, verdict, out);
-        }
-    }
-
-    pub(super) fn sweep_deadlines(&mut self) {
-        if self.deadlines.len() > 2 * self.items.len() + 64 {
-            let items = &self.items;
-            self.deadlines.retain(|Reverse((at, id))| {
-                items.get(index(*id)).is_some_and(|item| item.id == *id && item.may_be_due_at(*at))
-            });
         }
     }
 }

@@ -62,42 +62,104 @@ pub(super) enum Alone {
     Running(WorkId),
 }
 
-pub(super) fn ahead_max(slots: usize) -> usize {
+fn ahead_max(slots: usize) -> usize {
     AHEAD_MAX * slots.min(AHEAD_SLOTS_MAX)
 }
 
 #[derive(Debug)]
 pub(super) struct Load {
-    pub(super) slots: usize,
-    pub(super) words: usize,
+    slots: usize,
+    words: usize,
     /// The first `slots` of them are taken for begun.
     pub(super) sent: Sent,
-    pub(super) load_ns: u64,
-    pub(super) progress: Instant,
+    load_ns: u64,
+    progress: Instant,
     /// Most that is sent ahead to it: from none, where work was taken back because it stood still, one more for each
     /// answer. What was taken back it still has to read, so that more and more of it would keep it from running any.
-    pub(super) ahead_max: usize,
+    ahead_max: usize,
     pub(super) holds: Holds,
     pub(super) draining: bool,
     pub(super) alone: Alone,
-    pub(super) calls: u64,
-    pub(super) calls_max: Option<u64>,
+    calls: u64,
+    calls_max: Option<u64>,
     /// It is to end: what is endless in it goes on until then.
     pub(super) ends_by: Option<Instant>,
 }
 
 impl Load {
+    pub(super) fn new(slots: usize, words: usize, calls_max: Option<u64>, now: Instant) -> Load {
+        Load {
+            slots,
+            words,
+            sent: Sent::default(),
+            load_ns: 0,
+            progress: now,
+            ahead_max: ahead_max(slots),
+            holds: Holds::default(),
+            draining: false,
+            alone: Alone::No,
+            calls: 0,
+            calls_max,
+            ends_by: None,
+        }
+    }
+
+    /// Adds what is sent to it. Returns its number among that, and whether the worker is worn by it.
+    pub(super) fn add(&mut self, id: WorkId, load_ns: u64, calls: u64, now: Instant) -> (u64, bool) {
+        if self.sent.is_empty() {
+            self.progress = now;
+        }
+        self.load_ns += load_ns;
+        let before = self.calls;
+        self.calls += calls;
+        let worn = |most| (before + 1..=self.calls).contains(&worn_at(most));
+        (self.sent.push(id), self.calls_max.is_some_and(worn))
+    }
+
+    pub(super) fn remove(&mut self, number: u64, id: WorkId, load_ns: u64) {
+        if self.sent.remove(number, id) {
+            self.load_ns -= load_ns;
+        }
+        if self.alone == Alone::Running(id) {
+            self.alone = Alone::No;
+        }
+    }
+
+    /// These were taken back.
+    pub(super) fn give_back(&mut self, calls: u64) {
+        self.calls -= calls;
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// It has had all the calls it may have.
+    pub(super) fn is_spent(&self) -> bool {
+        self.calls_max.is_some_and(|most| self.calls >= most)
+    }
+
+    /// When what was sent then could begin at the earliest.
+    pub(super) fn could_begin(&self, sent: Instant) -> Instant {
+        if self.slots == 1 { sent.max(self.progress) } else { sent }
+    }
+
     pub(super) fn free(&self) -> usize {
         if self.takes() { self.slots.saturating_sub(self.sent.len()) } else { 0 }
     }
 
-    pub(super) fn takes(&self) -> bool {
+    /// Its slots, where it takes work.
+    pub(super) fn taking(&self) -> usize {
+        if self.takes() { self.slots } else { 0 }
+    }
+
+    fn takes(&self) -> bool {
         self.alone == Alone::No && self.is_open()
     }
 
     /// Gets work at all.
     fn is_open(&self) -> bool {
-        self.holds.is_empty() && !self.draining && self.calls_max.is_none_or(|most| self.calls < most)
+        self.holds.is_empty() && !self.draining && !self.is_spent()
     }
 
     pub(super) fn may_run_suspect(&self) -> bool {
@@ -148,6 +210,11 @@ impl Load {
         self.ahead_max = ahead_max(self.slots).min(self.ahead_max + 1);
     }
 
+    /// What was sent ahead is taken back from it.
+    pub(super) fn stands_still(&mut self) {
+        self.ahead_max = 0;
+    }
+
     pub(super) fn load_ns_of_slot(&self) -> u64 {
         self.load_ns / self.slots as u64
     }
@@ -160,4 +227,9 @@ impl Load {
         let in_turn = Duration::from_nanos(self.load_ns.min(self.load_ns_max()));
         self.progress + STALLED.max(in_turn)
     }
+}
+
+/// A worker with a limit of calls is replaced when so many have been sent to it.
+fn worn_at(most: u64) -> u64 {
+    (most - most / 5).max(1)
 }

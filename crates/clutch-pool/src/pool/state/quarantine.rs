@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use super::load::Alone;
-use super::{Action, Item, Machine, Place, Verdict, WorkerKey, index};
-use crate::pool::queue::is_older;
+use super::{Action, Item, Machine, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
 
 /// What a worker's death means for one piece of work that had begun in it.
@@ -43,7 +42,7 @@ impl<T> Machine<T> {
     /// so, the batch is to be among those that had begun in [`super::Event::WorkerGone`]; if not, the item is lost.
     pub fn item_runs_again(&mut self, id: WorkId, item: u32, retry: u32, ended: bool) -> bool {
         let deaths_max = self.limits.deaths_max;
-        let Some(batch) = self.item_mut(id) else { return false };
+        let Some(batch) = self.items.get_mut(id) else { return false };
         if batch.tried_item != item {
             (batch.tried_item, batch.deaths, batch.request.retry) = (item, 0, retry);
         }
@@ -60,7 +59,7 @@ impl<T> Machine<T> {
         out: &mut Vec<Action<T>>,
     ) {
         let (deaths_max, failing) = (self.limits.deaths_max, self.failing);
-        let Some(item) = self.item_mut(id) else { return };
+        let Some(item) = self.items.get_mut(id) else { return };
         match item.sentence(suspects, ended, deaths_max) {
             Sentence::Lost => self.answer(id, Verdict::Lost(worker), out),
             Sentence::Poisoned => {
@@ -77,49 +76,24 @@ impl<T> Machine<T> {
         }
     }
 
-    /// Lets suspects run, each alone in its worker, in half of the workers at most, the odd one included. When none is
-    /// idle, one worker is kept free of other work until it is.
+    /// Lets suspects run, each alone in its worker. When none is idle, one worker is kept free of other work until it is.
     pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(id) = self.suspects.front().copied() {
-            if self.items[index(id)].request.deadline.is_some_and(|deadline| deadline <= now) {
-                self.suspects.pop_front();
-                self.answer(id, Verdict::Expired(Where::Queue), out);
+        while let Some(id) = self.line.first_suspect() {
+            if self.items[id].request.deadline.is_some_and(|deadline| deadline <= now) {
+                self.withdraw(id, Verdict::Expired(Where::Queue), out);
                 continue;
             }
-            if self.workers.totals().running_alone * 2 + 1 > self.workers.len().max(2) {
+            if !self.slots.has_room_for_suspect() {
                 return;
             }
-            let Some(worker) = self.workers.idle_for_suspect() else {
-                self.reserve_worker();
+            let Some(worker) = self.slots.idle_for_suspect() else {
+                self.slots.reserve();
                 return;
             };
-            self.suspects.pop_front();
-            self.change(worker, |load| load.alone = Alone::Running(id));
+            self.line.pop_suspect();
+            self.slots.change(worker, |load| load.alone = Alone::Running(id));
             self.send(worker, id, now, out);
         }
-        self.release_reserved();
-    }
-
-    fn reserve_worker(&mut self) {
-        if self.workers.reserved().any(|(_, load)| load.may_run_suspect()) {
-            return;
-        }
-        if let Some(worker) = self.workers.soonest_for_suspect() {
-            self.reserved = true;
-            self.change(worker, |load| load.alone = Alone::Reserved);
-        }
-    }
-
-    fn release_reserved(&mut self) {
-        self.reserved = false;
-        for worker in self.workers.reserved().map(|(worker, _)| worker).collect::<Vec<_>>() {
-            self.change(worker, |load| load.alone = Alone::No);
-        }
-    }
-
-    pub(super) fn put_suspect(&mut self, id: WorkId) {
-        self.items[index(id)].place = Place::Suspect;
-        let at = self.suspects.partition_point(|other| is_older(*other, id));
-        self.suspects.insert(at, id);
+        self.slots.release_reserved();
     }
 }

@@ -1,12 +1,10 @@
 //! Workers that come, hold, drain and go, and their slots: who gets what.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::Instant;
 
-use super::load::{AHEAD, Alone, Hold, Holds, Load, ahead_max};
-use super::sent::Sent;
-use super::{Action, Machine, Place, Verdict, WorkerKey, index};
+use super::load::{AHEAD, Hold, Load};
+use super::{Action, Item, Machine, Place, Verdict, WorkerKey};
 use crate::work::WorkId;
 
 impl<T> Machine<T> {
@@ -18,26 +16,12 @@ impl<T> Machine<T> {
         calls_max: Option<u64>,
         now: Instant,
     ) {
-        let load = Load {
-            slots,
-            words,
-            sent: Sent::default(),
-            load_ns: 0,
-            progress: now,
-            ahead_max: ahead_max(slots),
-            holds: Holds::default(),
-            draining: false,
-            alone: Alone::No,
-            calls: 0,
-            calls_max,
-            ends_by: None,
-        };
-        self.workers.insert(worker, load);
+        self.slots.insert(worker, Load::new(slots, words, calls_max, now));
         self.failing = false;
     }
 
     pub(super) fn hold(&mut self, worker: WorkerKey, why: Hold, out: &mut Vec<Action<T>>) {
-        self.change(worker, |load| load.holds.insert(why));
+        self.slots.change(worker, |load| load.holds.insert(why));
         if why != Hold::Starved {
             self.take_all(worker, out);
         }
@@ -45,22 +29,22 @@ impl<T> Machine<T> {
 
     /// See [`Event::Release`].
     pub fn release(&mut self, worker: WorkerKey, why: Hold) {
-        self.change(worker, |load| load.holds.remove(why));
+        self.slots.change(worker, |load| load.holds.remove(why));
     }
 
     pub fn is_held(&self, worker: WorkerKey, why: Hold) -> bool {
-        self.workers.get(worker).is_some_and(|load| load.holds.contains(why))
+        self.slots.get(worker).is_some_and(|load| load.holds.contains(why))
     }
 
     pub(super) fn drain(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
-        self.change(worker, |load| load.draining = true);
+        self.slots.change(worker, |load| load.draining = true);
         self.take_all(worker, out);
         self.tell_drained(worker, out);
     }
 
     /// Endless work in a worker that is to end goes on until then.
     pub(super) fn end_endless(&mut self, worker: WorkerKey, by: Instant) {
-        let Some(by) = self.change(worker, |load| *load.ends_by.get_or_insert(by)) else { return };
+        let Some(by) = self.slots.change(worker, |load| *load.ends_by.get_or_insert(by)) else { return };
         for id in self.sent(worker).collect::<Vec<_>>() {
             self.cut_endless(id, by);
         }
@@ -69,31 +53,30 @@ impl<T> Machine<T> {
     /// Running work turns out to have no end of its own. In a worker that is to end it goes on as long as all such work.
     /// Returns when it is cut off, if ever.
     pub fn mark_endless(&mut self, id: WorkId) -> Option<Instant> {
-        let item = self.item_mut(id).filter(|item| item.stopping.is_none())?;
+        let item = self.items.get_mut(id).filter(|item| item.stopping.is_none())?;
         item.request.endless = true;
         let Place::Sent(worker) = item.place else { return None };
-        let by = self.workers.get(worker)?.ends_by?;
+        let by = self.slots.get(worker)?.ends_by?;
         self.cut_endless(id, by);
         Some(by)
     }
 
     fn cut_endless(&mut self, id: WorkId, by: Instant) {
-        let Some(item) = self.item_mut(id).filter(|item| item.request.endless) else { return };
+        let Some(item) = self.items.get_mut(id).filter(|item| item.request.endless) else { return };
         let at = *item.cut_at.get_or_insert(by);
-        self.deadlines.push(Reverse((at, id)));
+        self.items.await_instant(at, id);
     }
 
     pub(super) fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
-        let Some(load) = self.workers.remove(worker) else { return };
-        self.busy_least = self.busy_least.min(self.workers.totals().busy);
+        let Some(load) = self.slots.remove(worker) else { return };
         let begun: HashSet<WorkId> = begun.iter().copied().collect();
-        let is_abandoned = |id| self.item(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
-        let had_begun = |id| begun.contains(&id) || self.item(id).is_some_and(|item| item.begun);
+        let is_abandoned = |id| self.items.get(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
+        let had_begun = |id| begun.contains(&id) || self.items.get(id).is_some_and(|item| item.begun);
         let suspects = load.sent.iter().filter(|id| is_abandoned(*id) || had_begun(*id)).count();
         for id in load.sent.iter().rev() {
-            let Some(item) = self.item(id) else { continue };
+            let Some(item) = self.items.get(id) else { continue };
             if matches!(item.place, Place::Abandoned(_)) {
-                self.remove(id);
+                self.items.remove(id);
             } else if begun.contains(&id) || item.begun {
                 self.judge(worker, id, suspects, ended, out);
             } else {
@@ -104,18 +87,18 @@ impl<T> Machine<T> {
 
     /// It had begun in a worker that is gone, and what is left of it goes on elsewhere.
     pub fn goes_on(&mut self, id: WorkId) {
-        self.item_mut(id).into_iter().for_each(|item| item.begun = false);
+        self.items.get_mut(id).into_iter().for_each(|item| item.begun = false);
     }
 
     /// Asks back all that a worker has not begun, the newest first, so that the oldest ends up in front.
     pub(super) fn take_all(&mut self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
-        let Some(load) = self.workers.get(worker) else { return };
+        let Some(load) = self.slots.get(worker) else { return };
         let takes = load.sent.iter().rev().filter(|id| self.may_take(*id)).map(|id| Action::Take { worker, id });
         out.extend(takes);
     }
 
     pub(super) fn may_take(&self, id: WorkId) -> bool {
-        self.item(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
+        self.items.get(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
     }
 
     pub(super) fn tell_drained(&self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
@@ -125,12 +108,10 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, out: &mut Vec<Action<T>>) {
-        let Some(item) = self.item_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
+        let Some(item) = self.items.get_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
         item.begun = !taken;
-        let calls = item.request.calls;
         if taken {
             self.unload(worker, id, None);
-            self.change(worker, |load| load.calls -= calls);
             self.requeue(id, out);
             self.tell_drained(worker, out);
         }
@@ -141,42 +122,22 @@ impl<T> Machine<T> {
         if self.failing {
             return self.answer(id, Verdict::Failing, out);
         }
-        let item = &mut self.items[index(id)];
+        let item = &mut self.items[id];
         (item.begun, item.cut_at) = (false, None);
-        if item.alone {
-            return self.put_suspect(id);
-        }
-        item.place = Place::Queued;
-        let priority = item.request.priority;
-        self.queue.put_back(id, priority);
+        self.line.put_back(item);
     }
 
     // ---- slots
 
-    pub(super) fn change<R>(&mut self, worker: WorkerKey, change: impl FnOnce(&mut Load) -> R) -> Option<R> {
-        let result = self.workers.change(worker, change);
-        self.busy_least = self.busy_least.min(self.workers.totals().busy);
-        result
-    }
-
     pub(super) fn send(&mut self, worker: WorkerKey, id: WorkId, now: Instant, out: &mut Vec<Action<T>>) {
-        let load_ns = self.expected_ns(self.items[index(id)].request.function).unwrap_or(AHEAD.as_nanos() as u64);
-        let item = &mut self.items[index(id)];
+        let load_ns = self.run_times.expected_ns(self.items[id].request.function).unwrap_or(AHEAD.as_nanos() as u64);
+        let item = &mut self.items[id];
         (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
         item.queued = now.saturating_duration_since(item.since);
         let calls = item.request.calls;
-        let sent = self.change(worker, |load| {
-            if load.sent.is_empty() {
-                load.progress = now;
-            }
-            load.load_ns += load_ns;
-            let before = load.calls;
-            load.calls += calls;
-            let worn = |most| (before + 1..=load.calls).contains(&worn_at(most));
-            (load.sent.push(id), load.calls_max.is_some_and(worn))
-        });
+        let sent = self.slots.change(worker, |load| load.add(id, load_ns, calls, now));
         let Some((number, worn)) = sent else { return };
-        self.items[index(id)].sent_as = number;
+        self.items[id].sent_as = number;
         out.push(Action::Send { worker, id });
         if worn {
             out.push(Action::Worn { worker });
@@ -185,32 +146,25 @@ impl<T> Machine<T> {
 
     /// Takes work off a worker's account; `answered`: when it was, if it was.
     pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, answered: Option<Instant>) {
-        let (load_ns, number) = self.item(id).map_or((0, 0), |item| (item.load_ns, item.sent_as));
-        self.change(worker, |load| {
-            if load.sent.remove(number, id) {
-                load.load_ns -= load_ns;
+        let Some(Item { sent_as, load_ns, request, .. }) = self.items.get(id) else { return };
+        let (number, load_ns, calls) = (*sent_as, *load_ns, request.calls);
+        self.slots.change(worker, |load| {
+            load.remove(number, id, load_ns);
+            match answered {
+                Some(now) => load.has_answered(now),
+                None => load.give_back(calls),
             }
-            if load.alone == Alone::Running(id) {
-                load.alone = Alone::No;
-            }
-            answered.into_iter().for_each(|now| load.has_answered(now));
         });
     }
 
     /// Whether a worker that was told to drain has nothing left but what will not stop: ask after [`Machine::finished`].
     pub fn drained(&self, worker: WorkerKey) -> bool {
-        self.workers.get(worker).is_some_and(|load| {
-            let spent = load.calls_max.is_some_and(|most| load.calls >= most);
-            (load.draining || spent) && load.sent.iter().all(|id| self.is_stuck(id))
-        })
+        self.slots
+            .get(worker)
+            .is_some_and(|load| (load.draining || load.is_spent()) && load.sent.iter().all(|id| self.is_stuck(id)))
     }
 
     pub(super) fn is_stuck(&self, id: WorkId) -> bool {
-        self.item(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.stuck)
+        self.items.get(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.stuck)
     }
-}
-
-/// A worker with a limit of calls is replaced when so many have been sent to it.
-fn worn_at(most: u64) -> u64 {
-    (most - most / 5).max(1)
 }

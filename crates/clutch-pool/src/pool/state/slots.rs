@@ -1,7 +1,7 @@
-//! The workers of a machine, and what is looked for among them, kept in order: nothing here costs more for more workers,
-//! but for the logarithm.
+//! The slots of all workers: which are free, what is looked for among them, kept in order, and sums. Nothing here costs
+//! more for more workers, but for the logarithm.
 //!
-//! Each worker is changed through [`Workers::change`] only, which puts it where it belongs afterwards.
+//! Each worker is changed through [`Slots::change`] only, which puts it where it belongs afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, SubAssign};
@@ -28,7 +28,7 @@ impl Totals {
             ahead: load.ahead(),
             busy: load.busy(),
             sent: load.sent.len(),
-            slots: if load.takes() { load.slots } else { 0 },
+            slots: load.taking(),
             running_alone: usize::from(matches!(load.alone, Alone::Running(_))),
         }
     }
@@ -83,9 +83,11 @@ impl Standing {
 
 /// See the file's head.
 #[derive(Debug, Default)]
-pub(super) struct Workers {
+pub(super) struct Slots {
     loads: BTreeMap<WorkerKey, Load>,
     totals: Totals,
+    /// The fewest slots that were busy in this window.
+    busy_least: usize,
     free: BTreeSet<(usize, WorkerKey)>,
     /// Without those that were found to stand still, until they change.
     low: BTreeSet<(u64, WorkerKey)>,
@@ -93,7 +95,7 @@ pub(super) struct Workers {
     reserved: BTreeSet<WorkerKey>,
 }
 
-impl Workers {
+impl Slots {
     pub(super) fn get(&self, worker: WorkerKey) -> Option<&Load> {
         self.loads.get(&worker)
     }
@@ -104,6 +106,15 @@ impl Workers {
 
     pub(super) fn totals(&self) -> Totals {
         self.totals
+    }
+
+    /// The fewest that were busy since the last [`Slots::begin_window`].
+    pub(super) fn busy_least(&self) -> usize {
+        self.busy_least
+    }
+
+    pub(super) fn begin_window(&mut self) {
+        self.busy_least = self.totals.busy;
     }
 
     pub(super) fn insert(&mut self, worker: WorkerKey, load: Load) {
@@ -129,6 +140,7 @@ impl Workers {
     fn place(&mut self, worker: WorkerKey, before: Standing, after: Standing) {
         self.totals += after.totals;
         self.totals -= before.totals;
+        self.busy_least = self.busy_least.min(self.totals.busy);
         if before.filled != after.filled {
             put(&mut self.free, worker, before.filled, after.filled);
         }
@@ -168,8 +180,34 @@ impl Workers {
         self.ahead.iter().filter_map(|(_, worker)| Some((*worker, self.loads.get(worker)?)))
     }
 
-    /// Kept for suspects.
-    pub(super) fn reserved(&self) -> impl Iterator<Item = (WorkerKey, &Load)> {
+    // ---- for suspects
+
+    /// Whether one more may run: they have half of the workers at most, the odd one included.
+    pub(super) fn has_room_for_suspect(&self) -> bool {
+        self.totals.running_alone * 2 < self.len().max(2)
+    }
+
+    pub(super) fn has_reserved(&self) -> bool {
+        !self.reserved.is_empty()
+    }
+
+    /// Keeps one worker free of other work, unless there is one.
+    pub(super) fn reserve(&mut self) {
+        if self.reserved().any(|(_, load)| load.may_run_suspect()) {
+            return;
+        }
+        if let Some(worker) = self.soonest_for_suspect() {
+            self.change(worker, |load| load.alone = Alone::Reserved);
+        }
+    }
+
+    pub(super) fn release_reserved(&mut self) {
+        for worker in self.reserved.iter().copied().collect::<Vec<_>>() {
+            self.change(worker, |load| load.alone = Alone::No);
+        }
+    }
+
+    fn reserved(&self) -> impl Iterator<Item = (WorkerKey, &Load)> {
         self.reserved.iter().filter_map(|worker| Some((*worker, self.loads.get(worker)?)))
     }
 
@@ -181,7 +219,7 @@ impl Workers {
     }
 
     /// That a suspect may run in, with the least to be waited for. A walk: asked when none is reserved.
-    pub(super) fn soonest_for_suspect(&self) -> Option<WorkerKey> {
+    fn soonest_for_suspect(&self) -> Option<WorkerKey> {
         let candidates = self.loads.iter().filter(|(_, load)| load.may_run_suspect());
         candidates.min_by_key(|(_, load)| load.sent.len()).map(|(worker, _)| *worker)
     }
@@ -210,7 +248,7 @@ impl Workers {
     fn check_choices(&self) {
         let free = || self.loads.iter().filter(|(_, load)| load.free() > 0);
         let idle = free().find(|(_, load)| load.sent.is_empty());
-        let least = idle.or_else(|| free().min_by_key(|(_, load)| load.sent.len() * 1024 / load.slots));
+        let least = idle.or_else(|| free().min_by_key(|(_, load)| load.filled()));
         assert_eq!(self.least_loaded(), least.map(|(worker, _)| *worker), "least loaded");
         let idle = self.loads.iter().find(|(_, load)| load.may_run_suspect() && load.sent.is_empty());
         assert_eq!(self.idle_for_suspect(), idle.map(|(worker, _)| *worker), "idle for a suspect");

@@ -1,0 +1,181 @@
+//! What waits to be sent: suspects, which run alone; the queue; and those whom its bound keeps out, in the lobby.
+//!
+//! Owns where work that waits is: it alone puts an item at one of these three places, and into the order of it.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::items::{Item, Items, Place};
+use crate::pool::queue::{Queue, is_older};
+use crate::work::WorkId;
+
+#[derive(Debug)]
+pub(super) struct WaitingLine {
+    /// Most that wait in the queue; none: no limit.
+    limit: Option<usize>,
+    queue: Queue,
+    /// All of one priority: whoever came first leaves first.
+    lobby: Queue,
+    /// Oldest first.
+    suspects: VecDeque<WorkId>,
+}
+
+impl WaitingLine {
+    pub(super) fn new(limit: Option<usize>) -> WaitingLine {
+        WaitingLine { limit, queue: Queue::default(), lobby: Queue::default(), suspects: VecDeque::new() }
+    }
+
+    /// Suspects included; not those in the lobby.
+    pub(super) fn len(&self) -> usize {
+        self.queue.len() + self.suspects.len()
+    }
+
+    pub(super) fn lobby_len(&self) -> usize {
+        self.lobby.len()
+    }
+
+    /// Nothing waits, in the lobby neither.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.lobby.is_empty() && self.suspects.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.len() >= limit)
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// When the oldest that waits was submitted.
+    pub(super) fn since<T>(&mut self, items: &Items<T>) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
+        let queued = self.queue.fronts(|id| items.is_at(id, Place::Queued));
+        let lobby = self.lobby.fronts(|id| items.is_at(id, Place::Lobby));
+        queued.chain(lobby).chain(self.suspects.front().copied()).map(|id| items[id].since).min()
+    }
+
+    // ---- in
+
+    pub(super) fn push<T>(&mut self, item: &mut Item<T>) {
+        item.place = Place::Queued;
+        self.queue.push_back(item.id(), item.request.priority);
+    }
+
+    pub(super) fn push_to_lobby<T>(&mut self, item: &mut Item<T>) {
+        item.place = Place::Lobby;
+        self.lobby.push_back(item.id(), 0);
+    }
+
+    /// To where it was before it was sent.
+    pub(super) fn put_back<T>(&mut self, item: &mut Item<T>) {
+        if item.alone {
+            item.place = Place::Suspect;
+            self.suspects.insert(self.place_of_suspect(item.id()), item.id());
+        } else {
+            item.place = Place::Queued;
+            self.queue.put_back(item.id(), item.request.priority);
+        }
+    }
+
+    fn place_of_suspect(&self, id: WorkId) -> usize {
+        self.suspects.partition_point(|other| is_older(*other, id))
+    }
+
+    /// From the lobby into the queue, where that has room. Of a queue without any, one may wait for a slot.
+    pub(super) fn let_in<T>(&mut self, items: &mut Items<T>) -> Option<WorkId> {
+        if self.lobby.is_empty() || self.limit.is_some_and(|limit| self.len() >= limit.max(1)) {
+            return None;
+        }
+        let id = self.lobby.pop(|id| items.is_at(id, Place::Lobby))?;
+        self.push(&mut items[id]);
+        Some(id)
+    }
+
+    // ---- out
+
+    /// What is next in the queue, left where it is.
+    pub(super) fn first<T>(&mut self, items: &Items<T>) -> Option<WorkId> {
+        self.queue.peek(|id| items.is_at(id, Place::Queued))
+    }
+
+    pub(super) fn pop<T>(&mut self, items: &Items<T>) -> Option<WorkId> {
+        self.queue.pop(|id| items.is_at(id, Place::Queued))
+    }
+
+    pub(super) fn first_suspect(&self) -> Option<WorkId> {
+        self.suspects.front().copied()
+    }
+
+    pub(super) fn pop_suspect(&mut self) -> Option<WorkId> {
+        self.suspects.pop_front()
+    }
+
+    /// Notes that what waited at `place` is not among the items any more.
+    pub(super) fn removed<T>(&mut self, id: WorkId, place: Place, items: &Items<T>) {
+        match place {
+            Place::Suspect => drop(self.suspects.remove(self.place_of_suspect(id))),
+            Place::Lobby => self.lobby.removed(|id| items.is_at(id, place)),
+            _ => self.queue.removed(|id| items.is_at(id, place)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::state::Request;
+
+    struct Waiting {
+        line: WaitingLine,
+        items: Items<()>,
+    }
+
+    impl Waiting {
+        fn new(limit: Option<usize>) -> Waiting {
+            Waiting { line: WaitingLine::new(limit), items: Items::default() }
+        }
+
+        fn item(&mut self) -> WorkId {
+            let request =
+                Request { function: 0, priority: 0, deadline: None, block: false, retry: 0, endless: false, calls: 1 };
+            self.items.insert(request, (), Instant::now(), false)
+        }
+
+        fn suspect(&mut self) -> WorkId {
+            let id = self.item();
+            self.items[id].alone = true;
+            id
+        }
+
+        fn put_back(&mut self, id: WorkId) {
+            self.line.put_back(&mut self.items[id]);
+        }
+    }
+
+    #[test]
+    fn the_lobby_is_let_in_one_by_one_also_where_the_queue_has_no_room() {
+        for limit in [0, 1] {
+            let mut waiting = Waiting::new(Some(limit));
+            let ids = [waiting.item(), waiting.item()];
+            ids.iter().for_each(|id| waiting.line.push_to_lobby(&mut waiting.items[*id]));
+            assert_eq!(waiting.line.let_in(&mut waiting.items), Some(ids[0]), "limit {limit}");
+            assert_eq!(waiting.line.let_in(&mut waiting.items), None, "limit {limit}");
+            assert_eq!((waiting.line.len(), waiting.line.lobby_len()), (1, 1));
+            assert_eq!(waiting.line.pop(&waiting.items), Some(ids[0]));
+        }
+    }
+
+    #[test]
+    fn suspects_wait_oldest_first_and_any_may_leave() {
+        let mut waiting = Waiting::new(None);
+        let ids = [waiting.suspect(), waiting.suspect(), waiting.suspect()];
+        ids.iter().rev().for_each(|id| waiting.put_back(*id));
+        waiting.items.remove(ids[1]);
+        waiting.line.removed(ids[1], Place::Suspect, &waiting.items);
+        assert_eq!([waiting.line.pop_suspect(), waiting.line.pop_suspect()], [Some(ids[0]), Some(ids[2])]);
+        assert!(waiting.line.is_empty());
+    }
+}
