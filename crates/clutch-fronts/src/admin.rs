@@ -14,7 +14,6 @@ mod socket;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use self::socket::OperatorSocket;
 
@@ -23,7 +22,7 @@ use crate::config::AdminConfig;
 use crate::front::{Context, Front, Reread, Start};
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
-use crate::net::listen::{Access, Address, Listener, not_bound, refuse_unguarded};
+use crate::net::listen::{Access, Listener, not_bound, refuse_unguarded};
 use crate::net::tokens::Tokens;
 
 /// Most connections at a time.
