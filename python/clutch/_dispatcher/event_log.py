@@ -147,7 +147,7 @@ LINES: dict[str, Callable[[Event], Line]] = {
     ),
     "pool_failing": about_pool(logging.ERROR, lambda event: f"failing: {event['reason'].rstrip()}"),
     "pool_recovered": about_pool(logging.INFO, lambda event: "recovered: it has workers again"),
-    "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by an operator"),
+    "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by command"),
     "zygote_lost": about_pool(
         logging.WARNING,
         lambda event: f"its zygote (the process that workers are forked from) is gone: {event['reason']}",

@@ -18,7 +18,7 @@ import pytest
 
 from clutch import Pool
 from clutch.cli import EXIT_CODES
-from clutch.control import protocol
+from clutch.control import sockets
 from clutch.testing import Processes, children
 from support.clutch_process import COMMAND, FRONTS, WAIT_SECONDS, Server, answer, clutch, environment, soon
 from support.rendezvous import Rendezvous
@@ -160,7 +160,7 @@ def test_stop_waits_for_running_work_and_for_the_end(tmp_path: Path, rendezvous:
             assert out == f"stopped: pid {server.process.pid}\n"
             assert server.wait() == 0
             processes.wait_ended()
-    assert list(protocol.folder().iterdir()) == []
+    assert list(sockets.folder().iterdir()) == []
 
 
 def test_stop_now_cuts_running_work(tmp_path: Path, rendezvous: Rendezvous) -> None:
@@ -172,7 +172,7 @@ def test_stop_now_cuts_running_work(tmp_path: Path, rendezvous: Rendezvous) -> N
             assert server.wait() == 128 + signal.SIGTERM
             processes.wait_ended()
             guest.wait_gone()
-    assert list(protocol.folder().iterdir()) == []
+    assert list(sockets.folder().iterdir()) == []
 
 
 def test_what_a_killed_one_left_is_no_obstacle(tmp_path: Path) -> None:
@@ -180,12 +180,12 @@ def test_what_a_killed_one_left_is_no_obstacle(tmp_path: Path) -> None:
         server.wait_ready("api")
         server.process.kill()
         server.process.wait(WAIT_SECONDS)
-    assert len(list(protocol.folder().iterdir())) == 1
+    assert len(list(sockets.folder().iterdir())) == 1
     assert clutch("ps", cwd=tmp_path).returncode == 1
     with Server(tmp_path, ONE_POOL) as server:
         server.wait_ready("api")
         assert json.loads(clutch("ps", "--json", cwd=tmp_path).stdout)["pid"] == server.process.pid
-        assert len(list(protocol.folder().iterdir())) == 1
+        assert len(list(sockets.folder().iterdir())) == 1
 
 
 # New code

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clutch.control import protocol
+from clutch.control import sockets as control_sockets
 from support.clutch_process import FRONTS, WAIT_SECONDS, Dispatcher, Server, clutch, environment, soon
 
 PROGRAM = """
@@ -24,8 +24,8 @@ def spin(name):
         time.sleep(0.01)
 
 def sockets(_=None):
-    from clutch.control import protocol
-    return sorted(path.name for path in protocol.folder().glob("*.sock"))
+    from clutch.control import sockets as control_sockets
+    return sorted(path.name for path in control_sockets.folder().glob("*.sock"))
 
 def begun(pool, *others):
     future = pool.submit(spin, pool.name)
@@ -64,7 +64,7 @@ def run(folder: Path, text: str, **more: Any) -> subprocess.CompletedProcess[str
 
 
 def sockets() -> list[str]:
-    return sorted(path.name for path in protocol.folder().glob("*.sock"))
+    return sorted(path.name for path in control_sockets.folder().glob("*.sock"))
 
 
 def ps(folder: Path, *arguments: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ with Pool(1, name="work") as pool:
         assert clutch("drain", "--resume", cwd=tmp_path).returncode == 0
         for command, instead in ((["reload"], "reload() of the pool"), (["stop", "--now"], "to end the program: kill")):
             done = clutch(*command, cwd=tmp_path)
-            said = f"pool work of the program {tmp_path / 'report.py'}"
+            said = f"the program {tmp_path / 'report.py'}"
             assert (done.returncode, said in done.stderr, instead in done.stderr) == (1, True, True), done.stderr
         program.go_on()
         assert (program.wait(), program.out.lines[-1], program.err.text) == (0, "1", "")
@@ -224,7 +224,7 @@ def listening(pid: int) -> list[str]:
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         link = os.readlink(entry)
-        if link.startswith("socket:[") and (path := bound.get(link[8:-1])) and path.startswith(str(protocol.folder())):
+        if link.startswith("socket:[") and (path := bound.get(link[8:-1])) and path.startswith(str(control_sockets.folder())):
             found.append(path)
     return found
 
@@ -346,8 +346,8 @@ def a_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [closed_to_us, a_file])
 def test_a_program_that_can_have_none_works_and_says_nothing(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    protocol.folder().mkdir(mode=0o700)
-    spoil(protocol.folder())
+    control_sockets.folder().mkdir(mode=0o700)
+    spoil(control_sockets.folder())
     done = run(tmp_path, "with Pool(1) as pool:\n    say(pool.call(abs, -1))")
     assert (done.returncode, done.stdout, done.stderr) == (0, "1", "")
     text = "import logging; logging.basicConfig(level='DEBUG')\nwith Pool(1) as pool:\n    say(pool.call(abs, -1))"
@@ -391,12 +391,12 @@ def test_an_app_that_a_program_serves(tmp_path: Path) -> None:
         assert (program.wait(), sockets()) == (0, [])
 
 
-def test_a_program_that_gevent_has_patched_ends_by_itself(tmp_path: Path) -> None:
-    """Who waits for all greenlets would wait for ours."""
+def test_a_program_that_gevent_has_patched_is_found_and_ends_by_itself(tmp_path: Path) -> None:
+    """Its threads are greenlets, and it waits for all of them."""
     text = f"from gevent import monkey; monkey.patch_all()\n{PROGRAM}\nimport gevent\n"
     (tmp_path / "report.py").write_text(
         f"{text}if __name__ == '__main__':\n    with Pool(1) as pool:\n"
         "        say(pool.call(abs, -1), len(sockets()))\n        gevent.wait()\n"
     )
     with Dispatcher(tmp_path, [sys.executable, "report.py"]) as program:
-        assert (program.wait(), program.out.text) == (0, "1 0"), program.err.text
+        assert (program.wait(), program.out.text) == (0, "1 1"), program.err.text

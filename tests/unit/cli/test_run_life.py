@@ -21,7 +21,7 @@ from clutch._dispatcher import logs
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.run import Server
 from clutch.cli.signals import OF_SERVE, bounds
-from clutch.control import protocol
+from clutch.control import client
 from clutch.errors import ConfigError, PoolClosed
 
 END = ["a is gone", "the runtime stops"]
@@ -41,6 +41,8 @@ class Scene:
         """A pool is."""
         self.workers = 3
         self.when_scaled: Callable[[], None] = lambda: None
+        self.control = Path()
+        """Where the control socket is."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +56,9 @@ def _signals() -> Iterator[None]:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that pools and fronts are asked)
+    import clutch
+    from clutch import _core as real
+
     scene = Scene()
 
     class Pool:
@@ -92,9 +97,32 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
         def stop(self) -> None:
             scene.events.append("the runtime stops")
 
+    class Plane:
+        """The real one, but for the pools."""
+
+        def __init__(self, identity: str, host: object) -> None:
+            self.pools: list[str] = []
+            self.real = real.Plane(identity, host)
+
+        def add(self, pool: Pool) -> None:
+            self.pools.append(pool.name)
+
+        def open(self, path: Path, while_pools: bool) -> None:
+            self.real.open(path, while_pools)
+            scene.control = path
+
+        def is_open(self) -> bool:
+            return True
+
+        def close(self, waits: bool) -> None:
+            self.real.close(waits)
+
+        def remove_file(self) -> None:
+            self.real.remove_file()
+
     class Fronts:
-        def __init__(self, runtime: Runtime, pools: dict[str, Any], fronts: list[tuple[str, str]]) -> None:
-            scene.events.append(f"fronts start: {list(pools)} {[name for name, _ in fronts]}")
+        def __init__(self, runtime: Runtime, plane: Plane, fronts: list[tuple[str, str]]) -> None:
+            scene.events.append(f"fronts start: {plane.pools} {[name for name, _ in fronts]}")
             scene.listen()
 
         def addresses(self, front: str) -> list[str]:
@@ -127,8 +155,9 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
             self._closed.set()
 
     core, pool = types.ModuleType("clutch._core"), types.ModuleType("clutch.pool")
-    core.Runtime, core.Fronts, core.Events, pool.Pool = Runtime, Fronts, Events, Pool  # type: ignore[attr-defined]
-    import clutch
+    for made in (Runtime, Plane, Fronts, Events):
+        setattr(core, made.__name__, made)
+    pool.Pool = Pool  # type: ignore[attr-defined]
 
     monkeypatch.setitem(sys.modules, "clutch._core", core)
     monkeypatch.setattr(clutch, "_core", core, raising=False)
@@ -334,15 +363,13 @@ def test_asked_to_stop(scene: Scene, loaded: config.Config, times: int) -> None:
     server = Server(loaded)
 
     def ask() -> None:
-        assert server.dispatcher._control is not None
         for _ in range(times):
-            answer = protocol.ask(server.dispatcher._control.path, "stop")
-            assert answer["pid"] == os.getpid()
+            assert client.post(scene.control, "/stop")["pid"] == os.getpid()
 
     scene.when_ready = ask
     assert server.serve() == 0
     assert scene.events[-2:] == END
-    assert server.dispatcher._control is not None and not server.dispatcher._control.path.exists()
+    assert not scene.control.exists()
 
 
 def test_without_a_place_for_the_control_socket_it_serves_all_the_same(

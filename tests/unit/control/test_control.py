@@ -1,7 +1,8 @@
-"""The control socket: who may talk, what is asked and answered, what hostile and silent clients can do: nothing."""
+"""The control socket: who may talk, what is asked and done, what hostile and silent clients can do: nothing."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -20,137 +21,170 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from clutch import ClutchError, Pool, _core
 from clutch.cli import program as clutch_command
 from clutch.cli import remote
-from clutch.control import protocol, server
-from clutch.control.commands import Commands, Identity
-from clutch.control.protocol import ControlError, Dispatcher
-from clutch.errors import ConfigError
+from clutch.control import client, sockets
+from clutch.control.client import ControlError, NoAnswer, Process
 
 WAIT_SECONDS = 30.0
+CLOSE_SECONDS_MAX = 8.0
 NOBODY = 65_534
+CONNECTIONS_MAX = 32
+HEAD_BYTES_MAX = 16 << 10
+IDENTITY = {"config": "/a/clutch.toml", "folder": "/a", "is_program": False}
 
 
-class FakePool:
-    """Writes down what is asked of it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.asked: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name not in {"drain", "resume", "scale", "recycle"}:
-            raise AttributeError(name)
-
-        def note(*args: Any, **kwargs: Any) -> None:
-            self.asked.append((name, *args, *sorted(kwargs.items())))
-
-        return note
-
-    def stats(self) -> dict[str, Any]:
-        counts = dict.fromkeys(("queued", "sent", "done", "failed", "restarts"), 3)
-        worker = {"nr": 0, "pid": os.getpid(), "generation": 2, "state": "ready", "calls": 7, "sent": 1}
-        states = {"name": self.name, "state": "ready", "reason": None, "ready": 1, "target": 2}
-        return {**states, **counts, "workers": [worker, {**worker, "nr": 1, "rss": 9 << 20, "private": 5 << 20}]}
-
-    def running(self) -> dict[str, list[dict[str, Any]]]:
-        running = {"id": 12, "what": "GET /slow", "seconds": 93.4, "abandoned": self.name == "work", "pid": os.getpid()}
-        return {f"{self.name}/0": [running, {**running, "id": 14, "pid": 1}]}
-
-    def _is_awaited(self, call: int) -> bool:
-        return call == 13 or (call == 12 and self.name == "api")
-
-    def cancel(self, call: int) -> bool:
-        self.asked.append(("cancel", call))
-        return True
-
-    def stacks(self, worker: int | None = None, call: int | None = None) -> dict[str, str]:
-        self.asked.append(("stacks", worker, call))
-        return {f"{self.name}/0": "File x, line 1\n"} if call in (None, 12) and worker in (None, 0) else {}
+def wait_for(path: str) -> None:
+    """Runs until it may end."""
+    with open(path) as pipe:
+        pipe.read()
 
 
 class House:
-    """A control socket with two pools behind it."""
+    """A control socket; what the process around it is asked to do is written down."""
 
-    def __init__(self, folder: Path) -> None:
-        self.pools = {name: FakePool(name) for name in ("api", "work")}
+    def __init__(self, path: Path, pools: dict[str, Pool]) -> None:
+        self.path = path
+        self.pools = pools
         self.stops: list[bool] = []
         self.failed: dict[str, str] = {}
         self.reloaded: list[list[str]] = []
-        self.held = threading.Event()
-        self.is_held = threading.Event()
-        self.path = folder / "control.sock"
-        self.control = server.open_at(
-            self.path, Commands(Identity("/a/clutch.toml", "/a"), self.pools, self.reload, self.stop)
-        )
+        self.error: Exception | None = None
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.is_asked = threading.Event()
+        self.plane = _core.Plane(json.dumps(IDENTITY), self)
+        for pool in pools.values():
+            self.plane.add(pool)
+        self.plane.open(path, while_pools=False)
 
     def reload(self, names: list[str]) -> dict[str, str]:
         self.reloaded.append(names)
-        self.is_held.set()
-        assert self.held.wait(WAIT_SECONDS)
+        self.is_asked.set()
+        self.may_go_on.wait(WAIT_SECONDS)
+        if self.error is not None:
+            raise self.error
         return self.failed
 
     def stop(self, now: bool) -> None:
         self.stops.append(now)
 
+    def fronts(self) -> str:
+        return json.dumps({"calls": {"kind": "http", "address": "127.0.0.1:1"}})
+
     def clutch(self, *arguments: str) -> Result:
         return CliRunner().invoke(clutch_command, [*arguments, "--control", str(self.path)], prog_name="clutch")
 
+    def page(self, pool: str = "api") -> dict[str, Any]:
+        (found,) = [one for one in client.get(self.path, "/pools")["pools"] if one["name"] == pool]
+        return found
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[str, Pool]]:
+    with Pool(1, name="api") as api, Pool(1, name="work") as work:
+        api.wait_ready()
+        work.wait_ready()
+        yield {"api": api, "work": work}
+
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path)
+def house(tmp_path: Path, pools: dict[str, Pool]) -> Iterator[House]:
+    house = House(tmp_path / "control.sock", pools)
     yield house
-    house.held.set()
-    house.control.close()
+    house.may_go_on.set()
+    house.plane.close(waits=False)
 
 
-# What is asked, and of whom.
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[House]:
+    """Without pools."""
+    house = House(tmp_path / "control.sock", {})
+    yield house
+    house.may_go_on.set()
+    house.plane.close(waits=False)
+
+
+class Work:
+    """A call that runs until it is let go."""
+
+    def __init__(self, pool: Pool, folder: Path) -> None:
+        self.path = folder / f"gate-{pool.name}"
+        os.mkfifo(self.path)
+        self.future = pool.submit(wait_for, str(self.path))
+        while not (running := [one for found in pool.running().values() for one in found]):
+            time.sleep(0.01)
+        self.id = running[0]["id"]
+
+    def let_go(self) -> None:
+        os.close(os.open(self.path, os.O_WRONLY))
+
+
+# What is asked, and what is done.
+
+
+def test_drain_and_resume(house: House) -> None:
+    done = house.clutch("drain")
+    assert (done.exit_code, done.stdout) == (0, "api: takes no more work\nwork: takes no more work\n"), done.stderr
+    assert [house.page(name)["state"] for name in house.pools] == ["draining", "draining"]
+    assert house.clutch("drain", "api", "--resume").stdout == "api: takes work again\n"
+    assert [house.page(name)["state"] for name in house.pools] == ["ready", "draining"]
+    assert house.clutch("drain", "work", "--resume", "--json").stdout == '{"pools": ["work"]}\n'
+
+
+def test_scale(house: House) -> None:
+    assert house.clutch("scale", "api", "2-8").stdout == "api: 2-8 workers\n"
+    house.pools["api"].wait_ready(2, WAIT_SECONDS)
+    assert (house.page()["min"], house.page()["max"]) == (2, 8)
+    assert house.clutch("scale", "api", "1").stdout == "api: 1 workers\n"
+    while len(house.page()["workers"]) > 1:
+        pass
+    assert (house.page()["min"], house.page()["max"]) == (1, 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "asked", "printed"),
+    ("arguments", "printed"),
     [
-        (["drain"], [("drain",)], "api: takes no more work\nwork: takes no more work\n"),
-        (["drain", "api"], [("drain",)], "api: takes no more work\n"),
-        (["drain", "api", "--resume"], [("resume",)], "api: takes work again\n"),
-        (["scale", "api", "4"], [("scale", 4)], "api: 4 workers\n"),
-        (["scale", "api", "2-8"], [("scale", ("max", 8), ("min", 2))], "api: 2-8 workers\n"),
-        (["recycle", "api"], [("recycle", None)], "api: recycled\n"),
-        (["recycle", "api/3"], [("recycle", 3)], "api: worker 3 recycled\n"),
-        (["stack", "api"], [("stacks", None, None)], "api/0\nFile x, line 1\n"),
-        (["stack", "api/0"], [("stacks", 0, None)], "api/0\nFile x, line 1\n"),
-        (["stack", "12"], [("stacks", None, 12)], "api/0\nFile x, line 1\n\nwork/0\nFile x, line 1\n"),
-        (["cancel", "--pool=api", "13"], [("cancel", 13)], "api: call 13 cancelled\n"),
-        (["recycle", "api/0", "--kill"], [("recycle", 0, ("kill", True))], "api: worker 0 recycled\n"),
-        (["drain", "api", "--json"], [("drain",)], '{"pools": ["api"]}\n'),
+        (["recycle", "api"], "api: recycled\n"),
+        (["recycle", "api/{nr}"], "api: worker {nr} recycled\n"),
+        (["recycle", "api/{nr}", "--kill"], "api: worker {nr} recycled\n"),
     ],
 )
-def test_commands_reach_their_pool(house: House, arguments: list[str], asked: list[Any], printed: str) -> None:
-    done = house.clutch(*arguments)
-    assert (done.exit_code, done.stdout) == (0, printed), done.stderr
-    assert house.pools["api"].asked == asked
-    assert house.pools["work"].asked == (asked if len(arguments) == 1 or arguments[1] == "12" else [])
+def test_recycle(house: House, arguments: list[str], printed: str) -> None:
+    house.pools["api"].wait_ready(1, WAIT_SECONDS)
+    (before,) = house.page()["workers"]
+    done = house.clutch(*(word.format(**before) for word in arguments))
+    assert (done.exit_code, done.stdout) == (0, printed.format(**before)), done.stderr
+    assert before["pid"] not in [worker["pid"] for worker in house.page()["workers"]]
+    house.pools["api"].wait_ready(1, WAIT_SECONDS)
 
 
-def test_ps(house: House) -> None:
-    found = json.loads(house.clutch("ps", "--json").stdout)
-    assert (found["pid"], found["config"]) == (os.getpid(), "/a/clutch.toml")
-    first, second = found["pools"][0]["workers"]
-    assert first["rss"] > 1 << 20 and first["age_s"] >= 0, "looked up where the pool does not know"
-    assert (second["rss"], second["private"]) == (9 << 20, 5 << 20)
+def test_calls_are_shown_and_stopped(house: House, tmp_path: Path) -> None:
+    one, other = Work(house.pools["api"], tmp_path), Work(house.pools["work"], tmp_path)
+    (worker,) = house.page()["workers"]
+    assert [shown["what"] for shown in worker["running"]] == ["wait_for"] and worker["rss"] > 1 << 20
     text = house.clutch("ps").stdout
-    assert "api: ready, 1 of 2 workers ready; 3 queued, 3 sent, 3 done, 3 failed, 3 restarts" in text
-    assert "runs GET /slow for 2m (call 12)" in text and "runs GET /slow for 2m, told to stop (call 12)" in text
-    assert "(call 14)" not in text, "that of another worker of this number, which leaves"
-    assert "api/1" in text and "5 MB\n" in text and "MB, shared included" in text
+    assert f"pid {os.getpid()}, /a/clutch.toml, for " in text and f"runs wait_for for 0s (call {one.id})" in text
+    for what in ("api", f"api/{worker['nr']}"):
+        stack = house.clutch("stack", what).stdout
+        assert stack.startswith(f"api/{worker['nr']}\n") and "in wait_for" in stack
+    assert "in wait_for" in house.clutch("stack", str(one.id)).stdout
+    both = house.clutch("cancel", str(one.id))
+    if one.id == other.id:
+        assert (both.exit_code, "pools api and work both have a call" in both.stderr) == (1, True)
+    done = house.clutch("cancel", str(one.id), "--pool", "api")
+    assert done.stdout == f"api: call {one.id} cancelled\n"
+    assert one.future.cancelled()
+    assert house.clutch("cancel", str(one.id), "--pool", "api").exit_code == 1
+    other.let_go()
+    assert other.future.result(WAIT_SECONDS) is None
 
 
 def test_reload(house: House) -> None:
-    house.held.set()
     done = house.clutch("reload")
     server = f"(pid {os.getpid()}: /a/clutch.toml)"
-    assert (done.exit_code, done.stdout) == (0, f"reloaded: api, work {server}\n")
+    assert (done.exit_code, done.stdout) == (0, f"reloaded: api, work {server}\n"), done.stderr
     house.failed = {"work": "target 'x' does not import:\nSyntaxError"}
     done = house.clutch("reload", "work")
     assert (done.exit_code, done.stdout) == (1, "")
@@ -158,19 +192,30 @@ def test_reload(house: House) -> None:
     assert house.reloaded == [["api", "work"], ["work"]]
     told = json.loads(house.clutch("reload", "work", "--json").stdout)
     assert (told["pools"], told["failed"], told["pid"]) == (["work"], house.failed, os.getpid())
-    house.failed = {}
-    assert house.clutch("reload", "work").stdout == f"reloaded: work {server}\n"
+    house.error = ClutchError("reload it in the program")
+    assert house.clutch("reload", "work").stderr == "Error: reload it in the program\n"
+
+
+def test_what_the_process_says_of_itself(bare: House) -> None:
+    page = client.get(bare.path, "/process")
+    assert page.pop("age_s") >= 0 and page == {**IDENTITY, "pid": os.getpid()}
+    assert client.get(bare.path, "/fronts")["fronts"]["calls"]["kind"] == "http"
+    assert client.get(bare.path, "/healthz") == {"alive": True}
+    assert client.post(bare.path, "/stop", now=True)["pid"] == os.getpid() and bare.stops == [True]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["drain", "nope"], "no pool 'nope'; allowed: api, work"),
-        (["stack", "99"], "no call 99 runs; `clutch ps` lists those that do"),
-        (["stack", "api/7"], "no worker api/7 that answers; there are: api/0, api/1, work/0, work/1"),
-        (["cancel", "99"], "no call 99 waits or runs"),
-        (["cancel", "12", "--pool", "work"], "no call 12 waits or runs"),
-        (["cancel", "13"], "pools api and work both have a call 13: name one of them with --pool"),
+        (["drain", "nope"], "no pool 'nope'; there are: api, work"),
+        (["drain", "apu"], "did you mean 'api'?"),
+        (["stack", "99999"], "no call 99999 runs; `clutch ps` lists those that do"),
+        (["stack", "api/4000000"], "pool 'api' has no worker 4000000; allowed: "),
+        (["recycle", "api/4000000"], "pool 'api' has no worker 4000000; allowed: "),
+        (["recycle", "api/99999999999"], "/pools/{pool}/stacks"),
+        (["cancel", "99999"], "no call 99999 waits or runs"),
+        (["scale", "api", "0"], "0 to 0 workers cannot be had; allowed: 1 <= min <= max <= 4096"),
+        (["scale", "api", "5-2"], "5 to 2 workers cannot be had"),
     ],
 )
 def test_what_cannot_be_done_is_an_error(house: House, arguments: list[str], words: str) -> None:
@@ -179,30 +224,37 @@ def test_what_cannot_be_done_is_an_error(house: House, arguments: list[str], wor
 
 
 @pytest.mark.parametrize("arguments", [["scale", "api", "many"], ["recycle", "api/x"], ["stack", "api/"]])
-def test_wrong_usage_is_exit_code_2(house: House, arguments: list[str]) -> None:
-    assert house.clutch(*arguments).exit_code == 2
+def test_wrong_usage_is_exit_code_2(bare: House, arguments: list[str]) -> None:
+    assert bare.clutch(*arguments).exit_code == 2
 
 
-def test_an_error_of_a_pool_is_told_and_the_next_command_works(house: House) -> None:
-    house.failed = {}
+def test_a_worker_that_is_stopped_shows_no_stacks_and_says_why(house: House) -> None:
+    (worker,) = house.page()["workers"]
+    os.kill(worker["pid"], signal.SIGSTOP)
+    try:
+        while house.page()["workers"][0]["state"] != "stopped":
+            pass
+        done = house.clutch("stack", "api")
+        assert f"is stopped by a signal and cannot answer: kill -CONT {worker['pid']}" in done.stderr
+    finally:
+        os.kill(worker["pid"], signal.SIGCONT)
+    while house.page()["workers"][0]["state"] == "stopped":
+        pass
 
-    def broken(*_: object) -> None:
-        raise ConfigError("no module named x")
 
-    house.pools["api"].recycle = broken  # type: ignore[attr-defined, method-assign]
-    done = house.clutch("recycle", "api")
-    assert (done.exit_code, done.stderr) == (1, "Error: no module named x\n")
-    house.pools["api"].recycle = lambda *_: 1 / 0  # type: ignore[attr-defined, method-assign]
-    assert "ZeroDivisionError" in house.clutch("recycle", "api").stderr
-    assert house.clutch("ps").exit_code == 0
+def test_an_error_of_the_host_is_told_and_the_next_command_works(bare: House) -> None:
+    bare.error = ZeroDivisionError("division by zero")
+    done = bare.clutch("reload")
+    assert (done.exit_code, done.stderr) == (1, "Error: division by zero\n")
+    assert bare.clutch("ps").exit_code == 0
 
 
-# Which dispatcher.
+# Which process.
 
-ONE = Dispatcher(Path("/s1"), 1, "/a/clutch.toml", "/a")
-TWO = Dispatcher(Path("/s2"), 2, "/b/clutch.toml", "/b")
-SAME = Dispatcher(Path("/s3"), 3, "/b/clutch.toml", "/b")
-SCRIPT = Dispatcher(Path("/s4"), 4, "/a/report.py", "/a", is_program=True)
+ONE = Process(Path("/s1"), 1, "/a/clutch.toml", "/a")
+TWO = Process(Path("/s2"), 2, "/b/clutch.toml", "/b")
+SAME = Process(Path("/s3"), 3, "/b/clutch.toml", "/b")
+SCRIPT = Process(Path("/s4"), 4, "/a/report.py", "/a", is_program=True)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +269,10 @@ SCRIPT = Dispatcher(Path("/s4"), 4, "/a/report.py", "/a", is_program=True)
         ([SCRIPT], None, None, SCRIPT),
     ],
 )
-def test_the_dispatcher_that_is_meant(
-    running: list[Dispatcher], config: str | None, pid: int | None, chosen: Dispatcher
+def test_the_process_that_is_meant(
+    running: list[Process], config: str | None, pid: int | None, chosen: Process
 ) -> None:
-    assert remote.choose(running, None if config is None else Path(config), pid) is chosen
+    assert remote.choose(running, None if config is None else Path(config), pid, only_looks=True) is chosen
 
 
 @pytest.mark.parametrize(
@@ -234,20 +286,25 @@ def test_the_dispatcher_that_is_meant(
     ],
 )
 def test_which_one_is_not_clear(
-    running: list[Dispatcher], config: str | None, pid: int | None, error: type[Exception], words: list[str]
+    running: list[Process], config: str | None, pid: int | None, error: type[Exception], words: list[str]
 ) -> None:
     with pytest.raises(error) as caught:
-        remote.choose(running, None if config is None else Path(config), pid)
+        remote.choose(running, None if config is None else Path(config), pid, only_looks=True)
     text = caught.value.format_message() if isinstance(caught.value, click.UsageError) else str(caught.value)
     assert all(word in text for word in words), text
+
+
+def test_what_changes_anything_asks_for_a_process_of_this_folder() -> None:
+    with pytest.raises(ControlError, match="pid 1: /a"):
+        remote.choose([ONE], None, None)
 
 
 def test_one_with_the_config_and_one_without_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `clutch run` and `clutch serve` are, side by side."""
     monkeypatch.chdir(tmp_path)
     config, folder = tmp_path / "clutch.toml", str(tmp_path)
-    run = Dispatcher(Path("/s1"), 1, str(config), folder)
-    serve = Dispatcher(Path("/s2"), 2, f"{tmp_path}/main:app", folder)
+    run = Process(Path("/s1"), 1, str(config), folder)
+    serve = Process(Path("/s2"), 2, f"{tmp_path}/main:app", folder)
     with pytest.raises(click.UsageError) as caught:
         remote.choose([run, serve], config, None)
     text = caught.value.format_message()
@@ -257,27 +314,33 @@ def test_one_with_the_config_and_one_without_in_a_folder(tmp_path: Path, monkeyp
     assert remote.choose([run, serve], config, None) is run, "it was named"
 
 
+def opened(config: Path) -> tuple[Path, _core.Plane]:
+    """A control socket in this user's folder."""
+    path = sockets.place_for(config)
+    identity = {"config": str(config), "folder": str(config.parent), "is_program": False}
+    plane = _core.Plane(json.dumps(identity), object())
+    plane.open(path, while_pools=False)
+    return path, plane
+
+
 def test_the_one_of_the_working_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     config = tmp_path / "clutch.toml"
     config.write_text("")
-    pools = {"api": FakePool("api")}
-    served = server.open_default(
-        config, Commands(Identity(str(config), str(config.parent)), pools, lambda names: {}, lambda now: None)
-    )
+    path, plane = opened(config)
     try:
         monkeypatch.chdir(tmp_path)
         done = CliRunner().invoke(clutch_command, ["ps", "--json"], prog_name="clutch")
         assert json.loads(done.stdout)["config"] == str(config)
-        assert served.path.name == protocol.name_of(config, os.getpid())
+        assert path.name == sockets.file_name(config, os.getpid())
     finally:
-        served.close()
+        plane.close(waits=True)
     assert list((tmp_path / "clutch").iterdir()) == []
     done = CliRunner().invoke(clutch_command, ["ps"], prog_name="clutch")
     assert (done.exit_code, "no dispatcher with" in done.stderr) == (1, True)
 
 
-def test_a_config_may_say_where(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_may_say_where(bare: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "clutch.toml").write_text('control = "control.sock"\n[pools.api]\ntarget = "x"\n')
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(clutch_command, ["ps", "--json"], prog_name="clutch")
@@ -291,16 +354,13 @@ def test_a_path_that_is_longer_than_an_address(tmp_path: Path, monkeypatch: pyte
     deep = tmp_path.joinpath(*["runtime-of-a-user-with-a-long-name"] * 4)
     deep.mkdir(parents=True)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
-    config = tmp_path / "clutch.toml"
     for _ in range(2):  # the second time what the first left is looked at, too
-        served = server.open_default(
-            config, Commands(Identity(str(config), str(config.parent)), {}, lambda names: {}, lambda now: None)
-        )
+        path, plane = opened(tmp_path / "clutch.toml")
         try:
-            assert protocol.ask(served.path, "hello")["pid"] == os.getpid()
-            assert [found.pid for found in protocol.running()] == [os.getpid()]
+            assert client.get(path, "/process")["pid"] == os.getpid()
+            assert [found.pid for found in client.running()] == [os.getpid()]
         finally:
-            served.close()
+            plane.close(waits=True)
     assert list((deep / "clutch").iterdir()) == []
 
 
@@ -308,14 +368,14 @@ def test_the_file_and_its_folder_are_private(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     before = os.umask(0)
     try:
-        served = server.open_default(tmp_path / "clutch.toml", lambda request: None)
+        path, plane = opened(tmp_path / "clutch.toml")
     finally:
         os.umask(before)
     try:
-        assert stat.S_IMODE(served.path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(served.path.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     finally:
-        served.close()
+        plane.close(waits=False)
 
 
 def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,49 +383,49 @@ def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch:
     (tmp_path / "clutch").mkdir(mode=0o777)
     (tmp_path / "clutch").chmod(0o777)
     with pytest.raises(PermissionError, match="0700"):
-        server.open_default(tmp_path / "clutch.toml", lambda request: None)
+        sockets.place_for(tmp_path / "clutch.toml")
     with pytest.raises(ControlError, match="0700"):
-        protocol.running()
+        client.running()
     (tmp_path / "clutch").rmdir()
     (tmp_path / "clutch").symlink_to(tmp_path)
     with pytest.raises(PermissionError, match="0700"):
-        server.open_default(tmp_path / "clutch.toml", lambda request: None)
+        sockets.place_for(tmp_path / "clutch.toml")
 
 
 def test_without_a_runtime_folder_it_is_in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("", "/does/not/exist"):
         monkeypatch.setenv("XDG_RUNTIME_DIR", value)
-        assert protocol.folder() == Path(f"/tmp/clutch-{os.geteuid()}")
+        assert sockets.folder() == Path(f"/tmp/clutch-{os.geteuid()}")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_gets_no_answer() -> None:
-    """Even where the rights of the files would let him."""
+def test_another_user_may_do_nothing() -> None:
+    """Even where the rights of the files would let him. (A server of root's lets root alone in.)"""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
-        house = House(Path(name))
+        house = House(Path(name) / "control.sock", {})
         os.chmod(house.path, 0o666)
         try:
             pid = os.fork()
             if pid == 0:
                 os._exit(_talk_as_nobody(house.path))
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-            assert house.pools["api"].asked == []
-            assert protocol.ask(house.path, "hello")["pid"] == os.getpid()
+            assert house.stops == []
+            assert client.get(house.path, "/process")["pid"] == os.getpid()
         finally:
-            house.control.close()
+            house.plane.close(waits=False)
 
 
 def _talk_as_nobody(path: Path) -> int:
     os.setresuid(NOBODY, NOBODY, NOBODY)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(WAIT_SECONDS)
-        connection.connect(os.fspath(path))
-        try:
-            protocol.send(connection, {"command": "drain"})
-            return 0 if connection.recv(1) == b"" else 1
-        except (BrokenPipeError, ConnectionResetError):
-            return 0
+    answers = []
+    for request in (b"POST /stop", b"GET /healthz", b"GET /pools", b"GET /events"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(WAIT_SECONDS)
+            connection.connect(os.fspath(path))
+            connection.sendall(request + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+            answers.append(connection.recv(12))
+    return 0 if set(answers) == {b"HTTP/1.1 403"} else 1
 
 
 # Dead ones.
@@ -376,9 +436,8 @@ def test_what_dead_dispatchers_left_is_passed_over_and_removed(
 ) -> None:
     tmp_path = tmp_path_factory.mktemp("dead")  # the path of a socket is short
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = protocol.folder()
+    folder = sockets.folder()
     folder.mkdir(mode=0o700)
-    config = tmp_path / "clutch.toml"
     code = (
         "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()\n"
         "print('there', flush=True); input()"
@@ -392,75 +451,181 @@ def test_what_dead_dispatchers_left_is_passed_over_and_removed(
     process.wait()
     process.communicate()
     assert dead.is_socket()
-    assert protocol.running() == []
-    served = server.open_default(
-        config, Commands(Identity(str(config), str(config.parent)), {}, lambda names: {}, lambda now: None)
-    )
+    assert client.running() == []
+    path, plane = opened(tmp_path / "clutch.toml")
     try:
-        assert list(folder.iterdir()) == [served.path]
-        assert [one.pid for one in protocol.running()] == [os.getpid()]
+        assert list(folder.iterdir()) == [path]
+        assert [one.pid for one in client.running()] == [os.getpid()]
     finally:
-        served.close()
+        plane.close(waits=False)
 
 
-def test_two_at_one_place(house: House) -> None:
-    with pytest.raises(OSError, match="in use"):
-        server.open_at(house.path, lambda request: None)
-    assert house.clutch("ps").exit_code == 0
-    house.control.close()
-    house.control = server.open_at(house.path, lambda request: None)
+def test_two_at_one_place(bare: House) -> None:
+    other = _core.Plane("{}", object())
+    with pytest.raises(OSError, match="another server listens there"):
+        other.open(bare.path, while_pools=False)
+    assert bare.clutch("ps").exit_code == 0
+    bare.plane.close(waits=False)
+    other.open(bare.path, while_pools=False)
+    assert client.get(bare.path, "/healthz") == {"alive": True}
+    other.close(waits=False)
 
 
 # Hostile and silent ones (failure 42).
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("target", "body", "status"),
     [
-        (b"x" * (protocol.REQUEST_BYTES_MAX + 10) + b"\n", "at most"),
-        (b"no json\n", "Expecting"),
-        (b"[1, 2]\n", "JSON object"),
-        (b"{}\n", "no command None; allowed: cancel, drain"),
-        (b'{"command": "__class__"}\n', "no command '__class__'"),
-        (b'{"command": "stop", "when": "soon"}\n', "when"),
-        (b'{"command": "scale"}\n', "missing"),
-        (b"\xff\xfe\n", "decode"),
-        (b"[" * 50_000 + b"\n", "nested"),
+        ("/stop?" + "x" * HEAD_BYTES_MAX, b"", 431),
+        ("/stop", b"x" * (1 << 17), 413),
+        ("/stop", b"no json", 400),
+        ("/stop", b"[1, 2]", 400),
+        ("/stop", b'{"when": "soon"}', 400),
+        ("/stop", b'{"now": 1}', 400),
+        ("/stop", b"\xff\xfe", 400),
+        ("/stop", b"[" * 50_000, 400),
+        ("/__class__", b"", 404),
+        ("/pools/%ff/drain", b"", 404),
+        ("/pools//drain", b"", 404),
+        ("/pools/../stop", b"", 404),
+        ("/process", b"", 405),
     ],
 )
-def test_failure_42_requests_that_are_none(house: House, text: bytes, words: str) -> None:
-    with protocol.connected(house.path, WAIT_SECONDS) as connection:
-        connection.sendall(text)
-        answer = protocol.receive(connection, protocol.ANSWER_BYTES_MAX)
-    assert words in answer["error"]
-    assert house.stops == []
-    assert house.clutch("ps").exit_code == 0
+def test_failure_42_requests_that_are_none(bare: House, target: str, body: bytes, status: int) -> None:
+    with client.connected(bare.path, WAIT_SECONDS) as connection:
+        connection.request("POST", target, body)
+        assert connection.getresponse().status == status
+    assert bare.stops == []
+    assert bare.clutch("ps").exit_code == 0
 
 
-def test_failure_42_silent_clients_hold_up_nobody(house: House) -> None:
-    with protocol.connected(house.path, WAIT_SECONDS), protocol.connected(house.path, WAIT_SECONDS) as half:
-        half.sendall(b'{"command": "p')
-        assert house.clutch("ps").exit_code == 0
+def test_failure_42_silent_clients_hold_up_nobody(bare: House) -> None:
+    with client.connected(bare.path, WAIT_SECONDS), client.connected(bare.path, WAIT_SECONDS) as half:
+        half.sock.sendall(b"GET /poo")
+        assert bare.clutch("ps").exit_code == 0
         begun = time.monotonic()
-        house.control.close()
-        assert time.monotonic() - begun < server.CLOSE_SECONDS_MAX
-    assert not house.path.exists()
+        bare.plane.close(waits=True)
+        assert time.monotonic() - begun < CLOSE_SECONDS_MAX
+    assert not bare.path.exists()
 
 
-def test_failure_42_too_many_clients_are_turned_away(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS_MAX", 1)
-    with protocol.connected(house.path, WAIT_SECONDS) as first:
-        first.sendall(b'{"command":')
-        with protocol.connected(house.path, WAIT_SECONDS) as second:
-            assert second.recv(1) == b""
-        first.sendall(b' "hello"}\n')
-        assert protocol.receive(first, protocol.ANSWER_BYTES_MAX)["result"]["pid"] == os.getpid()
+def test_failure_42_too_many_clients_are_turned_away(bare: House) -> None:
+    taken = [client.Connection(bare.path, WAIT_SECONDS) for _ in range(CONNECTIONS_MAX)]
+    for connection in taken:
+        connection.connect()
+        connection.sock.sendall(b"GET /process HTTP/1.1\r\n")
+    with pytest.raises(ControlError, match="as many connections as it may"):
+        client.get(bare.path, "/process", WAIT_SECONDS)
+    taken[0].sock.sendall(b"Host: clutch\r\n\r\n")
+    response = http.client.HTTPResponse(taken[0].sock)
+    response.begin()
+    assert json.load(response)["pid"] == os.getpid()
+    for connection in taken:
+        connection.close()
+    eventually(lambda: client.get(bare.path, "/process", WAIT_SECONDS)["pid"] == os.getpid())
 
 
-def test_a_command_under_way_does_not_hold_up_the_end_for_long(house: House) -> None:
-    with protocol.connected(house.path, WAIT_SECONDS) as connection:
-        protocol.send(connection, {"command": "reload"})
-        assert house.is_held.wait(WAIT_SECONDS)
+def eventually(holds: Callable[[], bool]) -> None:
+    """A client that has left is seen a moment later."""
+    end = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < end:
+        try:
+            if holds():
+                return
+        except ControlError:
+            pass
+    pytest.fail("it did not come to hold")
+
+
+def test_a_command_under_way_does_not_hold_up_the_end_for_long(bare: House) -> None:
+    bare.may_go_on.clear()
+    with client.connected(bare.path, WAIT_SECONDS) as connection:
+        connection.request("POST", "/reload")
+        assert bare.is_asked.wait(WAIT_SECONDS)
         begun = time.monotonic()
-        house.control.close()
-        assert time.monotonic() - begun < 2 * server.CLOSE_SECONDS_MAX
+        bare.plane.close(waits=True)
+        assert time.monotonic() - begun < CLOSE_SECONDS_MAX
+
+
+def test_whoever_waits_and_leaves_holds_no_place(house: House, tmp_path: Path) -> None:
+    """As many times as there are places: the worker is to be replaced when its call has ended."""
+    work = Work(house.pools["api"], tmp_path)
+    for _ in range(CONNECTIONS_MAX + 1):
+        with client.connected(house.path, WAIT_SECONDS) as connection:
+            connection.request("POST", "/pools/api/recycle")
+    eventually(lambda: client.post(house.path, "/pools/work/recycle", WAIT_SECONDS) == {"pools": ["work"]})
+    work.let_go()
+    assert work.future.result(WAIT_SECONDS) is None
+    house.pools["api"].recycle(timeout=WAIT_SECONDS)
+
+
+# Events.
+
+
+def test_events_come_as_they_happen(house: House) -> None:
+    names: list[str] = []
+    with client.connected(house.path, WAIT_SECONDS) as connection:
+        connection.request("GET", "/events?scope=lives")
+        stream = connection.getresponse()
+        assert (stream.status, stream.getheader("Content-Type")) == (200, "text/event-stream")
+        assert stream.readline() == b": alive\n", "it says at once that it is there"
+        client.post(house.path, "/pools/api/drain")
+        client.post(house.path, "/pools/api/resume")
+        client.post(house.path, "/pools/api/recycle")
+        while "worker_gone" not in names:
+            line = stream.readline()
+            if line.startswith(b"event: "):
+                names.append(line.split()[1].decode())
+                event = json.loads(stream.readline().removeprefix(b"data: "))
+                assert (event["event"], event["pool"]) == (names[-1], "api")
+    assert names[:2] == ["operator_acted", "operator_acted"] and "worker_ready" in names
+
+
+def test_each_call_is_told_to_whoever_asks_for_all(house: House) -> None:
+    with client.connected(house.path, WAIT_SECONDS) as connection:
+        connection.request("GET", "/events?scope=all")
+        stream = connection.getresponse()
+        stream.readline()
+        assert house.pools["api"].call(abs, -1) == 1
+        seen = []
+        while "work_finished" not in seen:
+            line = stream.readline()
+            if line.startswith(b"event: "):
+                seen.append(line.split()[1].decode())
+    assert seen.index("work_begun") < seen.index("work_finished")
+
+
+def test_a_stream_of_events_ends_with_its_process(bare: House) -> None:
+    with client.connected(bare.path, WAIT_SECONDS) as connection:
+        connection.request("GET", "/events")
+        stream = connection.getresponse()
+        begun = time.monotonic()
+        bare.plane.close(waits=True)
+        assert stream.read().strip() == b": alive"
+        assert time.monotonic() - begun < CLOSE_SECONDS_MAX
+
+
+def test_a_client_that_does_not_read_misses_events_and_is_told(house: House) -> None:
+    with client.connected(house.path, WAIT_SECONDS) as connection:
+        connection.request("GET", "/events?scope=all")
+        stream = connection.getresponse()
+        futures = [house.pools["api"].submit(abs, nr) for nr in range(6_000)]
+        assert [future.result(WAIT_SECONDS) for future in futures] == list(range(6_000)), "no call waits for it"
+        missed = 0
+        while not missed:
+            line = stream.readline()
+            if line == b"event: events_missed\n":
+                missed = json.loads(stream.readline().removeprefix(b"data: "))["count"]
+    assert missed > 0
+
+
+@pytest.mark.parametrize("query", ["scope=", "scope=none", "pool=api", "scope=all&scope=all"])
+def test_a_scope_that_there_is_not(bare: House, query: str) -> None:
+    with pytest.raises(ControlError, match="scope=incidents"):
+        client.get(bare.path, f"/events?{query}")
+
+
+def test_nobody_is_there() -> None:
+    with pytest.raises(NoAnswer, match="No such file"):
+        client.get(Path("/does/not/exist.sock"), "/process")

@@ -1,4 +1,4 @@
-"""The control socket of a program's pools, without workers: many threads, no descriptors, destructors, copies."""
+"""The control socket of a program's pools: many threads, no descriptors, the last pool, copies."""
 
 from __future__ import annotations
 
@@ -8,36 +8,18 @@ import resource
 import subprocess
 import sys
 import threading
-import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from clutch.control import protocol
+from clutch import Pool
+from clutch.control import client, sockets
 from clutch.control.program import Program, program_name
-from clutch.control.server import CLOSE_SECONDS_MAX
 
 WAIT_SECONDS = 30.0
-THREADS, ROUNDS = 8, 25
-
-
-class FakePool:
-    def __init__(self, name: str = "pool") -> None:
-        self.name = name
-        self.over = threading.Event()
-        self._is_found = False
-
-    def _wait_closed(self, timeout: float) -> bool:
-        return self.over.is_set()
-
-    def stats(self) -> dict[str, Any]:
-        return {"name": self.name, "workers": []}
-
-    def running(self) -> dict[str, Any]:
-        return {}
+THREADS, ROUNDS = 4, 5
 
 
 @pytest.fixture(autouse=True)
@@ -47,36 +29,46 @@ def _own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
 
 
 @pytest.fixture
+def pool() -> Iterator[Pool]:
+    with Pool(1, name="shown") as pool:
+        yield pool
+
+
+@pytest.fixture
 def program() -> Iterator[Program]:
+    """Another one than the process's own."""
     program = Program()
     yield program
     program.close()
 
 
 def files() -> list[Path]:
-    return list(protocol.folder().glob("*.sock"))
+    return list(sockets.folder().glob("*.sock"))
 
 
 def shown() -> list[str]:
     (path,) = files()
-    return [pool["name"] for pool in protocol.ask(path, "ps", WAIT_SECONDS)["pools"]]
+    return [pool["name"] for pool in client.get(path, "/pools", WAIT_SECONDS)["pools"]]
 
 
-def test_names_stay_while_others_come_and_go(program: Program) -> None:
-    one, two, three, other = FakePool(), FakePool(), FakePool(), FakePool("pool-2")
-    for pool in (one, two, other):
-        program.show(pool)
-    assert shown() == ["pool", "pool-2", "pool-2-2"]
-    program.hide([one])
-    assert shown() == ["pool-2", "pool-2-2"]
-    program.show(three)
-    assert sorted(shown()) == ["pool", "pool-2", "pool-2-2"]
-    program.hide([two, three, other])
-    assert files() == []
-    program.hide([two])
+def threads() -> list[str]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [name for task in tasks if (name := (task / "comm").read_text().strip()).startswith("clutch-operato")]
 
 
-def test_many_threads_open_and_close(program: Program) -> None:
+def test_names_stay_while_others_come_and_go() -> None:
+    with Pool(1, name="work") as one, Pool(1, name="work") as two, Pool(1, name="work-2") as other:
+        assert shown() == ["work", "work-2", "work-2-2"]
+        one.shutdown()
+        assert shown() == ["work-2", "work-2-2"]
+        with Pool(1, name="work"):
+            assert sorted(shown()) == ["work", "work-2", "work-2-2"]
+        two.shutdown()
+        other.shutdown()
+        assert files() == []
+
+
+def test_many_threads_open_and_close() -> None:
     failed: list[BaseException] = []
     together = threading.Barrier(THREADS)
 
@@ -84,69 +76,39 @@ def test_many_threads_open_and_close(program: Program) -> None:
         try:
             for _ in range(ROUNDS):
                 together.wait(WAIT_SECONDS)
-                pool = FakePool()
-                program.show(pool)
-                assert program._control is not None, "one that is open has a socket"
-                program.hide([pool])
+                with Pool(1):
+                    assert files(), "one that is open has a socket"
         except BaseException as error:
             failed.append(error)
             together.abort()
 
-    threads = [threading.Thread(target=open_and_close) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_SECONDS)
-    assert not failed and files() == []
-    assert not [thread for thread in threading.enumerate() if thread.name == "clutch-control"]
+    openers = [threading.Thread(target=open_and_close) for _ in range(THREADS)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert not failed and files() == [] and threads() == []
 
 
-def test_a_pool_that_leaves_is_shown_until_it_is_over(program: Program) -> None:
-    first, second = FakePool("first"), FakePool("second")
-    program.show(first)
-    program.show(second)
-    control = program._control
-    program.leaves(first)
-    program.hide([second])
-    over = first.over
-    del first
-    assert shown() == ["first"], "and kept, where nobody else does"
-    over.set()
-    assert control is not None
-    control._thread.join(WAIT_SECONDS)
-    assert not control._thread.is_alive() and files() == []
-
-
-def test_a_destructor_waits_for_no_lock(program: Program) -> None:
-    """Another thread may hold it and wait for the one that the destructor runs in."""
-    pool = FakePool()
-    program.show(pool)
-    with program._lock:
-        thread = threading.Thread(target=program.leaves, args=(pool,))
-        thread.start()
-        thread.join(WAIT_SECONDS)
-        assert not thread.is_alive()
-    pool.over.set()
-
-
-def test_what_the_garbage_collector_gave_up_is_named_again(program: Program) -> None:
-    pool, other = FakePool(), FakePool("other")
-    program.show(pool)
-    program.show(other)
-    program._pools.remove([pool])  # as its references are cleared before a destructor in a cycle runs
-    program.leaves(pool)
-    while shown() != ["other", "pool"]:
-        pass
-    pool.over.set()
-    while shown() != ["other"]:
+def test_a_pool_that_leaves_is_shown_until_it_is_over(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    pool = Pool(1, name="leaves")
+    future = pool.submit(os.open, str(gate), os.O_RDONLY)  # until somebody writes
+    pool.shutdown(wait=False)
+    del pool
+    assert shown() == ["leaves"]
+    os.close(os.open(gate, os.O_WRONLY))
+    assert future.result(WAIT_SECONDS) > 0
+    while files() or threads():
         pass
 
 
-def test_without_descriptors_nothing_fails(program: Program, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_descriptors_nothing_fails(pool: Pool, program: Program, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "clutch")
-    pool = FakePool()
     program.show(pool)  # what it imports is there from now on
-    program.hide([pool])
+    program.close()
+    (own,) = files()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.open("/dev/null", os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 1, before[1]))
@@ -161,55 +123,26 @@ def test_without_descriptors_nothing_fails(program: Program, caplog: pytest.LogC
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for descriptor in taken:
             os.close(descriptor)
-    assert files() == [] and "no control socket" in caplog.text
-    program.show(FakePool("later"))
-    assert [one.pid for one in protocol.running()] == [os.getpid()], "the next one tries again"
+    assert files() == [own] and "no control socket" in caplog.text
 
 
-def test_it_answers_when_no_thread_can_be_started(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As at the end of the interpreter."""
-    pool = FakePool()
-    program.show(pool)
-
-    def refuse(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert shown() == ["pool"] and shown() == ["pool"]
-    program.hide([pool])
-    program.show(pool)
-    assert files() == [], "without its thread there is no socket"
-
-
-def test_a_command_under_way_does_not_hold_up_the_last_pool(program: Program) -> None:
-    pool, asked, go_on = FakePool(), threading.Event(), threading.Event()
-
-    def recycle(*_: object) -> None:
-        asked.set()
-        go_on.wait(WAIT_SECONDS)
-
-    pool.recycle = recycle  # type: ignore[attr-defined]
-    program.show(pool)
-    with protocol.connected(files()[0], WAIT_SECONDS) as connection:
-        protocol.send(connection, {"command": "recycle"})
-        assert asked.wait(WAIT_SECONDS)
-        begun = time.monotonic()
-        program.hide([pool])
-        assert files() == [] and time.monotonic() - begun < CLOSE_SECONDS_MAX
-        go_on.set()
-        assert protocol.receive(connection, protocol.ANSWER_BYTES_MAX) == {"result": ["pool"]}
-
-
-def test_a_command_that_fails_as_none_should_prints_nothing(
-    program: Program, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = FakePool()
-    monkeypatch.setattr(pool, "stats", lambda: 1 / 0)
-    program.show(pool)
-    caplog.set_level(logging.DEBUG, "clutch")
-    with pytest.raises(protocol.ControlError, match="ZeroDivisionError"):
-        shown()
-    assert [record.levelno for record in caplog.records] == [logging.DEBUG]
+def test_a_program_answers_while_it_holds_the_interpreter(tmp_path: Path) -> None:
+    """Its Python does nothing for it."""
+    script = tmp_path / "busy.py"
+    script.write_text(
+        "import ctypes, sys\nfrom clutch import Pool\nif __name__ == '__main__':\n"
+        "    pool = Pool(1, name='held')\n    pool.wait_ready()\n    print('held', flush=True)\n"
+        "    ctypes.PyDLL(None).pause()\n"  # with the GIL
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        assert shown() == ["held"]
+        (path,) = files()
+        assert client.post(path, "/pools/held/recycle", WAIT_SECONDS) == {"pools": ["held"]}
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_importing_clutch_imports_none_of_it() -> None:

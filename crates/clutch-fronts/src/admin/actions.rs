@@ -114,7 +114,7 @@ fn tell(pool: &Pool, action: impl Into<String>) {
 fn quiet(pools: &[Named], quiet: bool) -> Response<Body> {
     for (_, pool) in pools {
         pool.set_quiet(quiet);
-        tell(pool, if quiet { "drain" } else { "resume" });
+        tell(pool, if quiet { "takes no more work" } else { "takes work again" });
     }
     done(pools)
 }
@@ -127,7 +127,7 @@ fn scale(pools: &[Named], min: usize, max: usize) -> Answer {
     for (_, pool) in pools {
         make_room_to_grow(pool, max).map_err(Problem::refused)?;
         pool.order(Command::Scale { min, max }).ok_or_else(|| closed(pool))?;
-        tell(pool, if min == max { format!("scale to {max}") } else { format!("scale to {min} to {max}") });
+        tell(pool, if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") });
     }
     Ok(done(pools))
 }
@@ -144,7 +144,7 @@ fn cancel(plane: &Plane, call: WorkId, pool: Option<&str>) -> Answer {
     }
     match having.first().filter(|(_, pool)| pool.cancel(call)) {
         Some((_, pool)) => {
-            tell(pool, format!("cancel call {call}"));
+            tell(pool, format!("call {call} cancelled"));
             Ok(done(&having))
         }
         None => Err(Problem::no_such_call(format!(

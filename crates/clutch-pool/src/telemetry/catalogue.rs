@@ -166,7 +166,7 @@ pub enum Event {
         nr: u32,
         reason: String,
     },
-    /// An operator has asked for this.
+    /// Done by an operator: `action` says what, for the log.
     OperatorActed {
         pool: Arc<str>,
         action: String,
