@@ -143,7 +143,6 @@ class Dispatcher:
         """Returns when the fronts listen. Raises OSError; what it has begun by then is stopped by `stop`."""
         from clutch import _core
         from clutch._dispatcher.event_log import EventLog
-        from clutch.pool import Pool
 
         if self.log_format == "json":
             _core.print_as("json")
@@ -152,14 +151,7 @@ class Dispatcher:
         self._event_log = EventLog(self.config.development)
         plane = self._made_plane()
         for spec in self.config.pools:
-            spec.core["launch"]["log_format"] = self.log_format
-            if self.config.development:
-                spec.core["launch"]["debugger"] = debugger_of(spec)
-            self.pools[spec.name] = pool = Pool.from_spec(spec)
-            plane.add(pool)
-            if not plane.is_open():
-                program.show(pool)
-            logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
+            self._start_pool(spec, plane)
         fronts = [
             (name, json.dumps(with_log_format(core, self.log_format))) for name, core in self.config.fronts.items()
         ]
@@ -181,6 +173,18 @@ class Dispatcher:
         if self._reload:
             self._watcher = Watcher(watched_folders(self.config), self._reloader)
 
+    def _start_pool(self, spec: PoolSpec, plane: _core.Plane) -> None:
+        from clutch.pool import Pool
+
+        spec.core["launch"]["log_format"] = self.log_format
+        if self.config.development:
+            spec.core["launch"]["debugger"] = debugger_of(spec)
+        self.pools[spec.name] = pool = Pool.from_spec(spec)
+        plane.add(pool)
+        if not plane.is_open():
+            program.show(pool)
+        logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
+
     def wait_ready(self) -> None:
         """Waits until each pool has its workers or has failed. Raises `ConfigError` for a pool that can never start."""
         for announcer in self._announcers:
@@ -194,10 +198,7 @@ class Dispatcher:
             return
         self._asked_to_stop = asked_to_stop
         try:
-            if socket is None:
-                place = sockets.place_for(self.config.file)
-            else:
-                place = socket.absolute()
+            place = sockets.place_for(self.config.file) if socket is None else socket.absolute()
             self._made_plane().open(place, while_pools=False)
         except OSError as error:
             if socket is not None:
@@ -377,7 +378,9 @@ class Host:
 
 
 def refuse_to_stop(now: bool) -> None:
-    raise ClutchError(f"this dispatcher ends with its program, or by stop() there; to end the program: kill {os.getpid()}")
+    raise ClutchError(
+        f"this dispatcher ends with its program, or by stop() there; to end the program: kill {os.getpid()}"
+    )
 
 
 def stop_pool(pool: Any, grace: float, since: float, fronts_over: threading.Event) -> None:

@@ -19,7 +19,7 @@ from support.clutch_process import WAIT_SECONDS, environment, take_terminal
 class Terminal:
     """Standard input, output and error of the command are one pseudo-terminal, and it is in the foreground there."""
 
-    def __init__(self, folder: Path, command: Sequence[str]) -> None:
+    def __init__(self, folder: Path, command: Sequence[str], term: str = "dumb") -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
             command,
@@ -29,7 +29,7 @@ class Terminal:
             stderr=theirs,
             start_new_session=True,
             preexec_fn=take_terminal,
-            env=environment() | {"TERM": "dumb", "PYTHON_BASIC_REPL": "1"},
+            env=environment() | {"TERM": term, "PYTHON_BASIC_REPL": "1"},
         )
         os.close(theirs)
         self._text, self._seen = "", 0

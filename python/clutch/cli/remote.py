@@ -171,7 +171,11 @@ def all_here(pid: int | None) -> list[dict[str, Any]]:
 def drain(pool: str | None, resume: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Stop POOL, or all pools, from accepting work. Running and waiting work is finished."""
     action = of_pool(pool, "resume" if resume else "drain")
-    say(client.post(find(socket, pid), action, ANSWER_SECONDS_MAX), as_json, "takes work again" if resume else "takes no more work")
+    say(
+        client.post(find(socket, pid), action, ANSWER_SECONDS_MAX),
+        as_json,
+        "takes work again" if resume else "takes no more work",
+    )
 
 
 @click.command("scale", short_help="Set the number of workers of a pool, or a range.")

@@ -1,6 +1,7 @@
 """`clutch top`: a terminal page of what runs, kept up to date. A client of the operator plane like any other.
 
-What is shown is a function of two looks at the pools and the time between them; the loop only asks, draws and reads keys.
+What is shown is a function of two looks at the pools and the time between them; the loop only asks, draws and reads
+keys.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from clutch.cli.flags import as_json
 from clutch.cli.remote import ANSWER_SECONDS_MAX, age, dispatcher_flags, find, memory
 from clutch.control import client
 from clutch.control.client import ControlError, NoAnswer
-from clutch.options import CALL_TIME
+from clutch.values import CALL_TIME
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

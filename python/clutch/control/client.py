@@ -1,4 +1,4 @@
-"""Asks servers and programs with pools by their control sockets: HTTP over a unix socket, each end the same user or root."""
+"""Asks servers and programs with pools by their control sockets: HTTP over a unix socket of the same user or root."""
 
 from __future__ import annotations
 

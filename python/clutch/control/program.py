@@ -1,7 +1,7 @@
 """The control socket of a program with pools: one for the process, while it has any.
 
-Promises that no pool and no program fails, waits or prints because of it: what goes wrong is in the log at level debug. A
-forked copy of the program has none of it, a worker never opens one, and `CLUTCH_CONTROL=off` leaves it out.
+Promises that no pool and no program fails, waits or prints because of it: what goes wrong is in the log at level
+debug. A forked copy of the program has none of it, a worker never opens one, and `CLUTCH_CONTROL=off` leaves it out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where the control sockets of this user's servers and programs are.
 
-They are private: 0600, in a folder of 0700. Each speaks HTTP and answers the same user and root alone (docs/operating.md).
-Sockets of processes that are dead refuse connections and are passed over.
+They are private: 0600, in a folder of 0700. Each speaks HTTP and answers only the same user and root
+(docs/operating.md). Sockets of processes that are dead refuse connections and are passed over.
 """
 
 from __future__ import annotations

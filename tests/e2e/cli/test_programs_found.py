@@ -224,7 +224,11 @@ def listening(pid: int) -> list[str]:
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         link = os.readlink(entry)
-        if link.startswith("socket:[") and (path := bound.get(link[8:-1])) and path.startswith(str(control_sockets.folder())):
+        if (
+            link.startswith("socket:[")
+            and (path := bound.get(link[8:-1]))
+            and path.startswith(str(control_sockets.folder()))
+        ):
             found.append(path)
     return found
 
