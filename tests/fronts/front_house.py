@@ -14,9 +14,15 @@ from front_kinds import WAIT_SECONDS, Client, Kind
 
 from clutch import Dispatcher
 
-WORK = (
-    '[pools.{pool}]\n{target}profile = "thread"\nworkers = 1\nthreads = 8\ngrace = "30s"\ninterrupt_grace = "100ms"\n'
-)
+WORK = """
+[pools.{pool}]
+{target}
+profile = "thread"
+workers = 1
+threads = 8
+grace = "30s"
+interrupt_grace = "100ms"
+"""
 
 
 class Gate:
@@ -68,7 +74,7 @@ class House:
         pools, tables = [], []
         for name, lines in fronts.items():
             pool = f"work_{name}" if self.kind.has_app else "work"
-            target = "" if self.kind.has_app else 'target = "front_targets"\n'
+            target = "" if self.kind.has_app else 'target = "front_targets"'
             pools.append(WORK.format(pool=pool, target=target))
             options = self.kind.options.format(pool=pool, folder=self.folder)
             bind = "" if "bind = " in lines else 'bind = "127.0.0.1:0"\n'
