@@ -23,11 +23,11 @@ from clutch.errors import BadArguments, ClutchError
 # A batch should run about this long: long against its way to the worker, short against the whole.
 BATCH_NS = 4_000_000
 BATCH_ITEMS_MAX = 4096
-# A batch should not weigh more: so much takes long against its way to the worker, and larger ones were measured slower.
+# A batch should not weigh more: the cost of a batch is negligible at this size, and larger ones were measured slower.
 BATCH_BYTES_MAX = 1 << 20
-# Of a pool whose workers may get so many calls: a batch is this part of them at most.
+# With `recycle.calls`, a batch is at most this fraction of the calls of a worker.
 BATCH_SHARE_OF_CALLS = 8
-# So many are pulled at a time; then some are looked at, for those that follow small ones may be large.
+# Items pulled at a time; then some are measured, as large ones may follow small ones.
 SLICE_ITEMS = 128
 # One step may not grow the batch by more than this: the first items may not be like the rest.
 GROWTH_MAX = 16
@@ -90,7 +90,7 @@ class Limits:
         return BATCH_BYTES_MAX if self.payload_bytes is None else min(BATCH_BYTES_MAX, self.payload_bytes // 2)
 
     def time_of(self, items: int, before: float) -> float | None:
-        """Seconds that so many items have, where each slot has `before` others of the same map to run first."""
+        """Deadline in seconds for this many items, if each slot first runs `before` others of the same map."""
         return None if self.deadline is None else self.deadline * (items + before)
 
 

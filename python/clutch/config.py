@@ -20,11 +20,13 @@ from clutch.config_layers import Report, merge_settings, merge_variables, neares
 from clutch.errors import ConfigError, Problem
 from clutch.interpreter import Interpreter, NotAnInterpreter
 from clutch.log_format import WrongFormat
-from clutch.options import CONTROL_OFF, FRONTS, POOL, TOKEN, TOP, Option, Section, core_json
+from clutch.options import CONTROL_OFF, FRONTS, POOL, PROFILES, TOKEN, TOP, Option, Section, core_json
 from clutch.values import FILE, PATH, POOL_NAME, TARGET, Kind, WorkerRange
 
 FILE_NAME = "clutch.toml"
 LATER_FRONTS = ("grpc",)
+APPS = {kind: section.app for kind, section in FRONTS.items() if section.app is not None}
+"""Kinds of fronts that run an app of the user's, and the option that names it."""
 LATER_TOP = ("jobs", "stores")
 
 APP_PROFILE = "async"
@@ -243,7 +245,7 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     fronts = {name: _front(name, value, folder, report) for name, value in _tables(raw, "fronts", report)}
     uses = _uses(fronts, report)
     tables = {name: {} for name in uses} | dict(_tables(raw, "pools", report))
-    of_tools = Use(validate=any(values.get("kind") == "http" for values in fronts.values()))
+    of_tools = Use(validate=any(values and FRONTS[values["kind"]].calls_tools for values in fronts.values()))
     pools = [
         _config_pool(name, table, folder, uses.get(name, of_tools), environ, report) for name, table in tables.items()
     ]
@@ -280,9 +282,6 @@ def _unknown_table(place: str, name: str, later: Iterable[str], known: Iterable[
 
 # What is particular to each front.
 
-APPS = {"serve": "app", "tcp": "handler"}
-"""Fronts that run an app or handler, and the option that names it."""
-
 
 def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> dict[str, Any]:
     """Its options, each decided; nothing of a front that there is not."""
@@ -297,11 +296,11 @@ def _front(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> d
     values["kind"] = kind
     if values.get("access_log") not in (None, "-"):
         values["access_log"] = str(folder / values["access_log"])
-    if kind in APPS:
+    if section.app is not None:
         values["pool"] = given.get("pool", _default_pool(name, kind))
-        _finish_app_front(place, APPS[kind], raw, values, folder, report)
-    else:
-        _finish_call_front(place, values, folder, report)
+        if section.app not in raw:
+            report.add(f"{place}.{section.app}", "is missing", allowed=TARGET.allowed)
+    _finish_front(place, values, folder, report)
     return values
 
 
@@ -319,12 +318,21 @@ def _unknown_kind(place: str, name: str, kind: Any, report: Report) -> None:
         report.add(f"{place}.kind", "no such kind of front", given=_show(kind), allowed=known, nearest=near)
 
 
-def _finish_call_front(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
+def _finish_front(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
+    """Decides what depends on the folder or the machine, of the options that it has."""
     binds = values["bind"] if isinstance(values["bind"], tuple) else (values["bind"],)
     binds = tuple(bind.under(folder) for bind in binds)
     values["bind"] = binds if isinstance(values["bind"], tuple) else binds[0]
+    if "threads" in values:
+        values["threads"] = values["threads"] or max(1, limits.usable_cpus() // CPUS_FOR_EACH_HTTP_THREAD)
     if "tls.certificate" in values:
         _finish_tls(place, values, folder, report)
+    if "token" in values:
+        _finish_guard(place, binds, values, folder, report)
+
+
+def _finish_guard(place: str, binds: Iterable[Any], values: dict[str, Any], folder: Path, report: Report) -> None:
+    """Calls and figures are not for everybody; an app, which the user exposes on purpose, has none of these options."""
     _finish_tokens(place, values, folder, report)
     has_token = values["token"] is not None or values["token_file"] is not None
     has_tls = values.get("tls.certificate") is not None
@@ -366,22 +374,6 @@ def why_unreadable(file: Path) -> str | None:
         os.close(descriptor)
 
 
-def _finish_app_front(
-    place: str, app: str, raw: Mapping[str, Any], values: dict[str, Any], folder: Path, report: Report
-) -> None:
-    """It runs the user's own app, so it listens wherever it is told."""
-    if app not in raw:
-        report.add(f"{place}.{app}", "is missing", allowed=TARGET.allowed)
-    values["bind"] = tuple(bind.under(folder) for bind in values["bind"])
-    if "interface" in values:  # of serve alone
-        _finish_serve(place, values, folder, report)
-
-
-def _finish_serve(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
-    values["threads"] = values["threads"] or max(1, limits.usable_cpus() // CPUS_FOR_EACH_HTTP_THREAD)
-    _finish_tls(place, values, folder, report)
-
-
 def _finish_tls(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
     if values["tls.client_auth"] is None:
         values["tls.client_auth"] = "required" if values["tls.client_ca"] is not None else "none"
@@ -408,7 +400,7 @@ def _uses(fronts: Mapping[str, Mapping[str, Any]], report: Report) -> dict[str, 
     uses: dict[str, Use] = {}
     for name, values in fronts.items():
         if (kind := values.get("kind")) in APPS:
-            app = {"kind": values.get("interface", "tcp"), "factory": values.get("factory", False)}
+            app = {"kind": values.get("interface", kind), "factory": values.get("factory", False)}
             app |= {option: values[option] for option in ("root_path", "lifespan") if option in values}
             use = Use(target=values[APPS[kind]], app=app, front=name)
             if (other := uses.setdefault(values["pool"], use)) is not use:
@@ -553,25 +545,13 @@ def _interpreter(python: str | None, place: str, folder: Path | None, report: Re
 def shape_defaults(profile: str, python: Interpreter, cpus: int) -> dict[str, Any]:
     """Workers, threads and tasks of a profile, where the config names none."""
     workers = 1 if profile == "thread" and python.free_threaded else cpus
-    return {
-        "workers": WorkerRange(workers, workers),
-        "threads": 8 if profile == "thread" else 1,
-        "tasks": 256 if profile in ("async", "greenlet") else 1,
-    }
-
-
-# Options that a profile fixes at 1, and what to take instead.
-FIXED_AT_ONE = {
-    "process": {"threads": "profile thread", "tasks": "profile async or greenlet"},
-    "thread": {"tasks": "more threads, or profile async or greenlet"},
-    "greenlet": {"threads": "more workers or tasks"},
-    "async": {},
-}
+    defaults = PROFILES[profile]
+    return {"workers": WorkerRange(workers, workers), "threads": defaults.threads, "tasks": defaults.tasks}
 
 
 def _check_shape(values: Mapping[str, Any], python: Interpreter, place: str, report: Report) -> None:
     profile = values["profile"]
-    for name, instead in FIXED_AT_ONE[profile].items():
+    for name, instead in PROFILES[profile].fixed.items():
         if values[name] != 1:
             report.add(
                 f"{place}.{name}", f"profile {profile} has one", given=str(values[name]), allowed=f"1; {instead}"

@@ -25,7 +25,7 @@ from clutch.config import Config, load
 from clutch.control import sockets
 from clutch.control.program import program
 from clutch.errors import ClutchError, ConfigError, NoSuchPool
-from clutch.options import CONTROL_OFF
+from clutch.options import CONTROL_OFF, FRONTS
 
 if TYPE_CHECKING:
     from clutch import _core
@@ -133,9 +133,10 @@ class Dispatcher:
         """Of each front its name and where it listens, then the same as a person would type it."""
         for front, found in self.addresses.items():
             core = self.config.fronts[front]
-            scheme = "" if core["kind"] == "tcp" else "https://" if core.get("tls") else "http://"
+            scheme = FRONTS[core["kind"]].scheme
+            prefix = f"{scheme}{'s' * bool(core.get('tls'))}://" if scheme else ""
             for address in found:
-                yield front, address, address if address.startswith("unix:") else f"{scheme}{address}"
+                yield front, address, address if address.startswith("unix:") else f"{prefix}{address}"
 
     # ---- start
 

@@ -8,7 +8,7 @@ From the tables below come the reading of `clutch.toml`, the `CLUTCH_*` variable
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from clutch.log_format import LOG_FORMAT
@@ -70,6 +70,12 @@ class Section:
     place: str
     doc: str
     options: tuple[Option, ...]
+    app: str | None = None
+    """Of a front: the option that names the user's app, which a pool of its own runs; none: it has none."""
+    calls_tools: bool = False
+    """Of a front: its clients call the tools of all pools."""
+    scheme: str = "http"
+    """Of a front: what its URLs begin with; empty: it has none."""
 
     def option(self, name: str) -> Option | None:
         return next((option for option in self.options if option.name == name), None)
@@ -84,11 +90,29 @@ class Section:
         return {option.name.split(".")[0] for option in self.options if "." in option.name}
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the options of a pool are where its profile decides."""
+
+    threads: int = 1
+    tasks: int = 1
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Options that can only be 1, and what to take instead."""
+
+
+PROFILES = {
+    "process": Profile(fixed={"threads": "profile thread", "tasks": "profile async or greenlet"}),
+    "thread": Profile(threads=8, fixed={"tasks": "more threads, or profile async or greenlet"}),
+    "async": Profile(tasks=256),
+    "greenlet": Profile(tasks=256, fixed={"threads": "more workers or tasks"}),
+}
+"""Each is a file in `_worker/profiles`, and a name in `clutch-pool`'s config.rs."""
+
 # fmt: off
 POOL = Section("pools.NAME", "A named set of identical workers with one queue.", (
     Option("target", TARGET, None,
            "Module or object that the pool runs.", "launch.target", "none; a config file must name one"),
-    Option("profile", choice("process", "thread", "async", "greenlet"), "process",
+    Option("profile", choice(*PROFILES), "process",
            "What a slot of a worker is: a process, a thread, an asyncio task or a greenlet.", "shape.profile"),
     Option("workers", worker_range(WORKERS_MAX), None,
            "Number of worker processes; a range scales with the load.", "shape.workers", "by profile"),
@@ -218,7 +242,7 @@ HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
     Option("connections_max", whole(1, 1_000_000), 4096, "Maximum number of open connections.", "connections_max"),
     ACCESS_LOG,
     ACCESS_LOG_FORMAT,
-))
+), calls_tools=True)
 
 ADMIN = Section("fronts.admin", "Health, readiness and metrics: /healthz, /readyz, /metrics.", (
     Option("bind", ADDRESS, "127.0.0.1:9180", "Address to listen on.", "bind"),
@@ -282,7 +306,7 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
            "forwarded_allow"),
     ACCESS_LOG,
     ACCESS_LOG_FORMAT,
-))
+), app="app")
 
 TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the sockets themselves.", (
     Option("handler", TARGET, None,
@@ -292,7 +316,7 @@ TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the socke
     Option("bind", BINDS, "127.0.0.1:9000", "One or more addresses to listen on.", "bind"),
     Option("connections_max", whole(1, 1_000_000), 10_000,
            "Maximum number of open connections, including those that wait for a slot.", "connections_max"),
-))
+), app="handler", scheme="")
 # fmt: on
 
 FRONTS = {section.place.removeprefix("fronts."): section for section in (HTTP, ADMIN, SERVE, TCP)}

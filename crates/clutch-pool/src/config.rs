@@ -77,27 +77,27 @@ pub struct PoolConfig {
     /// Longest waiting line; none: no limit.
     pub queue_limit: Option<usize>,
     pub overflow: Overflow,
-    /// A worker is replaced after so many calls.
+    /// Number of calls after which a worker is replaced.
     pub recycle_calls: Option<u64>,
     /// A worker is replaced at this age.
     pub recycle_age_ms: Option<u64>,
     /// A worker whose private memory reaches this gets no more work and is replaced.
     pub recycle_memory_bytes: Option<u64>,
-    /// So many workers may be out at a time: waiting for their replacement by policy, or draining.
+    /// Maximum workers out at a time: waiting for their replacement by policy, or draining.
     pub recycle_together: usize,
-    /// So many deaths a minute that nobody asked for; beyond that the next starts wait.
+    /// Maximum unexpected worker deaths per minute; above it, restarts are delayed.
     pub restarts_max: usize,
-    /// The least of the workers; `shape.workers` is the most. The same: the pool does not scale.
+    /// Minimum number of workers; `shape.workers` is the maximum. If they are equal, the pool does not scale.
     pub workers_min: u32,
-    /// Work that waits for so long makes the pool grow.
+    /// How long work may wait before the pool grows.
     pub scale_delay_ms: u64,
-    /// The pool shrinks when fewer workers would have been enough for so long.
+    /// How long fewer workers must have been enough before the pool shrinks.
     pub scale_idle_ms: u64,
-    /// What the private memory of all workers together may come to, for the pool to grow.
+    /// Maximum private memory of all workers together; the pool does not grow beyond it.
     pub memory_max_bytes: Option<u64>,
     /// Fraction by which each worker's recycling thresholds are drawn lower, 0 to 1.
     pub recycle_jitter: f64,
-    /// Work that so many workers have died of is not tried again.
+    /// Number of workers that work may kill before it is not retried.
     pub deaths_max: u32,
     /// How long a stop or a drain waits for running work.
     pub grace_ms: u64,

@@ -273,7 +273,7 @@ impl Pool {
         self.wake_for(cut_at);
     }
 
-    /// Lets the producer of a stream send so many chunks more.
+    /// Lets the producer of a stream send this many more chunks.
     pub fn credit(&self, id: WorkId, count: u32) {
         self.post(id, |out| frame::put_credit(out, id, count));
     }

@@ -1,6 +1,6 @@
 //! What took longest of all that is told: a few, whose least is known, so that any other costs one comparison.
 
-/// So many are kept.
+/// Number of entries kept.
 pub const SLOWEST_MAX: usize = 5;
 
 #[derive(Clone, Debug)]

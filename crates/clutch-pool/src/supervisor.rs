@@ -50,7 +50,7 @@ pub struct Identity {
     pub environ: Environ,
 }
 
-/// Descriptors that so many workers need in the dispatcher, with what is on its way to zygotes.
+/// Descriptors that this many workers need in the dispatcher, with those on their way to zygotes.
 pub fn descriptors_of(workers: usize) -> u64 {
     let on_the_way = workers.min(FORKS_MAX) * FORK_DESCRIPTORS;
     workers as u64 * DESCRIPTORS_OF_A_WORKER + on_the_way as u64 + DESCRIPTORS_OF_A_POOL

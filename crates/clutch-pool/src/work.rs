@@ -105,7 +105,7 @@ pub trait Reply: Send + Sync {
     fn chunk(&self, payload: Payload);
     /// The end, exactly once.
     fn finish(&self, outcome: Outcome);
-    /// The worker takes so many chunks more of the inbound stream.
+    /// The worker accepts this many more chunks of the inbound stream.
     fn credit(&self, _count: u32) {}
     /// It is on its way to a worker, and has waited so long for that; again, where it was taken back and sent elsewhere.
     /// Called under the pool's lock: to note it is all that may be done.

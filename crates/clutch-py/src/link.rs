@@ -39,7 +39,7 @@ pub struct WorkerLink {
 #[derive(Clone, Copy, Debug)]
 pub struct LinkLimits {
     pub payload_bytes_max: u64,
-    /// From so many bytes of private memory on, it is told after calls that raised it.
+    /// Private memory, in bytes, from which on its growth is reported after calls.
     pub memory_floor: Option<u64>,
 }
 

@@ -457,8 +457,7 @@ impl Lease {
 }
 
 impl Shelf {
-    /// A region of at least so many bytes that is free, the smallest of those here; or one that has come back, mostly the last
-    /// that was lent.
+    /// The smallest free region of at least this many bytes; or one that has come back, mostly the last that was lent.
     fn take(&mut self, len: usize) -> Option<Arc<Region>> {
         let fits = self.free.iter().enumerate().filter(|(_, free)| free.region.data_bytes() >= len);
         if let Some((at, _)) = fits.min_by_key(|(_, free)| free.region.data_bytes()) {

@@ -25,7 +25,8 @@ from clutch._worker.image import Image
 from clutch._worker.profiles.base import Profile
 from clutch._worker.script import ScriptError
 
-PROFILES = {"process": "process", "thread": "thread", "async": "aio", "greenlet": "greenlet"}
+FILES = {"async": "aio"}
+"""Of profiles whose names no module can have; others have the name of their file."""
 CODEC_NAME = 4
 
 
@@ -138,7 +139,7 @@ def profile_module(image: Image) -> types.ModuleType:
     profile = image.shape["profile"]
     if image.needs_loop and profile in ("process", "thread"):
         profile = "async"
-    return importlib.import_module(f"clutch._worker.profiles.{PROFILES[profile]}")
+    return importlib.import_module(f"clutch._worker.profiles.{FILES.get(profile, profile)}")
 
 
 def import_early(image: Image) -> None:

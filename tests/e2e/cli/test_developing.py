@@ -135,7 +135,7 @@ def test_code_that_is_saved_at_the_prompt_answers_beside_it(tmp_path: Path) -> N
         with asking(url) as answer:
             look_around(terminal)
             write(tmp_path, ASGI, word="two")
-            terminal.wait("is in the debugger and not ended")
+            terminal.wait("is in the debugger and is replaced")
             terminal.wait("pool web: reloaded")
             assert curl(url).stdout == b"two 41"
             terminal.type("import time; time.sleep(2)\n")  # longer than the grace

@@ -108,7 +108,7 @@ def test_functions_as_arguments(pool: Pool) -> None:
 
 
 def test_class_target(make_pool: Callable[..., Pool]) -> None:
-    pool = make_pool("target:Counter")
+    pool = make_pool("profile_tools:Counter")
     pool.wait_ready(timeout=60)
     counts: dict[int, list[int]] = {}
     for _ in range(10):

@@ -33,7 +33,7 @@ pub mod word {
 }
 
 impl Board {
-    /// Words on a board for a worker with so many slots: for each slot what runs and what was sent ahead.
+    /// Words on the board of a worker with this many slots: for each slot, running and prefetched work.
     pub fn words_for(slots: u32) -> usize {
         (slots as usize * 66).clamp(1024, 16 << 10).max(slots as usize * 2)
     }

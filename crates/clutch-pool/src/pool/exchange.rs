@@ -232,7 +232,7 @@ impl Exchange {
         self.pool().withdraw(self.id);
     }
 
-    /// Lets the worker send so many chunks more; written with the next flush.
+    /// Lets the worker send this many more chunks; written with the next flush.
     pub fn give_credit(&self, chunks: u32) {
         self.batch.credit(self.id, chunks);
     }

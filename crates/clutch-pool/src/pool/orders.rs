@@ -17,7 +17,7 @@ pub enum Command {
     Recycle { nr: Option<u32> },
     /// End one worker at once, whatever it runs.
     Kill { nr: u32 },
-    /// Have so many workers, at least and at most.
+    /// Have this minimum and maximum number of workers.
     Scale { min: usize, max: usize },
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::PoolConfig;
 
-/// A pool that grew too little works its backlog off in so many times `scale.delay`.
+/// A pool that grew too little should work off its backlog within this many times `scale.delay`.
 const CATCH_UP_DELAYS: f64 = 10.0;
 
 /// Share of its time that a slot may be busy with short work for fewer workers to be called enough.

@@ -147,7 +147,7 @@ pub enum Event {
     PoolRecovered {
         pool: Arc<str>,
     },
-    /// It refuses work. Told at most once a second; `refused`: so many times since it was told last.
+    /// The pool refuses work. Sent at most once a second; `refused`: number of refusals since the last one.
     PoolFull {
         pool: Arc<str>,
         refused: u64,

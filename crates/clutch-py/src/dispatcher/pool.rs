@@ -577,8 +577,8 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Closes and ends: running work has so many seconds, then workers are told with TERM, then killed. With 0
-    /// it is cut off at once, and idle workers end in order all the same.
+    /// Closes, waits `grace` seconds for running work, then sends TERM, then KILL. With 0, running work is cut
+    /// off at once; idle workers still end gracefully.
     fn _stop(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
         let pool = self.core(py)?;
         let grace = Duration::try_from_secs_f64(grace.max(0.0)).unwrap_or(Duration::MAX / 4);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use clutch_wire::Codec;
+use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::asgi::Request;
 use super::batch::Batch;
 use super::connection::Connection;
-use super::handler::{Function, Handler, Prepared};
+use super::handler::{Function, Handler, Invocation, Prepared};
 use super::http::Requests;
 use super::outcome::Trouble;
 use super::tool::{ByValue, Tool};
@@ -17,15 +17,30 @@ use super::wsgi::StartResponse;
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
 
-/// The handler of a function, by the `kind` of its `handlers/call.py:Tool`. Raises ValueError for a kind that has none.
+/// The handler of a function, by the `kind` of its `handlers/call.py:Tool`.
 pub fn handler_of_kind(kind: &str, tool: &Bound<'_, PyAny>) -> PyResult<Box<dyn Handler>> {
     Ok(match kind {
         "tool" => Box::new(Tool),
         "asgi" => Box::new(Requests::<Request>::new(tool)?),
         "wsgi" => Box::new(Requests::<StartResponse>::new(tool)?),
         "connection" => Box::new(Connection),
-        unknown => return Err(PyValueError::new_err(format!("no handler for functions of the kind '{unknown}'"))),
+        unknown => Box::new(Unknown(unknown.to_owned())),
     })
+}
+
+/// Stands for the handler of a kind that has none: every call tells its name.
+struct Unknown(String);
+
+impl Handler for Unknown {
+    fn prepare(
+        &self,
+        _link: &Bound<'_, WorkerLink>,
+        _function: Option<&Function>,
+        _frame: &mut CallFrame,
+        _payload: &Payload,
+    ) -> Result<Invocation, Trouble> {
+        Err(PyValueError::new_err(format!("there is no handler for functions of the kind '{}'", self.0)).into())
+    }
 }
 
 /// The handler of work that came in this form for this function.

@@ -21,6 +21,7 @@ from clutch.config import APPS, Config, compose
 from clutch.config_layers import nearest, variable_name
 from clutch.errors import ConfigError, Problem
 from clutch.options import FRONTS
+from clutch.options import PROFILES as PROFILES_OF_POOLS
 from clutch.values import POOL_NAME, SIZE
 
 DEFAULT_BIND = "127.0.0.1:8000"
@@ -46,7 +47,7 @@ PROFILES = {
     "uvicorn_worker.UvicornWorker": "async",
     "uvicorn_worker.UvicornH11Worker": "async",
 }
-OWN_PROFILES = ("process", "thread", "async", "greenlet")
+OWN_PROFILES = tuple(PROFILES_OF_POOLS)
 REFUSED_CLASSES = {
     "eventlet": "gevent, which is the profile greenlet",
     "gunicorn.workers.geventlet.EventletWorker": "gevent, which is the profile greenlet",
