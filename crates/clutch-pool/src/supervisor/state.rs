@@ -7,6 +7,7 @@ mod development;
 mod ends;
 mod escalation;
 mod memory;
+mod retirement;
 mod rollout;
 mod workers;
 mod zygotes;
@@ -20,6 +21,7 @@ use self::deaths::Deaths;
 pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
 use self::escalation::Stopping;
 pub use self::escalation::{IDLE_LEAVE, stop_term};
+use self::retirement::Retirement;
 use self::rollout::Recycle;
 pub use self::workers::FORKS_MAX;
 use self::zygotes::{Reload, Zygote};
@@ -63,14 +65,7 @@ pub struct Worker {
     greeted: bool,
     since: Instant,
     recycling: Recycling,
-    /// What it has used up: it leaves for that, whatever else changes.
-    worn: Option<Leave>,
-    /// Is to leave when its turn has come; found anew at each step.
-    due: Option<Leave>,
-    /// To be drained as soon as its replacement is ready.
-    leaving: Option<Leave>,
-    /// Goes before its replacement is started: there is no memory for both.
-    leaves_first: bool,
+    retirement: Retirement,
     pub memory: Option<Memory>,
     /// Gets no more work: its memory is at the limit.
     barred: bool,
@@ -100,12 +95,17 @@ pub struct Worker {
 impl Worker {
     /// Whether it counts towards the pool's size.
     pub fn is_live(&self) -> bool {
-        self.leaves_first || (matches!(self.state, State::Starting | State::Ready) && self.leaving.is_none())
+        let stays = matches!(self.state, State::Starting | State::Ready) && !self.leaves();
+        stays || self.retirement.leaves_first()
+    }
+
+    fn leaves(&self) -> bool {
+        self.retirement.why().is_some()
     }
 
     /// Whether it has taken its turn to leave and is not gone yet.
     pub fn is_out(&self) -> bool {
-        self.leaving.is_some_and(Leave::by_policy)
+        self.retirement.why().is_some_and(Leave::by_policy)
     }
 
     pub fn has_broken_link(&self) -> bool {
@@ -120,7 +120,7 @@ impl Worker {
     /// Why it was to end, of one that was told to and not made to.
     fn left(&self) -> Option<&'static str> {
         let told = self.state == State::Draining && self.cause.is_none();
-        told.then(|| self.leaving.unwrap_or(Leave::Stopped).as_str())
+        told.then(|| self.retirement.why().unwrap_or(Leave::Stopped).as_str())
     }
 
     fn end_by(&mut self, at: Instant) {
@@ -505,7 +505,7 @@ impl Supervisor {
         self.keep_zygotes(now, out);
         self.keep_closed(out);
         self.serving_since = if self.ready() > 0 { self.serving_since.or(Some(now)) } else { None };
-        self.wake = self.find_wake();
+        self.wake = self.find_wake(now);
     }
 
     /// When [`Event::Tick`] has something to do.
@@ -513,14 +513,15 @@ impl Supervisor {
         self.wake
     }
 
-    fn find_wake(&self) -> Option<Instant> {
+    fn find_wake(&self, now: Instant) -> Option<Instant> {
         let limit = self.start_timeout();
         let workers = self.workers.values().flat_map(|worker| {
             let start = (worker.state == State::Starting).then(|| self.start_due(worker));
             let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
             let ended = self.over_at(worker);
-            let stays = worker.state == State::Ready && worker.leaving.is_none() && worker.due.is_none();
-            let age = if stays { worker.recycling.at } else { None };
+            let stays = worker.state == State::Ready && !worker.leaves();
+            // One that is too old already waits for its turn.
+            let age = worker.recycling.at.filter(|at| stays && *at > now);
             let (start, end_at) = if worker.debugged { (None, None) } else { (start, worker.end_at) };
             [start, stopped, ended, age, end_at, worker.leave_by, worker.kill_at]
         });

@@ -37,7 +37,7 @@ impl Supervisor {
     fn leave_at_once(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         let limit = now + self.config.grace();
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        worker.leaving = Some(Leave::Reload);
+        worker.retirement.leave_now_for(Leave::Reload);
         match worker.state {
             State::Ready => self.drain(key, Leave::Reload, now, out),
             State::Starting => self.kill(key, OVERTAKEN, now, out),

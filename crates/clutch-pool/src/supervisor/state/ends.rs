@@ -73,7 +73,7 @@ impl Supervisor {
             self.deaths.note(now);
         }
         // One that was not wanted any more has not failed.
-        if worker.state == State::Starting && worker.leaving.is_none() && self.stopping.is_none() {
+        if worker.state == State::Starting && !worker.leaves() && self.stopping.is_none() {
             self.died_starting(worker, fate, now, out);
         }
     }

@@ -53,7 +53,7 @@ impl Supervisor {
             self.terminate(key, GRACE_OVER, now, out);
         } else {
             worker.end_by(now + grace);
-            worker.leaving.get_or_insert(Leave::Stuck);
+            worker.retirement.leave(Leave::Stuck);
         }
     }
 
@@ -64,7 +64,7 @@ impl Supervisor {
         match worker.state {
             // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
             State::Ready => {
-                let why = worker.leaving.unwrap_or(Leave::Calls);
+                let why = worker.retirement.why().unwrap_or(Leave::Calls);
                 self.leave(key, why, now, out);
                 self.drain(key, why, now, out);
             }
@@ -117,7 +117,7 @@ impl Supervisor {
     fn leave_for_good(&mut self, key: WorkerKey, reason: String, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
         if worker.state == State::Ready {
-            out.push(Action::Drain { worker: key, reason: worker.leaving.unwrap_or(Leave::Stuck).as_str() });
+            out.push(Action::Drain { worker: key, reason: worker.retirement.why().unwrap_or(Leave::Stuck).as_str() });
         }
         (worker.state, worker.cause, worker.end_at) = (State::Killed, Some(reason), None);
     }

@@ -48,10 +48,10 @@ impl Supervisor {
     /// To be drained when its replacement is ready; at once, when memory has no room for both.
     pub(super) fn leave(&mut self, key: WorkerKey, why: Leave, now: Instant, out: &mut Vec<Action>) {
         let room = self.has_room();
-        let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.leaving.is_none()) else { return };
-        worker.leaving = Some(why);
+        let Some(worker) = self.workers.get_mut(&key).filter(|worker| !worker.leaves()) else { return };
+        worker.retirement.leave(why);
         if !room && worker.state == State::Ready {
-            worker.leaves_first = true;
+            worker.retirement.leave_first(why);
             out.push(Action::Short { worker: key });
             self.drain(key, why, now, out);
         }

@@ -21,7 +21,7 @@ impl Supervisor {
     /// It has used up what it may.
     pub(super) fn worn(&mut self, key: WorkerKey, why: Leave) {
         if let Some(worker) = self.workers.get_mut(&key) {
-            worker.worn.get_or_insert(why);
+            worker.retirement.wear_out(why);
         }
     }
 
@@ -33,8 +33,7 @@ impl Supervisor {
             let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Ready) else {
                 continue;
             };
-            worker.due = why;
-            if let Some(why) = why.filter(|_| room > 0 && worker.leaving.is_none()) {
+            if let Some(why) = why.filter(|_| room > 0 && !worker.leaves()) {
                 self.leave(key, why, now, out);
                 room -= 1;
             }
@@ -44,12 +43,10 @@ impl Supervisor {
     fn why_due(&self, key: WorkerKey, now: Instant) -> Option<Leave> {
         let worker = self.workers.get(&key)?;
         let recycled = || self.recycles.iter().any(|recycle| recycle.workers.contains(&key));
-        if worker.worn.is_some() {
-            return worker.worn;
-        }
         let by_command = || recycled().then_some(Leave::Recycle);
         let by_image = || self.is_outdated(worker.generation).then_some(Leave::Reload);
-        worker.recycling.due(now, worker.private()).or_else(by_command).or_else(by_image)
+        let by_policy = worker.retirement.worn().or_else(|| worker.recycling.due(now, worker.private()));
+        by_policy.or_else(by_command).or_else(by_image)
     }
 
     fn out(&self) -> usize {
@@ -59,7 +56,7 @@ impl Supervisor {
     /// Who waits for a replacement that nobody is going to be.
     pub(super) fn unreplaced(&self) -> Vec<WorkerKey> {
         let replaced: BTreeSet<WorkerKey> = self.workers.values().filter_map(|worker| worker.replaces).collect();
-        let waits = self.workers.iter().filter(|(_, worker)| worker.state == State::Ready && worker.leaving.is_some());
+        let waits = self.workers.iter().filter(|(_, worker)| worker.state == State::Ready && worker.leaves());
         waits.map(|(key, _)| *key).filter(|key| !replaced.contains(key)).collect()
     }
 
@@ -70,7 +67,7 @@ impl Supervisor {
             return;
         }
         for key in self.unreplaced() {
-            let why = self.workers.get(&key).and_then(|worker| worker.leaving);
+            let why = self.workers.get(&key).and_then(|worker| worker.retirement.why());
             self.drain(key, why.unwrap_or(Leave::Surplus), now, out);
         }
     }
@@ -99,7 +96,7 @@ impl Supervisor {
         let workers = if leaving.is_empty() { of_number(true) } else { leaving };
         for key in &workers {
             if let Some(worker) = self.workers.get_mut(key) {
-                worker.leaving.get_or_insert(Leave::Recycle);
+                worker.retirement.leave(Leave::Recycle);
             }
             self.kill(*key, KILLED, now, out);
         }
@@ -136,9 +133,8 @@ impl Supervisor {
     /// Whoever was to leave for this reason, and serves still, stays; those who were to replace them are too many.
     pub(super) fn stay(&mut self, why: Leave, now: Instant, out: &mut Vec<Action>) {
         let mut staying = Vec::new();
-        for (key, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.leaving == Some(why)) {
-            if worker.state == State::Ready {
-                worker.leaving = None;
+        for (key, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.state == State::Ready) {
+            if worker.retirement.stay(why) {
                 staying.push(*key);
             }
         }
@@ -187,7 +183,7 @@ impl Supervisor {
             State::Starting => 0,
             _ => 1 + ranks.get(key).copied().unwrap_or(idlest.len()),
         };
-        let live = self.workers.iter().filter(|(_, worker)| worker.is_live() && !worker.leaves_first);
+        let live = self.workers.iter().filter(|(_, worker)| worker.is_live() && !worker.retirement.leaves_first());
         let mut live: Vec<_> =
             live.map(|(key, worker)| (cost(key, worker.state), std::cmp::Reverse(worker.nr), *key)).collect();
         live.sort_unstable();
@@ -196,7 +192,7 @@ impl Supervisor {
 
     fn drop_surplus(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        worker.leaving = Some(Leave::Surplus);
+        worker.retirement.leave_now_for(Leave::Surplus);
         match worker.state {
             State::Starting => self.kill(key, "the pool was made smaller", now, out),
             _ => self.drain(key, Leave::Surplus, now, out),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::sys::Fate;
 
+use super::retirement::Retirement;
 use super::{Action, Leave, State, Supervisor, Worker, fate_text};
 use crate::pool::state::WorkerKey;
 use crate::supervisor::recycle::Recycling;
@@ -97,7 +98,7 @@ impl Supervisor {
         (self.failures, self.retry_at, self.failing) = (0, None, None);
         (self.zygotes_killed, self.trouble) = (0, None);
         out.push(Action::Admit { worker: key, calls });
-        if let Some((old, why)) = replaced.and_then(|old| Some((old, self.workers.get(&old)?.leaving?))) {
+        if let Some((old, why)) = replaced.and_then(|old| Some((old, self.workers.get(&old)?.retirement.why()?))) {
             self.drain(old, why, now, out);
         }
     }
@@ -246,10 +247,7 @@ impl Supervisor {
             greeted: false,
             since: now,
             recycling: Recycling::draw(&self.config, now, draw),
-            worn: None,
-            due: None,
-            leaving: None,
-            leaves_first: false,
+            retirement: Retirement::default(),
             memory: None,
             barred: false,
             replaces,

@@ -356,7 +356,7 @@ impl Supervisor {
     fn drop_rejected(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Starting) else { return };
         if self.rejected.contains(&worker.generation) {
-            worker.leaving = Some(Leave::Reload);
+            worker.retirement.leave_now_for(Leave::Reload);
             self.kill(key, "the reload failed", now, out);
         }
     }
