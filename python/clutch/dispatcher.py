@@ -102,6 +102,8 @@ class Dispatcher:
         self._reloader = Reloader(self.pools, self._observer, self._reload_files, self.config.development)
         self._plane: _core.Plane | None = None
         self._asked_to_stop: Callable[[bool], None] = refuse_to_stop
+        self._has_control = False
+        """Whether it has a control socket of its own, or is to have none; else it is shown with the program's pools."""
         self._announcers: list[threading.Thread] = []
         self._watcher: Watcher | None = None
         self._warner: threading.Thread | None = None
@@ -182,7 +184,7 @@ class Dispatcher:
             spec.core["launch"]["debugger"] = debugger_of(spec)
         self.pools[spec.name] = pool = Pool.from_spec(spec)
         plane.add(pool)
-        if not plane.is_open():
+        if not self._has_control:
             program.show(pool)
         logs.info(f"pool {spec.name}: {describe(spec)}", pool=spec.name, **spec.core["shape"])
 
@@ -195,6 +197,7 @@ class Dispatcher:
 
     def open_control(self, socket: Path | None, asked_to_stop: Callable[[bool], None]) -> None:
         """Before the start. Where it cannot be, the pools are served all the same; not where one was asked for."""
+        self._has_control = True
         if socket == Path(CONTROL_OFF):
             return
         self._asked_to_stop = asked_to_stop

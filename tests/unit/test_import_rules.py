@@ -46,7 +46,7 @@ FORBIDDEN_IN = {
     "pool": {"jobs", "serve", "cli", "dispatcher", "_dispatcher"},
     "dispatcher": {"jobs", "serve", "cli"},
     "_dispatcher": {"jobs", "serve", "cli"},
-    "control": {"pool", "jobs", "serve", "cli", "config", "_worker", "_core"},
+    "control": {"pool", "jobs", "serve", "cli", "config", "_worker"},
 }
 # What files of `_worker` may import beyond the standard library and Clutch: each extra in the file that is about it.
 WORKER_EXTRAS = {

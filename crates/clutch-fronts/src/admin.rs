@@ -35,8 +35,7 @@ impl Start for AdminConfig {
             Listener::bind(&self.bind, Access::Owner).map_err(|error| not_bound(&place, &self.bind, &error))?;
         let may_be_open = self.token.is_some() || self.token_file.is_some() || self.insecure;
         refuse_unguarded(&place, &self.bind, listener.address(), may_be_open)?;
-        let tokens =
-            Tokens::new(&context.name, self.token.as_deref(), self.token_file.as_deref(), &context.warnings)?;
+        let tokens = Tokens::new(&context.name, self.token.as_deref(), self.token_file.as_deref(), &context.warnings)?;
         let access_control = AccessControl::new(&self.bind, listener.address(), Guard { tokens, ..Guard::default() });
         context.plane.measure_work();
         let warnings = context.warnings.clone();

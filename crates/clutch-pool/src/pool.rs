@@ -69,7 +69,7 @@ pub use self::status::{Health, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::link::board::word;
 use crate::link::{Filled, Inbox, Received};
-use crate::telemetry::{Emitter, Telemetry};
+use crate::telemetry::{Emitter, Event, Telemetry};
 use crate::work::{FunctionId, Outcome, Refusal, Work, WorkId};
 
 /// How often a thread that waits for its answer looks for signals.
@@ -328,6 +328,11 @@ impl Pool {
     pub fn end_workers(&self, term: Duration) {
         self.notify(Notice::Stop { grace: Duration::ZERO, term, spares_idle: false });
         self.close();
+    }
+
+    /// Tells the log what an operator had done.
+    pub fn note_action(&self, action: impl Into<String>) {
+        self.telemetry.emit(|pool| Event::OperatorActed { pool, action: action.into() });
     }
 
     /// Hands an order to the supervisor; none: the pool is closed.

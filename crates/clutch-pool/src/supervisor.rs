@@ -32,7 +32,7 @@ use self::state::{Action, Event, FORKS_MAX, State, Supervisor, Worker, WorkerRec
 use self::zygote::{Ended, Environ, Said, Zygote, generation_of};
 use crate::link::board::Board;
 use crate::pool::state::{Hold, WorkerKey};
-use crate::pool::{Carried, Command, END_OF_FILE, Health, Link, Notice, Pool, PoolDriver, Ticket, WAKE};
+use crate::pool::{Carried, Command, Denied, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
 use crate::telemetry;
 
 /// The link, the alarm, stdout, stderr and the process of a worker.
@@ -65,12 +65,6 @@ pub fn make_room(name: &str, workers: usize, needed: u64) -> Result<u64, String>
              (ulimit -Hn, LimitNOFILE=)"
         )
     })
-}
-
-/// The same for a pool that is to have up to so many workers from now on.
-pub fn make_room_to_grow(pool: &Pool, workers: usize) -> Result<u64, String> {
-    let needed = descriptors_of(workers).saturating_sub(descriptors_of(pool.status().max));
-    make_room(&pool.config.name, workers, needed)
 }
 
 /// The loop of one pool.
@@ -252,6 +246,12 @@ impl Driver {
     }
 
     fn take_order(&mut self, ticket: Ticket, command: Command) {
+        if let Command::Scale { max, .. } = command {
+            let more = descriptors_of(max).saturating_sub(descriptors_of(self.pool.status().max));
+            if let Err(why) = make_room(&self.pool.config.name, max, more) {
+                return self.pool.order_done(ticket, Err(Denied::Failed(why)));
+            }
+        }
         self.tell(match command {
             Command::Reload => Event::Reload { ticket },
             Command::Recycle { nr } => Event::Recycle { ticket, nr },

@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Command, Denied, Pool};
-use clutch_pool::supervisor::make_room_to_grow;
-use clutch_pool::telemetry::Event;
 use clutch_pool::work::WorkId;
 use hyper::Response;
 use serde::Deserialize;
@@ -15,10 +13,10 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use super::pages::{document, facts};
-use crate::plane::Plane;
 use super::routes::{Target, Verb};
 use crate::body::Body;
 use crate::names::{quoted, suggestion};
+use crate::plane::Plane;
 use crate::pools::Named;
 use crate::problem::Problem;
 
@@ -44,7 +42,7 @@ pub(super) async fn act(plane: &Arc<Plane>, verb: Verb, target: Target, body: &[
         (Verb::Cancel, Target::Call(call)) => cancel(plane, call, given::<OfPool>(body)?.pool.as_deref()),
         (Verb::Scale, target) => {
             let Given { min, max } = given(body)?;
-            scale(&chosen(plane, &target)?, min, max)
+            scale(chosen(plane, &target)?, min, max).await
         }
         (verb, target) => {
             given::<Nothing>(body)?;
@@ -106,30 +104,28 @@ fn done(pools: &[Named]) -> Response<Body> {
     document(&json!({ "pools": names }))
 }
 
-/// For the log.
-fn tell(pool: &Pool, action: impl Into<String>) {
-    pool.telemetry.emit(|pool| Event::OperatorActed { pool, action: action.into() });
-}
-
 fn quiet(pools: &[Named], quiet: bool) -> Response<Body> {
     for (_, pool) in pools {
         pool.set_quiet(quiet);
-        tell(pool, if quiet { "takes no more work" } else { "takes work again" });
+        pool.note_action(if quiet { "takes no more work" } else { "takes work again" });
     }
     done(pools)
 }
 
-fn scale(pools: &[Named], min: usize, max: usize) -> Answer {
+async fn scale(pools: Vec<Named>, min: usize, max: usize) -> Answer {
     if !(1 <= min && min <= max && max <= WORKERS_MAX) {
         let detail = format!("{min} to {max} workers cannot be had; allowed: 1 <= min <= max <= {WORKERS_MAX}");
         return Err(Problem::bad_request(detail));
     }
-    for (_, pool) in pools {
-        make_room_to_grow(pool, max).map_err(Problem::refused)?;
-        pool.order(Command::Scale { min, max }).ok_or_else(|| closed(pool))?;
-        tell(pool, if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") });
+    for (_, pool) in pools.clone() {
+        blocking(move |waits| {
+            carried(&pool, Command::Scale { min, max }, &waits)?;
+            pool.note_action(if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") });
+            Ok(())
+        })
+        .await??;
     }
-    Ok(done(pools))
+    Ok(done(&pools))
 }
 
 fn cancel(plane: &Plane, call: WorkId, pool: Option<&str>) -> Answer {
@@ -144,7 +140,7 @@ fn cancel(plane: &Plane, call: WorkId, pool: Option<&str>) -> Answer {
     }
     match having.first().filter(|(_, pool)| pool.cancel(call)) {
         Some((_, pool)) => {
-            tell(pool, format!("call {call} cancelled"));
+            pool.note_action(format!("call {call} cancelled"));
             Ok(done(&having))
         }
         None => Err(Problem::no_such_call(format!(

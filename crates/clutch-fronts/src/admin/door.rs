@@ -7,7 +7,6 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use rustix::process::{Uid, geteuid};
 
-use crate::plane::Plane;
 use super::routes::Route;
 use super::{actions, events, pages};
 use crate::body::{Body, collect, discard};
@@ -19,6 +18,7 @@ use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
+use crate::plane::Plane;
 use crate::problem::Problem;
 
 /// Few ask, and they ask at once: one that does not leaves its place to others.
@@ -66,7 +66,8 @@ impl Door {
 
     /// Whether who comes by this connection is an operator, once its token is checked where one is asked for.
     fn is_operators(&self, stream: &Stream) -> bool {
-        self.tokens().is_some() || stream.user.map(Uid::from_raw).is_some_and(|user| user.is_root() || user == geteuid())
+        self.tokens().is_some()
+            || stream.user.map(Uid::from_raw).is_some_and(|user| user.is_root() || user == geteuid())
     }
 
     async fn answer(&self, request: Request<Incoming>, is_operator: bool, permit: ConnectionPermit) -> Response<Body> {
@@ -90,11 +91,13 @@ impl Door {
             Route::Fronts => actions::fronts(plane).await,
             Route::Events => events::stream(plane, query, permit),
             Route::Stacks(target) => actions::stacks(plane, target, query).await,
-            Route::Act(verb, target) => match tokio::time::timeout(PATIENCE, collect(&mut body, BODY_BYTES_MAX)).await {
-                Ok(Ok(body)) => actions::act(plane, verb, target, &body).await,
-                Ok(Err(problem)) => Err(problem),
-                Err(_) => Err(Problem::body_too_slow(PATIENCE.as_secs_f64())),
-            },
+            Route::Act(verb, target) => {
+                match tokio::time::timeout(PATIENCE, collect(&mut body, BODY_BYTES_MAX)).await {
+                    Ok(Ok(body)) => actions::act(plane, verb, target, &body).await,
+                    Ok(Err(problem)) => Err(problem),
+                    Err(_) => Err(Problem::body_too_slow(PATIENCE.as_secs_f64())),
+                }
+            }
         };
         answered.unwrap_or_else(|problem| problem.response())
     }

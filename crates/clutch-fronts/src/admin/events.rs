@@ -16,9 +16,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, interval_at};
 
-use crate::plane::Plane;
 use crate::body::{Body, with_type};
 use crate::net::stream::ConnectionPermit;
+use crate::plane::Plane;
 use crate::problem::Problem;
 
 /// Events that wait for one client.

@@ -8,8 +8,8 @@ use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::metrics;
-use crate::plane::Plane;
 use crate::body::{Body, with_type};
+use crate::plane::Plane;
 
 pub(super) fn health() -> Response<Body> {
     document(&json!({ "alive": true }))

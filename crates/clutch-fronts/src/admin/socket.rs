@@ -15,11 +15,11 @@ use clutch_wire::sys;
 use tokio::sync::{Notify, oneshot};
 
 use super::door::Door;
-use crate::plane::Plane;
 use crate::figures::Figures;
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::listen::{Access, Address, Inode, Listener};
+use crate::plane::Plane;
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 32;
@@ -53,8 +53,7 @@ impl OperatorSocket {
         let entered = runtime.enter();
         let listener = Listener::bind(&format!("unix:{}", path.display()), Access::Owner)?;
         let file = Inode::of(path)?;
-        let access_control =
-            AccessControl::new("unix:", &Address::Unix(path.to_owned()), Guard::default());
+        let access_control = AccessControl::new("unix:", &Address::Unix(path.to_owned()), Guard::default());
         let door = Door::new(plane, access_control, Figures::new("operators"), Arc::default(), true);
         let mut accepting = Accepting::new(CONNECTIONS_MAX);
         accepting.add(listener, door);
@@ -64,7 +63,10 @@ impl OperatorSocket {
             sys::block_signals();
             let grace = runtime.block_on(async {
                 let over = async {
-                    while { ask.notified().await; !is_over() } {}
+                    while {
+                        ask.notified().await;
+                        !is_over()
+                    } {}
                 };
                 tokio::select! {
                     grace = stopped => grace.unwrap_or_default(),

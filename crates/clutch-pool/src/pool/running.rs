@@ -12,8 +12,8 @@ use super::core::Core;
 use super::entry::Entry;
 use super::peer::Peer;
 use super::state::WorkerKey;
-use crate::link::board::word;
 use super::status::WorkerView;
+use crate::link::board::word;
 use crate::work::{Running, WorkId};
 
 /// What a worker runs, and which process that is: one that leaves and its replacement have one number.

@@ -50,12 +50,7 @@ pub struct Fronts {
 impl Fronts {
     /// Starts listening, for the pools of `plane`. `fronts`: by name, the JSON of a `FrontConfig`. Raises OSError when a bind fails.
     #[new]
-    fn new(
-        py: Python<'_>,
-        runtime: &Runtime,
-        plane: &Plane,
-        fronts: Vec<(String, String)>,
-    ) -> PyResult<Fronts> {
+    fn new(py: Python<'_>, runtime: &Runtime, plane: &Plane, fronts: Vec<(String, String)>) -> PyResult<Fronts> {
         let handle = runtime.0.lock().as_ref().map(|runtime| runtime.handle().clone());
         let handle = handle.ok_or_else(|| PyRuntimeError::new_err("this runtime was stopped"))?;
         let read = |(name, text): (String, String)| match serde_json::from_str(&text) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::config::{Overflow, PoolConfig};
 use clutch_pool::pool::{Answer, Command, Denied, Health, Pool};
-use clutch_pool::supervisor::{self, Identity, descriptors_of, make_room, make_room_to_grow};
+use clutch_pool::supervisor::{self, Identity, descriptors_of, make_room};
 use clutch_pool::work::{FunctionId, Refusal, Work, WorkKind};
 use clutch_wire::Codec;
 use clutch_wire::region::RegionPool;
@@ -565,8 +565,6 @@ impl PoolCore {
 
     /// Sets the minimum and maximum number of workers.
     fn _scale(&self, py: Python<'_>, min: usize, max: usize) -> PyResult<()> {
-        let pool = self.core(py)?;
-        make_room_to_grow(&pool, max).map_err(|why| config_error(py, &why))?;
         self.carry(py, Command::Scale { min, max }, None).map(drop)
     }
 
