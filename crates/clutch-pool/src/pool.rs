@@ -69,7 +69,7 @@ pub use self::status::{Health, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::link::board::word;
 use crate::link::{Filled, Inbox, Received};
-use crate::telemetry::{Emitter, Event, Telemetry};
+use crate::telemetry::{self, Emitter, Telemetry};
 use crate::work::{FunctionId, Outcome, Refusal, Work, WorkId};
 
 /// How often a thread that waits for its answer looks for signals.
@@ -332,7 +332,7 @@ impl Pool {
 
     /// Tells the log what an operator had done.
     pub fn note_action(&self, action: impl Into<String>) {
-        self.telemetry.emit(|pool| Event::OperatorActed { pool, action: action.into() });
+        self.telemetry.emit(|pool| telemetry::Event::OperatorActed { pool, action: action.into() });
     }
 
     /// Hands an order to the supervisor; none: the pool is closed.
