@@ -28,7 +28,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
 use crate::access::{AccessLog, REQUEST_ID};
-use crate::body::{Body, collect, discard, with_type};
+use crate::body::{Body, with_type};
 use crate::config::HttpConfig;
 use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start};
@@ -49,6 +49,7 @@ use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::problem::Problem;
+use crate::request_body::{collect, discard};
 use crate::trace::trace_of;
 
 /// Longest duration that `Clutch-Timeout` may ask for.

@@ -19,6 +19,7 @@ mod net;
 mod plane;
 mod pools;
 mod problem;
+mod request_body;
 mod serve;
 mod tcp;
 mod trace;

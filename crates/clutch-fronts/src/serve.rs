@@ -37,7 +37,6 @@ use self::validation::Refused;
 use self::websocket::{Handshake, Session};
 use crate::access::AccessLog;
 use crate::account::Fate;
-use crate::body::discard;
 use crate::codec::http::request_flag;
 use crate::config::ServeConfig;
 use crate::figures::Figures;
@@ -52,6 +51,7 @@ use crate::net::stream::{ConnectionPermit, Io, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
+use crate::request_body::discard;
 use crate::trace::trace_of;
 
 /// By ALPN.

@@ -182,10 +182,9 @@ def test_calls_are_shown_and_stopped(house: House, tmp_path: Path, begun: Callab
     text = house.clutch("ps").stdout
     assert f"pid {os.getpid()}, /a/clutch.toml, for " in text
     assert re.search(rf"runs wait_for for \d+s \(call {one.id}\)", text), text
-    for what in ("api", f"api/{worker['nr']}"):
-        stack = house.clutch("stack", what).stdout
-        assert stack.startswith(f"api/{worker['nr']}\n") and "in wait_for" in stack
-    assert "in wait_for" in house.clutch("stack", str(one.id)).stdout
+    for what in ("api", f"api/{worker['nr']}", str(one.id)):  # it has begun; the function may be a moment away
+        eventually(lambda what=what: "in wait_for" in house.clutch("stack", what).stdout)  # type: ignore[misc]
+        assert house.clutch("stack", what).stdout.startswith(f"api/{worker['nr']}\n")
     both = house.clutch("cancel", str(one.id))
     if one.id == other.id:
         assert (both.exit_code, "pools api and work both have a call" in both.stderr) == (1, True)

@@ -117,13 +117,11 @@ async fn scale(pools: Vec<Named>, min: usize, max: usize) -> Answer {
         let detail = format!("{min} to {max} workers cannot be had; allowed: 1 <= min <= max <= {WORKERS_MAX}");
         return Err(Problem::bad_request(detail));
     }
+    let workers = if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") };
     for (_, pool) in pools.clone() {
-        blocking(move |waits| {
-            carried(&pool, Command::Scale { min, max }, &waits)?;
-            pool.note_action(if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") });
-            Ok(())
-        })
-        .await??;
+        let scaled = pool.clone();
+        blocking(move |waits| carried(&scaled, Command::Scale { min, max }, &waits)).await??;
+        pool.note_action(&*workers);
     }
     Ok(done(&pools))
 }

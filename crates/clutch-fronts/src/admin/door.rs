@@ -9,7 +9,7 @@ use rustix::process::{Uid, geteuid};
 
 use super::routes::Route;
 use super::{actions, events, pages};
-use crate::body::{Body, collect, discard};
+use crate::body::Body;
 use crate::figures::Figures;
 use crate::net::accept::Service;
 use crate::net::access_control::AccessControl;
@@ -20,6 +20,7 @@ use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::plane::Plane;
 use crate::problem::Problem;
+use crate::request_body::{collect, discard};
 
 /// Few ask, and they ask at once: one that does not leaves its place to others.
 const PATIENCE: Duration = Duration::from_secs(10);
