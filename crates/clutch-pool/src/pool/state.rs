@@ -157,6 +157,32 @@ pub enum Event {
     Recovered,
 }
 
+/// Whether submissions are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Life {
+    Open,
+    Closed,
+    /// [`Action::Empty`] was given: nothing follows any more.
+    Over,
+}
+
+/// What workers have answered so far.
+#[derive(Debug, Default)]
+struct Finished {
+    count: u64,
+    run_ns: u64,
+    /// How long it had waited before it was sent.
+    queued: Duration,
+}
+
+impl Finished {
+    fn note(&mut self, run_ns: u64, queued: Duration) {
+        self.count += 1;
+        self.run_ns = self.run_ns.saturating_add(run_ns);
+        self.queued = self.queued.saturating_add(queued);
+    }
+}
+
 /// The pure machine. See the file's head.
 #[derive(Debug)]
 pub struct Machine<T> {
@@ -165,16 +191,12 @@ pub struct Machine<T> {
     line: WaitingLine,
     slots: Slots,
     run_times: RunTimes,
-    finished: u64,
-    finished_ns: u64,
-    finished_queued: Duration,
+    finished: Finished,
     quiet: bool,
-    closed: bool,
+    life: Life,
     failing: bool,
     /// A debugger is open: the time of nothing is measured.
     untimed: bool,
-    /// [`Action::Empty`] was given, once: after it nothing follows any more.
-    told_empty: bool,
 }
 
 /// Counts for stats and metrics.
@@ -210,14 +232,11 @@ impl<T> Machine<T> {
             line: WaitingLine::new(limits.queue),
             slots: Slots::default(),
             run_times: RunTimes::default(),
-            finished: 0,
-            finished_ns: 0,
-            finished_queued: Duration::ZERO,
+            finished: Finished::default(),
             quiet: false,
-            closed: false,
+            life: Life::Open,
             failing: false,
             untimed: false,
-            told_empty: false,
         }
     }
 
@@ -245,7 +264,7 @@ impl<T> Machine<T> {
 
     /// How long all that workers have answered had waited before it was sent to them.
     pub fn queued_total(&self) -> Duration {
-        self.finished_queued
+        self.finished.queued
     }
 
     pub fn request(&self, id: WorkId) -> Option<Request> {
@@ -272,8 +291,8 @@ impl<T> Machine<T> {
             waits_since: self.waits_since(),
             busy: self.slots.totals().busy,
             busy_least: self.slots.busy_least(),
-            finished: self.finished,
-            run_ns: self.finished_ns,
+            finished: self.finished.count,
+            run_ns: self.finished.run_ns,
         }
     }
 
@@ -300,10 +319,7 @@ impl<T> Machine<T> {
 
     /// The worker whose link it is on.
     pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
-        self.items.get(id).and_then(|item| match item.place {
-            Place::Sent(worker) | Place::Abandoned(worker) => Some(worker),
-            Place::Lobby | Place::Queued | Place::Suspect => None,
-        })
+        self.items.get(id).and_then(|item| item.place.worker())
     }
 
     pub fn sent(&self, worker: WorkerKey) -> impl Iterator<Item = WorkId> + '_ {
@@ -311,12 +327,12 @@ impl<T> Machine<T> {
     }
 
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.life != Life::Open
     }
 
     /// Nothing is left, and of a closed machine: it has said so, after all other actions.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.told_empty == self.closed
+        self.items.is_empty() && self.life != Life::Closed
     }
 
     /// The earliest instant at which [`Machine::tick`] has something to do.
@@ -337,7 +353,7 @@ impl<T> Machine<T> {
         let request = Request { deadline, ..request };
         let id = self.items.insert(request, body, now, self.untimed);
         let full = self.slots.totals().free == 0 && self.line.is_full();
-        if self.closed {
+        if self.is_closed() {
             self.answer(id, Verdict::Closed, out);
         } else if self.quiet {
             self.answer(id, Verdict::Draining, out);
@@ -372,7 +388,7 @@ impl<T> Machine<T> {
     /// An answer came from the worker. Returns the body, or none when it was answered before (a late reply).
     pub fn finished(&mut self, worker: WorkerKey, id: WorkId, run_ns: u64, now: Instant) -> Option<T> {
         let item = self.items.get(id)?;
-        if !matches!(item.place, Place::Sent(at) | Place::Abandoned(at) if at == worker) {
+        if item.place.worker() != Some(worker) {
             return None;
         }
         let (Request { function, endless, .. }, queued) = (item.request, item.queued);
@@ -380,9 +396,7 @@ impl<T> Machine<T> {
         if !endless {
             self.run_times.learn(function, run_ns);
         }
-        self.finished += 1;
-        self.finished_ns = self.finished_ns.saturating_add(run_ns);
-        self.finished_queued = self.finished_queued.saturating_add(queued);
+        self.finished.note(run_ns, queued);
         self.unload(worker, id, Some(now));
         self.items.remove(id).body
     }
@@ -400,7 +414,7 @@ impl<T> Machine<T> {
             Event::EndEndless { worker, by } => self.end_endless(worker, by),
             Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),
             Event::Quiet { quiet } => self.quiet = quiet,
-            Event::Close => self.closed = true,
+            Event::Close => self.life = self.life.max(Life::Closed),
             Event::Failing => self.fail(out),
             Event::Recovered => self.failing = false,
         }
@@ -415,7 +429,7 @@ impl<T> Machine<T> {
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        if !self.has_waiting() && self.slots.totals().ahead == 0 && !self.closed && !self.slots.has_reserved() {
+        if !self.has_waiting() && self.slots.totals().ahead == 0 && !self.is_closed() && !self.slots.has_reserved() {
             return;
         }
         self.leave_lobby(out);
@@ -433,8 +447,8 @@ impl<T> Machine<T> {
         if self.slots.totals().ahead > 0 {
             self.take_back(now, out);
         }
-        if self.closed && self.items.is_empty() && !self.told_empty {
-            self.told_empty = true;
+        if self.life == Life::Closed && self.items.is_empty() {
+            self.life = Life::Over;
             out.push(Action::Empty);
         }
     }

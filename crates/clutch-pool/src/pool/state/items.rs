@@ -19,9 +19,36 @@ pub(super) enum Place {
     Queued,
     /// Waits to run alone.
     Suspect,
-    Sent(WorkerKey),
+    /// On its worker's link; `begun`: known to have started, as the attempt to take it back failed.
+    Sent {
+        worker: WorkerKey,
+        begun: bool,
+    },
     /// Answered already (deadline, caller gone); its slot is busy until the worker says so.
-    Abandoned(WorkerKey),
+    Abandoned {
+        worker: WorkerKey,
+        stopping: Stopping,
+    },
+}
+
+impl Place {
+    /// Not on any link.
+    pub(super) fn waits(self) -> bool {
+        self.worker().is_none()
+    }
+
+    /// Known to have; more may have.
+    pub(super) fn has_begun(self) -> bool {
+        matches!(self, Place::Sent { begun: true, .. } | Place::Abandoned { .. })
+    }
+
+    /// Whose link it is on.
+    pub(super) fn worker(self) -> Option<WorkerKey> {
+        match self {
+            Place::Sent { worker, .. } | Place::Abandoned { worker, .. } => Some(worker),
+            Place::Lobby | Place::Queued | Place::Suspect => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -33,10 +60,6 @@ pub(super) struct Item<T> {
     pub(super) since: Instant,
     /// From then until it was sent to the worker that it was sent to last.
     pub(super) queued: Duration,
-    /// Known to have started: the attempt to take it back failed.
-    pub(super) begun: bool,
-    /// Told to stop, and by when it should have.
-    pub(super) stopping: Option<Stopping>,
     /// Endless, in a worker that is to end: it goes on until then.
     pub(super) cut_at: Option<Instant>,
     /// A debugger has been open while it was here: its time is not measured any more.
@@ -58,9 +81,17 @@ impl<T> Item<T> {
         self.id
     }
 
+    /// By when it should have stopped, where it was told to.
+    pub(super) fn stopping(&self) -> Option<Stopping> {
+        match self.place {
+            Place::Abandoned { stopping, .. } => Some(stopping),
+            _ => None,
+        }
+    }
+
     /// The instant that a tick is wanted at.
     fn due(&self) -> Option<Instant> {
-        match self.stopping {
+        match self.stopping() {
             Some(stopping) => stopping.awaited(),
             None => self.request.deadline.into_iter().chain(self.cut_at).min(),
         }
@@ -68,7 +99,7 @@ impl<T> Item<T> {
 
     /// Whether something is to happen to it then, now or when something else has.
     fn may_be_due_at(&self, at: Instant) -> bool {
-        let known = [self.request.deadline, self.cut_at, self.stopping.map(|stopping| stopping.by)];
+        let known = [self.request.deadline, self.cut_at, self.stopping().map(|stopping| stopping.by)];
         known.contains(&Some(at))
     }
 
@@ -86,7 +117,7 @@ pub enum StopCause {
     Drained,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopping {
     pub(super) by: Instant,
     pub(super) cause: StopCause,
@@ -127,8 +158,6 @@ impl<T> Items<T> {
             place: Place::Queued,
             since,
             queued: Duration::ZERO,
-            begun: false,
-            stopping: None,
             cut_at: None,
             untimed,
             deaths: 0,
