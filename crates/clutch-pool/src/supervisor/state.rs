@@ -23,7 +23,7 @@ pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
 use self::escalation::Escalation;
 use self::retirement::Retirement;
 use self::rollout::Recycle;
-use self::stop::Stopping;
+use self::stop::Shutdown;
 pub use self::stop::{IDLE_LEAVE, stop_term};
 pub use self::workers::FORKS_MAX;
 use self::zygotes::{Reload, Zygote};
@@ -361,7 +361,7 @@ pub struct Supervisor {
     failing: Option<String>,
     /// Why a zygote was killed, until a worker of another is ready.
     trouble: Option<String>,
-    stopping: Option<Stopping>,
+    stopping: Option<Shutdown>,
     closed: bool,
     pub restarts: u64,
     /// How many workers have ended, by reason.

@@ -19,7 +19,7 @@ pub(super) enum Escalation {
         stuck: Option<String>,
         /// What has not ended by then is told with TERM.
         term_at: Option<Instant>,
-        /// Had nothing to do at a stop without a grace: KILL follows then, not before.
+        /// Had nothing to do at a stop without a grace: it may end in order until then, and KILL follows.
         spared_until: Option<Instant>,
     },
     /// Was told with TERM: KILL follows.
@@ -34,7 +34,7 @@ pub(super) enum Escalation {
 
 /// What is due, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum Due {
     Term(&'static str),
     Kill(&'static str),
 }
@@ -107,12 +107,12 @@ impl Escalation {
     }
 
     /// `debugged`: somebody thinks at its prompt, and its grace does not end meanwhile.
-    fn due(&self, now: Instant, debugged: bool) -> Option<Step> {
+    fn due(&self, now: Instant, debugged: bool) -> Option<Due> {
         let is_over = |limit: &Option<Instant>| limit.is_some_and(|at| at <= now);
         match self {
-            Escalation::Termed { kill_at, .. } if *kill_at <= now => Some(Step::Kill(GRACE_OVER)),
-            Escalation::InOrder { spared_until, .. } if is_over(spared_until) => Some(Step::Kill(LEAVE_OVER)),
-            Escalation::InOrder { term_at, .. } if is_over(term_at) && !debugged => Some(Step::Term(GRACE_OVER)),
+            Escalation::Termed { kill_at, .. } if *kill_at <= now => Some(Due::Kill(GRACE_OVER)),
+            Escalation::InOrder { spared_until, .. } if is_over(spared_until) => Some(Due::Kill(LEAVE_OVER)),
+            Escalation::InOrder { term_at, .. } if is_over(term_at) && !debugged => Some(Due::Term(GRACE_OVER)),
             _ => None,
         }
     }
@@ -206,8 +206,8 @@ impl Supervisor {
     /// The step of one worker's end that is due.
     pub(super) fn escalate(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         match self.workers.get(&key).and_then(|worker| worker.escalation.due(now, worker.debugged)) {
-            Some(Step::Term(cause)) => self.terminate(key, cause, now, out),
-            Some(Step::Kill(cause)) => self.kill(key, cause, now, out),
+            Some(Due::Term(cause)) => self.terminate(key, cause, now, out),
+            Some(Due::Kill(cause)) => self.kill(key, cause, now, out),
             None => {}
         }
     }
@@ -228,10 +228,10 @@ mod tests {
         escalation.end_by(now + STEP);
         escalation.end_by(now + 3 * STEP);
         assert_eq!(escalation.next_wake(false), Some(now + STEP), "the earliest limit");
-        assert_eq!(escalation.due(now + STEP, false), Some(Step::Term(GRACE_OVER)));
+        assert_eq!(escalation.due(now + STEP, false), Some(Due::Term(GRACE_OVER)));
         escalation.term("the reason", now + 2 * STEP);
         assert_eq!((escalation.due(now + STEP, false), escalation.next_wake(false)), (None, Some(now + 2 * STEP)));
-        assert_eq!(escalation.due(now + 2 * STEP, false), Some(Step::Kill(GRACE_OVER)));
+        assert_eq!(escalation.due(now + 2 * STEP, false), Some(Due::Kill(GRACE_OVER)));
         escalation.kill("another reason");
         escalation.end_by(now);
         escalation.spare_until(Some(now));
@@ -250,7 +250,7 @@ mod tests {
         escalation.put_off(now + 2 * STEP);
         escalation.spare_until(Some(now + STEP));
         escalation.spare_until(Some(now + 5 * STEP));
-        assert_eq!(escalation.due(now + STEP, true), Some(Step::Kill(LEAVE_OVER)));
+        assert_eq!(escalation.due(now + STEP, true), Some(Due::Kill(LEAVE_OVER)));
         escalation.spare_until(None);
         assert!(!escalation.is_spared() && escalation.due(now + STEP, false).is_none());
     }

@@ -18,7 +18,7 @@ const STOP_OVER: &str = "the pool was stopped and the grace was over";
 
 /// A stop under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopping {
+pub(super) struct Shutdown {
     term_at: Instant,
     kill_at: Instant,
     /// No worker takes work any more.
@@ -30,7 +30,7 @@ pub(super) struct Stopping {
     cause: &'static str,
 }
 
-impl Stopping {
+impl Shutdown {
     pub(super) fn next_wake(&self) -> Instant {
         if self.termed { self.kill_at } else { self.term_at.min(self.kill_at) }
     }
@@ -42,7 +42,7 @@ impl Supervisor {
         let term_at = now + grace;
         let cause = if grace.is_zero() { STOPPED } else { STOP_OVER };
         let kill_at = term_at + term;
-        let asked = Stopping { term_at, kill_at, quiet: false, termed: false, killing_since: None, cause };
+        let asked = Shutdown { term_at, kill_at, quiet: false, termed: false, killing_since: None, cause };
         let under_way = self.stopping.get_or_insert(asked);
         if asked.term_at < under_way.term_at {
             (under_way.term_at, under_way.cause) = (asked.term_at, cause);

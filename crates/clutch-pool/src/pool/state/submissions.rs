@@ -52,7 +52,7 @@ impl Place {
 }
 
 #[derive(Debug)]
-pub(super) struct Item<T> {
+pub(super) struct Submission<T> {
     id: WorkId,
     pub(super) request: Request,
     pub(super) place: Place,
@@ -76,7 +76,7 @@ pub(super) struct Item<T> {
     pub(super) body: Option<T>,
 }
 
-impl<T> Item<T> {
+impl<T> Submission<T> {
     pub(super) fn id(&self) -> WorkId {
         self.id
     }
@@ -134,25 +134,25 @@ impl Stopping {
 
 /// See the file's head. Work is found by its id: a slot of the slab, and a number that no other work in it had.
 #[derive(Debug)]
-pub(super) struct Items<T> {
-    slab: Slab<Item<T>>,
+pub(super) struct Submissions<T> {
+    slab: Slab<Submission<T>>,
     serial: u32,
     /// Some are outdated: the work is gone, or due at another instant.
     instants: BinaryHeap<Reverse<(Instant, WorkId)>>,
 }
 
-impl<T> Default for Items<T> {
-    fn default() -> Items<T> {
-        Items { slab: Slab::new(), serial: 0, instants: BinaryHeap::new() }
+impl<T> Default for Submissions<T> {
+    fn default() -> Submissions<T> {
+        Submissions { slab: Slab::new(), serial: 0, instants: BinaryHeap::new() }
     }
 }
 
-impl<T> Items<T> {
+impl<T> Submissions<T> {
     pub(super) fn insert(&mut self, request: Request, body: T, since: Instant, untimed: bool) -> WorkId {
         self.serial = self.serial.wrapping_add(1);
         let entry = self.slab.vacant_entry();
         let id = (u64::from(self.serial) << 32) | entry.key() as u64;
-        entry.insert(Item {
+        entry.insert(Submission {
             id,
             request,
             place: Place::Queued,
@@ -170,30 +170,30 @@ impl<T> Items<T> {
         id
     }
 
-    pub(super) fn get(&self, id: WorkId) -> Option<&Item<T>> {
-        self.slab.get(index(id)).filter(|item| item.id == id)
+    pub(super) fn get(&self, id: WorkId) -> Option<&Submission<T>> {
+        self.slab.get(index(id)).filter(|work| work.id == id)
     }
 
-    pub(super) fn get_mut(&mut self, id: WorkId) -> Option<&mut Item<T>> {
-        self.slab.get_mut(index(id)).filter(|item| item.id == id)
+    pub(super) fn get_mut(&mut self, id: WorkId) -> Option<&mut Submission<T>> {
+        self.slab.get_mut(index(id)).filter(|work| work.id == id)
     }
 
-    pub(super) fn remove(&mut self, id: WorkId) -> Item<T> {
-        let item = self.slab.remove(index(id));
+    pub(super) fn remove(&mut self, id: WorkId) -> Submission<T> {
+        let work = self.slab.remove(index(id));
         self.sweep();
-        item
+        work
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Item<T>> {
-        self.slab.iter().map(|(_, item)| item)
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Submission<T>> {
+        self.slab.iter().map(|(_, work)| work)
     }
 
     pub(super) fn is_at(&self, id: WorkId, place: Place) -> bool {
-        self.get(id).is_some_and(|item| item.place == place)
+        self.get(id).is_some_and(|work| work.place == place)
     }
 
     // ---- time
@@ -207,7 +207,7 @@ impl<T> Items<T> {
     /// The earliest instant at which something is to happen.
     pub(super) fn next_due(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, id))) = self.instants.peek().copied() {
-            if self.get(id).is_some_and(|item| item.due() == Some(at)) {
+            if self.get(id).is_some_and(|work| work.due() == Some(at)) {
                 return Some(at);
             }
             self.instants.pop();
@@ -223,7 +223,7 @@ impl<T> Items<T> {
 
     /// What is here now has no deadline any more, for good.
     pub(super) fn untime(&mut self) {
-        self.slab.iter_mut().for_each(|(_, item)| (item.untimed, item.request.deadline) = (true, None));
+        self.slab.iter_mut().for_each(|(_, work)| (work.untimed, work.request.deadline) = (true, None));
         self.sweep();
     }
 
@@ -231,22 +231,22 @@ impl<T> Items<T> {
         if self.instants.len() > 2 * self.slab.len() + OUTDATED_MIN {
             let slab = &self.slab;
             self.instants.retain(|Reverse((at, id))| {
-                slab.get(index(*id)).is_some_and(|item| item.id == *id && item.may_be_due_at(*at))
+                slab.get(index(*id)).is_some_and(|work| work.id == *id && work.may_be_due_at(*at))
             });
         }
     }
 }
 
-impl<T> Index<WorkId> for Items<T> {
-    type Output = Item<T>;
+impl<T> Index<WorkId> for Submissions<T> {
+    type Output = Submission<T>;
 
-    fn index(&self, id: WorkId) -> &Item<T> {
+    fn index(&self, id: WorkId) -> &Submission<T> {
         &self.slab[index(id)]
     }
 }
 
-impl<T> IndexMut<WorkId> for Items<T> {
-    fn index_mut(&mut self, id: WorkId) -> &mut Item<T> {
+impl<T> IndexMut<WorkId> for Submissions<T> {
+    fn index_mut(&mut self, id: WorkId) -> &mut Submission<T> {
         &mut self.slab[index(id)]
     }
 }
