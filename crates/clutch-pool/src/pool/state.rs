@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 
 mod ahead;
 mod ends;
-mod items;
 mod line;
 mod load;
 mod quarantine;
 mod run_times;
 mod sent;
 mod slots;
+mod submissions;
 mod workers;
 
-pub use self::items::StopCause;
-use self::items::{Item, Items, Place, Stopping};
 use self::line::WaitingLine;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 pub use self::load::{Hold, WorkerKey};
 use self::run_times::RunTimes;
 use self::slots::{Slots, Totals};
+pub use self::submissions::StopCause;
+use self::submissions::{Place, Stopping, Submission, Submissions};
 use crate::work::{FunctionId, Where, WorkId};
 
 #[derive(Clone, Copy, Debug)]
@@ -157,24 +157,46 @@ pub enum Event {
     Recovered,
 }
 
+/// Whether submissions are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Intake {
+    Open,
+    Closed,
+    /// [`Action::Empty`] was given: nothing follows any more.
+    Over,
+}
+
+/// What workers have answered so far.
+#[derive(Debug, Default)]
+struct Finished {
+    count: u64,
+    run_ns: u64,
+    /// How long it had waited before it was sent.
+    queued: Duration,
+}
+
+impl Finished {
+    fn note(&mut self, run_ns: u64, queued: Duration) {
+        self.count += 1;
+        self.run_ns = self.run_ns.saturating_add(run_ns);
+        self.queued = self.queued.saturating_add(queued);
+    }
+}
+
 /// The pure machine. See the file's head.
 #[derive(Debug)]
 pub struct Machine<T> {
     limits: Limits,
-    items: Items<T>,
+    submissions: Submissions<T>,
     line: WaitingLine,
     slots: Slots,
     run_times: RunTimes,
-    finished: u64,
-    finished_ns: u64,
-    finished_queued: Duration,
+    finished: Finished,
     quiet: bool,
-    closed: bool,
+    intake: Intake,
     failing: bool,
     /// A debugger is open: the time of nothing is measured.
     untimed: bool,
-    /// [`Action::Empty`] was given, once: after it nothing follows any more.
-    told_empty: bool,
 }
 
 /// Counts for stats and metrics.
@@ -206,50 +228,47 @@ impl<T> Machine<T> {
     pub fn new(limits: Limits) -> Machine<T> {
         Machine {
             limits,
-            items: Items::default(),
+            submissions: Submissions::default(),
             line: WaitingLine::new(limits.queue),
             slots: Slots::default(),
             run_times: RunTimes::default(),
-            finished: 0,
-            finished_ns: 0,
-            finished_queued: Duration::ZERO,
+            finished: Finished::default(),
             quiet: false,
-            closed: false,
+            intake: Intake::Open,
             failing: false,
             untimed: false,
-            told_empty: false,
         }
     }
 
     // ---- what the driver asks
 
     pub fn body(&self, id: WorkId) -> Option<&T> {
-        self.items.get(id).and_then(|item| item.body.as_ref())
+        self.submissions.get(id).and_then(|work| work.body.as_ref())
     }
 
     pub fn body_mut(&mut self, id: WorkId) -> Option<&mut T> {
-        self.items.get_mut(id).and_then(|item| item.body.as_mut())
+        self.submissions.get_mut(id).and_then(|work| work.body.as_mut())
     }
 
     /// Part of its answer is out: to run it again would tell that part twice.
     pub fn told_part(&mut self, id: WorkId) {
-        if let Some(item) = self.items.get_mut(id) {
-            item.request.retry = 0;
+        if let Some(work) = self.submissions.get_mut(id) {
+            work.request.retry = 0;
         }
     }
 
     /// The body of what is being sent, and how long it has waited.
     pub fn sending(&mut self, id: WorkId) -> Option<(&mut T, Duration)> {
-        self.items.get_mut(id).and_then(|item| item.body.as_mut().map(|body| (body, item.queued)))
+        self.submissions.get_mut(id).and_then(|work| work.body.as_mut().map(|body| (body, work.queued)))
     }
 
     /// How long all that workers have answered had waited before it was sent to them.
     pub fn queued_total(&self) -> Duration {
-        self.finished_queued
+        self.finished.queued
     }
 
     pub fn request(&self, id: WorkId) -> Option<Request> {
-        self.items.get(id).map(|item| item.request)
+        self.submissions.get(id).map(|work| work.request)
     }
 
     pub fn counts(&self) -> Counts {
@@ -263,7 +282,7 @@ impl<T> Machine<T> {
 
     /// When the oldest that waits was submitted.
     pub fn waits_since(&mut self) -> Option<Instant> {
-        self.line.since(&self.items)
+        self.line.since(&self.submissions)
     }
 
     pub fn demand(&mut self) -> Demand {
@@ -272,8 +291,8 @@ impl<T> Machine<T> {
             waits_since: self.waits_since(),
             busy: self.slots.totals().busy,
             busy_least: self.slots.busy_least(),
-            finished: self.finished,
-            run_ns: self.finished_ns,
+            finished: self.finished.count,
+            run_ns: self.finished.run_ns,
         }
     }
 
@@ -289,21 +308,18 @@ impl<T> Machine<T> {
 
     /// When work was submitted.
     pub fn since(&self, id: WorkId) -> Option<Instant> {
-        self.items.get(id).map(|item| item.since)
+        self.submissions.get(id).map(|work| work.since)
     }
 
     /// When work was sent to its worker or, where that runs one at a time, when it could begin.
     pub fn sent_at(&self, id: WorkId, worker: WorkerKey) -> Option<Instant> {
-        let (item, load) = (self.items.get(id)?, self.slots.get(worker)?);
-        Some(load.could_begin(item.since + item.queued))
+        let (work, load) = (self.submissions.get(id)?, self.slots.get(worker)?);
+        Some(load.could_begin(work.since + work.queued))
     }
 
     /// The worker whose link it is on.
     pub fn worker_of(&self, id: WorkId) -> Option<WorkerKey> {
-        self.items.get(id).and_then(|item| match item.place {
-            Place::Sent(worker) | Place::Abandoned(worker) => Some(worker),
-            Place::Lobby | Place::Queued | Place::Suspect => None,
-        })
+        self.submissions.get(id).and_then(|work| work.place.worker())
     }
 
     pub fn sent(&self, worker: WorkerKey) -> impl Iterator<Item = WorkId> + '_ {
@@ -311,17 +327,17 @@ impl<T> Machine<T> {
     }
 
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.intake != Intake::Open
     }
 
     /// Nothing is left, and of a closed machine: it has said so, after all other actions.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.told_empty == self.closed
+        self.submissions.is_empty() && self.intake != Intake::Closed
     }
 
     /// The earliest instant at which [`Machine::tick`] has something to do.
     pub fn next_deadline(&mut self) -> Option<Instant> {
-        self.items.next_due()
+        self.submissions.next_due()
     }
 
     /// For tests: panics where an index of the workers tells something else than a walk over all of them.
@@ -335,9 +351,9 @@ impl<T> Machine<T> {
     pub fn submit(&mut self, request: Request, body: T, now: Instant, out: &mut Vec<Action<T>>) -> WorkId {
         let deadline = request.deadline.filter(|_| !self.untimed);
         let request = Request { deadline, ..request };
-        let id = self.items.insert(request, body, now, self.untimed);
+        let id = self.submissions.insert(request, body, now, self.untimed);
         let full = self.slots.totals().free == 0 && self.line.is_full();
-        if self.closed {
+        if self.is_closed() {
             self.answer(id, Verdict::Closed, out);
         } else if self.quiet {
             self.answer(id, Verdict::Draining, out);
@@ -354,37 +370,35 @@ impl<T> Machine<T> {
     }
 
     fn admit(&mut self, id: WorkId, full: bool, out: &mut Vec<Action<T>>) {
-        let item = &mut self.items[id];
-        let Request { deadline, block, .. } = item.request;
+        let work = &mut self.submissions[id];
+        let Request { deadline, block, .. } = work.request;
         if full {
-            self.line.push_to_lobby(item);
+            self.line.push_to_lobby(work);
         } else {
-            self.line.push(item);
+            self.line.push(work);
             if self.limits.block || block {
                 out.push(Action::Admitted { id });
             }
         }
         if let Some(deadline) = deadline {
-            self.items.await_instant(deadline, id);
+            self.submissions.await_instant(deadline, id);
         }
     }
 
     /// An answer came from the worker. Returns the body, or none when it was answered before (a late reply).
     pub fn finished(&mut self, worker: WorkerKey, id: WorkId, run_ns: u64, now: Instant) -> Option<T> {
-        let item = self.items.get(id)?;
-        if !matches!(item.place, Place::Sent(at) | Place::Abandoned(at) if at == worker) {
+        let work = self.submissions.get(id)?;
+        if work.place.worker() != Some(worker) {
             return None;
         }
-        let (Request { function, endless, .. }, queued) = (item.request, item.queued);
+        let (Request { function, endless, .. }, queued) = (work.request, work.queued);
         // How long it went on says nothing of the next one.
         if !endless {
             self.run_times.learn(function, run_ns);
         }
-        self.finished += 1;
-        self.finished_ns = self.finished_ns.saturating_add(run_ns);
-        self.finished_queued = self.finished_queued.saturating_add(queued);
+        self.finished.note(run_ns, queued);
         self.unload(worker, id, Some(now));
-        self.items.remove(id).body
+        self.submissions.remove(id).body
     }
 
     /// Everything else that happens.
@@ -400,7 +414,7 @@ impl<T> Machine<T> {
             Event::EndEndless { worker, by } => self.end_endless(worker, by),
             Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),
             Event::Quiet { quiet } => self.quiet = quiet,
-            Event::Close => self.closed = true,
+            Event::Close => self.intake = self.intake.max(Intake::Closed),
             Event::Failing => self.fail(out),
             Event::Recovered => self.failing = false,
         }
@@ -408,14 +422,14 @@ impl<T> Machine<T> {
 
     /// Deals with deadlines that have passed.
     pub fn tick(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        while let Some(id) = self.items.pop_due(now) {
+        while let Some(id) = self.submissions.pop_due(now) {
             self.expire(id, out);
         }
     }
 
     /// Sends what can be sent, after any number of events. Call it until it adds no action.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
-        if !self.has_waiting() && self.slots.totals().ahead == 0 && !self.closed && !self.slots.has_reserved() {
+        if !self.has_waiting() && self.slots.totals().ahead == 0 && !self.is_closed() && !self.slots.has_reserved() {
             return;
         }
         self.leave_lobby(out);
@@ -433,20 +447,20 @@ impl<T> Machine<T> {
         if self.slots.totals().ahead > 0 {
             self.take_back(now, out);
         }
-        if self.closed && self.items.is_empty() && !self.told_empty {
-            self.told_empty = true;
+        if self.intake == Intake::Closed && self.submissions.is_empty() {
+            self.intake = Intake::Over;
             out.push(Action::Empty);
         }
     }
 
     fn leave_lobby(&mut self, out: &mut Vec<Action<T>>) {
-        while let Some(id) = self.line.let_in(&mut self.items) {
+        while let Some(id) = self.line.let_in(&mut self.submissions) {
             out.push(Action::Admitted { id });
         }
     }
 
     fn answer(&mut self, id: WorkId, verdict: Verdict, out: &mut Vec<Action<T>>) {
-        let Item { since, body, .. } = self.items.remove(id);
+        let Submission { since, body, .. } = self.submissions.remove(id);
         if let Some(body) = body {
             out.push(Action::Answer { id, verdict, body, since });
         }

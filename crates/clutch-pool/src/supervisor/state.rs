@@ -9,6 +9,7 @@ mod escalation;
 mod memory;
 mod retirement;
 mod rollout;
+mod stop;
 mod workers;
 mod zygotes;
 
@@ -19,10 +20,11 @@ use clutch_wire::sys::{EndSignal, Fate};
 
 use self::deaths::Deaths;
 pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
-use self::escalation::Stopping;
-pub use self::escalation::{IDLE_LEAVE, stop_term};
+use self::escalation::Escalation;
 use self::retirement::Retirement;
 use self::rollout::Recycle;
+use self::stop::Shutdown;
+pub use self::stop::{IDLE_LEAVE, stop_term};
 pub use self::workers::FORKS_MAX;
 use self::zygotes::{Reload, Zygote};
 pub use super::leave::Leave;
@@ -76,20 +78,11 @@ pub struct Worker {
     dead_since: Option<Instant>,
     /// A debugger asks there: it is left alone.
     debugged: bool,
-    /// Work in it was told to stop and has not.
-    stuck: Option<String>,
-    /// What has not ended by then is told with TERM.
-    end_at: Option<Instant>,
-    /// Had nothing to do at a stop without a grace: it may end in order until then.
-    leave_by: Option<Instant>,
-    /// Was told with TERM: KILL follows.
-    kill_at: Option<Instant>,
+    escalation: Escalation,
     /// What it said of a start that failed, or what was wrong with its link.
     said: Option<String>,
     /// The last it wrote, of one that died before it was ready.
     last_output: Option<String>,
-    /// Why Clutch ended it itself.
-    cause: Option<String>,
 }
 
 impl Worker {
@@ -114,17 +107,12 @@ impl Worker {
 
     /// Why Clutch ends it itself.
     pub fn cause(&self) -> Option<&str> {
-        self.cause.as_deref()
+        self.escalation.cause()
     }
 
     /// Why it was to end, of one that was told to and not made to.
     fn left(&self) -> Option<&'static str> {
-        let told = self.state == State::Draining && self.cause.is_none();
-        told.then(|| self.retirement.why().unwrap_or(Leave::Stopped).as_str())
-    }
-
-    fn end_by(&mut self, at: Instant) {
-        self.end_at = Some(self.end_at.map_or(at, |before| before.min(at)));
+        (self.state == State::Draining).then(|| self.retirement.why().unwrap_or(Leave::Stopped).as_str())
     }
 }
 
@@ -373,7 +361,7 @@ pub struct Supervisor {
     failing: Option<String>,
     /// Why a zygote was killed, until a worker of another is ready.
     trouble: Option<String>,
-    stopping: Option<Stopping>,
+    stopping: Option<Shutdown>,
     closed: bool,
     pub restarts: u64,
     /// How many workers have ended, by reason.
@@ -516,14 +504,13 @@ impl Supervisor {
     fn find_wake(&self, now: Instant) -> Option<Instant> {
         let limit = self.start_timeout();
         let workers = self.workers.values().flat_map(|worker| {
-            let start = (worker.state == State::Starting).then(|| self.start_due(worker));
+            let start = (worker.state == State::Starting && !worker.debugged).then(|| self.start_due(worker));
             let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
             let ended = self.over_at(worker);
             let stays = worker.state == State::Ready && !worker.leaves();
             // One that is too old already waits for its turn.
             let age = worker.recycling.at.filter(|at| stays && *at > now);
-            let (start, end_at) = if worker.debugged { (None, None) } else { (start, worker.end_at) };
-            [start, stopped, ended, age, end_at, worker.leave_by, worker.kill_at]
+            [start, stopped, ended, age, worker.escalation.next_wake(worker.debugged)]
         });
         let zygotes = self.zygotes.values().map(|zygote| zygote.next_wake(limit));
         let (stop, start) = match self.stopping {

@@ -12,7 +12,7 @@ impl<T> Machine<T> {
         while let Some(worker) = self.slots.lowest(now) {
             loop {
                 let Some(head) = self.first_queued(now, out) else { return };
-                let request = self.items[head].request;
+                let request = self.submissions[head].request;
                 let expected = self.run_times.expected_ns(request.function).filter(|_| !request.endless);
                 if expected.is_none_or(|ns| ns > AHEAD.as_nanos() as u64) {
                     return;
@@ -28,14 +28,14 @@ impl<T> Machine<T> {
 
     pub(super) fn next_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         self.first_queued(now, out)?;
-        self.line.pop(&self.items)
+        self.line.pop(&self.submissions)
     }
 
     /// What is next, left where it is. What has expired before it is answered.
     fn first_queued(&mut self, now: Instant, out: &mut Vec<Action<T>>) -> Option<WorkId> {
         loop {
-            let id = self.line.first(&self.items)?;
-            if self.items[id].request.deadline.is_none_or(|deadline| deadline > now) {
+            let id = self.line.first(&self.submissions)?;
+            if self.submissions[id].request.deadline.is_none_or(|deadline| deadline > now) {
                 return Some(id);
             }
             self.withdraw(id, Verdict::Expired(Where::Queue), out);

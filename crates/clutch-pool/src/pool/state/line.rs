@@ -1,11 +1,11 @@
 //! What waits to be sent: suspects, which run alone; the queue; and those whom its bound keeps out, in the lobby.
 //!
-//! Owns where work that waits is: it alone puts an item at one of these three places, and into the order of it.
+//! Owns where work that waits is: it alone puts work at one of these three places, and into the order of it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::items::{Item, Items, Place};
+use super::submissions::{Place, Submission, Submissions};
 use crate::pool::queue::{Queue, is_older};
 use crate::work::WorkId;
 
@@ -48,35 +48,35 @@ impl WaitingLine {
     }
 
     /// When the oldest that waits was submitted.
-    pub(super) fn since<T>(&mut self, items: &Items<T>) -> Option<Instant> {
+    pub(super) fn since<T>(&mut self, submissions: &Submissions<T>) -> Option<Instant> {
         if self.is_empty() {
             return None;
         }
-        let queued = self.queue.fronts(|id| items.is_at(id, Place::Queued));
-        let lobby = self.lobby.fronts(|id| items.is_at(id, Place::Lobby));
-        queued.chain(lobby).chain(self.suspects.front().copied()).map(|id| items[id].since).min()
+        let queued = self.queue.fronts(|id| submissions.is_at(id, Place::Queued));
+        let lobby = self.lobby.fronts(|id| submissions.is_at(id, Place::Lobby));
+        queued.chain(lobby).chain(self.suspects.front().copied()).map(|id| submissions[id].since).min()
     }
 
     // ---- in
 
-    pub(super) fn push<T>(&mut self, item: &mut Item<T>) {
-        item.place = Place::Queued;
-        self.queue.push_back(item.id(), item.request.priority);
+    pub(super) fn push<T>(&mut self, work: &mut Submission<T>) {
+        work.place = Place::Queued;
+        self.queue.push_back(work.id(), work.request.priority);
     }
 
-    pub(super) fn push_to_lobby<T>(&mut self, item: &mut Item<T>) {
-        item.place = Place::Lobby;
-        self.lobby.push_back(item.id(), 0);
+    pub(super) fn push_to_lobby<T>(&mut self, work: &mut Submission<T>) {
+        work.place = Place::Lobby;
+        self.lobby.push_back(work.id(), 0);
     }
 
     /// To where it was before it was sent.
-    pub(super) fn put_back<T>(&mut self, item: &mut Item<T>) {
-        if item.alone {
-            item.place = Place::Suspect;
-            self.suspects.insert(self.place_of_suspect(item.id()), item.id());
+    pub(super) fn put_back<T>(&mut self, work: &mut Submission<T>) {
+        if work.alone {
+            work.place = Place::Suspect;
+            self.suspects.insert(self.place_of_suspect(work.id()), work.id());
         } else {
-            item.place = Place::Queued;
-            self.queue.put_back(item.id(), item.request.priority);
+            work.place = Place::Queued;
+            self.queue.put_back(work.id(), work.request.priority);
         }
     }
 
@@ -85,24 +85,24 @@ impl WaitingLine {
     }
 
     /// From the lobby into the queue, where that has room. Of a queue without any, one may wait for a slot.
-    pub(super) fn let_in<T>(&mut self, items: &mut Items<T>) -> Option<WorkId> {
+    pub(super) fn let_in<T>(&mut self, submissions: &mut Submissions<T>) -> Option<WorkId> {
         if self.lobby.is_empty() || self.limit.is_some_and(|limit| self.len() >= limit.max(1)) {
             return None;
         }
-        let id = self.lobby.pop(|id| items.is_at(id, Place::Lobby))?;
-        self.push(&mut items[id]);
+        let id = self.lobby.pop(|id| submissions.is_at(id, Place::Lobby))?;
+        self.push(&mut submissions[id]);
         Some(id)
     }
 
     // ---- out
 
     /// What is next in the queue, left where it is.
-    pub(super) fn first<T>(&mut self, items: &Items<T>) -> Option<WorkId> {
-        self.queue.peek(|id| items.is_at(id, Place::Queued))
+    pub(super) fn first<T>(&mut self, submissions: &Submissions<T>) -> Option<WorkId> {
+        self.queue.peek(|id| submissions.is_at(id, Place::Queued))
     }
 
-    pub(super) fn pop<T>(&mut self, items: &Items<T>) -> Option<WorkId> {
-        self.queue.pop(|id| items.is_at(id, Place::Queued))
+    pub(super) fn pop<T>(&mut self, submissions: &Submissions<T>) -> Option<WorkId> {
+        self.queue.pop(|id| submissions.is_at(id, Place::Queued))
     }
 
     pub(super) fn first_suspect(&self) -> Option<WorkId> {
@@ -113,12 +113,12 @@ impl WaitingLine {
         self.suspects.pop_front()
     }
 
-    /// Notes that what waited at `place` is not among the items any more.
-    pub(super) fn removed<T>(&mut self, id: WorkId, place: Place, items: &Items<T>) {
+    /// Notes that what waited at `place` is gone.
+    pub(super) fn removed<T>(&mut self, id: WorkId, place: Place, submissions: &Submissions<T>) {
         match place {
             Place::Suspect => drop(self.suspects.remove(self.place_of_suspect(id))),
-            Place::Lobby => self.lobby.removed(|id| items.is_at(id, place)),
-            _ => self.queue.removed(|id| items.is_at(id, place)),
+            Place::Lobby => self.lobby.removed(|id| submissions.is_at(id, place)),
+            _ => self.queue.removed(|id| submissions.is_at(id, place)),
         }
     }
 }
@@ -130,28 +130,28 @@ mod tests {
 
     struct Waiting {
         line: WaitingLine,
-        items: Items<()>,
+        submissions: Submissions<()>,
     }
 
     impl Waiting {
         fn new(limit: Option<usize>) -> Waiting {
-            Waiting { line: WaitingLine::new(limit), items: Items::default() }
+            Waiting { line: WaitingLine::new(limit), submissions: Submissions::default() }
         }
 
-        fn item(&mut self) -> WorkId {
+        fn work(&mut self) -> WorkId {
             let request =
                 Request { function: 0, priority: 0, deadline: None, block: false, retry: 0, endless: false, calls: 1 };
-            self.items.insert(request, (), Instant::now(), false)
+            self.submissions.insert(request, (), Instant::now(), false)
         }
 
         fn suspect(&mut self) -> WorkId {
-            let id = self.item();
-            self.items[id].alone = true;
+            let id = self.work();
+            self.submissions[id].alone = true;
             id
         }
 
         fn put_back(&mut self, id: WorkId) {
-            self.line.put_back(&mut self.items[id]);
+            self.line.put_back(&mut self.submissions[id]);
         }
     }
 
@@ -159,12 +159,12 @@ mod tests {
     fn the_lobby_is_let_in_one_by_one_also_where_the_queue_has_no_room() {
         for limit in [0, 1] {
             let mut waiting = Waiting::new(Some(limit));
-            let ids = [waiting.item(), waiting.item()];
-            ids.iter().for_each(|id| waiting.line.push_to_lobby(&mut waiting.items[*id]));
-            assert_eq!(waiting.line.let_in(&mut waiting.items), Some(ids[0]), "limit {limit}");
-            assert_eq!(waiting.line.let_in(&mut waiting.items), None, "limit {limit}");
+            let ids = [waiting.work(), waiting.work()];
+            ids.iter().for_each(|id| waiting.line.push_to_lobby(&mut waiting.submissions[*id]));
+            assert_eq!(waiting.line.let_in(&mut waiting.submissions), Some(ids[0]), "limit {limit}");
+            assert_eq!(waiting.line.let_in(&mut waiting.submissions), None, "limit {limit}");
             assert_eq!((waiting.line.len(), waiting.line.lobby_len()), (1, 1));
-            assert_eq!(waiting.line.pop(&waiting.items), Some(ids[0]));
+            assert_eq!(waiting.line.pop(&waiting.submissions), Some(ids[0]));
         }
     }
 
@@ -173,8 +173,8 @@ mod tests {
         let mut waiting = Waiting::new(None);
         let ids = [waiting.suspect(), waiting.suspect(), waiting.suspect()];
         ids.iter().rev().for_each(|id| waiting.put_back(*id));
-        waiting.items.remove(ids[1]);
-        waiting.line.removed(ids[1], Place::Suspect, &waiting.items);
+        waiting.submissions.remove(ids[1]);
+        waiting.line.removed(ids[1], Place::Suspect, &waiting.submissions);
         assert_eq!([waiting.line.pop_suspect(), waiting.line.pop_suspect()], [Some(ids[0]), Some(ids[2])]);
         assert!(waiting.line.is_empty());
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::load::Alone;
-use super::{Action, Item, Machine, Verdict, WorkerKey};
+use super::{Action, Machine, Submission, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
 
 /// What a worker's death means for one piece of work that had begun in it.
@@ -17,7 +17,7 @@ pub(super) enum Sentence {
     },
 }
 
-impl<T> Item<T> {
+impl<T> Submission<T> {
     /// `suspects`: how many had begun there. `ended`: Clutch ended the worker itself, which counts against nobody.
     pub(super) fn sentence(&mut self, suspects: usize, ended: bool, deaths_max: u32) -> Sentence {
         if ended {
@@ -42,7 +42,7 @@ impl<T> Machine<T> {
     /// so, the batch is to be among those that had begun in [`super::Event::WorkerGone`]; if not, the item is lost.
     pub fn item_runs_again(&mut self, id: WorkId, item: u32, retry: u32, ended: bool) -> bool {
         let deaths_max = self.limits.deaths_max;
-        let Some(batch) = self.items.get_mut(id) else { return false };
+        let Some(batch) = self.submissions.get_mut(id) else { return false };
         if batch.tried_item != item {
             (batch.tried_item, batch.deaths, batch.request.retry) = (item, 0, retry);
         }
@@ -59,18 +59,18 @@ impl<T> Machine<T> {
         out: &mut Vec<Action<T>>,
     ) {
         let (deaths_max, failing) = (self.limits.deaths_max, self.failing);
-        let Some(item) = self.items.get_mut(id) else { return };
-        match item.sentence(suspects, ended, deaths_max) {
+        let Some(work) = self.submissions.get_mut(id) else { return };
+        match work.sentence(suspects, ended, deaths_max) {
             Sentence::Lost => self.answer(id, Verdict::Lost(worker), out),
             Sentence::Poisoned => {
-                let deaths = item.deaths;
+                let deaths = work.deaths;
                 self.answer(id, Verdict::Poisoned { worker, deaths }, out);
             }
             // Nothing runs here any more: what it ended by is the last that is known of it.
             Sentence::Again { .. } if failing => self.answer(id, Verdict::Lost(worker), out),
             Sentence::Again { alone } => {
                 // Once alone, always alone: it was not cleared yet.
-                item.alone |= alone;
+                work.alone |= alone;
                 self.requeue(id, out);
             }
         }
@@ -79,7 +79,7 @@ impl<T> Machine<T> {
     /// Lets suspects run, each alone in its worker. When none is idle, one worker is kept free of other work until it is.
     pub(super) fn send_suspects(&mut self, now: Instant, out: &mut Vec<Action<T>>) {
         while let Some(id) = self.line.first_suspect() {
-            if self.items[id].request.deadline.is_some_and(|deadline| deadline <= now) {
+            if self.submissions[id].request.deadline.is_some_and(|deadline| deadline <= now) {
                 self.withdraw(id, Verdict::Expired(Where::Queue), out);
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use super::load::{AHEAD, Hold, Load};
-use super::{Action, Item, Machine, Place, Verdict, WorkerKey};
+use super::{Action, Machine, Place, Submission, Verdict, WorkerKey};
 use crate::work::WorkId;
 
 impl<T> Machine<T> {
@@ -53,31 +53,30 @@ impl<T> Machine<T> {
     /// Running work turns out to have no end of its own. In a worker that is to end it goes on as long as all such work.
     /// Returns when it is cut off, if ever.
     pub fn mark_endless(&mut self, id: WorkId) -> Option<Instant> {
-        let item = self.items.get_mut(id).filter(|item| item.stopping.is_none())?;
-        item.request.endless = true;
-        let Place::Sent(worker) = item.place else { return None };
+        let work = self.submissions.get_mut(id).filter(|work| work.stopping().is_none())?;
+        work.request.endless = true;
+        let Place::Sent { worker, .. } = work.place else { return None };
         let by = self.slots.get(worker)?.ends_by?;
         self.cut_endless(id, by);
         Some(by)
     }
 
     fn cut_endless(&mut self, id: WorkId, by: Instant) {
-        let Some(item) = self.items.get_mut(id).filter(|item| item.request.endless) else { return };
-        let at = *item.cut_at.get_or_insert(by);
-        self.items.await_instant(at, id);
+        let Some(work) = self.submissions.get_mut(id).filter(|work| work.request.endless) else { return };
+        let at = *work.cut_at.get_or_insert(by);
+        self.submissions.await_instant(at, id);
     }
 
     pub(super) fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
         let Some(load) = self.slots.remove(worker) else { return };
         let begun: HashSet<WorkId> = begun.iter().copied().collect();
-        let is_abandoned = |id| self.items.get(id).is_some_and(|item| matches!(item.place, Place::Abandoned(_)));
-        let had_begun = |id| begun.contains(&id) || self.items.get(id).is_some_and(|item| item.begun);
-        let suspects = load.sent.iter().filter(|id| is_abandoned(*id) || had_begun(*id)).count();
+        let has_run = |id| begun.contains(&id) || self.submissions.get(id).is_some_and(|work| work.place.has_begun());
+        let suspects = load.sent.iter().filter(|id| has_run(*id)).count();
         for id in load.sent.iter().rev() {
-            let Some(item) = self.items.get(id) else { continue };
-            if matches!(item.place, Place::Abandoned(_)) {
-                self.items.remove(id);
-            } else if begun.contains(&id) || item.begun {
+            let Some(work) = self.submissions.get(id) else { continue };
+            if work.stopping().is_some() {
+                self.submissions.remove(id);
+            } else if begun.contains(&id) || work.place.has_begun() {
                 self.judge(worker, id, suspects, ended, out);
             } else {
                 self.requeue(id, out);
@@ -87,7 +86,9 @@ impl<T> Machine<T> {
 
     /// It had begun in a worker that is gone, and what is left of it goes on elsewhere.
     pub fn goes_on(&mut self, id: WorkId) {
-        self.items.get_mut(id).into_iter().for_each(|item| item.begun = false);
+        if let Some(Place::Sent { begun, .. }) = self.submissions.get_mut(id).map(|work| &mut work.place) {
+            *begun = false;
+        }
     }
 
     /// Asks back all that a worker has not begun, the newest first, so that the oldest ends up in front.
@@ -98,7 +99,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn may_take(&self, id: WorkId) -> bool {
-        self.items.get(id).is_some_and(|item| !item.begun && matches!(item.place, Place::Sent(_)))
+        self.submissions.get(id).is_some_and(|work| matches!(work.place, Place::Sent { begun: false, .. }))
     }
 
     pub(super) fn tell_drained(&self, worker: WorkerKey, out: &mut Vec<Action<T>>) {
@@ -108,8 +109,13 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn taken(&mut self, worker: WorkerKey, id: WorkId, taken: bool, out: &mut Vec<Action<T>>) {
-        let Some(item) = self.items.get_mut(id).filter(|item| item.place == Place::Sent(worker)) else { return };
-        item.begun = !taken;
+        let Some(Place::Sent { worker: at, begun }) = self.submissions.get_mut(id).map(|work| &mut work.place) else {
+            return;
+        };
+        if *at != worker {
+            return;
+        }
+        *begun = !taken;
         if taken {
             self.unload(worker, id, None);
             self.requeue(id, out);
@@ -122,22 +128,23 @@ impl<T> Machine<T> {
         if self.failing {
             return self.answer(id, Verdict::Failing, out);
         }
-        let item = &mut self.items[id];
-        (item.begun, item.cut_at) = (false, None);
-        self.line.put_back(item);
+        let work = &mut self.submissions[id];
+        work.cut_at = None;
+        self.line.put_back(work);
     }
 
     // ---- slots
 
     pub(super) fn send(&mut self, worker: WorkerKey, id: WorkId, now: Instant, out: &mut Vec<Action<T>>) {
-        let load_ns = self.run_times.expected_ns(self.items[id].request.function).unwrap_or(AHEAD.as_nanos() as u64);
-        let item = &mut self.items[id];
-        (item.place, item.load_ns) = (Place::Sent(worker), load_ns);
-        item.queued = now.saturating_duration_since(item.since);
-        let calls = item.request.calls;
+        let load_ns =
+            self.run_times.expected_ns(self.submissions[id].request.function).unwrap_or(AHEAD.as_nanos() as u64);
+        let work = &mut self.submissions[id];
+        (work.place, work.load_ns) = (Place::Sent { worker, begun: false }, load_ns);
+        work.queued = now.saturating_duration_since(work.since);
+        let calls = work.request.calls;
         let sent = self.slots.change(worker, |load| load.add(id, load_ns, calls, now));
         let Some((number, worn)) = sent else { return };
-        self.items[id].sent_as = number;
+        self.submissions[id].sent_as = number;
         out.push(Action::Send { worker, id });
         if worn {
             out.push(Action::Worn { worker });
@@ -146,7 +153,7 @@ impl<T> Machine<T> {
 
     /// Takes work off a worker's account; `answered`: when it was, if it was.
     pub(super) fn unload(&mut self, worker: WorkerKey, id: WorkId, answered: Option<Instant>) {
-        let Some(Item { sent_as, load_ns, request, .. }) = self.items.get(id) else { return };
+        let Some(Submission { sent_as, load_ns, request, .. }) = self.submissions.get(id) else { return };
         let (number, load_ns, calls) = (*sent_as, *load_ns, request.calls);
         self.slots.change(worker, |load| {
             load.remove(number, id, load_ns);
@@ -165,6 +172,6 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn is_stuck(&self, id: WorkId) -> bool {
-        self.items.get(id).and_then(|item| item.stopping).is_some_and(|stopping| stopping.stuck)
+        self.submissions.get(id).and_then(Submission::stopping).is_some_and(|stopping| stopping.stuck)
     }
 }

@@ -41,7 +41,7 @@ impl Supervisor {
         match worker.state {
             State::Ready => self.drain(key, Leave::Reload, now, out),
             State::Starting => self.kill(key, OVERTAKEN, now, out),
-            State::Draining => worker.end_by(limit),
+            State::Draining => worker.escalation.end_by(limit),
             State::Killed => {}
         }
     }
@@ -54,7 +54,7 @@ impl Supervisor {
         match worker.state {
             State::Starting if !on => worker.since = now,
             State::Draining if on => out.push(Action::Spare { worker: key }),
-            State::Draining => worker.end_at = worker.end_at.map(|_| now + grace),
+            State::Draining => worker.escalation.put_off(now + grace),
             _ => {}
         }
     }

@@ -86,7 +86,7 @@ impl Supervisor {
             generation: worker.generation,
             pid: worker.pid.unwrap_or(0),
             said: worker.said.clone(),
-            cause: worker.cause.clone(),
+            cause: worker.cause().map(str::to_owned),
             untold: fate.is_none() && worker.pid.is_some() && zygote_is_there,
             left: worker.left(),
         };
@@ -97,7 +97,7 @@ impl Supervisor {
 
 /// In one word, of few: why it was told to leave, or how it ended without that.
 fn why_it_ended(worker: &Worker, fate: Option<Fate>) -> &'static str {
-    match (worker.left(), &worker.cause, fate) {
+    match (worker.left(), worker.cause(), fate) {
         (Some(reason), ..) => reason,
         (None, Some(_), _) => "killed",
         (None, None, Some(Fate::Signaled(_))) => "signal",

@@ -1,42 +1,141 @@
-//! How workers are ended: quiet, drain, TERM, KILL, each step with its limit; one worker, or all of them at a stop.
+//! How one worker is ended that does not end by itself: TERM, then KILL, each step with its limit.
 
 use std::time::{Duration, Instant};
 
 use clutch_wire::sys::EndSignal;
 
-use super::ends::STATUS_WAIT;
-use super::{Action, Leave, State, Supervisor};
+use super::{Action, Leave, State, Supervisor, Worker};
 use crate::pool::state::WorkerKey;
 
-/// Longest wait between TERM and KILL at a stop: what a stop takes beyond its grace is bounded by it.
-const STOP_TERM_MAX: Duration = Duration::from_millis(500);
-/// What a worker with nothing to do has to end in order at a stop that gives running work no grace.
-pub const IDLE_LEAVE: Duration = Duration::from_secs(5);
-/// How often what should be dead is killed again: an order to fork may have been on its way.
-const KILL_AGAIN: Duration = Duration::from_millis(200);
-
 const GRACE_OVER: &str = "it was to end and the grace was over";
-const STOPPED: &str = "the pool was stopped";
 const LEAVE_OVER: &str = "the pool was stopped and it took too long to end in order";
-const STOP_OVER: &str = "the pool was stopped and the grace was over";
 
-/// A stop under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopping {
-    term_at: Instant,
-    kill_at: Instant,
-    /// No worker takes work any more.
-    quiet: bool,
-    termed: bool,
-    /// Since when those that are left are killed, over and over.
-    killing_since: Option<Instant>,
-    /// Why, for the calls that it cuts off.
-    cause: &'static str,
+/// How far the end of one worker has come. Each step but the last has its limit, and there is no way back.
+#[derive(Clone, Debug)]
+pub(super) enum Escalation {
+    /// It may end in order.
+    InOrder {
+        /// Work in it was told to stop and has not: the reason, where the worker is ended.
+        stuck: Option<String>,
+        /// What has not ended by then is told with TERM.
+        term_at: Option<Instant>,
+        /// Had nothing to do at a stop without a grace: it may end in order until then, and KILL follows.
+        spared_until: Option<Instant>,
+    },
+    /// Was told with TERM: KILL follows.
+    Termed {
+        cause: String,
+        kill_at: Instant,
+    },
+    Killed {
+        cause: String,
+    },
 }
 
-impl Stopping {
-    pub(super) fn next_wake(&self) -> Instant {
-        if self.termed { self.kill_at } else { self.term_at.min(self.kill_at) }
+/// What is due, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Term(&'static str),
+    Kill(&'static str),
+}
+
+impl Default for Escalation {
+    fn default() -> Escalation {
+        Escalation::InOrder { stuck: None, term_at: None, spared_until: None }
+    }
+}
+
+impl Escalation {
+    /// Why Clutch ends it.
+    pub(super) fn cause(&self) -> Option<&str> {
+        match self {
+            Escalation::InOrder { .. } => None,
+            Escalation::Termed { cause, .. } | Escalation::Killed { cause } => Some(cause),
+        }
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        matches!(self, Escalation::InOrder { stuck: Some(_), .. })
+    }
+
+    pub(super) fn is_spared(&self) -> bool {
+        matches!(self, Escalation::InOrder { spared_until: Some(_), .. })
+    }
+
+    fn note_stuck(&mut self, cause: String) {
+        if let Escalation::InOrder { stuck, .. } = self {
+            stuck.get_or_insert(cause);
+        }
+    }
+
+    /// TERM follows then, or earlier where that was said before.
+    pub(super) fn end_by(&mut self, at: Instant) {
+        if let Escalation::InOrder { term_at, .. } = self {
+            *term_at = Some(term_at.map_or(at, |before| before.min(at)));
+        }
+    }
+
+    /// What was to end by some time has until then.
+    pub(super) fn put_off(&mut self, at: Instant) {
+        if let Escalation::InOrder { term_at: Some(term_at), .. } = self {
+            *term_at = at;
+        }
+    }
+
+    /// None: not spared any more. A limit only becomes shorter.
+    pub(super) fn spare_until(&mut self, limit: Option<Instant>) {
+        if let Escalation::InOrder { spared_until, .. } = self {
+            *spared_until = limit.map(|limit| spared_until.map_or(limit, |before| before.min(limit)));
+        }
+    }
+
+    fn term(&mut self, cause: &str, kill_at: Instant) {
+        *self = Escalation::Termed { cause: self.take_cause(cause), kill_at };
+    }
+
+    fn kill(&mut self, cause: &str) {
+        *self = Escalation::Killed { cause: self.take_cause(cause) };
+    }
+
+    /// What it is ended for already, or else this.
+    fn take_cause(&mut self, cause: &str) -> String {
+        let known = match self {
+            Escalation::InOrder { stuck, .. } => stuck.take(),
+            Escalation::Termed { cause, .. } | Escalation::Killed { cause } => Some(std::mem::take(cause)),
+        };
+        known.unwrap_or_else(|| cause.to_owned())
+    }
+
+    /// `debugged`: somebody thinks at its prompt, and its grace does not end meanwhile.
+    fn due(&self, now: Instant, debugged: bool) -> Option<Due> {
+        let is_over = |limit: &Option<Instant>| limit.is_some_and(|at| at <= now);
+        match self {
+            Escalation::Termed { kill_at, .. } if *kill_at <= now => Some(Due::Kill(GRACE_OVER)),
+            Escalation::InOrder { spared_until, .. } if is_over(spared_until) => Some(Due::Kill(LEAVE_OVER)),
+            Escalation::InOrder { term_at, .. } if is_over(term_at) && !debugged => Some(Due::Term(GRACE_OVER)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn next_wake(&self, debugged: bool) -> Option<Instant> {
+        match self {
+            Escalation::InOrder { term_at, spared_until, .. } => {
+                term_at.filter(|_| !debugged).into_iter().chain(*spared_until).min()
+            }
+            Escalation::Termed { kill_at, .. } => Some(*kill_at),
+            Escalation::Killed { .. } => None,
+        }
+    }
+}
+
+impl Worker {
+    /// From here on it gets no work, also while it ignores what it is told.
+    fn leave_for_good(&mut self, key: WorkerKey, out: &mut Vec<Action>) {
+        if self.state == State::Ready {
+            let reason = self.retirement.why().unwrap_or(Leave::Stuck).as_str();
+            out.push(Action::Drain { worker: key, reason });
+        }
+        self.state = State::Killed;
     }
 }
 
@@ -45,14 +144,14 @@ impl Supervisor {
     pub(super) fn stuck(&mut self, key: WorkerKey, cause: String, now: Instant, out: &mut Vec<Action>) {
         let grace = self.config.grace();
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        if !matches!(worker.state, State::Ready | State::Draining) || worker.stuck.is_some() || worker.debugged {
+        if !matches!(worker.state, State::Ready | State::Draining) || worker.escalation.is_stuck() || worker.debugged {
             return;
         }
-        worker.stuck = Some(cause);
+        worker.escalation.note_stuck(cause);
         if worker.slots == 1 {
             self.terminate(key, GRACE_OVER, now, out);
         } else {
-            worker.end_by(now + grace);
+            worker.escalation.end_by(now + grace);
             worker.retirement.leave(Leave::Stuck);
         }
     }
@@ -68,10 +167,10 @@ impl Supervisor {
                 self.leave(key, why, now, out);
                 self.drain(key, why, now, out);
             }
-            State::Draining if worker.stuck.is_some() => self.terminate(key, GRACE_OVER, now, out),
+            State::Draining if worker.escalation.is_stuck() => self.terminate(key, GRACE_OVER, now, out),
             State::Draining => {
-                if worker.leave_by.is_none() {
-                    worker.end_by(now + grace);
+                if !worker.escalation.is_spared() {
+                    worker.escalation.end_by(now + grace);
                 }
                 out.push(Action::End { worker: key });
             }
@@ -80,165 +179,89 @@ impl Supervisor {
     }
 
     /// TERM to its group, then KILL.
-    fn terminate(&mut self, key: WorkerKey, cause: &str, now: Instant, out: &mut Vec<Action>) {
+    pub(super) fn terminate(&mut self, key: WorkerKey, cause: &str, now: Instant, out: &mut Vec<Action>) {
         let term_grace = Duration::from_millis(self.config.term_grace_ms);
         let Some(worker) = self.workers.get_mut(&key) else { return };
         let heeds = matches!(worker.state, State::Ready | State::Draining) && worker.stopped_since.is_none();
         if !heeds || term_grace.is_zero() {
             return self.kill(key, cause, now, out);
         }
-        let reason = worker.stuck.clone().unwrap_or_else(|| cause.to_owned());
-        self.leave_for_good(key, reason, out);
+        worker.leave_for_good(key, out);
+        worker.escalation.term(cause, now + term_grace);
         out.push(Action::Kill { worker: key, signal: EndSignal::Term });
-        if let Some(worker) = self.workers.get_mut(&key) {
-            worker.kill_at = Some(now + term_grace);
-        }
     }
 
     /// KILL to its group, at once.
     pub(super) fn kill(&mut self, key: WorkerKey, cause: &str, now: Instant, out: &mut Vec<Action>) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
-        (worker.kill_at, worker.leave_by) = (None, None);
         match worker.state {
+            State::Starting => worker.since = now,
+            State::Ready | State::Draining => worker.leave_for_good(key, out),
             State::Killed => {}
-            State::Starting => {
-                worker.since = now;
-                worker.cause.get_or_insert_with(|| cause.to_owned());
-            }
-            State::Ready | State::Draining => {
-                let reason = worker.stuck.clone().unwrap_or_else(|| cause.to_owned());
-                self.leave_for_good(key, reason, out);
-            }
         }
+        worker.escalation.kill(cause);
         out.push(Action::Kill { worker: key, signal: EndSignal::Kill });
     }
 
-    /// From here on it gets no work, also while it ignores what it is told.
-    fn leave_for_good(&mut self, key: WorkerKey, reason: String, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        if worker.state == State::Ready {
-            out.push(Action::Drain { worker: key, reason: worker.retirement.why().unwrap_or(Leave::Stuck).as_str() });
-        }
-        (worker.state, worker.cause, worker.end_at) = (State::Killed, Some(reason), None);
-    }
-
-    /// The steps of one worker's end that are due.
+    /// The step of one worker's end that is due.
     pub(super) fn escalate(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get(&key) else { return };
-        if worker.kill_at.is_some_and(|at| at <= now) {
-            self.kill(key, GRACE_OVER, now, out);
-        } else if worker.leave_by.is_some_and(|at| at <= now) {
-            self.kill(key, LEAVE_OVER, now, out);
-        } else if worker.end_at.is_some_and(|at| at <= now) && !worker.debugged {
-            self.terminate(key, GRACE_OVER, now, out);
-        }
-    }
-
-    // ---- all of them
-
-    /// `term`: between TERM and KILL. A stop that is under way only becomes shorter.
-    pub(super) fn stop(&mut self, grace: Duration, term: Duration, now: Instant) {
-        let term_at = now + grace;
-        let cause = if grace.is_zero() { STOPPED } else { STOP_OVER };
-        let kill_at = term_at + term;
-        let asked = Stopping { term_at, kill_at, quiet: false, termed: false, killing_since: None, cause };
-        let under_way = self.stopping.get_or_insert(asked);
-        if asked.term_at < under_way.term_at {
-            (under_way.term_at, under_way.cause) = (asked.term_at, cause);
-        }
-        under_way.kill_at = under_way.kill_at.min(asked.kill_at);
-    }
-
-    /// A stop without a grace cuts off what runs; `idle` run nothing and end in order. A later one may call them off.
-    pub(super) fn spare_idle(&mut self, idle: &[WorkerKey], now: Instant) {
-        let limit = now + IDLE_LEAVE;
-        for (key, worker) in &mut self.workers {
-            let serves = matches!(worker.state, State::Ready | State::Draining);
-            let heeds = serves && worker.stopped_since.is_none() && worker.stuck.is_none();
-            let before = worker.leave_by.unwrap_or(limit);
-            worker.leave_by = (heeds && idle.contains(key)).then(|| before.min(limit));
-        }
-    }
-
-    /// The stop of a pool that was closed and has no work left.
-    pub(super) fn stop_empty(&mut self, now: Instant) {
-        let grace = self.config.grace();
-        if grace.is_zero() && self.stopping.is_none() {
-            // All of them are idle.
-            let all: Vec<WorkerKey> = self.workers.keys().copied().collect();
-            self.spare_idle(&all, now);
-        }
-        self.stop(grace, stop_term(grace, self.config.term_grace()), now);
-    }
-
-    pub(super) fn keep_stopping(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(stop) = self.stopping else { return };
-        if !stop.quiet {
-            self.quiet_all(now, out);
-        }
-        if stop.kill_at <= now {
-            self.kill_all(now, out);
-        } else if stop.term_at <= now && !stop.termed {
-            self.terminate_all(now, out);
-        }
-    }
-
-    /// Nothing is left.
-    pub(super) fn keep_closed(&mut self, out: &mut Vec<Action>) {
-        if self.stopping.is_some() && self.workers.is_empty() && self.has_no_zygote() && !self.closed {
-            self.closed = true;
-            out.push(Action::Closed);
-        }
-    }
-
-    fn quiet_all(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if let Some(stop) = self.stopping.as_mut() {
-            stop.quiet = true;
-        }
-        out.push(Action::RefuseWaiting);
-        self.deny_commands(out);
-        for key in self.keys() {
-            match self.workers.get(&key).map(|worker| worker.state) {
-                Some(State::Ready) => self.drain(key, Leave::Stopped, now, out),
-                Some(State::Starting) => self.kill(key, STOPPED, now, out),
-                _ => {}
-            }
-        }
-    }
-
-    fn terminate_all(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(stop) = self.stopping.as_mut() else { return };
-        stop.termed = true;
-        let cause = stop.cause;
-        for key in self.keys() {
-            if !self.may_leave(key) && self.workers.get(&key).is_some_and(|worker| worker.state != State::Killed) {
-                self.terminate(key, cause, now, out);
-            }
-        }
-    }
-
-    fn may_leave(&self, key: WorkerKey) -> bool {
-        self.workers.get(&key).is_some_and(|worker| worker.leave_by.is_some())
-    }
-
-    fn kill_all(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(cause) = self.stopping.map(|stop| stop.cause) else { return };
-        let (leaving, left): (Vec<_>, Vec<_>) = self.keys().into_iter().partition(|key| self.may_leave(*key));
-        for key in left {
-            self.kill(key, cause, now, out);
-        }
-        let Some(stop) = self.stopping.as_mut() else { return };
-        (stop.termed, stop.kill_at) = (true, now + KILL_AGAIN);
-        if !leaving.is_empty() {
-            return; // their zygote tells of them
-        }
-        if now >= *stop.killing_since.get_or_insert(now) + STATUS_WAIT {
-            self.end_deaf_zygotes(out);
+        match self.workers.get(&key).and_then(|worker| worker.escalation.due(now, worker.debugged)) {
+            Some(Due::Term(cause)) => self.terminate(key, cause, now, out),
+            Some(Due::Kill(cause)) => self.kill(key, cause, now, out),
+            None => {}
         }
     }
 }
 
-/// What lies between TERM and KILL at a stop: nothing where no grace is given either.
-pub fn stop_term(grace: Duration, term_grace: Duration) -> Duration {
-    if grace.is_zero() { Duration::ZERO } else { term_grace.min(STOP_TERM_MAX) }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn each_step_follows_the_one_before() {
+        let now = Instant::now();
+        let mut escalation = Escalation::default();
+        assert_eq!((escalation.next_wake(false), escalation.cause()), (None, None));
+        escalation.end_by(now + 2 * STEP);
+        escalation.end_by(now + STEP);
+        escalation.end_by(now + 3 * STEP);
+        assert_eq!(escalation.next_wake(false), Some(now + STEP), "the earliest limit");
+        assert_eq!(escalation.due(now + STEP, false), Some(Due::Term(GRACE_OVER)));
+        escalation.term("the reason", now + 2 * STEP);
+        assert_eq!((escalation.due(now + STEP, false), escalation.next_wake(false)), (None, Some(now + 2 * STEP)));
+        assert_eq!(escalation.due(now + 2 * STEP, false), Some(Due::Kill(GRACE_OVER)));
+        escalation.kill("another reason");
+        escalation.end_by(now);
+        escalation.spare_until(Some(now));
+        assert_eq!((escalation.due(now + 9 * STEP, false), escalation.next_wake(false)), (None, None));
+        assert_eq!(escalation.cause(), Some("the reason"));
+    }
+
+    #[test]
+    fn a_debugger_and_an_idle_worker_have_their_time() {
+        let now = Instant::now();
+        let mut escalation = Escalation::default();
+        escalation.put_off(now + STEP);
+        assert_eq!(escalation.next_wake(false), None, "nothing was to end");
+        escalation.end_by(now);
+        assert_eq!((escalation.due(now, true), escalation.next_wake(true)), (None, None));
+        escalation.put_off(now + 2 * STEP);
+        escalation.spare_until(Some(now + STEP));
+        escalation.spare_until(Some(now + 5 * STEP));
+        assert_eq!(escalation.due(now + STEP, true), Some(Due::Kill(LEAVE_OVER)));
+        escalation.spare_until(None);
+        assert!(!escalation.is_spared() && escalation.due(now + STEP, false).is_none());
+    }
+
+    #[test]
+    fn work_that_does_not_stop_is_the_reason() {
+        let mut escalation = Escalation::default();
+        escalation.note_stuck("the first call".to_owned());
+        escalation.note_stuck("the second call".to_owned());
+        assert!(escalation.is_stuck());
+        escalation.kill(GRACE_OVER);
+        assert_eq!(escalation.cause(), Some("the first call"));
+    }
 }

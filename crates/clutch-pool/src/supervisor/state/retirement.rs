@@ -7,11 +7,11 @@ use super::Leave;
 pub(super) struct Retirement {
     /// What it has used up: it leaves for that, whatever else changes.
     worn: Option<Leave>,
-    phase: Phase,
+    departure: Departure,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum Departure {
     #[default]
     Stays,
     /// To be drained as soon as its replacement is ready.
@@ -23,9 +23,9 @@ enum Phase {
 impl Retirement {
     /// Why it is to leave, if it is.
     pub(super) fn why(self) -> Option<Leave> {
-        match self.phase {
-            Phase::Stays => None,
-            Phase::Leaves(why) | Phase::LeavesFirst(why) => Some(why),
+        match self.departure {
+            Departure::Stays => None,
+            Departure::Leaves(why) | Departure::LeavesFirst(why) => Some(why),
         }
     }
 
@@ -34,7 +34,7 @@ impl Retirement {
     }
 
     pub(super) fn leaves_first(self) -> bool {
-        matches!(self.phase, Phase::LeavesFirst(_))
+        matches!(self.departure, Departure::LeavesFirst(_))
     }
 
     pub(super) fn wear_out(&mut self, why: Leave) {
@@ -43,28 +43,28 @@ impl Retirement {
 
     /// A reason that was given before stands.
     pub(super) fn leave(&mut self, why: Leave) {
-        if self.phase == Phase::Stays {
-            self.phase = Phase::Leaves(why);
+        if self.departure == Departure::Stays {
+            self.departure = Departure::Leaves(why);
         }
     }
 
     /// For this reason, whatever was the reason before.
     pub(super) fn leave_now_for(&mut self, why: Leave) {
-        self.phase = match self.phase {
-            Phase::Stays | Phase::Leaves(_) => Phase::Leaves(why),
-            Phase::LeavesFirst(_) => Phase::LeavesFirst(why),
+        self.departure = match self.departure {
+            Departure::Stays | Departure::Leaves(_) => Departure::Leaves(why),
+            Departure::LeavesFirst(_) => Departure::LeavesFirst(why),
         };
     }
 
     pub(super) fn leave_first(&mut self, why: Leave) {
-        self.phase = Phase::LeavesFirst(why);
+        self.departure = Departure::LeavesFirst(why);
     }
 
     /// It stays after all, if it was to leave for this reason. What it has used up still counts.
     pub(super) fn stay(&mut self, why: Leave) -> bool {
-        let stays = self.phase == Phase::Leaves(why);
+        let stays = self.departure == Departure::Leaves(why);
         if stays {
-            self.phase = Phase::Stays;
+            self.departure = Departure::Stays;
         }
         stays
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::sys::Fate;
 
+use super::escalation::Escalation;
 use super::retirement::Retirement;
 use super::{Action, Leave, State, Supervisor, Worker, fate_text};
 use crate::pool::state::WorkerKey;
@@ -82,7 +83,7 @@ impl Supervisor {
 
     pub(super) fn worker_ready(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
         // One that was ended meanwhile, or whose link has, is not wanted any more.
-        let is_wanted = |worker: &Worker| worker.cause.is_none() && worker.link_ended.is_none();
+        let is_wanted = |worker: &Worker| worker.cause().is_none() && worker.link_ended.is_none();
         let starts = |worker: &&mut Worker| worker.state == State::Starting && is_wanted(worker);
         let Some(worker) = self.workers.get_mut(&key).filter(starts) else { return };
         if worker.pid.is_none() {
@@ -109,7 +110,7 @@ impl Supervisor {
         let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Ready) else { return };
         worker.state = State::Draining;
         if outdated {
-            worker.end_by(now + grace);
+            worker.escalation.end_by(now + grace);
         }
         let debugged = worker.debugged;
         out.push(Action::Drain { worker: key, reason: why.as_str() });
@@ -132,7 +133,7 @@ impl Supervisor {
 
     pub(super) fn died_starting(&mut self, worker: Worker, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
         let generation = worker.generation;
-        match worker.said.or(worker.cause) {
+        match worker.said.as_deref().or(worker.cause()).map(str::to_owned) {
             Some(reason) => self.cannot_start(generation, Trouble { reason, by_code: false }, now, out),
             None if self.failures + 1 >= SILENT_DEATHS => {
                 let last = worker.last_output.map_or_else(String::new, |text| format!("; its last output:\n{text}"));
@@ -256,12 +257,8 @@ impl Supervisor {
             dead_since: None,
             last_output: None,
             debugged: false,
-            stuck: None,
-            end_at: None,
-            leave_by: None,
-            kill_at: None,
+            escalation: Escalation::default(),
             said: None,
-            cause: None,
         };
         self.workers.insert(key, worker);
         out.push(Action::Fork { worker: key, nr, generation });

@@ -293,7 +293,7 @@ impl Supervisor {
         (self.failures, self.retry_at) = (0, None);
         let limit = now + self.config.grace();
         let draining = self.workers.values_mut().filter(|worker| worker.state == State::Draining);
-        draining.for_each(|worker| worker.end_by(limit));
+        draining.for_each(|worker| worker.escalation.end_by(limit));
     }
 
     /// Whether workers of this image are to be replaced by others.

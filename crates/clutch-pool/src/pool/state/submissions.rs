@@ -19,13 +19,40 @@ pub(super) enum Place {
     Queued,
     /// Waits to run alone.
     Suspect,
-    Sent(WorkerKey),
+    /// On its worker's link; `begun`: known to have started, as the attempt to take it back failed.
+    Sent {
+        worker: WorkerKey,
+        begun: bool,
+    },
     /// Answered already (deadline, caller gone); its slot is busy until the worker says so.
-    Abandoned(WorkerKey),
+    Abandoned {
+        worker: WorkerKey,
+        stopping: Stopping,
+    },
+}
+
+impl Place {
+    /// Not on any link.
+    pub(super) fn waits(self) -> bool {
+        self.worker().is_none()
+    }
+
+    /// Known to have; more may have.
+    pub(super) fn has_begun(self) -> bool {
+        matches!(self, Place::Sent { begun: true, .. } | Place::Abandoned { .. })
+    }
+
+    /// Whose link it is on.
+    pub(super) fn worker(self) -> Option<WorkerKey> {
+        match self {
+            Place::Sent { worker, .. } | Place::Abandoned { worker, .. } => Some(worker),
+            Place::Lobby | Place::Queued | Place::Suspect => None,
+        }
+    }
 }
 
 #[derive(Debug)]
-pub(super) struct Item<T> {
+pub(super) struct Submission<T> {
     id: WorkId,
     pub(super) request: Request,
     pub(super) place: Place,
@@ -33,10 +60,6 @@ pub(super) struct Item<T> {
     pub(super) since: Instant,
     /// From then until it was sent to the worker that it was sent to last.
     pub(super) queued: Duration,
-    /// Known to have started: the attempt to take it back failed.
-    pub(super) begun: bool,
-    /// Told to stop, and by when it should have.
-    pub(super) stopping: Option<Stopping>,
     /// Endless, in a worker that is to end: it goes on until then.
     pub(super) cut_at: Option<Instant>,
     /// A debugger has been open while it was here: its time is not measured any more.
@@ -53,14 +76,22 @@ pub(super) struct Item<T> {
     pub(super) body: Option<T>,
 }
 
-impl<T> Item<T> {
+impl<T> Submission<T> {
     pub(super) fn id(&self) -> WorkId {
         self.id
     }
 
+    /// By when it should have stopped, where it was told to.
+    pub(super) fn stopping(&self) -> Option<Stopping> {
+        match self.place {
+            Place::Abandoned { stopping, .. } => Some(stopping),
+            _ => None,
+        }
+    }
+
     /// The instant that a tick is wanted at.
     fn due(&self) -> Option<Instant> {
-        match self.stopping {
+        match self.stopping() {
             Some(stopping) => stopping.awaited(),
             None => self.request.deadline.into_iter().chain(self.cut_at).min(),
         }
@@ -68,7 +99,7 @@ impl<T> Item<T> {
 
     /// Whether something is to happen to it then, now or when something else has.
     fn may_be_due_at(&self, at: Instant) -> bool {
-        let known = [self.request.deadline, self.cut_at, self.stopping.map(|stopping| stopping.by)];
+        let known = [self.request.deadline, self.cut_at, self.stopping().map(|stopping| stopping.by)];
         known.contains(&Some(at))
     }
 
@@ -86,7 +117,7 @@ pub enum StopCause {
     Drained,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopping {
     pub(super) by: Instant,
     pub(super) cause: StopCause,
@@ -103,32 +134,30 @@ impl Stopping {
 
 /// See the file's head. Work is found by its id: a slot of the slab, and a number that no other work in it had.
 #[derive(Debug)]
-pub(super) struct Items<T> {
-    slab: Slab<Item<T>>,
+pub(super) struct Submissions<T> {
+    slab: Slab<Submission<T>>,
     serial: u32,
     /// Some are outdated: the work is gone, or due at another instant.
     instants: BinaryHeap<Reverse<(Instant, WorkId)>>,
 }
 
-impl<T> Default for Items<T> {
-    fn default() -> Items<T> {
-        Items { slab: Slab::new(), serial: 0, instants: BinaryHeap::new() }
+impl<T> Default for Submissions<T> {
+    fn default() -> Submissions<T> {
+        Submissions { slab: Slab::new(), serial: 0, instants: BinaryHeap::new() }
     }
 }
 
-impl<T> Items<T> {
+impl<T> Submissions<T> {
     pub(super) fn insert(&mut self, request: Request, body: T, since: Instant, untimed: bool) -> WorkId {
         self.serial = self.serial.wrapping_add(1);
         let entry = self.slab.vacant_entry();
         let id = (u64::from(self.serial) << 32) | entry.key() as u64;
-        entry.insert(Item {
+        entry.insert(Submission {
             id,
             request,
             place: Place::Queued,
             since,
             queued: Duration::ZERO,
-            begun: false,
-            stopping: None,
             cut_at: None,
             untimed,
             deaths: 0,
@@ -141,30 +170,30 @@ impl<T> Items<T> {
         id
     }
 
-    pub(super) fn get(&self, id: WorkId) -> Option<&Item<T>> {
-        self.slab.get(index(id)).filter(|item| item.id == id)
+    pub(super) fn get(&self, id: WorkId) -> Option<&Submission<T>> {
+        self.slab.get(index(id)).filter(|work| work.id == id)
     }
 
-    pub(super) fn get_mut(&mut self, id: WorkId) -> Option<&mut Item<T>> {
-        self.slab.get_mut(index(id)).filter(|item| item.id == id)
+    pub(super) fn get_mut(&mut self, id: WorkId) -> Option<&mut Submission<T>> {
+        self.slab.get_mut(index(id)).filter(|work| work.id == id)
     }
 
-    pub(super) fn remove(&mut self, id: WorkId) -> Item<T> {
-        let item = self.slab.remove(index(id));
+    pub(super) fn remove(&mut self, id: WorkId) -> Submission<T> {
+        let work = self.slab.remove(index(id));
         self.sweep();
-        item
+        work
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Item<T>> {
-        self.slab.iter().map(|(_, item)| item)
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Submission<T>> {
+        self.slab.iter().map(|(_, work)| work)
     }
 
     pub(super) fn is_at(&self, id: WorkId, place: Place) -> bool {
-        self.get(id).is_some_and(|item| item.place == place)
+        self.get(id).is_some_and(|work| work.place == place)
     }
 
     // ---- time
@@ -178,7 +207,7 @@ impl<T> Items<T> {
     /// The earliest instant at which something is to happen.
     pub(super) fn next_due(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, id))) = self.instants.peek().copied() {
-            if self.get(id).is_some_and(|item| item.due() == Some(at)) {
+            if self.get(id).is_some_and(|work| work.due() == Some(at)) {
                 return Some(at);
             }
             self.instants.pop();
@@ -194,7 +223,7 @@ impl<T> Items<T> {
 
     /// What is here now has no deadline any more, for good.
     pub(super) fn untime(&mut self) {
-        self.slab.iter_mut().for_each(|(_, item)| (item.untimed, item.request.deadline) = (true, None));
+        self.slab.iter_mut().for_each(|(_, work)| (work.untimed, work.request.deadline) = (true, None));
         self.sweep();
     }
 
@@ -202,22 +231,22 @@ impl<T> Items<T> {
         if self.instants.len() > 2 * self.slab.len() + OUTDATED_MIN {
             let slab = &self.slab;
             self.instants.retain(|Reverse((at, id))| {
-                slab.get(index(*id)).is_some_and(|item| item.id == *id && item.may_be_due_at(*at))
+                slab.get(index(*id)).is_some_and(|work| work.id == *id && work.may_be_due_at(*at))
             });
         }
     }
 }
 
-impl<T> Index<WorkId> for Items<T> {
-    type Output = Item<T>;
+impl<T> Index<WorkId> for Submissions<T> {
+    type Output = Submission<T>;
 
-    fn index(&self, id: WorkId) -> &Item<T> {
+    fn index(&self, id: WorkId) -> &Submission<T> {
         &self.slab[index(id)]
     }
 }
 
-impl<T> IndexMut<WorkId> for Items<T> {
-    fn index_mut(&mut self, id: WorkId) -> &mut Item<T> {
+impl<T> IndexMut<WorkId> for Submissions<T> {
+    fn index_mut(&mut self, id: WorkId) -> &mut Submission<T> {
         &mut self.slab[index(id)]
     }
 }
