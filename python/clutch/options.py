@@ -91,7 +91,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ProfileDefaults:
     """What the options of a pool are where its profile decides."""
 
     threads: int = 1
@@ -101,10 +101,10 @@ class Profile:
 
 
 PROFILES = {
-    "process": Profile(fixed={"threads": "profile thread", "tasks": "profile async or greenlet"}),
-    "thread": Profile(threads=8, fixed={"tasks": "more threads, or profile async or greenlet"}),
-    "async": Profile(tasks=256),
-    "greenlet": Profile(tasks=256, fixed={"threads": "more workers or tasks"}),
+    "process": ProfileDefaults(fixed={"threads": "profile thread", "tasks": "profile async or greenlet"}),
+    "thread": ProfileDefaults(threads=8, fixed={"tasks": "more threads, or profile async or greenlet"}),
+    "async": ProfileDefaults(tasks=256),
+    "greenlet": ProfileDefaults(tasks=256, fixed={"threads": "more workers or tasks"}),
 }
 """Each is a file in `_worker/profiles`, and a name in `clutch-pool`'s config.rs."""
 
