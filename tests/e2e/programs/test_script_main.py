@@ -275,7 +275,8 @@ main()
 """
     done = run_script(tmp_path, text)
     last = done.stderr[done.stderr.index("clutch.errors.") :]
-    assert f"the script {str(tmp_path / 'script.py')!r} does not load in a worker: RuntimeError: A pool was created" in last
+    script = str(tmp_path / "script.py")
+    assert f"the script {script!r} does not load in a worker: RuntimeError: A pool was created" in last
     assert GUARD in last and "line 6, in main" in last and done.returncode == 1
 
 
