@@ -202,7 +202,7 @@ def test_quitting_the_debugger_ends_the_request_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "why"),
-    [(["--reload"], "no terminal"), (["--reload", "-w", "2"], "pool 'web' has 2 workers"), ([], "no --reload")],
+    [(["--reload"], "no terminal"), (["--reload", "-w", "2"], "pool 'web' has 2 workers"), ([], "without --reload")],
 )
 def test_without_a_terminal_breakpoint_says_what_it_needs(tmp_path: Path, flags: list[str], why: str) -> None:
     write(tmp_path, ASGI, LOOK)

@@ -275,7 +275,8 @@ main()
 """
     done = run_script(tmp_path, text)
     last = done.stderr[done.stderr.index("clutch.errors.") :]
-    assert f"the script {str(tmp_path / 'script.py')!r} does not load in a worker: RuntimeError: A pool is made" in last
+    script = str(tmp_path / "script.py")
+    assert f"the script {script!r} does not load in a worker: RuntimeError: A pool was created" in last
     assert GUARD in last and "line 6, in main" in last and done.returncode == 1
 
 
@@ -320,7 +321,7 @@ def test_a_pool_of_a_module_is_the_programs_and_nobody_elses(tmp_path: Path, sha
     done = run_script(tmp_path, USER.replace("SHARED", shared))
     first, second = done.stdout.splitlines() or [done.stderr, ""]
     assert first.startswith("0 2 4 pool 'shared' was made while a worker imported the module 'lib', and has no workers")
-    assert "makes one when it runs, in a function" in first
+    assert "must create it in a function, when it runs" in first
     assert second == "True 2"
     assert (done.stderr, done.returncode) == ("", 0)
 

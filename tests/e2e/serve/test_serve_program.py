@@ -122,7 +122,7 @@ def test_a_program_without_a_guard_is_told_so(tmp_path: Path) -> None:
     text = 'import clutch\nfrom web import app\nclutch.serve("main:app", port=0, workers=1)\n'
     with Program(tmp_path, text) as program:
         assert program.wait() == 1
-        assert "Put what starts it under a guard" in program.err.text
+        assert "Call it under a guard" in program.err.text
         assert "ConfigError" in program.err.text
 
 
