@@ -207,7 +207,7 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
     elif not failed:
         click.echo(f"reloaded: {', '.join(answer['pools'])} (pid {answer['pid']}: {answer['config']})")
     if failed:
-        raise click.ClickException("\n".join([*failed.values(), "what was loaded before goes on"]))
+        raise click.ClickException("\n".join([*failed.values(), "the old code stays in use"]))
 
 
 @click.command("recycle", short_help="Replace workers and wait until that is done.")

@@ -203,7 +203,7 @@ def test_reload(house: House) -> None:
     house.failed = {"work": "target 'x' does not import:\nSyntaxError"}
     done = house.clutch("reload", "work")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "Error: target 'x' does not import:\nSyntaxError\nwhat was loaded before goes on\n"
+    assert done.stderr == "Error: target 'x' does not import:\nSyntaxError\nthe old code stays in use\n"
     assert house.reloaded == [["api", "work"], ["work"]]
     told = json.loads(house.clutch("reload", "work", "--json").stdout)
     assert (told["pools"], told["failed"], told["pid"]) == (["work"], house.failed, os.getpid())
