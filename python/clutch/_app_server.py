@@ -29,10 +29,10 @@ from clutch.cli.gunicorn.peers import host_and_port, keyword_of
 from clutch.cli.gunicorn.settings import LEVEL
 from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
 from clutch.config import compose
-from clutch.config_layers import nearest, variable_name
+from clutch.config.layers import nearest, variable_name
+from clutch.config.options import POOL, SERVE
 from clutch.dispatcher import Dispatcher, Observer
 from clutch.errors import ConfigError, Problem
-from clutch.options import POOL, SERVE
 
 if TYPE_CHECKING:
     from clutch.config import Config

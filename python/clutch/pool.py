@@ -37,16 +37,16 @@ from clutch._caller import (
 )
 from clutch._calls import Calls
 from clutch._map import Batches, Limits
+from clutch.config.options import WORKERS_MAX
+from clutch.config.values import CALL_TIME
 from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
 from clutch.insights import Insights, SlowCall, described
-from clutch.options import WORKERS_MAX
-from clutch.values import CALL_TIME
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from clutch.pool_options import PoolOptions, Workers
+    from clutch.config.pool_options import PoolOptions, Workers
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from clutch.cli.init_process import stay_first
 from clutch.cli.pidfile import Pidfile
 from clutch.cli.run import Server, control_socket
 from clutch.cli.systemd import take_listening
-from clutch.config_layers import variable_name
+from clutch.config.layers import variable_name
 from clutch.dispatcher import describe
 from clutch.errors import ConfigError, Problem
 

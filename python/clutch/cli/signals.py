@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from clutch._dispatcher import logs
+from clutch.config.options import WORKERS_MAX
 from clutch.errors import ClutchError
-from clutch.options import WORKERS_MAX
 
 
 class Action(enum.Enum):

@@ -13,7 +13,6 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from clutch import limits
 from clutch._dispatcher import logs
 from clutch.cli import program
 from clutch.cli.gunicorn.peers import ADDRESS_FLAGS, ALIASES, OF_OTHERS, WITHOUT_EFFECT, WithoutEffect
@@ -21,7 +20,7 @@ from clutch.cli.gunicorn.settings import HOOKS, REFUSED, SETTINGS, Refused
 from clutch.cli.gunicorn.sources import Layers, read, setting_flags, typed_settings
 from clutch.cli.gunicorn.translation import OWN_PROFILES, PROFILES, Serve, bind_of, configure
 from clutch.cli.systemd import take_listening
-from clutch.config import Config
+from clutch.config import Config, limits
 from clutch.errors import ConfigError, Problem
 
 CPUS = 4

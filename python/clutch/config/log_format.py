@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any
 
-from clutch.values import Kind
+from clutch.config.values import Kind
 
 NAMED = ("text", "json")
 

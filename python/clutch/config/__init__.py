@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clutch import interpreter, limits
-from clutch.config_layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml
+from clutch.config import interpreter, limits
+from clutch.config.interpreter import Interpreter, NotAnInterpreter
+from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml
+from clutch.config.log_format import WrongFormat
+from clutch.config.options import CONTROL_OFF, FRONTS, POOL, PROFILES, TOKEN, TOP, Option, Section, core_json
+from clutch.config.values import FILE, PATH, POOL_NAME, TARGET, Kind, WorkerRange
 from clutch.errors import ConfigError, Problem
-from clutch.interpreter import Interpreter, NotAnInterpreter
-from clutch.log_format import WrongFormat
-from clutch.options import CONTROL_OFF, FRONTS, POOL, PROFILES, TOKEN, TOP, Option, Section, core_json
-from clutch.values import FILE, PATH, POOL_NAME, TARGET, Kind, WorkerRange
 
 FILE_NAME = "clutch.toml"
 LATER_FRONTS = ("grpc",)
@@ -593,9 +593,3 @@ def _launch(core: Mapping[str, Any], folder: Path | None, use: Use) -> dict[str,
         "validate": use.validate,
         "app": use.app,
     }
-
-
-if __name__ == "__main__":
-    from clutch.config_pages import reference
-
-    print(reference(), end="")

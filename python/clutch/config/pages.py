@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from clutch.options import ADMIN, FRONTS, HTTP, POOL, TOP, Option, Section
+from clutch.config.options import ADMIN, FRONTS, HTTP, POOL, TOP, Option, Section
 
 INTRODUCTION = """\
 # Configuration
 
-<!-- Generated from python/clutch/options.py by `make docs`. Do not edit. -->
+<!-- Generated from python/clutch/config/options.py by `make docs`. Do not edit. -->
 
 `clutch run` reads `clutch.toml`, or `[tool.clutch]` of a `pyproject.toml`: the file it is given, else the nearest one
 upward from the working folder. Later sources override earlier ones:

@@ -1,6 +1,6 @@
 """The layers of a configuration: a file, then variables, then settings from the command line, merged to one dict.
 
-Knows how each is written and where each value came from; what options there are is the business of `config.py`.
+Knows how each is written and where each value came from; what options there are is the business of options.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clutch.config.values import TEXT, Kind
 from clutch.errors import ConfigError, Problem
-from clutch.values import TEXT, Kind
 
 PREFIXES = ("CLUTCH_POOLS_", "CLUTCH_FRONTS_", "CLUTCH_CONTROL")
 

@@ -2,7 +2,7 @@
 
 From the tables below come the reading of `clutch.toml`, the `CLUTCH_*` variables, the flags, the keyword arguments of
 `clutch.Pool`, the JSON that the Rust core gets, the commented file of `clutch init` and docs/config.md
-(`python -m clutch.config`). How they are read and checked is in config.py.
+(`python -m clutch.config`). How they are read and checked is in __init__.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clutch.log_format import LOG_FORMAT
-from clutch.values import (
+from clutch.config.log_format import LOG_FORMAT
+from clutch.config.values import (
     ADDRESS,
     BINDS,
     DURATION,
