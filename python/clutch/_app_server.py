@@ -27,7 +27,7 @@ from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch.cli.gunicorn.peers import host_and_port, keyword_of
 from clutch.cli.gunicorn.settings import LEVEL
-from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
+from clutch.cli.process.inbox import NEVER_READY, STOPPED, Inbox
 from clutch.config import compose
 from clutch.config.layers import nearest, variable_name
 from clutch.config.options import POOL, SERVE
