@@ -16,8 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Any
 
 from clutch import _core
-from clutch._item_notes import Shown, kept, note_item, note_items, shown
-from clutch._progress import Bar
+from clutch._pool.item_notes import Shown, kept, note_item, note_items, shown
+from clutch._pool.progress import Bar
 from clutch.errors import BadArguments, ClutchError
 
 # A batch should run about this long: long against its way to the worker, short against the whole.

@@ -37,7 +37,7 @@ def dumps_by_value(
 
     Raises what pickle raises.
     """
-    from clutch._by_value import Pickler
+    from clutch._pickle.by_value import Pickler
 
     with io.BytesIO() as file:
         try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, overload
 
-from clutch._map import Batches, Limits, Reading, check_sizes, check_timeout, rows
-from clutch._progress import hook_of
+from clutch._pool.map import Batches, Limits, Reading, check_sizes, check_timeout, rows
+from clutch._pool.progress import hook_of
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -14,7 +14,7 @@ from gevent._hub_local import get_hub_if_exists  # the public one makes a hub fo
 from gevent.event import Event
 
 from clutch import _core
-from clutch._calls import Calls
+from clutch._pool.calls import Calls
 from clutch.pool import Future, Pool, Stream
 
 

@@ -21,8 +21,8 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, NamedTuple, Self
 
-from clutch._calls import Calls
 from clutch._pickle import dumps
+from clutch._pool.calls import Calls
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError, gil_is_enabled
 from clutch.config import PoolSpec

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from clutch._app_name import name_of_app
-from clutch._caller import caller_path, refuse_in_subinterpreter
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
+from clutch._pool.caller import caller_path, refuse_in_subinterpreter
+from clutch._serve.app_name import name_of_app
 from clutch.cli.gunicorn.peers import host_and_port, keyword_of
 from clutch.cli.gunicorn.settings import LEVEL
 from clutch.cli.process.inbox import NEVER_READY, STOPPED, Inbox
