@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clutch_pool::pool::queue::{PRIORITY_MAX, Queue};
+use clutch_pool::pool::state::queue::{PRIORITY_MAX, Queue};
 use clutch_pool::work::WorkId;
 use proptest::prelude::*;
 

@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::account::Fate;
+use crate::account::figures::End;
 use crate::body::Body;
-use crate::figures::End;
 
 /// What comes before each type's name.
 const TYPE_PREFIX: &str = "urn:clutch:";

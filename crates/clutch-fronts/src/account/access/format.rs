@@ -240,8 +240,8 @@ mod tests {
     use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
     use super::*;
-    use crate::access::AccessLog;
-    use crate::figures::{End, Figures};
+    use crate::account::access::AccessLog;
+    use crate::account::figures::{End, Figures};
     use crate::net::peer::Peer;
 
     #[test]

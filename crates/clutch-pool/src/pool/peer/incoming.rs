@@ -5,13 +5,13 @@ use std::sync::Arc;
 use clutch_wire::frame::{self, Kind, WireError};
 use clutch_wire::{Failure, Payload};
 
-use super::Memory;
 use crate::link::items::Items;
 use crate::link::{Inbox, Received};
+use crate::pool::Memory;
 use crate::work::{Outcome, WorkId};
 
 /// What a worker said.
-pub(super) enum Incoming {
+pub(in crate::pool) enum Incoming {
     Finished {
         id: WorkId,
         run_ns: u64,
@@ -56,7 +56,7 @@ pub(super) enum Incoming {
 }
 
 impl Incoming {
-    pub(super) fn of(received: &Received<'_>) -> Result<Incoming, WireError> {
+    pub(in crate::pool) fn of(received: &Received<'_>) -> Result<Incoming, WireError> {
         let frame = &received.frame;
         let id = frame.head.id;
         let text = || String::from_utf8_lossy(frame.payload).into_owned();
@@ -102,7 +102,7 @@ impl Incoming {
     }
 
     /// Takes in another result of the batch whose results these are; false: it is something else.
-    pub(super) fn add(&mut self, received: &Received<'_>) -> Result<bool, WireError> {
+    pub(in crate::pool) fn add(&mut self, received: &Received<'_>) -> Result<bool, WireError> {
         let head = received.frame.head;
         match self {
             Incoming::Items { id, items } if head.kind == Kind::Item && *id == head.id => {
@@ -114,7 +114,7 @@ impl Incoming {
     }
 
     /// Takes in what else comes of that batch, all at once as far as it can be.
-    pub(super) fn add_more(&mut self, inbox: &mut Inbox) {
+    pub(in crate::pool) fn add_more(&mut self, inbox: &mut Inbox) {
         if let Incoming::Items { id, items } = self {
             let (count, frames) = inbox.next_items(*id);
             items.push_all(count, frames);
@@ -122,7 +122,7 @@ impl Incoming {
     }
 
     /// The work that it is about.
-    pub(super) fn work(&self) -> Option<WorkId> {
+    pub(in crate::pool) fn work(&self) -> Option<WorkId> {
         match self {
             Incoming::Finished { id, .. }
             | Incoming::Chunk { id, .. }

@@ -10,13 +10,13 @@ use crate::work::{FunctionId, Running};
 
 /// Of one worker.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
+pub(in crate::pool) struct Life {
     /// Since when it is waited for.
-    pub(super) wanted: Instant,
-    pub(super) ready: Option<Instant>,
-    pub(super) slots: usize,
+    pub(in crate::pool) wanted: Instant,
+    pub(in crate::pool) ready: Option<Instant>,
+    pub(in crate::pool) slots: usize,
     /// In all slots together, of what has ended.
-    pub(super) run_ns: u64,
+    pub(in crate::pool) run_ns: u64,
 }
 
 /// Time of slots: of a worker with two, two seconds pass in each second.
@@ -53,20 +53,20 @@ pub struct Insights {
 
 /// What is noted meanwhile.
 #[derive(Default)]
-pub(super) struct Noted {
+pub(in crate::pool) struct Noted {
     /// By workers that are gone, and how many those are.
-    pub(super) past: Spent,
-    pub(super) workers_past: u64,
+    pub(in crate::pool) past: Spent,
+    pub(in crate::pool) workers_past: u64,
     /// A worker was ready once: whoever starts from then on is waited for from its start on.
-    pub(super) has_served: bool,
+    pub(in crate::pool) has_served: bool,
     /// Until then, when those ended that no other has followed.
-    pub(super) vacant: Vec<Instant>,
-    pub(super) slowest: Slowest<Slow>,
+    pub(in crate::pool) vacant: Vec<Instant>,
+    pub(in crate::pool) slowest: Slowest<Slow>,
 }
 
 impl Life {
     /// `running`: what it has not ended.
-    pub(super) fn spent(&self, running: &[Running], now: Instant) -> Spent {
+    pub(in crate::pool) fn spent(&self, running: &[Running], now: Instant) -> Spent {
         let slots = u32::try_from(self.slots).unwrap_or(u32::MAX);
         let ready = self.ready.unwrap_or(now);
         let alive = now.saturating_duration_since(ready).saturating_mul(slots);
@@ -79,7 +79,7 @@ impl Life {
 }
 
 impl Spent {
-    pub(super) fn add(&mut self, other: Spent) {
+    pub(in crate::pool) fn add(&mut self, other: Spent) {
         self.start = self.start.saturating_add(other.start);
         self.wait = self.wait.saturating_add(other.wait);
         self.run = self.run.saturating_add(other.run);
@@ -89,7 +89,7 @@ impl Spent {
 impl Noted {
     /// Since when the worker is waited for that starts now. `so_far`: how many did before; `least`: so many are there from
     /// the pool's beginning, as long as nothing fails; `waits_since`: the oldest work, which others are started for.
-    pub(super) fn wanted(
+    pub(in crate::pool) fn wanted(
         &mut self,
         so_far: u64,
         least: u64,

@@ -97,7 +97,7 @@ const TASKS_WAIT: Duration = Duration::from_millis(100);
 
 /// Questions for stacks that somebody waits for.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
+pub(in crate::pool) struct Questions {
     open: Mutex<Open>,
     answered: Condvar,
 }
@@ -110,27 +110,27 @@ struct Open {
 
 /// What has come of the stacks: of the threads by the alarm, of tasks or greenlets by the link.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(in crate::pool) struct Parts {
     tasks: Option<String>,
     threads: Option<String>,
 }
 
 impl Parts {
     /// Nothing has come yet. Only tasks and greenlets have stacks that no thread shows.
-    pub(super) fn awaited(has_tasks: bool) -> Parts {
+    pub(in crate::pool) fn awaited(has_tasks: bool) -> Parts {
         Parts { tasks: (!has_tasks).then(String::new), threads: None }
     }
 
-    pub(super) fn put(&mut self, text: String, of_threads: bool) {
+    pub(in crate::pool) fn put(&mut self, text: String, of_threads: bool) {
         *(if of_threads { &mut self.threads } else { &mut self.tasks }) = Some(text);
     }
 
-    pub(super) fn is_whole(&self) -> bool {
+    pub(in crate::pool) fn is_whole(&self) -> bool {
         self.threads.is_some() && self.tasks.is_some()
     }
 
     /// What there is, the tasks first.
-    pub(super) fn text(self) -> String {
+    pub(in crate::pool) fn text(self) -> String {
         let parts = [self.tasks, self.threads].into_iter().flatten().filter(|text| !text.is_empty());
         parts.collect::<Vec<_>>().join("\n")
     }
@@ -138,7 +138,7 @@ impl Parts {
 
 impl Questions {
     /// The number of a new question, to be asked by the caller.
-    pub(super) fn open(&self, has_tasks: bool) -> u64 {
+    pub(in crate::pool) fn open(&self, has_tasks: bool) -> u64 {
         let mut open = self.open.lock();
         open.last += 1;
         let question = open.last;
@@ -147,7 +147,7 @@ impl Questions {
     }
 
     /// Waits for the answer until the deadline; none: the worker did not answer.
-    pub(super) fn wait(&self, question: u64, deadline: Instant) -> Option<String> {
+    pub(in crate::pool) fn wait(&self, question: u64, deadline: Instant) -> Option<String> {
         let of = |open: &Open, there: fn(&Parts) -> bool| open.parts.get(&question).is_none_or(there);
         let (open, _) =
             self.answered.wait_until(self.open.lock(), deadline, |open| of(open, |it| it.threads.is_some()));
@@ -156,7 +156,7 @@ impl Questions {
         open.parts.remove(&question).filter(|parts| parts.threads.is_some()).map(Parts::text)
     }
 
-    pub(super) fn answer(&self, question: u64, text: String, of_threads: bool) {
+    pub(in crate::pool) fn answer(&self, question: u64, text: String, of_threads: bool) {
         if let Some(parts) = self.open.lock().parts.get_mut(&question) {
             parts.put(text, of_threads);
         }

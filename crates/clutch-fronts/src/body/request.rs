@@ -5,7 +5,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
-use crate::problem::Problem;
+use crate::body::problem::Problem;
 
 /// Room made for a body before its first bytes are there, whatever length it claims.
 const BODY_BYTES_AT_FIRST: u64 = 64 << 10;

@@ -7,8 +7,8 @@ use clutch_wire::frame;
 use clutch_wire::sync::Mutex;
 use smallvec::SmallVec;
 
-use super::Pool;
-use super::peer::Link;
+use crate::pool::Pool;
+use crate::pool::peer::Link;
 use crate::work::{Work, WorkId};
 
 /// Puts frames on links and writes them with [`Batch::flush`], or when it is dropped.

@@ -8,7 +8,7 @@ use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use hyper::http::request::Parts;
 use hyper::{Method, Version};
 
-use crate::figures::End;
+use crate::account::figures::End;
 use crate::net::peer::Peer;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::Payload;
 
-use super::Pool;
-use super::core::Core;
-use super::effects::OnLink;
-use super::entry::Entry;
 use super::spent::{Insights, Life, Slow};
+use crate::pool::Pool;
+use crate::pool::core::Core;
+use crate::pool::effects::OnLink;
+use crate::pool::entry::Entry;
 use crate::slowest::Slowest;
 use crate::work::{Outcome, Running, WorkKind};
 
@@ -18,19 +18,19 @@ const ARGUMENTS_BYTES_MAX: usize = 64 << 10;
 
 impl Core {
     /// Since when the worker is waited for that starts now; none: since the pool's beginning.
-    pub(super) fn wanted(&mut self, least: u64) -> Option<Instant> {
+    pub(in crate::pool) fn wanted(&mut self, least: u64) -> Option<Instant> {
         let so_far = self.noted.workers_past + self.peers.len() as u64;
         let waits_since = self.machine.waits_since();
         self.noted.wanted(so_far, least, waits_since, Instant::now())
     }
 
-    pub(super) fn note_served(&mut self) {
+    pub(in crate::pool) fn note_served(&mut self) {
         self.noted.has_served = true;
         self.noted.vacant = Vec::new();
     }
 
     /// What has ended by itself, as its worker says.
-    pub(super) fn note_slow(&mut self, entry: &Entry, run_ns: u64, outcome: &Outcome) {
+    pub(in crate::pool) fn note_slow(&mut self, entry: &Entry, run_ns: u64, outcome: &Outcome) {
         if entry.work.kind != WorkKind::Call || !self.noted.slowest.takes(run_ns) {
             return;
         }
@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// What was told to stop, by its deadline or its caller; `item`: of a batch, the one that ran.
-    pub(super) fn note_ended(&mut self, entry: &Entry, item: Option<u32>, ran: Duration) {
+    pub(in crate::pool) fn note_ended(&mut self, entry: &Entry, item: Option<u32>, ran: Duration) {
         let ran_ns = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX);
         if entry.work.kind == WorkKind::Call && self.noted.slowest.takes(ran_ns) {
             let slow = Slow { item, ..self.slow(entry) };
@@ -66,13 +66,13 @@ impl Core {
     }
 
     /// How long a call has run on this worker.
-    pub(super) fn ran(&self, work: OnLink) -> Duration {
+    pub(in crate::pool) fn ran(&self, work: OnLink) -> Duration {
         let sent = self.machine.sent_at(work.id, work.worker);
         sent.map_or(Duration::ZERO, |sent| work.now.saturating_duration_since(sent))
     }
 
     /// Its worker is gone, and was running this.
-    pub(super) fn note_past(&mut self, life: Life, running: &[Running], now: Instant) {
+    pub(in crate::pool) fn note_past(&mut self, life: Life, running: &[Running], now: Instant) {
         for one in running {
             let ran_ns = (one.seconds * 1e9) as u64;
             let lost =

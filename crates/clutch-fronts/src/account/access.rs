@@ -23,9 +23,9 @@ use hyper::http::request::Parts;
 
 use self::format::Line;
 pub(crate) use self::record::{REQUEST_ID, Record};
-use crate::account::Note;
+use super::Note;
+use super::figures::{End, Figures};
 use crate::config::LogFormat;
-use crate::figures::{End, Figures};
 use crate::net::peer::Peer;
 
 /// Records that wait to be written; more are dropped.

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use clutch_wire::Codec;
 use serde::Serialize;
 
-use super::Pool;
-use super::core::Core;
-use super::entry::Entry;
-use super::peer::Peer;
-use super::state::WorkerKey;
-use super::status::WorkerView;
+use super::WorkerView;
 use crate::link::board::word;
+use crate::pool::Pool;
+use crate::pool::core::Core;
+use crate::pool::entry::Entry;
+use crate::pool::peer::Peer;
+use crate::pool::state::WorkerKey;
 use crate::work::{Running, WorkId};
 
 /// What a worker runs, and which process that is: one that leaves and its replacement have one number.
@@ -26,7 +26,7 @@ pub struct RunningInWorker {
 
 impl Core {
     /// The oldest first.
-    pub(super) fn running(&self, worker: WorkerKey, now: Instant) -> Vec<Running> {
+    pub(in crate::pool) fn running(&self, worker: WorkerKey, now: Instant) -> Vec<Running> {
         let Some(peer) = self.peers.get(&worker) else { return Vec::new() };
         let running = self.machine.sent(worker).filter_map(|id| {
             let (what, abandoned) = match self.machine.body(id) {
@@ -49,7 +49,7 @@ impl Core {
     }
 
     /// What a piece of work is, for people.
-    pub(super) fn describe(&self, entry: &Entry) -> String {
+    pub(in crate::pool) fn describe(&self, entry: &Entry) -> String {
         let work = &entry.work;
         let named = || {
             let function = self.functions.get(work.function as usize)?;
