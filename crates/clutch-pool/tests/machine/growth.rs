@@ -3,13 +3,11 @@
 //! Compared is the best of some rounds: what a busy machine adds is not the pool's. What was a walk over all is a hundred
 //! times as much here.
 
-mod model;
-
 use std::time::{Duration, Instant};
 
+use crate::model::request;
 use clutch_pool::pool::state::{Action, Event, Limits, Machine, WorkerKey};
 use clutch_pool::work::WorkId;
-use model::request;
 
 const MANY_WORKERS: u32 = 1000;
 const MANY_SLOTS: usize = 10_000;

@@ -1,13 +1,11 @@
 //! Links that cannot be watched, and the last words on them.
 
-mod support;
-
 use std::os::fd::AsFd;
 
+use crate::support::{Stage, config};
 use clutch_pool::pool::Notice;
 use clutch_wire::Codec;
 use clutch_wire::frame::{self, Kind};
-use support::{Stage, config};
 
 #[test]
 fn failure_59_the_supervisor_is_told_of_a_link_that_cannot_be_watched() {

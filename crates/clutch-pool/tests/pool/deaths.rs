@@ -1,10 +1,9 @@
 //! What a worker that dies, or says what it should not, takes along: what it was running, and nothing else.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Stage, Worker, config, lost, value};
 use clutch_pool::link::board::word;
 use clutch_pool::link::items;
 use clutch_pool::pool::{Answer, Notice};
@@ -12,7 +11,6 @@ use clutch_pool::work::{Outcome, Refusal, Where, Work};
 use clutch_wire::frame::{self, Kind, NO_DEADLINE};
 use clutch_wire::sys;
 use clutch_wire::{Codec, Failure, Payload};
-use support::{PATIENCE, Stage, Worker, config, lost, value};
 
 /// The items of a batch: their values, and none where the worker died.
 fn results(answer: &Answer) -> Vec<Option<String>> {

@@ -1,7 +1,5 @@
 //! A world around the supervisor's machine: it answers actions in any order and at any time, and checks what always holds.
 
-#![allow(dead_code)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 

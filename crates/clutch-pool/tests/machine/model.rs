@@ -2,7 +2,6 @@
 //!
 //! The world does what the driver does with actions, and knows of each piece of work where it is and how often it was
 //! answered. Every rule is checked as the actions come, and again when the machine has settled.
-#![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};

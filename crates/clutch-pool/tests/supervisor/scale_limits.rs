@@ -2,13 +2,11 @@
 //!
 //! Expected numbers are worked out by hand beside each scene.
 
-mod world;
-
 use std::time::{Duration, Instant};
 
+use crate::world::config;
 use clutch_pool::config::PoolConfig;
 use clutch_pool::supervisor::scale::{Bounds, Decision, Rules, Sample, Scaling, room};
-use world::config;
 
 /// Looks a blink of 25 ms apart when work waits, and 100 ms apart for a step down, which follow each other after 3 s.
 const RULES: Rules = Rules { delay: Duration::from_millis(100), idle: Duration::from_secs(30), memory_max: None };

@@ -1,14 +1,12 @@
 //! The pool's machine at its limits: how much is sent ahead and when more is, when a worker stands still, who runs alone.
 
-mod model;
-
 use std::time::{Duration, Instant};
 
+use crate::model::{CUT_IN, STOPS_IN, World, request};
 use clutch_pool::pool::state::{
     AHEAD_MAX, Action, Event, Hold, Limits, Machine, Request, STALLED, StopCause, Verdict, WorkerKey,
 };
 use clutch_pool::work::{Where, WorkId};
-use model::{CUT_IN, STOPS_IN, World, request};
 
 const NS: Duration = Duration::from_nanos(1);
 const US: Duration = Duration::from_micros(1);

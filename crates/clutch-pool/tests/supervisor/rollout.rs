@@ -1,16 +1,14 @@
 //! Who leaves when: in turn, by command, for another image, or because there are too many; and when starts have to wait.
 
-mod world;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::world::{GRACE, Play, TARGET, Zygote, config};
 use clutch_pool::config::{PoolConfig, Profile, Shape};
 use clutch_pool::pool::Denied;
 use clutch_pool::pool::state::WorkerKey;
 use clutch_pool::supervisor::state::{Action, Event};
 use clutch_wire::sys::{EndSignal, Fate};
-use world::{GRACE, Play, TARGET, Zygote, config};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

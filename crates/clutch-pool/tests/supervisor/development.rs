@@ -1,12 +1,10 @@
 //! Reloads while code is being written: the old code gets no more work, and what is wrong with the new one is the answer.
 
-mod world;
-
+use crate::world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config};
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::Denied;
 use clutch_pool::supervisor::state::{Action, Event, stop_term};
 use clutch_wire::sys::{EndSignal, Fate};
-use world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config};
 
 /// All workers may leave at a time: none of them is waited for.
 fn developed() -> PoolConfig {

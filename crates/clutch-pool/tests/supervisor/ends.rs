@@ -1,13 +1,11 @@
 //! How the supervisor's machine knows that a worker is gone, and that a zygote does not do what it is told.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config};
 use clutch_pool::config::{PoolConfig, Shape};
 use clutch_pool::supervisor::state::{Event, FORKS_MAX, STATUS_WAIT, fate_text, stop_term};
 use clutch_wire::sys::Fate;
-use world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config};
 
 const TICK: Duration = Duration::from_millis(1);
 const START_TIMEOUT: Duration = Duration::from_secs(5);

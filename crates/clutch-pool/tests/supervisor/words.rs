@@ -1,16 +1,14 @@
 //! What the supervisor's machine says of its workers and zygotes, and whom it blames for what.
 
-mod world;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::world::{GRACE, MEMORY, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 use clutch_pool::config::{PoolConfig, Profile, Shape};
 use clutch_pool::pool::Denied;
 use clutch_pool::supervisor::scale::Bounds;
 use clutch_pool::supervisor::state::{Event, Leave, State, fate_text, signal_name};
 use clutch_wire::sys::{EndSignal, Fate};
-use world::{GRACE, MEMORY, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 
 const SECOND: Duration = Duration::from_secs(1);
 const START_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,15 +1,13 @@
 //! Batches whose items have a limit: what is told of them when one has run for too long.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Stage, Worker, config, lost};
 use clutch_pool::link::items;
 use clutch_pool::pool::Answer;
 use clutch_pool::work::{Outcome, Work};
 use clutch_wire::Failure;
-use support::{PATIENCE, Stage, Worker, config, lost};
 
 const LIMIT: Duration = Duration::from_millis(40);
 

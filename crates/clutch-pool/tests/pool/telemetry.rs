@@ -1,16 +1,14 @@
 //! What is told of single pieces of work, and to whom.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use crate::support::{Call, Stage, Worker, config};
 use clutch_pool::pool::Answer;
 use clutch_pool::telemetry::{Event, Histograms, Scope, Sink};
 use clutch_pool::work::Work;
 use clutch_wire::Codec;
 use clutch_wire::frame::{self, Head, Kind};
-use support::{Call, Stage, Worker, config};
 
 /// Ends a call after so many milliseconds of its worker's clock.
 fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64) {

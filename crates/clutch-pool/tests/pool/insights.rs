@@ -1,14 +1,12 @@
 //! Where the time of workers went, and what ran longest, as their frames tell it.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{Call, Stage, Worker, config, lost, value};
 use clutch_pool::pool::Spent;
 use clutch_pool::slowest::{SLOWEST_MAX, Slowest};
 use clutch_wire::Codec;
 use clutch_wire::frame::{self, Head, Kind};
-use support::{Call, Stage, Worker, config, lost, value};
 
 /// Ends the call in so many milliseconds of its worker's clock.
 fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64, told: &[u8]) {

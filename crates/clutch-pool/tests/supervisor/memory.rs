@@ -1,15 +1,13 @@
 //! What workers' memory, and other numbers of them, mean for who leaves when.
 
-mod world;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::world::{MEMORY, Play, TARGET, config};
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::state::WorkerKey;
 use clutch_pool::supervisor::state::Event;
 use clutch_wire::sys::Fate;
-use world::{MEMORY, Play, TARGET, config};
 
 /// A full pool, and its workers.
 fn full(config: PoolConfig) -> (Play, Vec<WorkerKey>) {

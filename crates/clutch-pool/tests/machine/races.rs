@@ -1,14 +1,12 @@
 //! The pool's pure machine against random events and races; `model` says what always holds.
 
-mod model;
-
 use std::time::{Duration, Instant};
 
+use crate::model::{STOPS_IN, Word, World, request};
 use clutch_pool::pool::state::{
     AHEAD_MAX, Action, Event, Hold, Limits, Machine, Request, StopCause, Verdict, WorkerKey,
 };
 use clutch_pool::work::WorkId;
-use model::{STOPS_IN, Word, World, request};
 use proptest::prelude::*;
 
 /// One thing that happens. Numbers pick among what is there.

@@ -2,15 +2,13 @@
 //!
 //! `world` sees to it that the machine asks to be woken in time.
 
-mod world;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 use clutch_pool::config::{PoolConfig, Shape};
 use clutch_pool::supervisor::state::{Event, IDLE_LEAVE, STATUS_WAIT};
 use clutch_wire::sys::{EndSignal, Fate};
-use world::{GRACE, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

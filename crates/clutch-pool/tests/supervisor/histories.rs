@@ -1,15 +1,13 @@
 //! Properties of the supervisor's machine under any history, and what it does with workers that do not end.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{GRACE, MEMORY, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::state::WorkerKey;
 use clutch_pool::supervisor::state::{Event, IDLE_LEAVE, State, stop_term};
 use clutch_wire::sys::{EndSignal, Fate};
 use proptest::prelude::*;
-use world::{GRACE, MEMORY, Play, TARGET, TERM_GRACE, Zygote, config, with_threads};
 
 const KINDS: u8 = 27;
 

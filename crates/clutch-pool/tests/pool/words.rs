@@ -1,13 +1,11 @@
 //! The words of the board under the pool's handle: none is lost, whatever races.
 
-mod support;
-
 use std::time::Instant;
 
+use crate::support::{Stage, config, lost, value};
 use clutch_pool::pool::Notice;
 use clutch_pool::work::{Outcome, Refusal};
 use clutch_wire::Failure;
-use support::{Stage, config, lost, value};
 
 #[test]
 fn a_call_given_up_while_its_answer_is_on_the_way_loses_no_word() {
