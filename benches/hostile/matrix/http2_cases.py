@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benches.hostile.case import HOST, Wanted
-from benches.hostile.exchange import CANARY
+from benches.hostile.matrix.case import HOST, Wanted
+from benches.hostile.matrix.exchange import CANARY
 from benches.hostile.seen import Outcome
 
 Fields = tuple[tuple[str, str], ...]

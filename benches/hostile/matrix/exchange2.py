@@ -10,9 +10,9 @@ import h2.connection
 import h2.events
 import h2.exceptions
 
-from benches.hostile.case import HOST
-from benches.hostile.exchange import CANARY, connect
-from benches.hostile.http2_cases import Case2
+from benches.hostile.matrix.case import HOST
+from benches.hostile.matrix.exchange import CANARY, connect
+from benches.hostile.matrix.http2_cases import Case2
 
 _CANARY = [(":method", "GET"), (":scheme", "http"), (":authority", HOST), (":path", CANARY)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from benches.hostile import exchange, exchange2, http1_cases, http2_cases
+from benches.hostile.matrix import exchange, exchange2, http1_cases, http2_cases
 from benches.hostile.seen import Outcome, statuses
 from benches.hostile.servers import recording
 from benches.serve.server import Server

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from benches.hostile.case import HOST, Case, Wanted
+from benches.hostile.matrix.case import HOST, Case, Wanted
 
 _HOST = f"Host: {HOST}\r\n"
 _CHUNKED = "Transfer-Encoding: chunked\r\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from benches.hostile.exchange import CANARY
+from benches.hostile.matrix.exchange import CANARY
 from benches.hostile.seen import Outcome, Request
 
 Wanted = Literal["refuse", "accept", "either"]
