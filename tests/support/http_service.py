@@ -52,7 +52,9 @@ def serve_fronts(stack: ExitStack, pool: Pool, **fronts: dict[str, Any]) -> _cor
     runtime = _core.Runtime()
     stack.callback(runtime.stop)
     configs = [(kind, json.dumps({"kind": kind, **front})) for kind, front in fronts.items()]
-    running = _core.Fronts(runtime, {pool.name: pool._core}, configs)
+    plane = _core.Plane("{}", object())
+    plane.add(pool)
+    running = _core.Fronts(runtime, plane, configs)
     stack.callback(running.stop, 0)
     return running
 

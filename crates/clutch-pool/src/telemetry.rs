@@ -107,6 +107,8 @@ impl Telemetry {
     /// Gives the sink every event of `scope` from now on, until its last owner drops it.
     pub fn subscribe(&self, sink: Weak<dyn Sink>, scope: Scope) {
         let mut sinks = self.sinks.lock();
+        // The next event drops sinks that are gone, but it may be long in coming.
+        sinks.retain(|(sink, _)| sink.strong_count() > 0);
         sinks.push((sink, scope));
         self.recount(&sinks);
     }
@@ -148,5 +150,22 @@ impl Telemetry {
     fn recount(&self, sinks: &[(Weak<dyn Sink>, Scope)]) {
         let heard = sinks.iter().fold(0, |heard, (_, scope)| heard | scope.0);
         self.heard.store(heard, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sinks_that_come_and_go_leave_nothing_though_nothing_happens() {
+        let telemetry = Telemetry::default();
+        for _ in 0..100 {
+            drop(telemetry.mailbox(Scope::ALL));
+        }
+        let kept = telemetry.mailbox(Scope::LIVES);
+        assert_eq!(telemetry.sinks.lock().len(), 1);
+        assert!(telemetry.hears(Scope::LIVES) && !telemetry.hears(Scope::FINISHED));
+        drop(kept);
     }
 }

@@ -87,7 +87,7 @@ def test_exceptions_of_a_program_without_a_file_come_back_as_they_are(tmp_path: 
 CONDITIONS = """
 import functools
 from clutch import Pool, errors, tool
-from support import changing_code
+import written
 
 @tool(serial=True)
 def mine():
@@ -350,7 +350,7 @@ def test_a_pool_in_a_subinterpreter_is_one_clear_error(tmp_path: Path) -> None:
         timeout=WAIT_SECONDS,
     )
     first, *_, last = done.stdout.splitlines()
-    assert "main interpreter only" in first and last == "1", done.stderr
+    assert "only in the main interpreter" in first and last == "1", done.stderr
 
 
 @pytest.mark.parametrize(("closed", "shown"), [("1 2", ""), ("1", "err"), ("2", "out")])

@@ -27,6 +27,9 @@ const WAITING_MAX: usize = 1024;
 /// So often a silent stream says that it is there.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
+/// A comment.
+const ALIVE: &str = ": alive\n\n";
+
 /// Events that are there are sent together, up to about so many bytes.
 const TOGETHER_BYTES: usize = 16 << 10;
 
@@ -48,6 +51,8 @@ struct Stream {
     listener: Arc<Listener>,
     events: mpsc::Receiver<Event>,
     alive: Interval,
+    /// What is sent at once, so that the client knows that it hears.
+    greeting: String,
     /// Ends when the connection is to.
     leave: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -68,7 +73,8 @@ pub(super) fn stream(plane: &Plane, query: &str, permit: ConnectionPermit) -> Re
     let mut stream = Stream {
         listener,
         events,
-        alive: interval_at(Instant::now(), ALIVE_INTERVAL),
+        alive: interval_at(Instant::now() + ALIVE_INTERVAL, ALIVE_INTERVAL),
+        greeting: ALIVE.to_owned(),
         leave: Box::pin(async move { permit.leave_asked().await }),
     };
     let body = Body::Stream(Box::new(move |context| stream.poll(context)));
@@ -79,7 +85,7 @@ pub(super) fn stream(plane: &Plane, query: &str, permit: ConnectionPermit) -> Re
 
 impl Stream {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut text = String::new();
+        let mut text = std::mem::take(&mut self.greeting);
         let missed = self.listener.missed.swap(0, Ordering::Relaxed);
         if missed > 0 {
             put(&mut text, "events_missed", &json!({ "event": "events_missed", "count": missed }));
@@ -91,7 +97,7 @@ impl Stream {
             put(&mut text, event["event"].as_str().unwrap_or("event"), &event);
         }
         if self.alive.poll_tick(context).is_ready() && text.is_empty() {
-            text.push_str(": alive\n\n");
+            text.push_str(ALIVE);
         }
         if !text.is_empty() {
             return Poll::Ready(Some(text.into()));

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import serial_tools
-from shapes import Shape
+from support.shapes import Shape
 
 from clutch import Pool
 
