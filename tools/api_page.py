@@ -13,7 +13,7 @@ from typing import Any
 
 import clutch
 from clutch import _core, dispatcher, errors, insights, testing
-from clutch._calls import Calls
+from clutch._pool.calls import Calls
 
 WIDTH_MAX = 100
 """Of a signature on one line."""

@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 
 from benches.harness import Report, Sheet
-from benches.hostile import http1_cases, http2_cases, matrix, servers
+from benches.hostile import matrix, servers
 from benches.hostile.catalogue import ATTACKS
+from benches.hostile.matrix import http1_cases, http2_cases
 from benches.hostile.run import Found, run
 from benches.serve import contestants
 from benches.table import machine, rendered

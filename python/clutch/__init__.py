@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if sys.platform != "linux":
     raise ImportError(f"clutch runs on Linux only (pidfd, memfd, subreapers); this is {sys.platform}")
 
-from clutch._call_headers import call_headers
+from clutch._worker.call_headers import call_headers
 from clutch.errors import (
     BadArguments,
     ClutchError,
@@ -35,7 +35,7 @@ from clutch.errors import (
 from clutch.tools import on_start, on_stop, tool
 
 if TYPE_CHECKING:
-    from clutch._app_server import AppServer, serve, serving
+    from clutch._serve.app_server import AppServer, serve, serving
     from clutch.broken import WorkerLost
     from clutch.dispatcher import Dispatcher
     from clutch.insights import Insights
@@ -80,9 +80,9 @@ def __getattr__(name: str) -> object:
 
         return getattr(pool, name)
     if name in {"AppServer", "serve", "serving"}:
-        from clutch import _app_server
+        from clutch._serve import app_server
 
-        return getattr(_app_server, name)
+        return getattr(app_server, name)
     if name == "Dispatcher":
         from clutch.dispatcher import Dispatcher
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from clutch._caller import refuse_in_subinterpreter
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
+from clutch._pool.caller import refuse_in_subinterpreter
 from clutch.config import Config, load
+from clutch.config.options import CONTROL_OFF, FRONTS
 from clutch.control import sockets
 from clutch.control.program import program
 from clutch.errors import ClutchError, ConfigError, NoSuchPool
-from clutch.options import CONTROL_OFF, FRONTS
 
 if TYPE_CHECKING:
     from clutch import _core

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Generator
 from typing import TYPE_CHECKING, Any, Generic, Self, TextIO, TypeVar
 
 from clutch import _core, config
-from clutch._caller import (
+from clutch._pool.caller import (
     IMPORTED,
     caller_path,
     encode_initializer,
@@ -35,18 +35,18 @@ from clutch._caller import (
     own_authkey,
     refuse_in_subinterpreter,
 )
-from clutch._calls import Calls
-from clutch._map import Batches, Limits
+from clutch._pool.calls import Calls
+from clutch._pool.map import Batches, Limits
+from clutch.config.options import WORKERS_MAX
+from clutch.config.values import CALL_TIME
 from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
 from clutch.insights import Insights, SlowCall, described
-from clutch.options import WORKERS_MAX
-from clutch.values import CALL_TIME
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from clutch.pool_options import PoolOptions, Workers
+    from clutch.config.pool_options import PoolOptions, Workers
 
 T = TypeVar("T")
 
@@ -205,7 +205,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """In a program that gevent has patched, a pool whose waits let the hub run."""
         if cls is Pool and is_patched():
-            from clutch._hub import HubPool
+            from clutch._pool.hub import HubPool
 
             return super().__new__(HubPool)  # type: ignore[arg-type]
         return super().__new__(cls)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from clutch import _core
-from clutch._inline import InlinePool
+from clutch._pool.inline import InlinePool
 
 __all__ = ["Event", "InlinePool", "Processes", "Watch", "children", "descendants", "describe", "watch"]
 

@@ -31,22 +31,36 @@ WORKER_RANKS = {"link": 1, "slots": 2, "handlers": 3, "worker": 4, "call": 5, "s
 # Words of single kinds of work: known to their handlers alone.
 KINDS = r"asgi|wsgi|websocket|lifespan|\brequests?\b|\bapps?\b"
 
-# Of the Python package: what may not be imported from where. `_worker` runs in workers and must stay small.
+# Of the Python package: what may not be imported from where, by file or folder. `_worker` runs in workers and must stay
+# small.
 FORBIDDEN_IN = {
-    "_worker": {"pool", "jobs", "serve", "cli", "control", "lab"},
+    "_worker": {"pool", "_pool", "jobs", "_serve", "cli", "control", "lab"},
     "errors": {"*"},
-    "limits": {"*"},
-    "interpreter": {"*"},
-    "values": {"*"},
-    "log_format": {"pool", "jobs", "serve", "cli", "control", "config", "options", "_worker", "_core"},
-    "options": {"pool", "jobs", "serve", "cli", "control", "config", "_worker", "_core"},
-    "config_layers": {"pool", "jobs", "serve", "cli", "control", "config", "_worker", "_core"},
-    "config": {"pool", "jobs", "serve", "cli", "control", "_worker", "_core"},
-    "config_pages": {"pool", "jobs", "serve", "cli", "control", "_worker", "_core"},
-    "pool": {"jobs", "serve", "cli", "dispatcher", "_dispatcher"},
-    "dispatcher": {"jobs", "serve", "cli"},
-    "_dispatcher": {"jobs", "serve", "cli"},
-    "control": {"pool", "jobs", "serve", "cli", "config", "_worker"},
+    "config": {"pool", "_pool", "jobs", "_serve", "cli", "control", "_worker", "_core"},
+    "config/limits": {"*"},
+    "config/interpreter": {"*"},
+    "config/values": {"*"},
+    "config/log_format": {"config/__init__", "config/options"},
+    "config/options": {"config/__init__"},
+    "config/layers": {"config/__init__"},
+    "pool": {"jobs", "_serve", "cli", "dispatcher", "_dispatcher"},
+    "_pool": {"jobs", "_serve", "cli", "control", "dispatcher", "_dispatcher"},
+    "_pickle": {
+        "pool",
+        "_pool",
+        "jobs",
+        "_serve",
+        "cli",
+        "control",
+        "config",
+        "dispatcher",
+        "_dispatcher",
+        "_worker",
+        "_core",
+    },
+    "dispatcher": {"jobs", "_serve", "cli"},
+    "_dispatcher": {"jobs", "_serve", "cli"},
+    "control": {"pool", "_pool", "jobs", "_serve", "cli", "config/__init__", "_worker"},
 }
 # What files of `_worker` may import beyond the standard library and Clutch: each extra in the file that is about it.
 WORKER_EXTRAS = {
@@ -227,8 +241,8 @@ def code_of_python(file: Path) -> str:
     return ast.unparse(tree)
 
 
-def top_of(file: Path) -> str:
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def path_of(file: Path) -> str:
+    return str(file.relative_to(PACKAGE).with_suffix(""))
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
@@ -239,22 +253,41 @@ def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "imports are absolute"
             module = node.module or ""
-            names = [f"clutch.{alias.name}" for alias in node.names] if module == "clutch" else [module]
-            yield from ((node, name) for name in names)
+            for alias in node.names:
+                yield node, f"{module}.{alias.name}" if is_package(module) else module
+
+
+def is_package(module: str) -> bool:
+    return (ROOT / "python" / module.replace(".", "/") / "__init__.py").exists()
+
+
+def imported_path(name: str) -> str:
+    """The file in the package: "config/options" of clutch.config.options, "config/__init__" of clutch.config.load."""
+    path = name.removeprefix("clutch.").replace(".", "/")
+    if path == "_core" or (PACKAGE / f"{path}.py").exists():
+        return path
+    return f"{path if (PACKAGE / path).is_dir() else path.rpartition('/')[0]}/__init__".removeprefix("/")
+
+
+def forbidden_in(path: str) -> set[str]:
+    return set().union(*(names for room, names in FORBIDDEN_IN.items() if is_in(path, room)))
+
+
+def is_in(path: str, room: str) -> bool:
+    return path == room or path.startswith(f"{room}/")
 
 
 @pytest.mark.parametrize("file", python_files(), ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_python_imports(file: Path) -> None:
-    here = top_of(file)
-    forbidden = FORBIDDEN_IN.get(here, set())
+    here = path_of(file)
+    forbidden = forbidden_in(here)
     for node, name in imports(ast.parse(file.read_text())):
         if not name.startswith("clutch."):
             continue
-        there = name.split(".")[1]
+        there = imported_path(name)
         where = f"{file.relative_to(ROOT)}:{node.lineno} imports {name}"
-        assert there != "lab" or here in ("lab", "cli"), where
-        if there != here:
-            assert there not in forbidden and "*" not in forbidden, where
+        assert not is_in(there, "lab") or is_in(here, "lab") or is_in(here, "cli"), where
+        assert "*" not in forbidden and not any(is_in(there, room) for room in forbidden), where
 
 
 def at_import_time(tree: ast.Module) -> Iterator[ast.stmt]:
@@ -279,7 +312,18 @@ def test_worker_imports_an_extra_only_where_it_belongs(file: Path) -> None:
             assert package in sys.stdlib_module_names | allowed, f"{file.name}:{node.lineno} imports {name}"
 
 
-@pytest.mark.parametrize("name", ["config", "options", "errors", "values", "limits", "interpreter", "cli/__init__"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config/__init__",
+        "config/options",
+        "config/values",
+        "config/limits",
+        "config/interpreter",
+        "errors",
+        "cli/__init__",
+    ],
+)
 def test_checked_without_the_extension(name: str) -> None:
     for node in at_import_time(ast.parse((PACKAGE / f"{name}.py").read_text())):
         assert not any(found.startswith("clutch._core") for _, found in imports(ast.Module([node], [])))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import clutch
-from clutch import pool_options
-from clutch.options import POOL
+from clutch.config import pool_options
+from clutch.config.options import POOL
 
 PROGRAMS = Path(__file__).parents[1] / "typing"
 CHECKERS = {"mypy": ("-m", "mypy", "--strict", "--no-error-summary"), "pyright": ("-m", "pyright")}

@@ -1,5 +1,9 @@
 //! What becomes of one request, for the figures of its front and for whoever keeps a line about each.
 
+pub(crate) mod access;
+pub(crate) mod figures;
+pub(crate) mod trace;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +12,7 @@ use clutch_pool::pool::QueueTime;
 use hyper::body::Body;
 use hyper::{HeaderMap, Response};
 
-use crate::figures::{End, Figures};
+use self::figures::{End, Figures};
 
 /// Of a response that is not its app's: how the request ended, and why. It travels in the response's extensions.
 #[derive(Clone, Debug)]

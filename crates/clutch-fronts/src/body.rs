@@ -1,5 +1,8 @@
 //! What a front sends back: one document, or a stream as it is produced.
 
+pub(crate) mod problem;
+pub(crate) mod request;
+
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use clutch_pool::pool::Pool;
 
-use crate::figures::Figures;
+use crate::account::figures::Figures;
 use crate::net::accept::Accepting;
 use crate::net::warnings::Warnings;
 use crate::plane::Plane;
-use crate::pools::Pools;
+use crate::plane::pools::Pools;
 
 /// The configuration of a front, which knows how to start it.
 pub(crate) trait Start {

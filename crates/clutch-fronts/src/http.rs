@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clutch_pool::pool::queue::PRIORITY_MAX;
+use clutch_pool::pool::state::queue::PRIORITY_MAX;
 use clutch_pool::pool::{Exchange, Part, Pool, Terms};
 use clutch_pool::work::{Outcome, Work, WorkKind};
 use clutch_wire::frame::INLINE_BYTES_MAX;
@@ -27,10 +27,13 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderVal
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 
-use crate::access::{AccessLog, REQUEST_ID};
+use crate::account::access::{AccessLog, REQUEST_ID};
+use crate::account::figures::Figures;
+use crate::account::trace::trace_of;
+use crate::body::problem::Problem;
+use crate::body::request::{collect, discard};
 use crate::body::{Body, with_type};
 use crate::config::HttpConfig;
-use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start};
 use crate::http::catalog::{Catalog, Entry};
 use crate::http::discovery::Discovery;
@@ -48,9 +51,6 @@ use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
-use crate::problem::Problem;
-use crate::request_body::{collect, discard};
-use crate::trace::trace_of;
 
 /// Longest duration that `Clutch-Timeout` may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);

@@ -3,29 +3,23 @@
 //! A front turns what arrives into `Work` and what comes of it into an answer; it decides nothing about workers. All of
 //! them share the dispatcher's async runtime. Assumes that signals belong to another thread.
 
-mod access;
 mod account;
 mod admin;
 pub mod app;
 mod body;
 pub mod codec;
 pub mod config;
-mod figures;
 mod front;
 mod fronts;
 mod http;
 mod names;
 mod net;
 mod plane;
-mod pools;
-mod problem;
-mod request_body;
 mod serve;
 mod tcp;
-mod trace;
 
 pub use admin::OperatorSocket;
 pub use front::Reread;
 pub use fronts::{Fronts, runtime};
+pub use plane::pools::Pools;
 pub use plane::{Host, Plane};
-pub use pools::Pools;

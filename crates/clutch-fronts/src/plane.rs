@@ -1,5 +1,7 @@
 //! What all ways to the operator plane share: the pools of the process, and its host.
 
+pub(crate) mod pools;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,8 +10,8 @@ use clutch_pool::telemetry::{Histograms, Scope, Sink, Telemetry};
 use clutch_wire::sync::Mutex;
 use serde_json::Value;
 
-use crate::figures::{Figures, Snapshot};
-use crate::pools::Pools;
+use self::pools::Pools;
+use crate::account::figures::{Figures, Snapshot};
 
 /// What operators ask that only the program around the pools can do. Called from threads that may block; an error says why
 /// it is not done.

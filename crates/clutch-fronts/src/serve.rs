@@ -35,11 +35,13 @@ use self::request::{BodyLimits, Origin};
 use self::streams::OpenStream;
 use self::validation::Refused;
 use self::websocket::{Handshake, Session};
-use crate::access::AccessLog;
 use crate::account::Fate;
+use crate::account::access::AccessLog;
+use crate::account::figures::Figures;
+use crate::account::trace::trace_of;
+use crate::body::request::discard;
 use crate::codec::http::request_flag;
 use crate::config::ServeConfig;
-use crate::figures::Figures;
 use crate::front::{Context, Front, Reread, Start, Stopped};
 use crate::net::accept::{Accepting, Service};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
@@ -51,8 +53,6 @@ use crate::net::stream::{ConnectionPermit, Io, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
 use crate::net::warnings::Warnings;
-use crate::request_body::discard;
-use crate::trace::trace_of;
 
 /// By ALPN.
 const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];

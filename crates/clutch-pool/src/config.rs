@@ -1,6 +1,6 @@
 //! Every option of a pool and of the fronts, typed once.
 //!
-//! The values arrive as JSON from `python/clutch/options.py`, which owns names, defaults, documentation and the
+//! The values arrive as JSON from `python/clutch/config/options.py`, which owns names, defaults, documentation and the
 //! checks that a person sees; here a wrong value is a bug of the caller, so the parse is strict.
 
 use std::collections::BTreeMap;

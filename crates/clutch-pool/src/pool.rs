@@ -5,26 +5,17 @@
 //! answer has come: no thread in between. Locks are taken in this order: inbox, core, outbox; replies are told without
 //! the core's.
 
-mod alarm;
-mod answer;
-mod batch;
 mod core;
 mod drive;
 mod effects;
 mod entry;
 mod exchange;
 mod expiring;
-mod incoming;
-mod insights;
 mod item_clock;
 mod memory;
 mod notice;
 mod orders;
 mod peer;
-pub mod queue;
-mod running;
-mod schemas;
-mod spent;
 pub mod state;
 mod status;
 mod stop;
@@ -44,15 +35,15 @@ use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::sys::{self, Poller};
 use smallvec::SmallVec;
 
-use self::alarm::Questions;
-pub use self::answer::{Answer, Part, Waker};
-pub use self::batch::Batch;
 use self::core::Core;
 pub use self::drive::{PoolDriver, Read};
 use self::effects::{Effects, Told};
 use self::entry::{Entry, Function};
+pub use self::exchange::answer::{Answer, Part, Waker};
+pub use self::exchange::batch::Batch;
 pub use self::exchange::{Describe, Exchange, Input, QueueTime, Standing, Terms};
-use self::incoming::Incoming;
+use self::peer::alarm::Questions;
+use self::peer::incoming::Incoming;
 
 use self::item_clock::ItemClocks;
 pub use self::memory::Memory;
@@ -60,11 +51,11 @@ pub use self::notice::Notice;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
-pub use self::running::RunningInWorker;
-pub use self::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
-use self::spent::Noted;
-pub use self::spent::{Insights, Slow, Spent};
 use self::state::{Action, Event, Hold, Limits, Machine, Request, WorkerKey};
+pub use self::status::running::RunningInWorker;
+pub use self::status::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
+use self::status::spent::Noted;
+pub use self::status::spent::{Insights, Slow, Spent};
 pub use self::status::{Health, Stats, Status, WorkerView};
 use crate::config::{Overflow, PoolConfig};
 use crate::link::board::word;

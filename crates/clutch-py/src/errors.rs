@@ -183,7 +183,7 @@ fn raised(py: Python<'_>, type_name: &str, message: &str, traceback: &str, pickl
     match py.import("pickle").and_then(|pickle| pickle.call_method1("loads", (PyBytes::new(py, pickled),))) {
         Ok(value) => {
             if type_name == "NameError" {
-                let note = py.import("clutch._caller").and_then(|caller| caller.getattr("note_lost_global"));
+                let note = py.import("clutch._pool.caller").and_then(|caller| caller.getattr("note_lost_global"));
                 note.and_then(|note| note.call1((&value, traceback))).or_else(|error| {
                     // Without a note, then.
                     unless_broken_off(py, error).map(|_| py.None().into_bound(py))

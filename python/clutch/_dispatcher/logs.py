@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from logging.handlers import WatchedFileHandler
 
-from clutch._json_lines import JsonLines
+from clutch._worker.json_lines import JsonLines
 
 log = logging.getLogger("clutch")
 

@@ -76,7 +76,7 @@ def run(image: Image, order: dict[str, Any], descriptors: tuple[int, int, int, i
         copies.leave_if_copy()
         if image.options.get("log_format") == "json":
             # Here, since others need nothing of it.
-            from clutch._json_lines import write_unhandled
+            from clutch._worker.json_lines import write_unhandled
 
             write_unhandled()
         unheard.watch(image.options.get("logging"), image.told_of_logs)
@@ -97,7 +97,7 @@ def start(image: Image, worker: _core.Worker) -> None:
     """Run the initializer, as concurrent.futures does; then create the class target and run the hooks."""
     if image.options.get("initializer"):
         initializer, arguments = map(pickle.loads, pickle.loads(base64.b64decode(image.options["initializer"])))
-        by_value = sys.modules.get("clutch._by_value")
+        by_value = sys.modules.get("clutch._pickle.by_value")
         if by_value is None:
             initializer(*arguments)
         else:

@@ -191,9 +191,9 @@ def _taking_calls() -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     from clutch import config
+    from clutch.config.options import HTTP
+    from clutch.config.values import Address
     from clutch.dispatcher import Dispatcher
-    from clutch.options import HTTP
-    from clutch.values import Address
 
     spec = config.resolve(OWN_POOL, validate=True, folder=Path.cwd(), target=target, **{"workers": 1, **options})
     token = secrets.token_urlsafe(24)

@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from clutch import interpreter, limits
 from clutch.cli.flags import as_json
+from clutch.config import interpreter, limits
 
 KERNEL_OLDEST = (5, 10)
 DESCRIPTORS_FEW = 4096

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from clutch.options import POOL, Option
+from clutch.config.options import POOL, Option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

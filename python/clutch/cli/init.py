@@ -52,7 +52,7 @@ async def wait(seconds: float) -> float:
 @as_json
 def command(folder: Path, as_json: bool) -> None:
     """Write clutch.toml and tools.py to FOLDER. Existing files are not changed."""
-    from clutch.config_pages import example
+    from clutch.config.pages import example
 
     folder.mkdir(parents=True, exist_ok=True)
     written, kept = [], []

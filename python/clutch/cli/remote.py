@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import click
 
 from clutch.cli.flags import as_json
+from clutch.config.options import CONTROL_OFF
 from clutch.control import client
 from clutch.control.client import ControlError, NoAnswer, Process, of_pool
 from clutch.errors import ConfigError
-from clutch.options import CONTROL_OFF
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ANSWER_SECONDS_MAX = 30.0
@@ -120,7 +120,7 @@ def own_config() -> Path | None:
 
 def own_socket(config: Path) -> Path | None:
     """Where this config says that its dispatcher listens."""
-    from clutch.config_layers import read_file
+    from clutch.config.layers import read_file
 
     try:
         given = read_file(config).get("control")

@@ -18,17 +18,17 @@ import click
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
-from clutch.cli import signals
 from clutch.cli.flags import log_flags
-from clutch.cli.inbox import NEVER_READY, STOPPED, Inbox
-from clutch.cli.init_process import stay_first
-from clutch.cli.signals import ENDS, OF_RUN, Action, Actions
-from clutch.cli.systemd import Notifier, take_listening
+from clutch.cli.process import signals
+from clutch.cli.process.inbox import NEVER_READY, STOPPED, Inbox
+from clutch.cli.process.init_process import stay_first
+from clutch.cli.process.signals import ENDS, OF_RUN, Action, Actions
+from clutch.cli.process.systemd import Notifier, take_listening
 from clutch.dispatcher import Dispatcher
 from clutch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clutch.cli.pidfile import Pidfile
+    from clutch.cli.process.pidfile import Pidfile
     from clutch.config import Config
 
 LOGGED_SECONDS = 2.0

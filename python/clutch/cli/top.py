@@ -24,9 +24,9 @@ import click
 
 from clutch.cli.flags import as_json
 from clutch.cli.remote import ANSWER_SECONDS_MAX, age, dispatcher_flags, find, memory
+from clutch.config.values import CALL_TIME
 from clutch.control import client
 from clutch.control.client import ControlError, NoAnswer
-from clutch.values import CALL_TIME
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from clutch.config.options import CONTROL_OFF
 from clutch.errors import ClutchError
-from clutch.options import CONTROL_OFF
 
 if TYPE_CHECKING:
     from clutch import _core

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from clutch import BadArguments, DeadlineExceeded, Pool, WorkerLost
-from clutch._map import BATCH_BYTES_MAX, SLICE_ITEMS, Weights
+from clutch._pool.map import BATCH_BYTES_MAX, SLICE_ITEMS, Weights
 from support.clutch_process import WAIT_SECONDS, environment
 from support.rendezvous import Rendezvous, meet
 
@@ -260,7 +260,7 @@ def test_batches_become_small_with_the_first_heavy_one() -> None:
 
 BROKEN_OFF = """
 import signal, sys
-from clutch._map import Batches, Reading
+from clutch._pool.map import Batches, Reading
 
 def stop(*_):
     raise KeyboardInterrupt

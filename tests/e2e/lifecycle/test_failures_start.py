@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from clutch import ClutchError, ConfigError, Pool, WorkerLost, limits
+from clutch import ClutchError, ConfigError, Pool, WorkerLost
+from clutch.config import limits
 from clutch.testing import Processes, Watch
 from support.clutch_process import environment
 from support.rendezvous import Rendezvous

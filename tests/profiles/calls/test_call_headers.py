@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from clutch import Pool, _core, call_headers, config
-from clutch.options import HTTP
-from clutch.values import Address
+from clutch.config.options import HTTP
+from clutch.config.values import Address
 from support.http_service import serve_fronts
 from support.rendezvous import WAIT_SECONDS
 from support.shapes import Shape

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from clutch import config, options
+from clutch import config
 from clutch.cli import doctor, program
 from clutch.cli.flags import pool_options
+from clutch.config import options
 from clutch.errors import PoolClosed
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from clutch import config
 from clutch._dispatcher import logs
-from clutch.cli.pidfile import Pidfile
+from clutch.cli.process.pidfile import Pidfile
+from clutch.cli.process.signals import OF_SERVE, bounds
 from clutch.cli.run import Server
-from clutch.cli.signals import OF_SERVE, bounds
 from clutch.control import client
 from clutch.errors import ConfigError, PoolClosed
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from clutch import config, config_pages, interpreter, limits, values
+from clutch import config
+from clutch.config import interpreter, limits, pages, values
+from clutch.config.interpreter import Interpreter
 from clutch.errors import ConfigError, Problem
-from clutch.interpreter import Interpreter
 
 ROOT = Path(__file__).resolve().parents[3]
 FREE_THREADED = Interpreter("/x/python3.13t", "cpython", (3, 13, 5), True, "/x/python3.13t")
@@ -603,11 +604,11 @@ def test_no_quota(tmp_path: Path) -> None:
 
 
 def test_reference_page_is_up_to_date() -> None:
-    assert (ROOT / "docs/config.md").read_text() == config_pages.reference(), "run `make docs`"
+    assert (ROOT / "docs/config.md").read_text() == pages.reference(), "run `make docs`"
 
 
 def test_the_example_is_a_config_and_its_comments_are_the_defaults(tmp_path: Path) -> None:
-    text = config_pages.example()
+    text = pages.example()
     plain = load(write(tmp_path, text))
     uncommented = re.sub(r"(?m)^#(\w[\w.]* = )(?!=)", r"\1", re.sub(r"(?m)^#\w[\w.]* =    #.*$", "", text))
     assert load(write(tmp_path, uncommented)).pools[0].core == plain.pools[0].core

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clutch.log_format import ATOMS, EXAMPLE, WrongFormat, for_core, parse
+from clutch.config.log_format import ATOMS, EXAMPLE, WrongFormat, for_core, parse
 
 
 def line(text: str) -> list[dict[str, str]]:

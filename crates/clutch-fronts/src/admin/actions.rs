@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 use super::pages::{document, facts};
 use super::routes::{Target, Verb};
 use crate::body::Body;
+use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
 use crate::plane::Plane;
-use crate::pools::Named;
-use crate::problem::Problem;
+use crate::plane::pools::Named;
 
 type Answer = Result<Response<Body>, Box<Problem>>;
 

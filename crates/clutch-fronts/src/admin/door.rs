@@ -9,8 +9,10 @@ use rustix::process::{Uid, geteuid};
 
 use super::routes::Route;
 use super::{actions, events, pages};
+use crate::account::figures::Figures;
 use crate::body::Body;
-use crate::figures::Figures;
+use crate::body::problem::Problem;
+use crate::body::request::{collect, discard};
 use crate::net::accept::Service;
 use crate::net::access_control::AccessControl;
 use crate::net::connection::{Connections, Limits};
@@ -19,8 +21,6 @@ use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tokens::Tokens;
 use crate::net::warnings::Warnings;
 use crate::plane::Plane;
-use crate::problem::Problem;
-use crate::request_body::{collect, discard};
 
 /// Few ask, and they ask at once: one that does not leaves its place to others.
 const PATIENCE: Duration = Duration::from_secs(10);

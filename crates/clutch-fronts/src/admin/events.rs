@@ -16,10 +16,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, interval_at};
 
+use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
 use crate::net::stream::ConnectionPermit;
 use crate::plane::Plane;
-use crate::problem::Problem;
 
 /// Events that wait for one client.
 const WAITING_MAX: usize = 1024;

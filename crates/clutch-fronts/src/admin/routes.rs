@@ -3,8 +3,8 @@
 use hyper::Method;
 use hyper::http::request::Parts;
 
+use crate::body::problem::Problem;
 use crate::names::decode;
-use crate::problem::Problem;
 
 /// What is asked, and of what.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use clutch_wire::sys;
 use tokio::sync::{Notify, oneshot};
 
 use super::door::Door;
-use crate::figures::Figures;
+use crate::account::figures::Figures;
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::listen::{Access, Address, Inode, Listener};

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clutch_wire::headers::put_headers;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::access::REQUEST_ID;
-use crate::trace::{TRACE_PARENT, is_fit, trace_parent};
+use crate::account::access::REQUEST_ID;
+use crate::account::trace::{TRACE_PARENT, is_fit, trace_parent};
 
 const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
@@ -145,7 +145,7 @@ mod tests {
             format!("cc{}more", &PARENT[2..]),
             zero(3, 35),
             zero(36, 52),
-            format!("cc{}-{}", &PARENT[2..], "x".repeat(crate::trace::TRACE_PARENT_BYTES_MAX)),
+            format!("cc{}-{}", &PARENT[2..], "x".repeat(crate::account::trace::TRACE_PARENT_BYTES_MAX)),
         ];
         for parent in &wrong {
             assert!(told(&[("traceparent", parent), ("tracestate", "a=1")]).is_empty(), "{parent}");

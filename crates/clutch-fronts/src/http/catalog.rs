@@ -11,9 +11,9 @@ use clutch_pool::work::FunctionId;
 use clutch_wire::Codec;
 use clutch_wire::sync::RwLock;
 
+use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
-use crate::pools::Pools;
-use crate::problem::Problem;
+use crate::plane::pools::Pools;
 
 /// Names that are passed on to a pool whose tools are not known yet.
 const UNVERIFIED_MAX: usize = 1000;

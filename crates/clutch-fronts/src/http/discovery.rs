@@ -14,11 +14,11 @@ use hyper::http::request::Parts;
 use hyper::{Method, Response};
 use serde::{Deserialize, Serialize};
 
+use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
 use crate::http::catalog::{Catalog, Entry, tools};
 use crate::http::openapi;
 use crate::names::decode;
-use crate::problem::Problem;
 
 /// Why nothing is known of the tools of a pool that is up.
 const WORKERS_ONLY: &str = "only its workers know the tools: preload = false, or start = \"spawn\"";

@@ -10,9 +10,9 @@ use clutch_wire::frame::STREAM_WINDOW;
 use clutch_wire::{Codec, Failure, Payload};
 
 use crate::body::Body;
+use crate::body::problem::Problem;
 use crate::net::connection::Turn;
 use crate::net::warnings::Warnings;
-use crate::problem::Problem;
 
 /// Lines that are ready are sent together, up to about so many bytes.
 const TOGETHER_BYTES: usize = 16 << 10;

@@ -11,8 +11,8 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response};
 
+use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
-use crate::problem::Problem;
 
 /// Scripts and styles from here only, requests to here only, in no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \

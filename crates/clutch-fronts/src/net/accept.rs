@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::listen::{Address, Listener};
 use super::stream::{ConnectionLimit, ConnectionPermit, Stream};
 use super::warnings::Warnings;
-use crate::figures::Figures;
+use crate::account::figures::Figures;
 
 /// How long accepting pauses when the process has no descriptor left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

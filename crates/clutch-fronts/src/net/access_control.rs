@@ -14,10 +14,10 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 
 use crate::body::Body;
+use crate::body::problem::Problem;
 use crate::net::cors::Cors;
 use crate::net::listen::Address;
 use crate::net::tokens::Tokens;
-use crate::problem::Problem;
 
 /// The port that a URL need not mention.
 const HTTP_PORT: u16 = 80;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio_rustls::rustls;
 use tokio_util::io::InspectReader;
 
-use crate::figures::End;
+use crate::account::figures::End;
 use crate::net::connection::{Connections, Unheard};
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::figures::Connected;
+use crate::account::figures::Connected;
 
 /// A connection, whatever its kind.
 pub(crate) struct Stream {

@@ -15,8 +15,8 @@ use hyper::body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use crate::account::BrokenOff;
+use crate::account::figures::End;
 use crate::codec::http::credit_of;
-use crate::figures::End;
 
 /// The body of a response.
 pub(super) enum AppBody {

@@ -18,9 +18,9 @@ use tokio::sync::oneshot;
 
 use super::forwarded::Forwarded;
 use super::validation::Refused;
+use crate::body::request::discard;
 use crate::codec::http::{self, INPUT_WINDOW, Place, RequestHead, RequestLine, request_flag};
 use crate::net::peer::Peer;
-use crate::request_body::discard;
 
 /// Less of a body than this is joined with what has come behind it: each piece costs the worker a turn.
 const CRUMB_BYTES: usize = 4 << 10;

@@ -12,9 +12,9 @@ use hyper::{Response, StatusCode};
 
 use super::body::{AppBody, Produced, bytes_of};
 use crate::account::Fate;
+use crate::account::figures::End;
+use crate::body::problem::RETRY_AFTER_S;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
-use crate::figures::End;
-use crate::problem::RETRY_AFTER_S;
 
 /// The response that the first part of an answer makes. `front`: its name.
 pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>, front: &str) -> Response<AppBody> {

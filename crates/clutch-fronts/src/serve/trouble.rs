@@ -11,7 +11,7 @@ use hyper::{Response, StatusCode};
 
 use super::body::AppBody;
 use super::response::{later, with_fate};
-use crate::figures::End;
+use crate::account::figures::End;
 
 const HEAD: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>The app does not start</title><style>\
 :root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem}\

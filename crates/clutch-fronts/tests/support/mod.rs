@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test file uses a part of it
 
-#[path = "../../../clutch-pool/tests/support/mod.rs"]
+#[path = "../../../clutch-pool/tests/pool/support.rs"]
 mod stage;
 
 pub mod client;

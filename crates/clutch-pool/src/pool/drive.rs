@@ -12,8 +12,8 @@ use clutch_wire::frame::{self, Kind};
 use clutch_wire::sys;
 
 use super::peer::{Link, Peer};
-use super::spent::Life;
 use super::state::{Demand, Event, Hold, WorkerKey};
+use super::status::spent::Life;
 use super::status::{Health, Status};
 use super::{Carried, END_OF_FILE, Notice, Pool, Reader, Said, Ticket};
 use crate::link::{Filled, Flushed};

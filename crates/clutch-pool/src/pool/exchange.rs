@@ -4,6 +4,9 @@
 //! Two tasks may wait: one for what the worker says, one that brings input. The worker asks for input by giving credit, so
 //! that nothing is read from a client before it is wanted. Time in which the worker waits for the client is not the app's.
 
+pub(super) mod answer;
+pub(super) mod batch;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;

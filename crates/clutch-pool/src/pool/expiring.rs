@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use clutch_wire::Failure;
 
-use super::alarm::Parts;
 use super::effects::{Effects, Told};
 use super::peer::Link;
+use super::peer::alarm::Parts;
 use super::state::WorkerKey;
 use crate::link::items::Items;
 use crate::work::{Expired, Outcome, Refusal, Reply};

@@ -1,5 +1,8 @@
 //! The dispatcher's end of one worker's link: its words on the board, what the worker has been told already.
 
+pub(super) mod alarm;
+pub(super) mod incoming;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,10 +17,10 @@ use clutch_wire::sync::Mutex;
 use clutch_wire::sys::{self, Poller};
 use clutch_wire::{Codec, Failure};
 
-use super::alarm::Alarm;
+use self::alarm::Alarm;
 use super::entry::{Entry, Function};
-use super::spent::Life;
 use super::state::WorkerKey;
+use super::status::spent::Life;
 use crate::link::board::{Board, word};
 use crate::link::{Announced, Attached, Inbox, Outbox, Pending, PutError};
 use crate::work::WorkId;

@@ -11,6 +11,7 @@ mod ends;
 mod line;
 mod load;
 mod quarantine;
+pub mod queue;
 mod run_times;
 mod sent;
 mod slots;

@@ -1,14 +1,19 @@
 //! What anybody may know of a pool and its workers.
 
+mod insights;
+pub(super) mod running;
+pub(super) mod schemas;
+pub(super) mod spent;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 
+use self::schemas::ToolSchemas;
 use super::Pool;
 use super::core::Core;
-use super::schemas::ToolSchemas;
 use super::state::WorkerKey;
 use crate::config::PoolConfig;
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use clutch_wire::frame::{self, Kind, flag};
 
 use super::Pool;
-use super::alarm::Parts;
 use super::core::Core;
 use super::effects::{Effects, OnLink, Told};
 use super::entry::Entry;
 use super::expiring::{Cut, Expiring};
+use super::peer::alarm::Parts;
 use super::state::{Action, Event, Hold, StopCause, WorkerKey};
 use crate::link::board::word;
 use crate::link::items::Items;

@@ -175,6 +175,6 @@ pub fn invoke<'py, H: Handler + ?Sized>(
 /// Puts the headers that came with a call where `clutch.call_headers()` finds them, in the context that is entered.
 fn show_headers(py: Python<'_>, headers: &Py<PyDict>) -> PyResult<()> {
     static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let variable = VARIABLE.import(py, "clutch._call_headers", "HEADERS")?;
+    let variable = VARIABLE.import(py, "clutch._worker.call_headers", "HEADERS")?;
     variable.call_method1("set", (headers,)).map(drop)
 }

@@ -21,8 +21,8 @@ from gevent.lock import RLock
 from gevent.pool import Group
 
 from clutch import _core
-from clutch._call_headers import show
 from clutch._worker import copies
+from clutch._worker.call_headers import show
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine, stack_of_frame
 from clutch._worker.profiles.base import (
     LOOK_AGAIN_SECONDS,

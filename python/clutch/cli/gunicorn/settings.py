@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from clutch.options import THREADS_MAX, WORKERS_MAX
-from clutch.values import DURATION, Kind, whole
+from clutch.config.options import THREADS_MAX, WORKERS_MAX
+from clutch.config.values import DURATION, Kind, whole
 
 COUNT_MAX = 1 << 52
 CONF_FILE = "gunicorn.conf.py"

@@ -38,7 +38,7 @@ from clutch.cli.gunicorn.settings import (
     Refused,
     Setting,
 )
-from clutch.config_layers import nearest
+from clutch.config.layers import nearest
 from clutch.errors import ConfigError, Problem
 
 VARIABLES = {"workers": "WEB_CONCURRENCY", "forwarded_allow_ips": "FORWARDED_ALLOW_IPS", "bind": "PORT"}

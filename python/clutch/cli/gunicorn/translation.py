@@ -1,7 +1,7 @@
 """gunicorn's settings become a configuration of Clutch: one pool and one front.
 
 Pure: no file is read and nothing is started here. Each value that is placed keeps where it was given, so that an error
-found by config.py names the flag.
+found by the package config names the flag.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from clutch.cli.gunicorn.peers import warning_of_script_name
 from clutch.cli.gunicorn.settings import SETTINGS
 from clutch.cli.gunicorn.sources import VARIABLES, Given, Layers
 from clutch.config import APPS, Config, compose
-from clutch.config_layers import nearest, variable_name
+from clutch.config.layers import nearest, variable_name
+from clutch.config.options import FRONTS
+from clutch.config.options import PROFILES as PROFILES_OF_POOLS
+from clutch.config.values import POOL_NAME, SIZE
 from clutch.errors import ConfigError, Problem
-from clutch.options import FRONTS
-from clutch.options import PROFILES as PROFILES_OF_POOLS
-from clutch.values import POOL_NAME, SIZE
 
 DEFAULT_BIND = "127.0.0.1:8000"
 DEFAULT_PORT = 8000

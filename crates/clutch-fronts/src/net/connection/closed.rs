@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use crate::figures::End;
+use crate::account::figures::End;
 
 /// How a connection was when it ended.
 #[derive(Clone, Copy, Debug)]

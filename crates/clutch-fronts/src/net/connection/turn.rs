@@ -11,8 +11,8 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{Method, Request, Version};
 
 use super::watch::Watch;
+use crate::account::figures::End;
 use crate::account::{Account, BrokenOff};
-use crate::figures::End;
 
 /// What is handed over at a time on one stream of HTTP/2, where many share a connection.
 const PIECE_BYTES_MAX: usize = 16 << 10;

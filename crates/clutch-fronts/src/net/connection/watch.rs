@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::closed::{Closed, Ended};
 use super::timeouts::{Limits, Timeouts, Verdict};
-use crate::figures::Figures;
+use crate::account::figures::Figures;
 use crate::net::stream::ConnectionPermit;
 
 /// What the tasks of one connection share.

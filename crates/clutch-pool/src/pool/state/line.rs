@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::queue::{Queue, is_older};
 use super::submissions::{Place, Submission, Submissions};
-use crate::pool::queue::{Queue, is_older};
 use crate::work::WorkId;
 
 #[derive(Debug)]

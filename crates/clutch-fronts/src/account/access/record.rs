@@ -1,0 +1,175 @@
+//! What is known of one request: copies of what its line names, and when and how it ended.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use hyper::http::request::Parts;
+use hyper::{Method, Version};
+
+use crate::account::figures::End;
+use crate::net::peer::Peer;
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What a client or an app has said in one header: a copy, since a slice would keep all that was read with it.
+pub(super) type HeaderText = Option<Box<[u8]>>;
+
+fn said(headers: &HeaderMap, names: &[HeaderName]) -> Box<[HeaderText]> {
+    names.iter().map(|name| headers.get(name).map(|value| value.as_bytes().into())).collect()
+}
+
+/// What lines name, and so what a record keeps.
+#[derive(Default)]
+pub(super) struct KeptFields {
+    /// Headers.
+    pub(super) of_request: Vec<HeaderName>,
+    pub(super) of_response: Vec<HeaderName>,
+    pub(super) user: bool,
+}
+
+impl KeptFields {
+    /// Who the client says it is, by Basic authentication; its password is not kept.
+    pub(super) fn user(&self, headers: &HeaderMap) -> HeaderText {
+        let value = headers.get(AUTHORIZATION).filter(|_| self.user)?.as_bytes();
+        let (scheme, both) = value.split_at_checked(6)?;
+        let both = from_base64(both).filter(|_| scheme.eq_ignore_ascii_case(b"basic "))?;
+        both.split(|byte| *byte == b':').next().filter(|user| !user.is_empty()).map(Into::into)
+    }
+}
+
+/// What a request asked for.
+#[derive(Debug)]
+pub(super) struct RequestFacts {
+    pub(super) method: Method,
+    pub(super) target: Box<str>,
+    pub(super) version: Version,
+    /// Of those headers that the line names.
+    pub(super) headers: Box<[HeaderText]>,
+    pub(super) user: HeaderText,
+}
+
+impl RequestFacts {
+    fn of(head: &Parts, named: &KeptFields) -> RequestFacts {
+        let target = match head.uri.path_and_query() {
+            Some(target) => target.as_str().into(),
+            None => head.uri.to_string().into(),
+        };
+        let (method, version) = (head.method.clone(), head.version);
+        RequestFacts {
+            method,
+            target,
+            version,
+            headers: said(&head.headers, &named.of_request),
+            user: named.user(&head.headers),
+        }
+    }
+
+    /// Bytes that the client has said.
+    fn weight(&self) -> usize {
+        let said = self.headers.iter().chain([&self.user]).flatten().map(|value| value.len()).sum::<usize>();
+        self.method.as_str().len() + self.target.len() + said
+    }
+
+    pub(super) fn path_and_query(&self) -> (&str, Option<&str>) {
+        self.target.split_once('?').map_or((&self.target, None), |(path, query)| (path, Some(query)))
+    }
+}
+
+/// One request, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(super) peer: Arc<Peer>,
+    /// As proxies say.
+    pub(super) client: Option<IpAddr>,
+    pub(super) is_secure: bool,
+    pub(super) waited: Duration,
+    /// In the line of the pool. None: no worker got it.
+    pub(super) queued: Option<Duration>,
+    /// None: no head could be read.
+    pub(super) asked: Option<RequestFacts>,
+    pub(super) at: SystemTime,
+    pub(super) begun: Instant,
+    pub(super) head_after: Option<Duration>,
+    pub(super) ended_after: Duration,
+    pub(super) status: Option<u16>,
+    /// Of the response, those that the line names.
+    pub(super) response_headers: Box<[HeaderText]>,
+    pub(super) bytes: u64,
+    pub(super) end: End,
+}
+
+impl Record {
+    fn begin(peer: &Arc<Peer>, asked: Option<RequestFacts>) -> Box<Record> {
+        Box::new(Record {
+            peer: peer.clone(),
+            client: None,
+            is_secure: peer.is_secure,
+            waited: Duration::ZERO,
+            queued: None,
+            asked,
+            at: SystemTime::now(),
+            begun: Instant::now(),
+            head_after: None,
+            ended_after: Duration::ZERO,
+            status: None,
+            response_headers: Box::default(),
+            bytes: 0,
+            end: End::ClientGone,
+        })
+    }
+
+    pub(super) fn of(peer: &Arc<Peer>, head: &Parts, named: &KeptFields) -> Box<Record> {
+        Record::begin(peer, Some(RequestFacts::of(head, named)))
+    }
+
+    /// What proxies say of it. `waited`: before it came to us.
+    pub(crate) fn forwarded(&mut self, client: Option<IpAddr>, is_secure: Option<bool>, waited: Duration) {
+        (self.client, self.waited) = (client, waited);
+        self.is_secure = is_secure.unwrap_or(self.is_secure);
+    }
+
+    /// Of what became no request.
+    pub(crate) fn of_nothing(peer: &Arc<Peer>, since: Instant, status: Option<u16>, end: End) -> Box<Record> {
+        let mut record = Record::begin(peer, None);
+        record.at = record.at.checked_sub(since.elapsed()).unwrap_or(record.at);
+        (record.begun, record.status, record.end) = (since, status, end);
+        record
+    }
+
+    pub(super) fn head_came(&mut self, status: u16, headers: &HeaderMap, named: &KeptFields) {
+        self.response_headers = said(headers, &named.of_response);
+        self.status = Some(status);
+        self.head_after = Some(self.begun.elapsed());
+    }
+
+    /// Bytes that the client and the app have said.
+    pub(super) fn weight(&self) -> usize {
+        let of_response = self.response_headers.iter().flatten().map(|value| value.len()).sum::<usize>();
+        self.asked.as_ref().map_or(0, RequestFacts::weight) + of_response
+    }
+
+    /// None: by a unix socket, and no proxy has said more.
+    pub(super) fn client(&self) -> Option<String> {
+        let peer = Some(self.peer.client_address()).filter(|address| !address.is_empty());
+        self.client.map(|client| client.to_string()).or_else(|| peer.map(str::to_owned))
+    }
+}
+
+/// None: it is none.
+fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = text.trim_ascii();
+    let text = &text[..text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1)];
+    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
+    for four in text.chunks(4) {
+        let mut bits = 0_u32;
+        for byte in four {
+            bits = bits << 6 | u32::try_from(ALPHABET.iter().position(|known| known == byte)?).ok()?;
+        }
+        let bits = bits << (6 * (4 - four.len()));
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..four.len()]);
+    }
+    Some(bytes)
+}

@@ -1,0 +1,125 @@
+//! Where the time of a pool's workers went, and what ran longest.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_wire::Payload;
+
+use crate::slowest::Slowest;
+use crate::work::{FunctionId, Running};
+
+/// Of one worker.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::pool) struct Life {
+    /// Since when it is waited for.
+    pub(in crate::pool) wanted: Instant,
+    pub(in crate::pool) ready: Option<Instant>,
+    pub(in crate::pool) slots: usize,
+    /// In all slots together, of what has ended.
+    pub(in crate::pool) run_ns: u64,
+}
+
+/// Time of slots: of a worker with two, two seconds pass in each second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Until their workers were ready.
+    pub start: Duration,
+    /// With nothing to run.
+    pub wait: Duration,
+    pub run: Duration,
+}
+
+/// A call, or an item of a map, that ran long.
+#[derive(Clone, Debug)]
+pub struct Slow {
+    /// Its function.
+    pub what: String,
+    pub function: FunctionId,
+    /// Its number in its batch.
+    pub item: Option<u32>,
+    /// Of all its batch; none: they were too large to be kept.
+    pub arguments: Option<Arc<Payload>>,
+}
+
+/// What a pool has spent since it was made.
+#[derive(Clone, Debug, Default)]
+pub struct Insights {
+    /// How many there were so far.
+    pub workers: u64,
+    pub spent: Spent,
+    /// The longest first, with their nanoseconds.
+    pub slowest: Vec<(u64, Slow)>,
+}
+
+/// What is noted meanwhile.
+#[derive(Default)]
+pub(in crate::pool) struct Noted {
+    /// By workers that are gone, and how many those are.
+    pub(in crate::pool) past: Spent,
+    pub(in crate::pool) workers_past: u64,
+    /// A worker was ready once: whoever starts from then on is waited for from its start on.
+    pub(in crate::pool) has_served: bool,
+    /// Until then, when those ended that no other has followed.
+    pub(in crate::pool) vacant: Vec<Instant>,
+    pub(in crate::pool) slowest: Slowest<Slow>,
+}
+
+impl Life {
+    /// `running`: what it has not ended.
+    pub(in crate::pool) fn spent(&self, running: &[Running], now: Instant) -> Spent {
+        let slots = u32::try_from(self.slots).unwrap_or(u32::MAX);
+        let ready = self.ready.unwrap_or(now);
+        let alive = now.saturating_duration_since(ready).saturating_mul(slots);
+        let unended = running.iter().map(|running| running.seconds).sum::<f64>();
+        let unended = Duration::try_from_secs_f64(unended).unwrap_or_default();
+        let run = Duration::from_nanos(self.run_ns).saturating_add(unended).min(alive);
+        let start = ready.saturating_duration_since(self.wanted).saturating_mul(slots);
+        Spent { start, wait: alive - run, run }
+    }
+}
+
+impl Spent {
+    pub(in crate::pool) fn add(&mut self, other: Spent) {
+        self.start = self.start.saturating_add(other.start);
+        self.wait = self.wait.saturating_add(other.wait);
+        self.run = self.run.saturating_add(other.run);
+    }
+}
+
+impl Noted {
+    /// Since when the worker is waited for that starts now. `so_far`: how many did before; `least`: so many are there from
+    /// the pool's beginning, as long as nothing fails; `waits_since`: the oldest work, which others are started for.
+    pub(in crate::pool) fn wanted(
+        &mut self,
+        so_far: u64,
+        least: u64,
+        waits_since: Option<Instant>,
+        now: Instant,
+    ) -> Option<Instant> {
+        if self.has_served {
+            return Some(now);
+        }
+        let vacant = self.vacant.pop();
+        vacant.or_else(|| (so_far >= least).then(|| waits_since.unwrap_or(now)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_waited_for_from_when_its_place_was_empty() {
+        let mut noted = Noted::default();
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(noted.wanted(0, 2, None, at(1)), None, "the first one of its place: since the pool's beginning");
+        assert_eq!(noted.wanted(1, 2, Some(at(1)), at(2)), None);
+        noted.vacant.push(at(3));
+        assert_eq!(noted.wanted(2, 2, Some(at(1)), at(4)), Some(at(3)), "since the last attempt failed");
+        assert_eq!(noted.wanted(2, 2, Some(at(1)), at(4)), Some(at(1)), "one more, for what waits");
+        assert_eq!(noted.wanted(0, 0, None, at(4)), Some(at(4)));
+        noted.has_served = true;
+        assert_eq!(noted.wanted(3, 5, Some(at(1)), at(4)), Some(at(4)));
+    }
+}

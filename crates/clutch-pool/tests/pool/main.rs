@@ -1,0 +1,9 @@
+//! A pool without processes, whose workers are scripted.
+
+mod deaths;
+mod insights;
+mod items;
+mod links;
+mod support;
+mod telemetry;
+mod words;

@@ -1,0 +1,51 @@
+"""Pickling, by value if plain pickle refuses (code above all). Imports cloudpickle only when it is needed."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+ONLY_INHERITED = "through inheritance"
+"""Part of multiprocessing's error for pickling its locks, queues and pools."""
+INSTEAD = (
+    "workers are not children of this program: use one of a multiprocessing.Manager(), or a lock of"
+    " multiprocessing.get_context('spawn'); in place of tqdm's process_map write"
+    " tqdm(pool.map(fn, items), total=len(items))"
+)
+
+
+def dumps(value: Any, has_main: bool = True) -> bytes:
+    """Plainly where that is enough, by value otherwise. `has_main`: the reader finds this program's `__main__`.
+
+    Raises what the latter raises."""
+    try:
+        body = pickle.dumps(value, 5)
+        if has_main or b"__main__" not in body:
+            return body
+    except Exception:
+        """It may go by value."""
+    return dumps_by_value(value, None, classes_by_name=has_main)[0]
+
+
+def dumps_by_value(
+    value: Any, buffer_callback: Callable[[Any], Any] | None, *, classes_by_name: bool
+) -> tuple[bytes, bool]:
+    """Pickles with lambdas, closures and functions of `__main__` by value, and its classes, unless workers find them.
+    True: there was code among it.
+
+    Raises what pickle raises.
+    """
+    from clutch._pickle.by_value import Pickler
+
+    with io.BytesIO() as file:
+        try:
+            pickler = Pickler(file, protocol=5, buffer_callback=buffer_callback)
+            pickler.classes_by_name = classes_by_name
+            pickler.dump(value)
+        except RuntimeError as error:
+            if ONLY_INHERITED not in str(error):
+                raise
+            raise TypeError(f"{error}; {INSTEAD}") from error
+        return file.getvalue(), pickler.has_code

@@ -1,0 +1,1 @@
+"""Parts of `Pool`: its ways to call, maps, and what workers inherit from the program that creates it."""

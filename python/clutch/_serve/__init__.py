@@ -1,0 +1,1 @@
+"""`clutch.serve` in a program."""
