@@ -107,6 +107,8 @@ impl Telemetry {
     /// Gives the sink every event of `scope` from now on, until its last owner drops it.
     pub fn subscribe(&self, sink: Weak<dyn Sink>, scope: Scope) {
         let mut sinks = self.sinks.lock();
+        // Those that are gone are found by the next event, too; but where none comes, they would pile up.
+        sinks.retain(|(sink, _)| sink.strong_count() > 0);
         sinks.push((sink, scope));
         self.recount(&sinks);
     }
@@ -148,5 +150,30 @@ impl Telemetry {
     fn recount(&self, sinks: &[(Weak<dyn Sink>, Scope)]) {
         let heard = sinks.iter().fold(0, |heard, (_, scope)| heard | scope.0);
         self.heard.store(heard, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Deaf;
+
+    impl Sink for Deaf {
+        fn event(&self, _: &Event) {}
+    }
+
+    #[test]
+    fn sinks_that_are_gone_do_not_pile_up_where_nothing_happens() {
+        let telemetry = Telemetry::default();
+        let kept: Arc<dyn Sink> = Arc::new(Deaf);
+        telemetry.subscribe(Arc::downgrade(&kept), Scope::LIVES);
+        for _ in 0..100 {
+            let gone: Arc<dyn Sink> = Arc::new(Deaf);
+            telemetry.subscribe(Arc::downgrade(&gone), Scope::ALL);
+        }
+        telemetry.subscribe(Arc::downgrade(&kept), Scope::INCIDENTS);
+        assert_eq!(telemetry.sinks.lock().len(), 2);
+        assert!(!telemetry.hears(Scope::BEGUN));
     }
 }
