@@ -152,7 +152,8 @@ impl Supervisor {
             self.terminate(key, GRACE_OVER, now, out);
         } else {
             worker.escalation.end_by(now + grace);
-            worker.retirement.leave(Leave::Stuck);
+            // Whatever it was to leave for before: that may be called off, and this is not.
+            worker.retirement.leave_now_for(Leave::Stuck);
         }
     }
 
