@@ -114,6 +114,9 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
         def is_open(self) -> bool:
             return True
 
+        def stops(self) -> None:
+            self.real.stops()
+
         def close(self, waits: bool) -> None:
             self.real.close(waits)
 
