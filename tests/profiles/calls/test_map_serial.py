@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import serial_tools
-from support.shapes import Shape
 
 from clutch import Pool
+from support.shapes import Shape
 
 TOOLS = ["serial", "serial_async", "main", "main_async"]
 
