@@ -318,6 +318,8 @@ class Dispatcher:
         if self._pid != os.getpid() or self._is_over:
             return
         self._is_over = self._is_stopping = True
+        if self._plane is not None:
+            self._plane.stops()
         if self._watcher is not None:
             self._watcher.close()
         self._stop_fronts_and_pools(grace)

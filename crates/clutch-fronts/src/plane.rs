@@ -55,8 +55,8 @@ impl Plane {
         })
     }
 
-    /// From now on /readyz says that the process stops.
-    pub(crate) fn stops(&self) {
+    /// From now on /readyz and the operators' pages say that the process stops.
+    pub fn stops(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 

@@ -1,53 +1,38 @@
 //! Dates as logs write them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
+
+use time::OffsetDateTime;
 
 /// A moment of UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Date {
-    year: u64,
-    month: usize,
-    day: u64,
-    seconds: u64,
-    millis: u32,
-}
+pub struct Date(OffsetDateTime);
 
 impl Date {
     pub fn of(at: SystemTime) -> Date {
-        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Years from March on, so that the odd day is a year's last; eras of 400 years repeat.
-        let days = since.as_secs() / 86_400 + 719_468;
-        let (era, of_era) = (days / 146_097, days % 146_097);
-        let years = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * years + years / 4 - years / 100);
-        let from_march = (5 * of_year + 2) / 153;
-        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-        Date {
-            year: era * 400 + years + u64::from(month <= 2),
-            month: month as usize,
-            day: of_year - (153 * from_march + 2) / 5 + 1,
-            seconds: since.as_secs() % 86_400,
-            millis: since.subsec_millis(),
-        }
+        Date(at.into())
     }
 
     fn clock(&self) -> String {
-        format!("{:02}:{:02}:{:02}", self.seconds / 3600, self.seconds / 60 % 60, self.seconds % 60)
+        let (hour, minute, second) = self.0.to_hms();
+        format!("{hour:02}:{minute:02}:{second:02}")
     }
 
     pub fn of_web_servers(&self) -> String {
         const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        format!("{:02}/{}/{}:{} +0000", self.day, MONTHS[self.month - 1], self.year, self.clock())
+        let (year, month, day) = self.0.to_calendar_date();
+        format!("{day:02}/{}/{year}:{} +0000", MONTHS[month as usize - 1], self.clock())
     }
 
     pub fn iso(&self) -> String {
-        format!("{}-{:02}-{:02}T{}.{:03}Z", self.year, self.month, self.day, self.clock(), self.millis)
+        let (year, month, day) = self.0.to_calendar_date();
+        format!("{year}-{:02}-{day:02}T{}.{:03}Z", month as u8, self.clock(), self.0.millisecond())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 

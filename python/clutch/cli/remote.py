@@ -13,7 +13,7 @@ import os
 import re
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,12 +65,11 @@ def given_socket(socket: Path | None, pid: int | None) -> Path | None:
 
 
 def find_here() -> list[Path]:
-    """The control sockets of all that may be meant in this folder. Raises ControlError."""
+    """The control sockets of all that was started in this folder. Raises ControlError."""
     if (given := given_socket(None, None)) is not None:
         return [given]
     running, config = client.running(), own_config()
-    here = of_this_place(running, config, None)
-    return [one.socket for one in here or (running if config is None else [])]
+    return [one.socket for one in of_this_place(running, config, None)]
 
 
 def choose(
@@ -99,9 +98,15 @@ def of_this_place(running: list[Process], config: Path | None, pid: int | None) 
 
 
 def none_runs(running: list[Process], config: Path | None, pid: int | None) -> ControlError:
-    wanted = f"with pid {pid}" if pid is not None else f"with {config}" if config is not None else "of this user"
-    others = f"; these do, to be chosen with --pid:{listed(running)}" if running else ""
-    return ControlError(f"no dispatcher {wanted} runs{others}")
+    if pid is not None:
+        missing = f"no server or program with pid {pid} runs"
+    elif config is not None:
+        missing = f"no server of {config} runs, nor any program of this folder"
+    else:
+        missing = "no server or program was started in this folder"
+    if running:
+        return ControlError(f"{missing}; others run, choose one with --pid:{listed(running)}")
+    return ControlError(f"{missing}; start a server with `clutch run` or `clutch serve`")
 
 
 def listed(dispatchers: list[Process]) -> str:
@@ -141,7 +146,8 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
     With --json the server alone, or the one program; --pid chooses another.
     """
     if as_json or socket not in (None, Path(CONTROL_OFF)):
-        found = client.get(find(socket, pid, only_looks=True), "/pools", ANSWER_SECONDS_MAX)
+        path = find(socket, pid, only_looks=True)
+        found = {"control": os.fspath(path), **client.get(path, "/pools", ANSWER_SECONDS_MAX)}
         click.echo(json.dumps(found, indent=2) if as_json else as_text(found))
     else:
         click.echo("\n\n".join(map(as_text, all_here(pid))))
@@ -207,12 +213,14 @@ def reload(pool: str | None, socket: Path | None, pid: int | None, as_json: bool
     elif not failed:
         click.echo(f"reloaded: {', '.join(answer['pools'])} (pid {answer['pid']}: {answer['config']})")
     if failed:
-        raise click.ClickException("\n".join([*failed.values(), "what was loaded before goes on"]))
+        raise click.ClickException("\n".join([*failed.values(), "the old code stays in use"]))
 
 
 @click.command("recycle", short_help="Replace workers and wait until that is done.")
 @click.argument("worker", required=False, metavar="[POOL[/NR]]")
-@click.option("--kill", is_flag=True, help="End POOL/NR at once; its work is lost, or retried if `retry` allows.")
+@click.option(
+    "--kill", is_flag=True, help="End POOL/NR at once; its work is lost, or retried if its caller set options(retry=…)."
+)
 @dispatcher_flags
 @as_json
 def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None, as_json: bool) -> None:
@@ -221,18 +229,25 @@ def recycle(worker: str | None, kill: bool, socket: Path | None, pid: int | None
     if kill and nr is None:
         raise click.UsageError("--kill ends one worker: name it, as in api/3")
     path = find(socket, pid)
-    notice = threading.Timer(PATIENCE_SECONDS, say_awaited, (path, pool, nr))
-    notice.daemon = True
-    notice.start()
-    try:
+    with saying_awaited(path, "--kill ends it", pool, nr):
         action = "kill" if kill else "recycle"
         done = client.post(path, of_pool(pool, action if nr is None else f"workers/{nr}/{action}"))
-    finally:
-        notice.cancel()
     say(done, as_json, "recycled" if nr is None else f"worker {nr} recycled")
 
 
-def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
+@contextlib.contextmanager
+def saying_awaited(path: Path, how: str, pool: str | None = None, nr: int | None = None) -> Iterator[None]:
+    """After a while it is said what is waited for, and how that is ended."""
+    notice = threading.Timer(PATIENCE_SECONDS, say_awaited, (path, how, pool, nr))
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
+
+
+def say_awaited(path: Path, how: str, pool: str | None, nr: int | None) -> None:
     """What runs in the workers that are to go."""
     pools: list[dict[str, Any]] = []
     with contextlib.suppress(ControlError):  # it has just ended
@@ -242,7 +257,7 @@ def say_awaited(path: Path, pool: str | None, nr: int | None) -> None:
             is_meant = pool in (None, one["name"]) and nr in (None, worker["nr"])
             for running in worker["running"] if is_meant else []:
                 name = f"{one['name']}/{worker['nr']}"
-                click.echo(f"waiting for {name}, which {running_text(running)}; --kill ends it", err=True)
+                click.echo(f"waiting for {name}, which {running_text(running)}; {how}", err=True)
 
 
 @click.command("stop", short_help="Shut down gracefully and wait until the process has ended.")
@@ -262,7 +277,8 @@ def stop(now: bool, socket: Path | None, pid: int | None, as_json: bool) -> None
             # At once may be before it has answered.
             if not now or not select.select([process], [], [], END_SECONDS_MAX)[0]:
                 raise
-        select.select([process], [], [])
+        with saying_awaited(path, "--now ends it"):
+            select.select([process], [], [])
     finally:
         os.close(process)
     click.echo(json.dumps(stopped) if as_json else f"stopped: pid {stopped['pid']}")
@@ -326,7 +342,8 @@ def say(done: dict[str, Any], as_json: bool, what: str) -> None:
 
 
 def as_text(found: dict[str, Any]) -> str:
-    head = f"pid {found['pid']}, {found['config']}, for {age(found['age_s'])}"
+    stopping = "; it is shutting down" if found["stopping"] else ""
+    head = f"pid {found['pid']}, {found['config']}, for {age(found['age_s'])}{stopping}"
     return "\n\n".join([head, *map(pool_text, found["pools"])])
 
 

@@ -155,6 +155,7 @@ class Server:
     def _wait_for_reason(self) -> None:
         while (byte := self.inbox.next()) != NEVER_READY and not self._carried_out(byte):
             pass
+        self.stop_was_asked = True  # `clutch stop` waits from now on; only a signal, or --now, hurries
         reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
         self.has_grace = self.actions.get(byte) is not Action.STOP_QUICKLY
         logs.info(f"{reason}: stopping; send another signal to stop at once")

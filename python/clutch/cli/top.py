@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -93,9 +94,10 @@ def with_rates(before: Look, now: Look) -> Page:
 
 @click.command("top", short_help="Show pools, workers and events live.")
 @click.option("--interval", default="1s", show_default=True, metavar="DURATION", help="Time between two looks.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many looks.")
 @dispatcher_flags
 @as_json
-def command(interval: str, socket: Path | None, pid: int | None, as_json: bool) -> None:
+def command(interval: str, count: int | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Show the pools, workers and events of a running server or program, updated until q or Ctrl-C.
 
     With --json, or where the output is no terminal, print one page for each look.
@@ -106,9 +108,9 @@ def command(interval: str, socket: Path | None, pid: int | None, as_json: bool) 
     try:
         with contextlib.suppress(KeyboardInterrupt):
             if as_json or not sys.stdout.isatty():
-                print_pages(where, before, seconds, as_json)
+                print_pages(where, before, seconds, count, as_json)
             else:
-                draw_pages(where, before, seconds)
+                draw_pages(where, before, seconds, count)
     except NoAnswer:
         click.echo(f"pid {before.page['pid']} has ended", err=True)
 
@@ -123,11 +125,16 @@ def interval_seconds(text: str) -> float:
     return seconds
 
 
-def print_pages(socket: Path, before: Look, seconds: float, as_json: bool) -> None:
+def looks(count: int | None) -> Iterator[int]:
+    """As many as are wanted."""
+    return iter(itertools.count() if count is None else range(count))
+
+
+def print_pages(socket: Path, before: Look, seconds: float, count: int | None, as_json: bool) -> None:
     from rich.console import Console
 
     console = Console()
-    while True:
+    for _ in looks(count):
         time.sleep(seconds)
         now = look(socket)
         page = with_rates(before, now)
@@ -138,13 +145,15 @@ def print_pages(socket: Path, before: Look, seconds: float, as_json: bool) -> No
         before = now
 
 
-def draw_pages(socket: Path, before: Look, seconds: float) -> None:
+def draw_pages(socket: Path, before: Look, seconds: float, count: int | None) -> None:
     from rich.live import Live
 
     events = Events(socket)
     page = with_rates(before, before)
     with Live(drawn(page, events), screen=True, auto_refresh=False) as live, keys() as key_within:
-        while key_within(seconds) not in STOP_KEYS:
+        for _ in looks(count):
+            if key_within(seconds) in STOP_KEYS:
+                break
             now = look(socket)
             page, before = with_rates(before, now), now
             live.update(drawn(page, events), refresh=True)
@@ -161,7 +170,8 @@ def keys() -> Iterator[Any]:
 
     def key_within(seconds: float) -> str:
         is_there = select.select([descriptor], [], [], seconds)[0]
-        return os.read(descriptor, 64).decode(errors="replace")[:1] or STOP_KEYS[0] if is_there else ""
+        # Arrows and the like are several characters, which begin as Escape does.
+        return os.read(descriptor, 64).decode(errors="replace") or STOP_KEYS[0] if is_there else ""
 
     try:
         tty.setcbreak(descriptor)
@@ -199,7 +209,8 @@ def drawn(page: Page, events: Events) -> RenderableType:
     from rich.layout import Layout
     from rich.panel import Panel
 
-    head = f"{page['config']} (pid {page['pid']}), for {age(page['age_s'])}; q: quit"
+    stopping = ", shutting down" if page["stopping"] else ""
+    head = f"{page['config']} (pid {page['pid']}), for {age(page['age_s'])}{stopping}; q: quit"
     layout = Layout()
     layout.split_column(
         Layout(head, size=1), Layout(pools_shown(page)), Layout(Panel("\n".join(events.lines), title="events"), size=10)
@@ -238,7 +249,7 @@ def pool_text(pool: Page) -> str:
 
 def worker_row(pool: str, worker: Page) -> tuple[str, ...]:
     running = worker.get("running", [])
-    runs = [f"{one['what']} {age(one['seconds'])}" for one in running[:RUNNING_SHOWN]]
+    runs = [f"{one['what']} {age(one['seconds'])} (call {one['id']})" for one in running[:RUNNING_SHOWN]]
     more = [f"and {len(running) - RUNNING_SHOWN} more"] if len(running) > RUNNING_SHOWN else []
     return (
         f"{pool}/{worker['nr']}",

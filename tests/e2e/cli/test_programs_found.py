@@ -166,7 +166,7 @@ def test_what_a_killed_program_left_is_passed_over(tmp_path: Path) -> None:
             processes.wait_ended()
     assert len(sockets()) == 1
     done = clutch("ps", cwd=tmp_path)
-    assert (done.returncode, "no dispatcher of this user runs" in done.stderr) == (1, True)
+    assert (done.returncode, "no server or program was started in this folder" in done.stderr) == (1, True)
     with Program(tmp_path, WAITS) as program:
         program.out.wait("there")
         assert ps(tmp_path)["pid"] == program.process.pid

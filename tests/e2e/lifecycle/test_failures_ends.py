@@ -79,6 +79,7 @@ def test_failure_06_a_call_that_does_not_stop_costs_its_worker(
     rendezvous: Rendezvous, events: Watch, tool: str, how: str
 ) -> None:
     with Pool("harmful_tools", workers=1, interrupt_grace=0.1, term_grace=0.2) as pool:
+        pool.wait_ready()  # the deadline is for the call, not for the start
         future = pool.options(deadline=0.5).submit(tool, rendezvous.port)
         guest = rendezvous.guest()
         with pytest.raises(DeadlineExceeded):

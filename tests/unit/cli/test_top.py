@@ -41,7 +41,7 @@ def test_there_are_none_without_something_to_compare_with() -> None:
 
 
 def test_what_is_drawn() -> None:
-    console = Console(width=150, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=220, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     page = with_rates(look(10.0, 500, 100, 1.0), look(12.0, 700, 140, 1.5, reason="[bold] no [/nonsense]"))
     console.print(pools_shown(page))
     text = console.export_text()
@@ -51,7 +51,7 @@ def test_what_is_drawn() -> None:
         "api/0" in text
         and "25%" in text
         and "5 MB" in text
-        and "resize_0 0s, resize_1 1s, resize_2 2s, and 2 more" in text
+        and "resize_0 0s (call 0), resize_1 1s (call 1), resize_2 2s (call 2), and 2 more" in text
     )
 
 

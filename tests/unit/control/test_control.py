@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import http.client
 import json
 import os
@@ -203,7 +204,7 @@ def test_reload(house: House) -> None:
     house.failed = {"work": "target 'x' does not import:\nSyntaxError"}
     done = house.clutch("reload", "work")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "Error: target 'x' does not import:\nSyntaxError\nwhat was loaded before goes on\n"
+    assert done.stderr == "Error: target 'x' does not import:\nSyntaxError\nthe old code stays in use\n"
     assert house.reloaded == [["api", "work"], ["work"]]
     told = json.loads(house.clutch("reload", "work", "--json").stdout)
     assert (told["pools"], told["failed"], told["pid"]) == (["work"], house.failed, os.getpid())
@@ -213,7 +214,9 @@ def test_reload(house: House) -> None:
 
 def test_what_the_process_says_of_itself(bare: House) -> None:
     page = client.get(bare.path, "/process")
-    assert page.pop("age_s") >= 0 and page == {**IDENTITY, "pid": os.getpid()}
+    assert page.pop("age_s") >= 0 and page == {**IDENTITY, "pid": os.getpid(), "stopping": False}
+    bare.plane.stops()
+    assert client.get(bare.path, "/process")["stopping"] and "; it is shutting down" in bare.clutch("ps").stdout
     assert client.get(bare.path, "/fronts")["fronts"]["calls"]["kind"] == "http"
     assert client.get(bare.path, "/healthz") == {"alive": True}
     assert client.post(bare.path, "/stop", now=True)["pid"] == os.getpid() and bare.stops == [True]
@@ -249,8 +252,9 @@ def test_a_worker_that_is_stopped_shows_no_stacks_and_says_why(house: House) -> 
     try:
         while house.page()["workers"][0]["state"] != "stopped":
             pass
-        done = house.clutch("stack", "api")
-        assert f"is stopped by a signal and cannot answer: kill -CONT {worker['pid']}" in done.stderr
+        for what in ("api", f"api/{worker['nr']}"):
+            done = house.clutch("stack", what)
+            assert f"stopped by a signal and cannot answer: kill -CONT {worker['pid']}" in done.stdout, done.stderr
     finally:
         os.kill(worker["pid"], signal.SIGCONT)
     while house.page()["workers"][0]["state"] == "stopped":
@@ -297,7 +301,7 @@ def test_the_process_that_is_meant(
         ([ONE, TWO], None, None, click.UsageError, ["--pid", "pid 1: /a", "pid 2: /b"]),
         ([ONE], "/c/clutch.toml", None, ControlError, ["/c/clutch.toml", "pid 1: /a"]),
         ([ONE], None, 9, ControlError, ["pid 9", "pid 1: /a"]),
-        ([], None, None, ControlError, ["no dispatcher of this user runs"]),
+        ([], None, None, ControlError, ["no server or program was started in this folder", "clutch serve"]),
     ],
 )
 def test_which_one_is_not_clear(
@@ -352,7 +356,7 @@ def test_the_one_of_the_working_folder_is_found(tmp_path: Path, monkeypatch: pyt
         plane.close(waits=True)
     assert list((tmp_path / "clutch").iterdir()) == []
     done = CliRunner().invoke(clutch_command, ["ps"], prog_name="clutch")
-    assert (done.exit_code, "no dispatcher with" in done.stderr) == (1, True)
+    assert (done.exit_code, "no server of" in done.stderr) == (1, True)
 
 
 def test_a_config_may_say_where(bare: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -596,6 +600,7 @@ def test_events_come_as_they_happen(house: House) -> None:
                 names.append(line.split()[1].decode())
                 event = json.loads(stream.readline().removeprefix(b"data: "))
                 assert (event["event"], event["pool"]) == (names[-1], "api")
+                assert datetime.datetime.fromisoformat(event["time"]).tzinfo is not None
     assert names[:2] == ["operator_acted", "operator_acted"] and "worker_ready" in names
 
 

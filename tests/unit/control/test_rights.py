@@ -88,7 +88,8 @@ def test_operators_may_do_everything(dispatcher: clutch.Dispatcher, front: str, 
         assert ask(dispatcher, front, "GET", path, **headers).status == 200, path
     page = ask(dispatcher, front, "GET", "/pools", **headers).json
     assert (page["pid"], page["pools"][0]["workers"][0]["running"]) == (os.getpid(), [])
-    assert ask(dispatcher, front, "GET", "/fronts", **headers).json["fronts"]["guarded"]["token"] == "secret"
+    told = ask(dispatcher, front, "GET", "/fronts", **headers).json["fronts"]["guarded"]
+    assert told.get("token") == ("secret" if front == "local" else None), "over TCP one token does not give all others"
     assert ask(dispatcher, front, "POST", "/pools/tools/drain", **headers).json == {"pools": ["tools"]}
     assert dispatcher.pools["tools"].stats()["state"] == "draining"
     assert ask(dispatcher, front, "POST", "/pools/tools/resume", **headers).status == 200

@@ -41,7 +41,7 @@ pub(super) async fn act(plane: &Arc<Plane>, verb: Verb, target: Target, body: &[
         (Verb::Stop, _) => stop(plane, given(body)?).await,
         (Verb::Cancel, Target::Call(call)) => cancel(plane, call, given::<OfPool>(body)?.pool.as_deref()),
         (Verb::Scale, target) => {
-            let Given { min, max } = given(body)?;
+            let Bounds { min, max } = given(body)?;
             scale(chosen(plane, &target)?, min, max).await
         }
         (verb, target) => {
@@ -57,24 +57,24 @@ pub(super) async fn act(plane: &Arc<Plane>, verb: Verb, target: Target, body: &[
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "no body, or {}")]
 struct Nothing {}
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Given {
+#[serde(deny_unknown_fields, expecting = "a JSON object such as {\"min\": 2, \"max\": 8}")]
+struct Bounds {
     min: usize,
     max: usize,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object such as {\"pool\": \"api\"}")]
 struct OfPool {
     pool: Option<String>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object such as {\"now\": true}")]
 struct Stop {
     #[serde(default)]
     now: bool,
@@ -83,7 +83,9 @@ struct Stop {
 /// The body, a JSON object; an empty one stands for no body.
 fn given<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Problem>> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("the body: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        Problem::bad_request(format!("the body is not the JSON object that is expected here: {error}"))
+    })
 }
 
 /// The pools that are meant.
@@ -162,9 +164,15 @@ async fn stop(plane: &Arc<Plane>, Stop { now }: Stop) -> Answer {
     Ok(document(&page.into()))
 }
 
-pub(super) async fn fronts(plane: &Arc<Plane>) -> Answer {
+/// `with_tokens`: for those who could read them in the configuration, too.
+pub(super) async fn fronts(plane: &Arc<Plane>, with_tokens: bool) -> Answer {
     let plane = plane.clone();
-    let fronts = blocking(move |_| plane.host.fronts()).await?.map_err(Problem::refused)?;
+    let mut fronts = blocking(move |_| plane.host.fronts()).await?.map_err(Problem::refused)?;
+    for front in fronts.as_object_mut().into_iter().flat_map(|fronts| fronts.values_mut()) {
+        if !with_tokens && let Some(front) = front.as_object_mut() {
+            front.remove("token");
+        }
+    }
     Ok(document(&json!({ "fronts": fronts })))
 }
 
@@ -228,39 +236,38 @@ pub(super) async fn stacks(plane: &Arc<Plane>, target: Target, query: &str) -> A
         Target::Call(call) => (None, Some(call)),
         _ => (None, None),
     };
-    let asked = pools.clone();
+    if let (Some(nr), [(name, pool)]) = (nr, &pools[..])
+        && !has_worker(pool, nr)
+    {
+        return Err(no_such_worker(name, pool, nr));
+    }
     let found = blocking(move |_| {
-        let found = asked.iter().flat_map(|(name, pool)| {
-            let stacks = pool.stacks_by_nr(nr, call, STACKS_WAIT).into_iter();
-            stacks.map(move |(nr, text)| (format!("{name}/{nr}"), Value::from(text)))
+        let found = pools.iter().flat_map(|(name, pool)| {
+            let stacks = pool.stacks_by_nr(nr, call, STACKS_WAIT);
+            let silent = if call.is_none() { silent(name, pool, nr, &stacks) } else { Vec::new() };
+            stacks.into_iter().chain(silent).map(move |(nr, text)| (format!("{name}/{nr}"), Value::from(text)))
         });
         found.collect::<Map<String, Value>>()
     });
     let found = found.await?;
-    match (found.is_empty(), call) {
-        (false, _) => Ok(document(&found.into())),
-        (true, Some(call)) => {
-            Err(Problem::no_such_call(format!("no call {call} runs; `clutch ps` lists those that do")))
-        }
-        (true, None) => Err(no_stacks(&pools, nr)),
+    match call.filter(|_| found.is_empty()) {
+        None => Ok(document(&found.into())),
+        Some(call) => Err(Problem::no_such_call(format!("no call {call} runs; `clutch ps` lists those that do"))),
     }
 }
 
-/// Why nothing was found.
-fn no_stacks(pools: &[Named], nr: Option<u32>) -> Box<Problem> {
-    let is_meant = |given: u32| nr.is_none_or(|nr| nr == given);
-    for (name, pool) in pools {
-        let workers = pool.status().workers;
-        let stopped = workers.iter().map(|(_, view)| view).find(|view| is_meant(view.nr) && view.state == "stopped");
-        if let Some((nr, pid)) = stopped.and_then(|view| Some((view.nr, view.pid?))) {
-            let why = format!("worker {name}/{nr} is stopped by a signal and cannot answer: kill -CONT {pid}");
-            return Problem::refused(why);
-        }
-        if let Some(nr) = nr.filter(|nr| !has_worker(pool, *nr)) {
-            return no_such_worker(name, pool, nr);
-        }
-    }
-    Problem::refused("no worker answers: they start, or are ending")
+/// Why each of the others has no stacks.
+fn silent(name: &str, pool: &Pool, only: Option<u32>, shown: &[(u32, String)]) -> Vec<(u32, String)> {
+    let workers = pool.status().workers.into_iter().map(|(_, view)| view);
+    let is_meant = |nr: u32| only.is_none_or(|only| only == nr) && shown.iter().all(|(known, _)| *known != nr);
+    let told = workers.filter(|view| is_meant(view.nr)).map(|view| {
+        let why = match (view.state, view.pid) {
+            ("stopped", Some(pid)) => format!("stopped by a signal and cannot answer: kill -CONT {pid}"),
+            (state, _) => format!("does not answer ({state})"),
+        };
+        (view.nr, format!("worker {name}/{} {why}", view.nr))
+    });
+    told.collect()
 }
 
 fn with<const N: usize>(mut page: Map<String, Value>, members: [(&str, Value); N]) -> Value {

@@ -89,7 +89,7 @@ impl Door {
             Route::Metrics => Ok(pages::metrics(plane)),
             Route::Pools => Ok(pages::pools(plane, is_operator)),
             Route::Process => Ok(pages::process(plane)),
-            Route::Fronts => actions::fronts(plane).await,
+            Route::Fronts => actions::fronts(plane, self.access_control.is_unix()).await,
             Route::Events => events::stream(plane, query, permit),
             Route::Stacks(target) => actions::stacks(plane, target, query).await,
             Route::Act(verb, target) => {

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use clutch_pool::date::Date;
 use clutch_pool::telemetry::{Event, Scope, Sink};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
@@ -93,7 +94,8 @@ impl EventStream {
         while text.len() < TOGETHER_BYTES
             && let Poll::Ready(Some(event)) = self.events.poll_recv(context)
         {
-            let event = json!(event);
+            let mut event = json!(event);
+            event["time"] = Date::of(SystemTime::now()).iso().into();
             put(&mut text, event["event"].as_str().unwrap_or("event"), &event);
         }
         if self.alive.poll_tick(context).is_ready() && text.is_empty() {

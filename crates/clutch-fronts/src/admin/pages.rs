@@ -60,6 +60,7 @@ pub(super) fn facts(plane: &Plane) -> Map<String, Value> {
     let pid = std::process::id() as i32;
     facts.insert("pid".to_owned(), pid.into());
     facts.insert("age_s".to_owned(), age_s(pid).into());
+    facts.insert("stopping".to_owned(), plane.is_stopping().into());
     facts
 }
 

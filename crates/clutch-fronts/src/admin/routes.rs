@@ -55,8 +55,9 @@ impl Route {
         let names = path.strip_prefix('/').map(|rest| rest.split('/').map(decode).collect::<Option<Vec<_>>>());
         let route = names.flatten().and_then(|names| named(&names)).ok_or_else(|| {
             Problem::no_such_path(
-                "there are /healthz, /readyz, /metrics and /pools; for operators also /process, /fronts, /events, \
-                 /pools/{pool}/stacks and the actions that docs/operating.md lists",
+                "GET /healthz, /readyz, /metrics, /pools, and for operators /process, /fronts, /events, \
+                 /pools/{pool}/stacks, /calls/{id}/stacks; POST /pools/{pool}/{drain,resume,scale,reload,recycle}, \
+                 /pools/{pool}/workers/{nr}/{recycle,kill}, /calls/{id}/cancel, /stop",
             )
         })?;
         let (is_allowed, allowed) = match route {

@@ -49,6 +49,7 @@ pub(crate) struct AccessControl {
     hosts: Hosts,
     guard: Guard,
     local: bool,
+    is_unix: bool,
 }
 
 impl AccessControl {
@@ -67,7 +68,12 @@ impl AccessControl {
             Address::Tcp(_) if guard.tokens.is_some() => Hosts::Any,
             Address::Tcp(_) => Hosts::NumericOr(own_names(bind)),
         };
-        AccessControl { hosts, guard, local }
+        AccessControl { hosts, guard, local, is_unix: matches!(address, Address::Unix(_)) }
+    }
+
+    /// Whether it is a unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.is_unix
     }
 
     /// Whether whoever comes in is on this machine.

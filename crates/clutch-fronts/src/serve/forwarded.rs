@@ -5,37 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderMap;
+use ipnet::IpNet;
 
 use crate::net::warnings::Warnings;
 
 /// Longest time that a request is believed to have waited: more is a clock that is wrong.
 const WAITED_MAX: Duration = Duration::from_secs(3600);
 
-/// One address, or those that begin with the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
-    address: IpAddr,
-    bits: u32,
-}
-
-impl Network {
-    fn read(text: &str) -> Option<Network> {
-        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-        let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Some(most), |bits| bits.parse().ok().filter(|bits| *bits <= most))?;
-        Some(Network { address, bits })
-    }
-
-    fn holds(&self, other: IpAddr) -> bool {
-        let width_and_numbers = match (self.address, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => (32, u128::from(own.to_bits()), u128::from(other.to_bits())),
-            (IpAddr::V6(own), IpAddr::V6(other)) => (128, own.to_bits(), other.to_bits()),
-            _ => return false,
-        };
-        let (width, own, other) = width_and_numbers;
-        (own ^ other).checked_shr(width - self.bits).unwrap_or(0) == 0
-    }
+/// One address, or a network of them.
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 /// Who is believed.
@@ -44,7 +23,7 @@ pub(super) struct Trust {
     /// Whoever connects is one of our proxies. Who that proxy has heard of need not be.
     all: bool,
     /// Addresses of our proxies.
-    networks: Vec<Network>,
+    networks: Vec<IpNet>,
     /// Who has connected is known by the PROXY protocol: that it came through a proxy says nothing of its headers.
     by_proxy_protocol: bool,
     has_told_of_clocks: AtomicBool,
@@ -62,15 +41,15 @@ pub(super) struct Forwarded {
 impl Trust {
     /// Addresses, networks and `*`; the configuration has checked them. A network of all addresses is `*`, too.
     pub(super) fn new(names: &[String], by_proxy_protocol: bool) -> Trust {
-        let networks = names.iter().filter_map(|name| Network::read(name));
-        let (everything, networks): (Vec<_>, Vec<_>) = networks.partition(|network| network.bits == 0);
+        let networks = names.iter().filter_map(|name| network(name));
+        let (everything, networks): (Vec<_>, Vec<_>) = networks.partition(|network| network.prefix_len() == 0);
         let all = !everything.is_empty() || names.iter().any(|name| name == "*");
         Trust { all, networks, by_proxy_protocol, has_told_of_clocks: AtomicBool::new(false) }
     }
 
     /// It is a proxy that was named.
     fn holds(&self, address: IpAddr) -> bool {
-        self.networks.iter().any(|network| network.holds(address.to_canonical()))
+        self.networks.iter().any(|network| network.contains(&address.to_canonical()))
     }
 
     /// `from`: who has connected; none: by a unix socket, which only this machine's own reach.

@@ -172,6 +172,11 @@ fn of_refusal(refusal: &Refusal, front: &str) -> Response<AppBody> {
             let words = format!("{expired} (fronts.{front}.timeout)");
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, "queue-timeout", Some(words))
         }
+        // Not for now: whoever asks again gets another one that somebody may not want.
+        Refusal::Cancelled => {
+            let words = Some("a request was cancelled by command; its client got 500".to_owned());
+            with_fate(plain(StatusCode::INTERNAL_SERVER_ERROR), End::Refused, "cancelled", words)
+        }
         refusal => {
             let words = format!("a request was refused with 503: {refusal}");
             with_fate(later(StatusCode::SERVICE_UNAVAILABLE), End::Refused, reason_of(refusal), Some(words))

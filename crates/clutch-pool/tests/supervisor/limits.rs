@@ -199,7 +199,7 @@ fn a_worker_that_was_drained_has_the_grace_to_end() {
     play.pass(NS);
     assert_eq!(kills(&play, 1), [SECOND + GRACE + TERM_GRACE]);
     play.end(1, Fate::Signaled(9));
-    assert_eq!(play.world.records[&1].cause.as_deref(), Some("it was to end and the grace was over"));
+    assert_eq!(play.world.records[&1].cause.as_deref(), Some("it was told to end, and its grace has passed"));
     assert_eq!(play.machine.restarts, 0, "it was to go anyway");
 }
 

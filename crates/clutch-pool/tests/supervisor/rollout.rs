@@ -314,6 +314,20 @@ fn recycling_by_command_fails_with_the_replacement() {
     assert!(play.world.wanted.is_empty() && play.world.draining.is_empty(), "all stay");
 }
 
+#[test]
+fn a_stuck_worker_leaves_although_the_command_that_it_was_to_leave_for_fails() {
+    let mut play = Play::ready(with_threads(4));
+    play.tell(Event::Recycle { ticket: 1, nr: Some(0) });
+    let stuck = play.workers(|_| true)[0];
+    play.tell(Event::Stuck { worker: stuck, cause: "late".to_owned() });
+    play.fail_starts("no database");
+    assert_eq!(play.world.done.get(&1), Some(&failed("no database")));
+    play.pass(GRACE / 2);
+    play.let_start();
+    assert_eq!(play.world.draining.get(&stuck), Some(&"stuck"), "it gets no work that its end would cut off");
+    assert!(play.world.signals.is_empty());
+}
+
 fn scale(ticket: u64, min: usize, max: usize, idle: &[WorkerKey]) -> Event {
     Event::Scale { ticket, min, max, idle: idle.to_vec() }
 }

@@ -74,6 +74,11 @@ impl Plane {
         })
     }
 
+    /// From now on operators are told that the process stops.
+    fn stops(&self) {
+        self.plane.stops();
+    }
+
     fn is_open(&self) -> bool {
         self.socket.lock().is_some()
     }

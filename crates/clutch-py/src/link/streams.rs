@@ -1,7 +1,6 @@
 //! Streams of a worker's link, in either direction: their credit, their input, and their waiters.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,36 +10,15 @@ use clutch_wire::frame::STREAM_WINDOW;
 use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::{Codec, Payload};
 use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
 
 use super::native_future::NativeFuture;
 
 /// How often the producer of a stream that waits for credit looks whether somebody reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// By the ids of their calls.
-type Table = HashMap<u64, Stream, BuildHasherDefault<IdHasher>>;
-
-/// Ids are counted by the dispatcher: nobody can choose them so that they collide.
-#[derive(Default)]
-struct IdHasher(u64);
-
-/// 2^64 divided by the golden ratio, made odd (Knuth, The Art of Computer Programming 3, 6.4): spreads what is counted
-/// over all bits.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        self.0 = id.wrapping_mul(SPREAD);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
+/// By the ids of their calls. The dispatcher counts them, so nobody can choose them to collide.
+type Table = FxHashMap<u64, Stream>;
 
 /// Called when endless work is to end, before those who wait are woken.
 pub type OnEnding = Arc<dyn Fn(Python<'_>) -> PyResult<()> + Send + Sync>;

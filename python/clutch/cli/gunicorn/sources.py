@@ -228,6 +228,10 @@ def _executed(place: str, source: str) -> dict[str, Any]:
         try:
             if place.startswith("python:"):
                 return dict(vars(importlib.import_module(place.removeprefix("python:"))))
+            if source.endswith(".toml"):
+                raise ConfigError(
+                    f"-c takes a file of gunicorn's, in Python; a configuration of Clutch: clutch run {source}"
+                )
             if not Path(source).is_file():
                 raise ConfigError(problems=[Problem(source, "not found (given with -c)")])
             return runpy.run_path(source, run_name="__config__")

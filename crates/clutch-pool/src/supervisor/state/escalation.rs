@@ -7,7 +7,7 @@ use clutch_wire::sys::EndSignal;
 use super::{Action, Leave, State, Supervisor, Worker};
 use crate::pool::state::WorkerKey;
 
-const GRACE_OVER: &str = "it was to end and the grace was over";
+const GRACE_OVER: &str = "it was told to end, and its grace has passed";
 const LEAVE_OVER: &str = "the pool was stopped and it took too long to end in order";
 
 /// How far the end of one worker has come. Each step but the last has its limit, and there is no way back.
@@ -152,7 +152,8 @@ impl Supervisor {
             self.terminate(key, GRACE_OVER, now, out);
         } else {
             worker.escalation.end_by(now + grace);
-            worker.retirement.leave(Leave::Stuck);
+            // Whatever it was to leave for before: that may be called off, and this is not.
+            worker.retirement.leave_now_for(Leave::Stuck);
         }
     }
 
