@@ -392,7 +392,7 @@ impl Pool {
         let (mut ended, mut has_signal) = (None, false);
         while !answer.is_done() && ended.is_none() {
             match inbox.fill(link.socket.as_fd(), true) {
-                Ok(Filled::Bytes) => ended = self.absorb(link, &mut inbox, Source::Link).err(),
+                Ok(Filled::Bytes) => ended = self.absorb(link, &mut inbox, ReadFrom::Link).err(),
                 Ok(Filled::Nothing) => break,
                 Ok(Filled::End) => ended = Some(END_OF_FILE.to_owned()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -518,12 +518,12 @@ impl Pool {
     }
 
     /// Takes in all whole frames of an inbox. An error breaks the link.
-    fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox, source: Source) -> Result<(), String> {
+    fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox, read_from: ReadFrom) -> Result<(), String> {
         let mut incoming = SmallVec::<[Incoming; 2]>::new();
         let broken = |error: WireError| error.to_string();
         let mut unsaid = SmallVec::<[u64; 2]>::new();
         while let Some(received) = inbox.next_frame().map_err(broken)? {
-            if source == Source::Journal && is_unsaid(&received, &mut unsaid) {
+            if read_from == ReadFrom::Journal && is_unsaid(&received, &mut unsaid) {
                 continue;
             }
             let is_more = incoming.last_mut().map_or(Ok(false), |last| last.add(&received)).map_err(broken)?;
@@ -568,7 +568,7 @@ impl Pool {
 
 /// Where frames come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum ReadFrom {
     Link,
     /// The journal of a dead worker, without the descriptors that went with them: what names those was never said.
     Journal,
