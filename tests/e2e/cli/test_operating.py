@@ -163,6 +163,23 @@ def test_stop_waits_for_running_work_and_for_the_end(tmp_path: Path, rendezvous:
     assert list(sockets.folder().iterdir()) == []
 
 
+def test_stop_of_one_that_stops_already_waits_as_well(tmp_path: Path, rendezvous: Rendezvous) -> None:
+    with Server(tmp_path, ONE_POOL) as server:
+        server.wait_ready("api")
+        with server.calling("meet", {"port": rendezvous.port}) as running:
+            guest = rendezvous.guest()
+            server.process.send_signal(signal.SIGTERM)
+            server.err.wait("SIGTERM: stopping")
+            with subprocess.Popen([*COMMAND, "stop"], cwd=tmp_path, stderr=subprocess.PIPE, env=environment()) as stop:
+                assert stop.stderr is not None
+                assert b"waiting for api/" in stop.stderr.readline()
+                assert "shutting down" in clutch("ps", cwd=tmp_path).stdout
+                guest.let_go("done")
+                assert answer(running).result == "done"
+                assert stop.wait(WAIT_SECONDS) == 0
+        assert server.wait() == 0
+
+
 def test_stop_now_cuts_running_work(tmp_path: Path, rendezvous: Rendezvous) -> None:
     with Server(tmp_path, ONE_POOL) as server:
         server.wait_ready("api")
