@@ -257,7 +257,7 @@ def test_cpu_time_counts_threads_that_have_ended_and_no_process_that_has() -> No
 
 def test_a_cell_of_tcp_is_judged_by_cpu_time_and_by_rate() -> None:
     model = tcp.MODELS[1]
-    cell = tcp.Cell(model, 4, [model.ours, *model.plain])
+    cell = tcp.ModelSamples(model, 4, [model.ours, *model.plain])
     cell.cpu_us |= {"clutch": [10.0] * 20, "plain asyncio": [9.0] * 20, "plain uvloop": [20.0] * 20}
     cell.rates |= {"clutch": [500.0] * 20, "plain asyncio": [100.0] * 20, "plain uvloop": [200.0] * 20}
     report = harness.Report()

@@ -34,7 +34,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Passage:
     """One server through one change."""
 
     server: str
@@ -104,17 +104,17 @@ def _plan(peers_only: bool) -> Iterator[tuple[Server, Change]]:
         yield server, KILL
 
 
-def _through(server: Server, change: Change) -> Cell:
+def _through(server: Server, change: Change) -> Passage:
     with running(server, answers_http(_PATH)) as answering:
         began = time.monotonic()
         with load.under_wrk(answering, _PATH) as outcome:
             time.sleep(_CALM_SECONDS)
             change.make(answering)
             time.sleep(_CALM_SECONDS)
-        return Cell(server.name, change.name, time.monotonic() - began, change.failures_max, outcome())
+        return Passage(server.name, change.name, time.monotonic() - began, change.failures_max, outcome())
 
 
-def _line(cell: Cell) -> list[str]:
+def _line(cell: Passage) -> list[str]:
     found = cell.outcome
     counts = (found.answered, found.not_2xx, found.refused, found.broken_off, found.timed_out, cell.allowed)
     held = "yes" if found.refused == 0 and found.failed <= cell.allowed else "NO"

@@ -23,7 +23,7 @@ _HEADINGS = ["model, server", "clients", "each/s", "in all/s", "PSS MB", "CPU ov
 
 
 @dataclass(frozen=True)
-class Cell:
+class ServerFigures:
     """One server with so many clients; for each busy thread, (pid/tid, its CPU in each sample)."""
 
     model: str
@@ -45,27 +45,27 @@ def run(scale: Scale) -> Report:
     return Report(notes=[*notes, _key()], sheets=[sheet(found)], cells=[asdict(cell) for cell in found])
 
 
-def _cells(model: str, server: Server, seconds: float) -> list[Cell]:
+def _cells(model: str, server: Server, seconds: float) -> list[ServerFigures]:
     with running(server, answers_tcp) as answering:
         return [_cell(model, server.name, answering.pid, answering.port, clients, seconds) for clients in _CLIENTS]
 
 
-def _cell(model: str, name: str, pid: int, port: int, clients: int, seconds: float) -> Cell:
+def _cell(model: str, name: str, pid: int, port: int, clients: int, seconds: float) -> ServerFigures:
     ping_pong(port, clients, _WARM_UP_SECONDS)
     with placement.watched(pid) as watched:
         answers = ping_pong(port, clients, seconds)
     pss_mb = processes.pss_bytes(processes.tree(pid)) / 1e6
     cpus = [(f"{pid}/{tid}", placement.shown(seen)) for (pid, tid), seen in watched.busy().items()]
-    return Cell(model, name, clients, [count / seconds for count in answers], pss_mb, cpus)
+    return ServerFigures(model, name, clients, [count / seconds for count in answers], pss_mb, cpus)
 
 
-def sheet(found: list[Cell]) -> Sheet:
+def sheet(found: list[ServerFigures]) -> Sheet:
     """A line for each cell; further busy threads on lines of their own."""
     title = "S3, TCP ping-pong by thread, coroutine and process"
     return Sheet(title, _HEADINGS, [line for cell in found for line in _lines(cell)])
 
 
-def _lines(cell: Cell) -> list[list[str]]:
+def _lines(cell: ServerFigures) -> list[list[str]]:
     each = " ".join(figure(rate) for rate in cell.rates)
     figures = [str(cell.clients), each, figure(sum(cell.rates)), figure(cell.pss_mb)]
     (first, *others) = [f"{thread} {seen[:_SAMPLES_SHOWN]}" for thread, seen in cell.cpus] or ["–"]

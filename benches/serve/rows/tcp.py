@@ -42,7 +42,7 @@ MODELS = (
 )
 
 
-class Cell:
+class ModelSamples:
     """Samples of one model with so many clients: messages a second, and the server's CPU time for each in µs."""
 
     def __init__(self, model: Model, clients: int, field: list[Server]) -> None:
@@ -79,9 +79,9 @@ def run(scale: Scale) -> Report:
     return report
 
 
-def _measured(model: Model, field: list[Server], scale: Scale) -> list[Cell]:
+def _measured(model: Model, field: list[Server], scale: Scale) -> list[ModelSamples]:
     """One start of a server gives a sample of each cell."""
-    cells = [Cell(model, clients, field) for clients in CLIENTS]
+    cells = [ModelSamples(model, clients, field) for clients in CLIENTS]
     for server in turns(field, scale.fine_rounds):
         with running(server, answers_tcp) as answering, _apart(answering.pid):
             for cell in cells:

@@ -15,9 +15,7 @@ fn admin(token: Option<&str>) -> AdminConfig {
 }
 
 fn serve(stages: &[&Stage], config: AdminConfig) -> Fronts {
-    let configs = vec![("admin".to_owned(), FrontConfig::Admin(config))];
-    Fronts::start(&support::runtime(), stages.iter().map(|stage| stage.pool.clone()).collect(), configs)
-        .expect("fronts")
+    support::serve(stages, "admin", FrontConfig::Admin(config)).expect("fronts")
 }
 
 fn client(fronts: &Fronts) -> Client {

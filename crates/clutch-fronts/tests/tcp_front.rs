@@ -21,8 +21,7 @@ struct House {
 fn start(stage: &Stage, pool: &str, connections_max: usize) -> std::io::Result<Fronts> {
     let bind = vec!["127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned()];
     let tcp = TcpConfig { pool: pool.to_owned(), bind, connections_max };
-    let configs = vec![("tcp".to_owned(), FrontConfig::Tcp(tcp))];
-    Fronts::start(&support::runtime(), [stage.pool.clone()].into_iter().collect(), configs)
+    support::serve(&[stage], "tcp", FrontConfig::Tcp(tcp))
 }
 
 impl House {

@@ -68,9 +68,7 @@ impl House {
     fn with(pool: PoolConfig, serve: ServeConfig) -> House {
         let shape = Shape { profile: Profile::Async, workers: 1, threads: 1, tasks: 8 };
         let stage = Stage::new(PoolConfig { shape, ..pool });
-        let configs = vec![("serve".to_owned(), FrontConfig::Serve(serve))];
-        let fronts =
-            Fronts::start(&support::runtime(), [stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
+        let fronts = support::serve(&[&stage], "serve", FrontConfig::Serve(serve)).expect("fronts");
         House { stage, fronts }
     }
 

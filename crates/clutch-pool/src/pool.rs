@@ -41,7 +41,7 @@ use self::effects::{Effects, Told};
 use self::entry::{Entry, Function};
 pub use self::exchange::answer::{Answer, Part, Waker};
 pub use self::exchange::batch::Batch;
-pub use self::exchange::{Describe, Exchange, Input, QueueTime, Standing, Terms};
+pub use self::exchange::{Describe, Exchange, Input, Pause, QueueTime, Terms};
 use self::peer::alarm::Questions;
 use self::peer::incoming::Incoming;
 
@@ -392,7 +392,7 @@ impl Pool {
         let (mut ended, mut has_signal) = (None, false);
         while !answer.is_done() && ended.is_none() {
             match inbox.fill(link.socket.as_fd(), true) {
-                Ok(Filled::Bytes) => ended = self.absorb(link, &mut inbox, Said::Now).err(),
+                Ok(Filled::Bytes) => ended = self.absorb(link, &mut inbox, ReadFrom::Link).err(),
                 Ok(Filled::Nothing) => break,
                 Ok(Filled::End) => ended = Some(END_OF_FILE.to_owned()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -518,12 +518,12 @@ impl Pool {
     }
 
     /// Takes in all whole frames of an inbox. An error breaks the link.
-    fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox, said: Said) -> Result<(), String> {
+    fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox, read_from: ReadFrom) -> Result<(), String> {
         let mut incoming = SmallVec::<[Incoming; 2]>::new();
         let broken = |error: WireError| error.to_string();
         let mut unsaid = SmallVec::<[u64; 2]>::new();
         while let Some(received) = inbox.next_frame().map_err(broken)? {
-            if said == Said::InJournal && is_unsaid(&received, &mut unsaid) {
+            if read_from == ReadFrom::Journal && is_unsaid(&received, &mut unsaid) {
                 continue;
             }
             let is_more = incoming.last_mut().map_or(Ok(false), |last| last.add(&received)).map_err(broken)?;
@@ -566,12 +566,12 @@ impl Pool {
     }
 }
 
-/// How frames have come.
+/// Where frames come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
-    Now,
-    /// By the journal of a dead worker, without the descriptors that went with them: what names those was never said.
-    InJournal,
+enum ReadFrom {
+    Link,
+    /// The journal of a dead worker, without the descriptors that went with them: what names those was never said.
+    Journal,
 }
 
 /// Whether a frame in a journal names memory that did not come with it, or comes behind one of the same work that does.

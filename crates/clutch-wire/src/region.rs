@@ -74,7 +74,7 @@ impl Drop for Counted {
 pub struct Region {
     pub id: u32,
     mapping: Mapping,
-    descriptor: Descriptor,
+    descriptor: Announcement,
     /// Key of the current or last reader.
     reader: AtomicU64,
     /// Only in the process of the writer.
@@ -96,7 +96,7 @@ impl Drop for Written {
 
 /// The descriptor that announces a region.
 #[derive(Debug)]
-enum Descriptor {
+enum Announcement {
     /// Kept, for several readers.
     Kept(OwnedFd),
     /// Sent, or about to be sent, to the only reader.
@@ -111,8 +111,8 @@ impl Region {
         let descriptor = sys::shared_memory("clutch-region", len)?;
         let mapping = Mapping::new(descriptor.as_fd(), len)?;
         let descriptor = match written.counted {
-            Some(_) => Descriptor::Kept(descriptor),
-            None => Descriptor::Given(Mutex::new(Some(descriptor))),
+            Some(_) => Announcement::Kept(descriptor),
+            None => Announcement::Given(Mutex::new(Some(descriptor))),
         };
         Ok(Region { id, mapping, descriptor, reader: AtomicU64::new(u64::MAX), _written: Some(written) })
     }
@@ -123,7 +123,7 @@ impl Region {
             return Err(io::Error::other("a region without room"));
         }
         let mapping = Mapping::new(descriptor.as_fd(), len)?;
-        Ok(Region { id, mapping, descriptor: Descriptor::None, reader: AtomicU64::new(u64::MAX), _written: None })
+        Ok(Region { id, mapping, descriptor: Announcement::None, reader: AtomicU64::new(u64::MAX), _written: None })
     }
 
     /// Bytes of the whole memfd, as a descriptor frame announces them.
@@ -134,7 +134,7 @@ impl Region {
     /// Of one that has several readers.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.descriptor {
-            Descriptor::Kept(descriptor) => Some(descriptor.as_fd()),
+            Announcement::Kept(descriptor) => Some(descriptor.as_fd()),
             _ => None,
         }
     }
@@ -142,7 +142,7 @@ impl Region {
     /// Of one that has one reader, for that one.
     pub fn take_descriptor(&self) -> Option<OwnedFd> {
         match &self.descriptor {
-            Descriptor::Given(descriptor) => descriptor.lock().take(),
+            Announcement::Given(descriptor) => descriptor.lock().take(),
             _ => None,
         }
     }

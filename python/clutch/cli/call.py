@@ -51,7 +51,7 @@ class Certificates:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class Endpoint:
     url: str
     token: str | None
     own_certificate: str | None = None
@@ -88,9 +88,9 @@ def server_flags(command: Callable[..., None]) -> Callable[..., None]:
     return found
 
 
-def _meant_server(url: str | None, token: str | None, certificates: Certificates) -> Server:
+def _meant_server(url: str | None, token: str | None, certificates: Certificates) -> Endpoint:
     """By the flags; without --url, what takes calls in this folder."""
-    server = Server(url, token) if url is not None else _server_here(token)
+    server = Endpoint(url, token) if url is not None else _server_here(token)
     return replace(server, certificates=certificates)
 
 
@@ -108,7 +108,7 @@ def command(
     body: str | None,
     timeout: str | None,
     target: str | None,
-    server: Callable[[], Server],
+    server: Callable[[], Endpoint],
     **flags: str | None,
 ) -> None:
     """Call a tool and print its result as JSON; a stream, one line for each value.
@@ -132,7 +132,7 @@ def command(
         _call(own, OWN_POOL, tool.rpartition(".")[2], request, timeout)
 
 
-def _only_pool(server: Server, tool: str) -> str:
+def _only_pool(server: Endpoint, tool: str) -> str:
     """The one that is meant where none is named."""
     names = [pool["name"] for pool in fetch(server, "/pools")["pools"]]
     if len(names) == 1:
@@ -160,21 +160,21 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _server_here(token: str | None) -> Server:
+def _server_here(token: str | None) -> Endpoint:
     """What takes calls in this folder, as its control socket says."""
     taking = _taking_calls()
     if len(taking) > 1:
         listed = ", ".join(one["address"] for one in taking)
         raise click.UsageError(f"several servers here take calls: choose one with --url; there are: {listed}")
     if not taking:
-        return Server(URL, token)
+        return Endpoint(URL, token)
     found = taking[0]
     address, certificate = found["address"], found.get("certificate")
     has_tls = certificate is not None and not address.startswith("unix:")
     if certificate is not None and not has_tls:
         raise click.UsageError(f"{address} speaks TLS; give --url of an https address, or add one to its front's bind")
     url = f"https://{address}" if has_tls else address
-    return Server(url, token or found["token"], certificate)
+    return Endpoint(url, token or found["token"], certificate)
 
 
 def _taking_calls() -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def _taking_calls() -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
+def own_server(target: str, options: dict[str, Any]) -> Iterator[Endpoint]:
     from clutch import config
     from clutch.config.options import HTTP
     from clutch.config.values import Address
@@ -202,10 +202,10 @@ def own_server(target: str, options: dict[str, Any]) -> Iterator[Server]:
     own = config.Config(Path.cwd() / "clutch.call", (spec,), {"http": config.front_core(http_options)})
     logging.getLogger("clutch").setLevel(logging.CRITICAL)  # the answer tells it all
     with Dispatcher(own) as dispatcher:
-        yield Server(f"http://{dispatcher.addresses['http'][0]}", token)
+        yield Endpoint(f"http://{dispatcher.addresses['http'][0]}", token)
 
 
-def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None) -> None:
+def _call(server: Endpoint, pool: str, tool: str, body: bytes, timeout: str | None) -> None:
     headers = {"Content-Type": "application/json", "Accept": f"application/json, {STREAM}"}
     if timeout is not None:
         headers["Clutch-Timeout"] = timeout
@@ -221,7 +221,7 @@ def _call(server: Server, pool: str, tool: str, body: bytes, timeout: str | None
         connection.close()
 
 
-def fetch(server: Server, path: str) -> Any:
+def fetch(server: Endpoint, path: str) -> Any:
     """What a server says of itself, as JSON."""
     headers = {} if server.token is None else {"Authorization": f"Bearer {server.token}"}
     connection = _connection(server)
@@ -238,7 +238,7 @@ def fetch(server: Server, path: str) -> Any:
     return json.loads(text)
 
 
-def _no_answer(server: Server, error: Exception) -> click.ClickException:
+def _no_answer(server: Endpoint, error: Exception) -> click.ClickException:
     if isinstance(error, ssl.SSLCertVerificationError):
         return click.ClickException(_not_trusted(server, error))
     if isinstance(error, http.client.BadStatusLine) and str(error).startswith(TLS_ALERT):
@@ -248,14 +248,14 @@ def _no_answer(server: Server, error: Exception) -> click.ClickException:
     return click.ClickException(f"no answer from {server.url}: {error or type(error).__name__}; {hint}")
 
 
-def _not_trusted(server: Server, error: ssl.SSLCertVerificationError) -> str:
+def _not_trusted(server: Endpoint, error: ssl.SSLCertVerificationError) -> str:
     hint = "trust its certificate, or its CA, with --cacert FILE"
     if server.own_certificate is not None:
         hint = f"{server.own_certificate} has changed since the server read it: run `clutch reload`"
     return f"the certificate of {server.url} is not trusted: {error.verify_message or error}; {hint}"
 
 
-def _connection(server: Server) -> http.client.HTTPConnection:
+def _connection(server: Endpoint) -> http.client.HTTPConnection:
     url = server.url
     if url.startswith("unix:"):
         return UnixConnection(url.removeprefix("unix:"))

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import click
 
-from clutch.cli.call import NAMES_MAX, OWN_POOL, Server, fetch, own_server, server_flags
+from clutch.cli.call import NAMES_MAX, OWN_POOL, Endpoint, fetch, own_server, server_flags
 from clutch.cli.flags import as_json, pool_flags, pool_options
 
 INDENT = "  "
@@ -32,7 +32,7 @@ def command(
     name: str | None,
     target: str | None,
     as_json: bool,
-    server: Callable[[], Server],
+    server: Callable[[], Endpoint],
     **flags: str | None,
 ) -> None:
     """List tools with their signatures and the first lines of their docstrings, or one tool with its whole docstring.
@@ -65,7 +65,7 @@ def _meant(name: str | None, target: str | None) -> tuple[str | None, str | None
     return pool, tool or None
 
 
-def _pools(server: Server, name: str | None) -> list[dict[str, Any]]:
+def _pools(server: Endpoint, name: str | None) -> list[dict[str, Any]]:
     """Those that are meant: all, without a name."""
     pools = fetch(server, "/pools")["pools"]
     if name is None:
@@ -76,7 +76,7 @@ def _pools(server: Server, name: str | None) -> list[dict[str, Any]]:
     return [known[name]]
 
 
-def _described(server: Server, pool: dict[str, Any]) -> dict[str, Any]:
+def _described(server: Endpoint, pool: dict[str, Any]) -> dict[str, Any]:
     """What is known of its tools; of one that is not up yet, nothing."""
     if pool["tools"] is None and pool["state"] != "ready":
         return {**pool, "note": f"its tools are not known yet: it is {pool['state']}", "tools": []}

@@ -35,12 +35,12 @@ const ALIVE: &str = ": alive\n\n";
 const TOGETHER_BYTES: usize = 16 << 10;
 
 /// Keeps events for one client.
-struct Listener {
+struct Subscriber {
     events: mpsc::Sender<Event>,
     missed: AtomicU64,
 }
 
-impl Sink for Listener {
+impl Sink for Subscriber {
     fn event(&self, event: &Event) {
         if self.events.try_send(event.clone()).is_err() {
             self.missed.fetch_add(1, Ordering::Relaxed);
@@ -48,8 +48,8 @@ impl Sink for Listener {
     }
 }
 
-struct Stream {
-    listener: Arc<Listener>,
+struct EventStream {
+    subscriber: Arc<Subscriber>,
     events: mpsc::Receiver<Event>,
     alive: Interval,
     /// What is sent at once, so that the client knows that it hears.
@@ -67,12 +67,12 @@ pub(super) fn stream(plane: &Plane, query: &str, permit: ConnectionPermit) -> Re
     let scope =
         scope.ok_or_else(|| Problem::bad_request("write /events, or ?scope=lives, ?scope=incidents or ?scope=all"))?;
     let (sender, events) = mpsc::channel(WAITING_MAX);
-    let listener = Arc::new(Listener { events: sender, missed: AtomicU64::new(0) });
-    let sink: Arc<dyn Sink> = listener.clone();
+    let subscriber = Arc::new(Subscriber { events: sender, missed: AtomicU64::new(0) });
+    let sink: Arc<dyn Sink> = subscriber.clone();
     plane.telemetry.subscribe(Arc::downgrade(&sink), scope);
     let mut permit = permit;
-    let mut stream = Stream {
-        listener,
+    let mut stream = EventStream {
+        subscriber,
         events,
         alive: interval_at(Instant::now() + ALIVE_INTERVAL, ALIVE_INTERVAL),
         greeting: ALIVE.to_owned(),
@@ -84,10 +84,10 @@ pub(super) fn stream(plane: &Plane, query: &str, permit: ConnectionPermit) -> Re
     Ok(response)
 }
 
-impl Stream {
+impl EventStream {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut text = std::mem::take(&mut self.greeting);
-        let missed = self.listener.missed.swap(0, Ordering::Relaxed);
+        let missed = self.subscriber.missed.swap(0, Ordering::Relaxed);
         if missed > 0 {
             put(&mut text, "events_missed", &json!({ "event": "events_missed", "count": missed }));
         }

@@ -50,12 +50,12 @@ struct Call<'a> {
     description: String,
     parameters: Value,
     request_body: Content<'a>,
-    responses: BTreeMap<&'static str, Response<'a>>,
+    responses: BTreeMap<&'static str, ResponseObject<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Response<'a> {
+enum ResponseObject<'a> {
     Result(Content<'a>),
     Problem(Value),
 }
@@ -167,7 +167,7 @@ fn encoded(name: &str) -> String {
 
 fn call<'a>(pool: &'a str, tool: &'a ToolSchema) -> Path<'a> {
     let mut responses: BTreeMap<_, _> = PROBLEMS.iter().map(|(status, name, _)| (*status, reference(name))).collect();
-    responses.insert("200", Response::Result(answer(tool)));
+    responses.insert("200", ResponseObject::Result(answer(tool)));
     Path::Call(Box::new(Call {
         operation_id: format!("{pool}.{}", tool.name),
         tags: [pool],
@@ -208,8 +208,8 @@ fn media<'a>(kind: &'static str, schema: Schema<'a>) -> BTreeMap<&'static str, M
     BTreeMap::from([(kind, Media { schema })])
 }
 
-fn reference(name: &str) -> Response<'static> {
-    Response::Problem(json!({ "$ref": format!("#/components/responses/{name}") }))
+fn reference(name: &str) -> ResponseObject<'static> {
+    ResponseObject::Problem(json!({ "$ref": format!("#/components/responses/{name}") }))
 }
 
 // ---- what is the same for all

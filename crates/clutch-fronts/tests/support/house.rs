@@ -44,9 +44,7 @@ impl House {
     pub fn with(pool: PoolConfig, http: HttpConfig) -> House {
         let stage = Stage::new(pool);
         stage.tools(&["echo", "countdown"]);
-        let configs = vec![("http".to_owned(), FrontConfig::Http(http))];
-        let fronts =
-            Fronts::start(&super::runtime(), [stage.pool.clone()].into_iter().collect(), configs).expect("fronts");
+        let fronts = super::serve(&[&stage], "http", FrontConfig::Http(http)).expect("fronts");
         House { stage, fronts }
     }
 

@@ -8,7 +8,39 @@ mod stage;
 pub mod client;
 pub mod house;
 
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use clutch_fronts::config::FrontConfig;
+use clutch_fronts::{Fronts, Host, Plane};
+use serde_json::Value;
+
 pub use stage::*;
+
+/// No program is around the pools.
+struct Nobody;
+
+impl Host for Nobody {
+    fn reload(&self, _: Vec<String>) -> Result<BTreeMap<String, String>, String> {
+        Err("nobody reloads".to_owned())
+    }
+
+    fn stop(&self, _: bool) -> Result<(), String> {
+        Err("nobody stops".to_owned())
+    }
+
+    fn fronts(&self) -> Result<Value, String> {
+        Err("nobody knows the fronts".to_owned())
+    }
+}
+
+/// One front, named for its kind, for the pools of these stages.
+pub fn serve(stages: &[&Stage], kind: &str, config: FrontConfig) -> io::Result<Fronts> {
+    let plane = Plane::new(Value::Null, Arc::default(), Box::new(Nobody));
+    stages.iter().for_each(|stage| plane.pools.add(stage.pool.clone()));
+    Fronts::start(&runtime(), &plane, vec![(kind.to_owned(), config)])
+}
 
 /// One for all tests of a file, as of one dispatcher.
 pub fn runtime() -> tokio::runtime::Handle {

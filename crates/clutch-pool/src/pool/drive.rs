@@ -15,7 +15,7 @@ use super::peer::{Link, Peer};
 use super::state::{Demand, Event, Hold, WorkerKey};
 use super::status::spent::Life;
 use super::status::{Health, Status};
-use super::{Carried, END_OF_FILE, Notice, Pool, Reader, Said, Ticket};
+use super::{Carried, END_OF_FILE, Notice, Pool, ReadFrom, Reader, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::work::Running;
 
@@ -232,13 +232,13 @@ impl PoolDriver {
         // Who reads it lets go after a moment, and waits for nobody.
         let mut inbox = link.inbox.lock();
         while matches!(inbox.fill(link.socket.as_fd(), false), Ok(Filled::Bytes)) {
-            if self.absorb(link, &mut inbox, Said::Now).is_err() {
+            if self.absorb(link, &mut inbox, ReadFrom::Link).is_err() {
                 return;
             }
         }
         if inbox.fill_from(&link.board.journal()) {
             // What is wrong with it ends with the worker.
-            let _ = self.absorb(link, &mut inbox, Said::InJournal);
+            let _ = self.absorb(link, &mut inbox, ReadFrom::Journal);
         }
     }
 
@@ -392,7 +392,7 @@ impl Pool {
         let Some(mut inbox) = link.inbox.try_lock() else { return Read::Elsewhere };
         let ended = match inbox.fill(link.socket.as_fd(), false) {
             Ok(Filled::Nothing) => return Read::Nothing,
-            Ok(Filled::Bytes) => self.absorb(link, &mut inbox, Said::Now).err(),
+            Ok(Filled::Bytes) => self.absorb(link, &mut inbox, ReadFrom::Link).err(),
             Ok(Filled::End) => Some(END_OF_FILE.to_owned()),
             Err(error) => Some(error.to_string()),
         };

@@ -23,7 +23,7 @@ use crate::work::{Outcome, Reply, Work, WorkId};
 
 /// How far work has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+enum Milestone {
     #[default]
     Submitted,
     /// It is in the waiting line, or beyond.
@@ -35,7 +35,7 @@ enum Phase {
 
 #[derive(Default)]
 struct Progress {
-    phase: Phase,
+    milestone: Milestone,
     /// Bounded by the credit that the worker has.
     chunks: VecDeque<Payload>,
     outcome: Option<Outcome>,
@@ -50,8 +50,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn reach(&mut self, phase: Phase) -> [Option<Waker>; 2] {
-        self.phase = self.phase.max(phase);
+    fn reach(&mut self, milestone: Milestone) -> [Option<Waker>; 2] {
+        self.milestone = self.milestone.max(milestone);
         [self.receiving.take(), self.sending.take()]
     }
 }
@@ -99,7 +99,7 @@ impl Reply for Inbound {
         let mut progress = self.progress.lock();
         progress.outcome = Some(outcome);
         progress.takes_no_more = true;
-        let (wakers, held) = (progress.reach(Phase::Ended), progress.held.take());
+        let (wakers, held) = (progress.reach(Milestone::Ended), progress.held.take());
         drop(progress);
         drop(held);
         wake(wakers);
@@ -111,12 +111,12 @@ impl Reply for Inbound {
     }
 
     fn begun(&self) {
-        let wakers = self.progress.lock().reach(Phase::Begun);
+        let wakers = self.progress.lock().reach(Milestone::Begun);
         wake(wakers);
     }
 
     fn admitted(&self) {
-        let wakers = self.progress.lock().reach(Phase::Admitted);
+        let wakers = self.progress.lock().reach(Milestone::Admitted);
         wake(wakers);
     }
 
@@ -227,7 +227,8 @@ impl Exchange {
 
     /// Waits until user code has started, or all has ended.
     pub async fn begun(&self) {
-        poll_fn(|context| self.inbound.poll_phase(Phase::Begun, |progress| &mut progress.receiving, context)).await;
+        poll_fn(|context| self.inbound.poll_milestone(Milestone::Begun, |progress| &mut progress.receiving, context))
+            .await;
     }
 
     /// Removes it unless user code has started.
@@ -315,14 +316,14 @@ impl Drop for Exchange {
 }
 
 impl Inbound {
-    fn poll_phase(
+    fn poll_milestone(
         &self,
-        phase: Phase,
+        milestone: Milestone,
         place: impl FnOnce(&mut Progress) -> &mut Option<Waker>,
         context: &Context<'_>,
     ) -> Poll<()> {
         let mut progress = self.progress.lock();
-        if progress.phase >= phase {
+        if progress.milestone >= milestone {
             return Poll::Ready(());
         }
         wait(place(&mut progress), context);
@@ -340,7 +341,8 @@ pub struct Input {
 impl Input {
     /// Waits until the work has a place in the waiting line, or has ended.
     pub async fn admitted(&self) {
-        poll_fn(|context| self.inbound.poll_phase(Phase::Admitted, |progress| &mut progress.sending, context)).await;
+        poll_fn(|context| self.inbound.poll_milestone(Milestone::Admitted, |progress| &mut progress.sending, context))
+            .await;
     }
 
     /// Waits until the worker takes one piece more. False: it takes no more.
@@ -379,23 +381,23 @@ impl Input {
     }
 
     /// The app waits for its client: its clock stands until the result is dropped.
-    pub fn stand(&self) -> Standing<'_> {
+    pub fn stand(&self) -> Pause<'_> {
         let mut clock = self.inbound.clock.lock();
         clock.stands = true;
         if clock.deadline.is_some() {
             self.pool.lift_deadline(self.id);
         }
-        Standing { input: self, since: Instant::now() }
+        Pause { input: self, since: Instant::now() }
     }
 }
 
 /// Time that is not the app's.
-pub struct Standing<'a> {
+pub struct Pause<'a> {
     input: &'a Input,
     since: Instant,
 }
 
-impl Drop for Standing<'_> {
+impl Drop for Pause<'_> {
     fn drop(&mut self) {
         let Input { pool, inbound, id } = self.input;
         let mut clock = inbound.clock.lock();

@@ -101,7 +101,7 @@ pub struct OwnMemory {
 
 /// What the worker tells of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct MemoryReport {
     pub peak_rss: u64,
     pub rss: u64,
     pub private: u64,
@@ -135,11 +135,11 @@ impl OwnMemory {
     }
 
     /// What is to be told, if anything.
-    pub fn look(&self) -> Option<Told> {
+    pub fn look(&self) -> Option<MemoryReport> {
         let (rss, private) = read_rollup("self")?;
         let mut seen = self.seen.lock();
         (seen.rss, seen.private) = (rss, private);
-        (private >= self.floor).then_some(Told { peak_rss: seen.peak, rss, private })
+        (private >= self.floor).then_some(MemoryReport { peak_rss: seen.peak, rss, private })
     }
 }
 

@@ -26,7 +26,7 @@ use self::rollout::Recycle;
 use self::stop::Shutdown;
 pub use self::stop::{IDLE_LEAVE, stop_term};
 pub use self::workers::FORKS_MAX;
-use self::zygotes::{Reload, Zygote};
+use self::zygotes::{Reload, ZygoteRecord};
 pub use super::leave::Leave;
 use super::recycle::Recycling;
 use super::scale::Bounds;
@@ -335,7 +335,7 @@ pub struct Supervisor {
     pub max: usize,
     /// Of the image that workers are forked from.
     shape: Shape,
-    zygotes: BTreeMap<u32, Zygote>,
+    zygotes: BTreeMap<u32, ZygoteRecord>,
     /// The zygote that workers are forked from, loaded or not.
     current: Option<u32>,
     /// The last number given.

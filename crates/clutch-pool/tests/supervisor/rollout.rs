@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::world::{GRACE, Play, TARGET, Zygote, config};
+use crate::world::{GRACE, Play, TARGET, Zygote, config, with_threads};
 use clutch_pool::config::{PoolConfig, Profile, Shape};
 use clutch_pool::pool::Denied;
 use clutch_pool::pool::state::WorkerKey;

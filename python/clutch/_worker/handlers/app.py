@@ -15,7 +15,7 @@ from clutch import _core
 from clutch._worker.failure import traceback_of
 from clutch._worker.handlers import asgi, wsgi
 from clutch._worker.handlers.call import Tool
-from clutch._worker.handlers.kind import Kind
+from clutch._worker.handlers.kind import WorkKind
 from clutch.errors import ConfigError
 from clutch.tools import options_of
 
@@ -155,6 +155,6 @@ def positional(app: Any) -> tuple[int, bool]:
     return len(required), any(one.kind is one.VAR_POSITIONAL for one in parameters)
 
 
-ASGI = Kind(find, functools.partial(entry, "asgi"), needs_loop=True)
-ASGI2 = Kind(find, functools.partial(entry, "asgi2"), needs_loop=True)
-WSGI = Kind(find, functools.partial(entry, "wsgi"), shape=wsgi_shape)
+ASGI = WorkKind(find, functools.partial(entry, "asgi"), needs_loop=True)
+ASGI2 = WorkKind(find, functools.partial(entry, "asgi2"), needs_loop=True)
+WSGI = WorkKind(find, functools.partial(entry, "wsgi"), shape=wsgi_shape)

@@ -11,7 +11,7 @@ from clutch._worker.handlers.call import Tool
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorkKind:
     find: Callable[[str, Any, bool], Any]
     """`find(target, found, is_factory)` returns the object to serve. Raises ConfigError if it cannot be served."""
 

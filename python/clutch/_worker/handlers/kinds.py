@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from clutch._worker.handlers import app, tcp
-from clutch._worker.handlers.kind import Kind
+from clutch._worker.handlers.kind import WorkKind
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, WorkKind] = {
     "asgi": app.ASGI,
     "asgi2": app.ASGI2,
     "wsgi": app.WSGI,

@@ -22,7 +22,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.failure import traceback_of
 from clutch._worker.handlers.call import Tool
-from clutch._worker.handlers.kind import Kind
+from clutch._worker.handlers.kind import WorkKind
 from clutch.errors import ConfigError, Interrupted
 from clutch.tools import options_of
 
@@ -213,4 +213,4 @@ async def close_stream(writer: asyncio.StreamWriter) -> None:
         raise
 
 
-CONNECTIONS = Kind(find, entry, has_instances=True)
+CONNECTIONS = WorkKind(find, entry, has_instances=True)

@@ -69,7 +69,7 @@ class Layers:
 
 
 @dataclass(slots=True)
-class Reading:
+class Findings:
     """What was found in the layers so far."""
 
     warnings: list[str] = field(default_factory=list)
@@ -96,15 +96,15 @@ class Reading:
 
 def read(command_line: Mapping[str, Any], environ: Mapping[str, str]) -> Layers:
     """`command_line`: what it gave, by the setting's name. Raises `ConfigError`; `click.UsageError` for a flag."""
-    reading = Reading()
-    variables = reading.layer(_of_variables(environ), "", lambda setting: VARIABLES[setting.name])
-    arguments = reading.layer(_command_args(environ), COMMAND_ARGS, _flag)
-    typed = reading.layer(command_line, "", _flag)
-    reading.warnings += warnings_of_variables(environ)
-    conf = _conf_layer({**arguments, **typed}.get("config"), reading)
-    if reading.problems:
-        raise ConfigError(problems=reading.problems)
-    return Layers({**variables, **conf, **arguments, **typed}, typed, reading.warnings)
+    findings = Findings()
+    variables = findings.layer(_of_variables(environ), "", lambda setting: VARIABLES[setting.name])
+    arguments = findings.layer(_command_args(environ), COMMAND_ARGS, _flag)
+    typed = findings.layer(command_line, "", _flag)
+    findings.warnings += warnings_of_variables(environ)
+    conf = _conf_layer({**arguments, **typed}.get("config"), findings)
+    if findings.problems:
+        raise ConfigError(problems=findings.problems)
+    return Layers({**variables, **conf, **arguments, **typed}, typed, findings.warnings)
 
 
 def _of_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -210,16 +210,16 @@ def _command_args(environ: Mapping[str, str]) -> dict[str, Any]:
 # gunicorn.conf.py
 
 
-def _conf_layer(chosen: Given | None, reading: Reading) -> dict[str, Given]:
+def _conf_layer(chosen: Given | None, findings: Findings) -> dict[str, Given]:
     place = chosen.value if chosen is not None else CONF_FILE
     if chosen is None and not Path(CONF_FILE).is_file():
         return {}
     source = place.removeprefix("file:")
     names = _executed(place, source)
-    _name_refused(names, source, reading)
-    _name_without_effect(names, source, reading)
+    _name_refused(names, source, findings)
+    _name_without_effect(names, source, findings)
     raw = {name: value for name, value in names.items() if name in SETTING_OF and value is not None}
-    return reading.layer(raw, source, lambda setting: setting.name)
+    return findings.layer(raw, source, lambda setting: setting.name)
 
 
 def _executed(place: str, source: str) -> dict[str, Any]:
@@ -252,21 +252,21 @@ def _importing_from_here() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _name_refused(names: Mapping[str, Any], source: str, reading: Reading) -> None:
+def _name_refused(names: Mapping[str, Any], source: str, findings: Findings) -> None:
     for name, refused in REFUSED_OF.items():
         if not names.get(name):  # what is not set, or is off already
             continue
         if refused.matters:
-            reading.problems.append(
+            findings.problems.append(
                 Problem(name, f"not supported: {refused.instead}", repr(names[name]), source=source)
             )
         else:
-            reading.warnings.append(f"{source}: {name} is not supported: {refused.instead}")
+            findings.warnings.append(f"{source}: {name} is not supported: {refused.instead}")
 
 
-def _name_without_effect(names: Mapping[str, Any], source: str, reading: Reading) -> None:
+def _name_without_effect(names: Mapping[str, Any], source: str, findings: Findings) -> None:
     for name in sorted(name for name in HOOKS if callable(names.get(name))):
-        reading.warnings.append(f"{source}: the hook {name} is not supported: use {HOOKS[name]}")
+        findings.warnings.append(f"{source}: the hook {name} is not supported: use {HOOKS[name]}")
     known = {*SETTING_OF, *REFUSED_OF, *HOOKS}
     unknown = [
         name
@@ -276,4 +276,4 @@ def _name_without_effect(names: Mapping[str, Any], source: str, reading: Reading
     for name in unknown:
         near = nearest(name, known)
         meant = f"; did you mean {near}?" if near else ""
-        reading.warnings.append(f"{source}: {name} is not a setting and has no effect{meant}")
+        findings.warnings.append(f"{source}: {name} is not a setting and has no effect{meant}")

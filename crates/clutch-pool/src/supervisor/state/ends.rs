@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clutch_wire::sys::{EndSignal, Fate};
 
-use super::zygotes::Zygote;
+use super::zygotes::ZygoteRecord;
 use super::{Action, State, Supervisor, Worker, WorkerRecord};
 use crate::pool::state::WorkerKey;
 
@@ -52,7 +52,7 @@ impl Supervisor {
 
     /// When a worker is gone for us without a word of its zygote's.
     pub(super) fn over_at(&self, worker: &Worker) -> Option<Instant> {
-        let told = self.zygotes.get(&worker.generation).is_some_and(Zygote::has_loaded);
+        let told = self.zygotes.get(&worker.generation).is_some_and(ZygoteRecord::has_loaded);
         let wait = if told { STATUS_WAIT } else { Duration::ZERO };
         match worker.watched {
             true => {
@@ -80,7 +80,7 @@ impl Supervisor {
 
     pub(super) fn remove(&mut self, key: WorkerKey, fate: Option<Fate>, out: &mut Vec<Action>) -> Option<Worker> {
         let worker = self.workers.remove(&key)?;
-        let zygote_is_there = self.zygotes.get(&worker.generation).is_some_and(Zygote::has_loaded);
+        let zygote_is_there = self.zygotes.get(&worker.generation).is_some_and(ZygoteRecord::has_loaded);
         let record = WorkerRecord {
             nr: worker.nr,
             generation: worker.generation,

@@ -27,7 +27,7 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Zygote {
+pub(super) struct ZygoteRecord {
     phase: Phase,
     /// A worker of it was ready.
     pub(super) proven: bool,
@@ -37,7 +37,7 @@ pub(super) struct Zygote {
     shape: Option<Shape>,
 }
 
-impl Zygote {
+impl ZygoteRecord {
     /// Whether it tells of its workers' ends.
     pub(super) fn has_loaded(&self) -> bool {
         !matches!(self.phase, Phase::Loading { .. })
@@ -79,7 +79,7 @@ impl Supervisor {
 
     pub(super) fn start_zygote(&mut self, now: Instant, out: &mut Vec<Action>) -> u32 {
         self.generation += 1;
-        let zygote = Zygote { phase: Phase::Loading { since: now }, proven: false, answered: None, shape: None };
+        let zygote = ZygoteRecord { phase: Phase::Loading { since: now }, proven: false, answered: None, shape: None };
         self.zygotes.insert(self.generation, zygote);
         out.push(Action::StartZygote { generation: self.generation });
         self.generation
@@ -224,7 +224,7 @@ impl Supervisor {
             if !self.is_of_use(generation) {
                 self.end_zygote(generation, now, out);
             }
-            if let Some(Zygote { phase: Phase::Ending { kill_at }, .. }) = self.zygotes.get_mut(&generation)
+            if let Some(ZygoteRecord { phase: Phase::Ending { kill_at }, .. }) = self.zygotes.get_mut(&generation)
                 && kill_at.is_some_and(|at| at <= now)
             {
                 *kill_at = None;
