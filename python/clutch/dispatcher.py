@@ -7,6 +7,7 @@ last. Knows neither signals nor command lines, writes no files of a command, and
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -108,6 +109,7 @@ class Dispatcher:
         self._watcher: Watcher | None = None
         self._warner: threading.Thread | None = None
         self._awaited: set[str | None] = {spec.name for spec in self.config.pools if spec.values["required"]}
+        self._stop_lock = threading.RLock()  # a signal handler may stop it in the thread that does
         self._is_stopping = self._is_over = False
         self._pid = os.getpid()
         self._failure: ConfigError | None = None
@@ -147,6 +149,8 @@ class Dispatcher:
         from clutch import _core
         from clutch._dispatcher.event_log import EventLog
 
+        if self._is_over or self._event_log is not None:
+            raise RuntimeError("this dispatcher has been started or stopped before: create another one")
         if self.log_format == "json":
             _core.print_as("json")
         elif self.config.development and os.isatty(2) and list(map(has_one_worker, self.config.pools)) == [True]:
@@ -313,14 +317,24 @@ class Dispatcher:
     def stop(self, grace: float | None = None) -> None:
         """Stops the fronts, then the pools; returns when nothing is left. Harmless when repeated, or in a forked copy.
 
-        Running work has `grace` seconds, by default the `grace` of its pool; with 0 it is ended at once.
+        Running work has `grace` seconds, by default the `grace` of its pool; with 0 it is ended at once. A second
+        thread waits until the first has stopped it.
         """
-        if self._pid != os.getpid() or self._is_over:
-            return
-        self._is_over = self._is_stopping = True
-        if self._watcher is not None:
-            self._watcher.close()
-        self._stop_fronts_and_pools(grace)
+        if self._pid != os.getpid():
+            return  # its lock may be held by a thread that this copy does not have
+        with self._stop_lock:
+            if self._is_over:
+                return
+            self._is_over = self._is_stopping = True
+            if self._watcher is not None:
+                self._watcher.close()
+            try:
+                self._stop_fronts_and_pools(grace)
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        """Its threads, and the control socket."""
         if self._event_log is not None:
             self._event_log.close()
         if self._warner is not None:
@@ -346,9 +360,13 @@ class Dispatcher:
         since, fronts_over = time.monotonic(), threading.Event()
         graces = {spec.name: spec.values["grace"] if grace is None else grace for spec in self.config.pools}
         with ThreadPoolExecutor(max(1, len(self.pools))) as together:
-            stops = [
-                together.submit(stop_pool, pool, graces[name], since, fronts_over) for name, pool in self.pools.items()
-            ]
+            stops: list[Callable[[], None]] = []
+            for name, pool in self.pools.items():
+                stop = functools.partial(stop_pool, pool, graces[name], since, fronts_over)
+                try:
+                    stops.append(together.submit(stop).result)
+                except RuntimeError:  # no thread can be had: at the interpreter's end, or at a limit of the system
+                    stops.append(stop)
             try:
                 if self._fronts is not None:
                     self._fronts.stop(max(graces.values()))
@@ -356,7 +374,7 @@ class Dispatcher:
                 self._fronts = None
                 fronts_over.set()
             for stop in stops:
-                stop.result()
+                stop()
 
 
 class Host:

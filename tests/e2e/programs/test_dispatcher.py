@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,11 +17,18 @@ import clutch
 from clutch.testing import Processes
 
 TOOLS = """
+import time
+
 from clutch import tool
 
 @tool
 def double(value: int) -> int:
     return 2 * value
+
+@tool
+def hold(value: int) -> int:
+    time.sleep(1)
+    return value
 """
 APP = """
 async def app(scope, receive, send):
@@ -116,3 +126,42 @@ def test_two_fronts_at_one_address_are_refused(folder: Path) -> None:
     settings = ["fronts.http.bind=127.0.0.1:7999", "fronts.calls.bind=127.0.0.1:7999"]
     with pytest.raises(clutch.ConfigError, match=r"fronts\.http listens there too"):
         clutch.Dispatcher(folder / "clutch.toml", settings=settings)
+
+
+def test_whoever_stops_it_a_second_time_waits_for_the_end_too(folder: Path) -> None:
+    dispatcher = clutch.Dispatcher(folder / "clutch.toml", settings=["pools.tools.grace=20s"])
+    dispatcher.start()
+    dispatcher.wait_ready()
+    pool = dispatcher.pools["tools"]
+    runs = pool.submit("hold", value=1)
+    while not any(pool.running().values()):
+        time.sleep(0.01)
+    first = threading.Thread(target=dispatcher.stop)
+    first.start()
+    while pool.stats()["state"] == "ready":
+        time.sleep(0.01)
+    dispatcher.stop()
+    assert (runs.result(0), pool.stats()["state"]) == (1, "closed")
+    first.join()
+
+
+def test_one_that_was_started_or_stopped_does_not_start_again(folder: Path) -> None:
+    dispatcher = clutch.Dispatcher(folder / "clutch.toml")
+    dispatcher.start()
+    with pytest.raises(RuntimeError, match="create another one"):
+        dispatcher.start()
+    dispatcher.stop()
+    with pytest.raises(RuntimeError, match="create another one"):
+        dispatcher.start()
+
+
+def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_it_can_be_stopped_when_the_interpreter_ends(folder: Path) -> None:
+    """No thread can be started there."""
+    program = "import atexit, clutch\ndispatcher = clutch.Dispatcher()\natexit.register(dispatcher.stop)\n"
+    started = "dispatcher.start()\ndispatcher.wait_ready()\n"
+    done = run(folder, f"{program}atexit.register(lambda: print(len(dispatcher.pools)))\n{started}")
+    assert (done.returncode, done.stdout, "Exception" in done.stderr) == (0, "3\n", False), done.stderr
