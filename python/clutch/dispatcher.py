@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from clutch._caller import refuse_in_subinterpreter
+from clutch._caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
 from clutch.config import Config, load
@@ -88,6 +88,7 @@ class Dispatcher:
         access logs for which no format was chosen. Raises `ConfigError` with everything that is wrong.
         """
         refuse_in_subinterpreter()
+        refuse_in_patched("A dispatcher")
         given = isinstance(config, Config)
         self.config = config if given else load(config, settings=settings, insecure=insecure, development=reload)
         if reload:

@@ -165,3 +165,12 @@ def test_it_can_be_stopped_when_the_interpreter_ends(folder: Path) -> None:
     started = "dispatcher.start()\ndispatcher.wait_ready()\n"
     done = run(folder, f"{program}atexit.register(lambda: print(len(dispatcher.pools)))\n{started}")
     assert (done.returncode, done.stdout, "Exception" in done.stderr) == (0, "3\n", False), done.stderr
+
+
+def test_a_program_that_gevent_has_patched_is_told_so(folder: Path) -> None:
+    """Threads that wait in native code would be greenlets: the program would stand still."""
+    pytest.importorskip("gevent")
+    program = "from gevent import monkey; monkey.patch_all()\nimport clutch\n"
+    for made in ("clutch.Dispatcher()", "clutch.serving('blog:app', port=0)"):
+        done = run(folder, program + made)
+        assert (done.returncode, "gevent.monkey.patch_all()" in done.stderr) == (1, True), done.stderr
