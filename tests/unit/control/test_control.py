@@ -414,6 +414,14 @@ def test_without_a_runtime_folder_it_is_in_tmp(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_runtime_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `su`: what root makes there would be in that user's way."""
+    os.chown(tmp_path, NOBODY, NOBODY)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert sockets.folder() == Path(f"/tmp/clutch-{os.geteuid()}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_another_user_may_do_nothing() -> None:
     """Even where the rights of the files would let him. (A server of root's lets root alone in.)"""
     with tempfile.TemporaryDirectory() as name:
