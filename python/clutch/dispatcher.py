@@ -110,7 +110,7 @@ class Dispatcher:
         self._watcher: Watcher | None = None
         self._warner: threading.Thread | None = None
         self._awaited: set[str | None] = {spec.name for spec in self.config.pools if spec.values["required"]}
-        self._stop_lock = threading.RLock()  # a signal handler may stop it in the thread that does
+        self._life_lock = threading.RLock()  # a signal handler may stop it in the thread that starts or stops it
         self._is_stopping = self._is_over = False
         self._pid = os.getpid()
         self._failure: ConfigError | None = None
@@ -147,11 +147,17 @@ class Dispatcher:
 
     def start(self) -> None:
         """Returns when the fronts listen. Raises OSError; what it has begun by then is stopped by `stop`."""
+        with self._life_lock:
+            if self._is_over or self._event_log is not None:
+                raise RuntimeError("this dispatcher has been started or stopped before: create another one")
+            self._begin()
+            if self._is_over:  # by a signal handler meanwhile, which found a part of it
+                self._end(None)
+
+    def _begin(self) -> None:
         from clutch import _core
         from clutch._dispatcher.event_log import EventLog
 
-        if self._is_over or self._event_log is not None:
-            raise RuntimeError("this dispatcher has been started or stopped before: create another one")
         if self.log_format == "json":
             _core.print_as("json")
         elif self.config.development and os.isatty(2) and list(map(has_one_worker, self.config.pools)) == [True]:
@@ -318,21 +324,23 @@ class Dispatcher:
     def stop(self, grace: float | None = None) -> None:
         """Stops the fronts, then the pools; returns when nothing is left. Harmless when repeated, or in a forked copy.
 
-        Running work has `grace` seconds, by default the `grace` of its pool; with 0 it is ended at once. A second
-        thread waits until the first has stopped it.
+        Running work has `grace` seconds, by default the `grace` of its pool; with 0 it is ended at once. Waits for a
+        start or another stop that is under way in another thread.
         """
         if self._pid != os.getpid():
             return  # its lock may be held by a thread that this copy does not have
-        with self._stop_lock:
-            if self._is_over:
-                return
-            self._is_over = self._is_stopping = True
-            if self._watcher is not None:
-                self._watcher.close()
-            try:
-                self._stop_fronts_and_pools(grace)
-            finally:
-                self._release()
+        with self._life_lock:
+            if not self._is_over:
+                self._is_over = self._is_stopping = True
+                self._end(grace)
+
+    def _end(self, grace: float | None) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+        try:
+            self._stop_fronts_and_pools(grace)
+        finally:
+            self._release()
 
     def _release(self) -> None:
         """Its threads, and the control socket."""

@@ -9,7 +9,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +155,27 @@ def test_one_that_was_started_or_stopped_does_not_start_again(folder: Path) -> N
     dispatcher.stop()
     with pytest.raises(RuntimeError, match="create another one"):
         dispatcher.start()
+
+
+def test_a_stop_during_the_start_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In another thread, or in the same one, as by a signal handler."""
+    started = clutch.Dispatcher._start_pool
+    for in_thread in (True, False):
+        dispatcher = clutch.Dispatcher(folder / "clutch.toml")
+        stopper = threading.Thread(target=dispatcher.stop)
+
+        def start_pool(*given: Any, stop: Callable[[], None] = stopper.start if in_thread else dispatcher.stop) -> None:
+            monkeypatch.undo()
+            started(*given)
+            stop()
+
+        monkeypatch.setattr(clutch.Dispatcher, "_start_pool", start_pool)
+        dispatcher.start()
+        if in_thread:
+            stopper.join()
+        assert {pool.stats()["state"] for pool in dispatcher.pools.values()} == {"closed"}
+        assert dispatcher.addresses == {}
+        assert not [one.name for one in threading.enumerate() if one.name.startswith("clutch-")]
 
 
 def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
