@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
@@ -52,8 +53,11 @@ def shown() -> list[str]:
 
 
 def threads() -> list[str]:
-    tasks = Path("/proc/self/task").iterdir()
-    return [name for task in tasks if (name := (task / "comm").read_text().strip()).startswith("clutch-operato")]
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            names.append((task / "comm").read_text().strip())
+    return [name for name in names if name.startswith("clutch-operato")]
 
 
 def test_names_stay_while_others_come_and_go() -> None:
