@@ -48,6 +48,8 @@ struct Stream {
     listener: Arc<Listener>,
     events: mpsc::Receiver<Event>,
     alive: Interval,
+    /// It has said that it is there, as it does first of all.
+    is_begun: bool,
     /// Ends when the connection is to.
     leave: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -68,7 +70,8 @@ pub(super) fn stream(plane: &Plane, query: &str, permit: ConnectionPermit) -> Re
     let mut stream = Stream {
         listener,
         events,
-        alive: interval_at(Instant::now(), ALIVE_INTERVAL),
+        alive: interval_at(Instant::now() + ALIVE_INTERVAL, ALIVE_INTERVAL),
+        is_begun: false,
         leave: Box::pin(async move { permit.leave_asked().await }),
     };
     let body = Body::Stream(Box::new(move |context| stream.poll(context)));
@@ -90,7 +93,8 @@ impl Stream {
             let event = json!(event);
             put(&mut text, event["event"].as_str().unwrap_or("event"), &event);
         }
-        if self.alive.poll_tick(context).is_ready() && text.is_empty() {
+        let is_silent = self.alive.poll_tick(context).is_ready() || !std::mem::replace(&mut self.is_begun, true);
+        if is_silent && text.is_empty() {
             text.push_str(": alive\n\n");
         }
         if !text.is_empty() {
