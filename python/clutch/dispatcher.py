@@ -7,6 +7,7 @@ last. Knows neither signals nor command lines, writes no files of a command, and
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
-from clutch._pool.caller import refuse_in_subinterpreter
+from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
 from clutch.config.options import CONTROL_OFF, FRONTS
 from clutch.control import sockets
@@ -87,6 +88,7 @@ class Dispatcher:
         access logs for which no format was chosen. Raises `ConfigError` with everything that is wrong.
         """
         refuse_in_subinterpreter()
+        refuse_in_patched("A dispatcher")
         given = isinstance(config, Config)
         self.config = config if given else load(config, settings=settings, insecure=insecure, development=reload)
         if reload:
@@ -108,6 +110,7 @@ class Dispatcher:
         self._watcher: Watcher | None = None
         self._warner: threading.Thread | None = None
         self._awaited: set[str | None] = {spec.name for spec in self.config.pools if spec.values["required"]}
+        self._life_lock = threading.RLock()  # a signal handler may stop it in the thread that starts or stops it
         self._is_stopping = self._is_over = False
         self._pid = os.getpid()
         self._failure: ConfigError | None = None
@@ -144,6 +147,14 @@ class Dispatcher:
 
     def start(self) -> None:
         """Returns when the fronts listen. Raises OSError; what it has begun by then is stopped by `stop`."""
+        with self._life_lock:
+            if self._is_over or self._event_log is not None:
+                raise RuntimeError("this dispatcher has been started or stopped before: create another one")
+            self._begin()
+            if self._is_over:  # by a signal handler meanwhile, which found a part of it
+                self._end(None)
+
+    def _begin(self) -> None:
         from clutch import _core
         from clutch._dispatcher.event_log import EventLog
 
@@ -313,16 +324,28 @@ class Dispatcher:
     def stop(self, grace: float | None = None) -> None:
         """Stops the fronts, then the pools; returns when nothing is left. Harmless when repeated, or in a forked copy.
 
-        Running work has `grace` seconds, by default the `grace` of its pool; with 0 it is ended at once.
+        Running work has `grace` seconds, by default the `grace` of its pool; with 0 it is ended at once. Waits for a
+        start or another stop that is under way in another thread.
         """
-        if self._pid != os.getpid() or self._is_over:
-            return
-        self._is_over = self._is_stopping = True
+        if self._pid != os.getpid():
+            return  # its lock may be held by a thread that this copy does not have
+        with self._life_lock:
+            if not self._is_over:
+                self._is_over = self._is_stopping = True
+                self._end(grace)
+
+    def _end(self, grace: float | None) -> None:
         if self._plane is not None:
             self._plane.stops()
         if self._watcher is not None:
             self._watcher.close()
-        self._stop_fronts_and_pools(grace)
+        try:
+            self._stop_fronts_and_pools(grace)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Its threads, and the control socket."""
         if self._event_log is not None:
             self._event_log.close()
         if self._warner is not None:
@@ -348,9 +371,13 @@ class Dispatcher:
         since, fronts_over = time.monotonic(), threading.Event()
         graces = {spec.name: spec.values["grace"] if grace is None else grace for spec in self.config.pools}
         with ThreadPoolExecutor(max(1, len(self.pools))) as together:
-            stops = [
-                together.submit(stop_pool, pool, graces[name], since, fronts_over) for name, pool in self.pools.items()
-            ]
+            stops: list[Callable[[], None]] = []
+            for name, pool in self.pools.items():
+                stop = functools.partial(stop_pool, pool, graces[name], since, fronts_over)
+                try:
+                    stops.append(together.submit(stop).result)
+                except RuntimeError:  # no thread can be had: at the interpreter's end, or at a limit of the system
+                    stops.append(stop)
             try:
                 if self._fronts is not None:
                     self._fronts.stop(max(graces.values()))
@@ -358,7 +385,7 @@ class Dispatcher:
                 self._fronts = None
                 fronts_over.set()
             for stop in stops:
-                stop.result()
+                stop()
 
 
 class Host:

@@ -78,6 +78,12 @@ def is_patched() -> bool:
     return monkey is not None and monkey.is_module_patched("threading")
 
 
+def refuse_in_patched(what: str) -> None:
+    """What waits in native code in threads of its own: as greenlets these would stop the program for good."""
+    if is_patched():
+        raise RuntimeError(PATCHED.format(what=what))
+
+
 def importing_module() -> str | None:
     """The module whose import makes a pool in a zygote or a worker; None: whatever makes it may have one.
 
@@ -143,6 +149,9 @@ function, when it runs, not when its module is imported"""
 
 SUBINTERPRETER = """Pools work only in the main interpreter of a process, and this is a subinterpreter.
 Create the pool in the main interpreter or in another process. With mod_wsgi: WSGIApplicationGroup %{GLOBAL}"""
+
+PATCHED = """{what} waits in threads, and gevent.monkey.patch_all() has made greenlets of them in this program.
+Run it in a process of its own with `clutch run` or `clutch serve`, or patch with patch_all(thread=False)"""
 
 GUARD = """A pool was created while a worker was loading this script.
 Create it under a guard:

@@ -26,9 +26,12 @@ def working_folder() -> str:
 
 
 def folder() -> Path:
-    """Where the sockets of this user's processes are."""
+    """Where the sockets of this user's processes are.
+
+    After `su` or `sudo -E` the variable is another user's. What root made there would be in that user's way.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK | os.X_OK):
+    if runtime and os.access(runtime, os.W_OK | os.X_OK) and os.stat(runtime).st_uid == os.geteuid():
         return Path(runtime, "clutch")
     return Path(f"/tmp/clutch-{os.geteuid()}")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -404,3 +406,36 @@ def test_a_program_that_gevent_has_patched_is_found_and_ends_by_itself(tmp_path:
     )
     with Dispatcher(tmp_path, [sys.executable, "report.py"]) as program:
         assert (program.wait(), program.out.text) == (0, "1 1"), program.err.text
+
+
+FORKED = """
+with Pool(1) as pool:
+    pool.call(abs, -1)
+    say("there")
+    input()
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    say("child", pid)
+    input()
+"""
+
+
+def test_a_client_sees_the_end_of_a_program_whose_copy_lives_on(tmp_path: Path) -> None:
+    with Program(tmp_path, FORKED) as program:
+        program.out.wait("there")
+        (path,) = control_sockets.all_of_user()
+        with socket.socket(socket.AF_UNIX) as events:
+            events.settimeout(WAIT_SECONDS)
+            events.connect(str(path))
+            events.sendall(b"GET /events HTTP/1.1\r\nHost: clutch\r\n\r\n")
+            assert b"200 OK" in events.recv(1 << 16)
+            program.go_on()
+            child = int(program.out.wait(r"child (\d+)")[1])
+            try:
+                program.process.kill()
+                while events.recv(1 << 16):
+                    pass
+            finally:
+                os.kill(child, signal.SIGKILL)

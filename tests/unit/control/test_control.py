@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import stat
@@ -418,6 +419,14 @@ def test_without_a_runtime_folder_it_is_in_tmp(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_runtime_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `su`: what root makes there would be in that user's way."""
+    os.chown(tmp_path, NOBODY, NOBODY)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert sockets.folder() == Path(f"/tmp/clutch-{os.geteuid()}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_another_user_may_do_nothing() -> None:
     """Even where the rights of the files would let him. (A server of root's lets root alone in.)"""
     with tempfile.TemporaryDirectory() as name:
@@ -565,6 +574,30 @@ def test_a_command_under_way_does_not_hold_up_the_end_for_long(bare: House) -> N
         begun = time.monotonic()
         bare.plane.close(waits=True)
         assert time.monotonic() - begun < CLOSE_SECONDS_MAX
+
+
+def test_it_can_be_told_to_stop_while_as_many_actions_hang_as_may_be(bare: House) -> None:
+    bare.may_go_on.clear()
+    for done in range(CONNECTIONS_MAX):
+        with client.connected(bare.path, WAIT_SECONDS) as connection:
+            connection.request("POST", "/reload")
+            eventually(lambda done=done: len(bare.reloaded) == done + 1)
+    with pytest.raises(ControlError, match="32 actions are under way"):
+        client.post(bare.path, "/reload", WAIT_SECONDS)
+    client.post(bare.path, "/stop", WAIT_SECONDS)
+    assert bare.stops == [False]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root has as many threads as it likes")
+def test_a_command_for_which_there_is_no_thread_is_refused(bare: House, capfd: pytest.CaptureFixture[str]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, before[1]))
+    try:
+        with pytest.raises(ControlError, match="needs a thread"):
+            client.post(bare.path, "/reload", WAIT_SECONDS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, before)
+    assert capfd.readouterr().err == ""
 
 
 def test_whoever_waits_and_leaves_holds_no_place(

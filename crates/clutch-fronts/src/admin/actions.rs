@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Command, Denied, Pool};
 use clutch_pool::work::WorkId;
+use clutch_wire::sys;
 use hyper::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::pages::{document, facts};
 use super::routes::{Target, Verb};
@@ -26,6 +27,9 @@ type Answer = Result<Response<Body>, Box<Problem>>;
 const WAITED_FOR_MAX: usize = 32;
 
 static WAITED_FOR: Semaphore = Semaphore::const_new(WAITED_FOR_MAX);
+
+/// Of stops there are few, and they return at once. They find a place whatever else hangs.
+static STOPS: Semaphore = Semaphore::const_new(4);
 
 /// How often it is looked whether whoever waits is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -160,7 +164,7 @@ async fn reload(plane: &Arc<Plane>, pools: &[Named]) -> Answer {
 async fn stop(plane: &Arc<Plane>, Stop { now }: Stop) -> Answer {
     let page = facts(plane);
     let plane = plane.clone();
-    blocking(move |_| plane.host.stop(now)).await?.map_err(Problem::refused)?;
+    blocking_in(&STOPS, move |_| plane.host.stop(now)).await?.map_err(Problem::refused)?;
     Ok(document(&page.into()))
 }
 
@@ -279,18 +283,31 @@ fn with<const N: usize>(mut page: Map<String, Value>, members: [(&str, Value); N
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
 ) -> Result<T, Box<Problem>> {
+    blocking_in(&WAITED_FOR, run).await
+}
+
+async fn blocking_in<T: Send + 'static>(
+    places: &'static Semaphore,
+    run: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
+) -> Result<T, Box<Problem>> {
     struct Waits(Arc<AtomicBool>);
     impl Drop for Waits {
         fn drop(&mut self) {
             self.0.store(false, Ordering::Relaxed);
         }
     }
-    let permit = WAITED_FOR.try_acquire().map_err(|_| Problem::too_many_actions(WAITED_FOR_MAX))?;
+    let permit = places.try_acquire().map_err(|_| Problem::too_many_actions(WAITED_FOR_MAX))?;
     let waits = Waits(Arc::new(AtomicBool::new(true)));
     let flag = waits.0.clone();
-    let ran = tokio::task::spawn_blocking(move || {
+    let (tell, told) = oneshot::channel();
+    let act = move || {
+        sys::block_signals();
         let _permit = permit;
-        run(flag)
-    });
-    ran.await.map_err(|_| Problem::refused("it was broken off"))
+        // Whoever asked may have left.
+        let _ = tell.send(run(flag));
+    };
+    // Not in the runtime's own, which panics where no thread can be had.
+    let spawned = std::thread::Builder::new().name("clutch-command".to_owned()).spawn(act);
+    spawned.map_err(|error| Problem::refused(format!("it needs a thread, and none can be had: {error}")))?;
+    told.await.map_err(|_| Problem::refused("it was broken off"))
 }

@@ -112,7 +112,8 @@ impl Service for Door {
             let (door, permit) = (door.clone(), told.clone());
             async move { door.answer(request, is_operator, permit).await }
         };
-        let opened = self.connections.open(stream.io);
+        // Of a program that is killed, clients see the end, whatever copies of it live on.
+        let opened = self.connections.open(stream.kept_from_copies().io);
         self.connections.serve(opened, Protocol::Http1, permit, answer).await;
     }
 

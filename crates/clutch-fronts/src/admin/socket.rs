@@ -45,11 +45,7 @@ impl OperatorSocket {
         ask: Arc<Notify>,
         is_over: impl Fn() -> bool + Send + 'static,
     ) -> io::Result<OperatorSocket> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .thread_name("clutch-operator")
-            .on_thread_start(sys::block_signals)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let entered = runtime.enter();
         let listener = Listener::bind(&format!("unix:{}", path.display()), Access::Owner)?;
         let file = Inode::of(path)?;

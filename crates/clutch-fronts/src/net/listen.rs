@@ -186,12 +186,14 @@ impl Listener {
                 let (stream, client) = socket.accept().await?;
                 stream.set_nodelay(true)?;
                 let server = stream.local_addr().ok();
-                Ok(Stream { io: Box::new(stream), client: Some(client), server, user: None })
+                let descriptor = stream.as_raw_fd();
+                Ok(Stream { io: Box::new(stream), client: Some(client), server, user: None, descriptor })
             }
             Socket::Unix(socket, _) => {
                 let (stream, _) = socket.accept().await?;
                 let user = stream.peer_cred().ok().map(|peer| peer.uid());
-                Ok(Stream { io: Box::new(stream), client: None, server: None, user })
+                let descriptor = stream.as_raw_fd();
+                Ok(Stream { io: Box::new(stream), client: None, server: None, user, descriptor })
             }
         }
     }

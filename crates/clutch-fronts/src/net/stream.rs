@@ -2,9 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use clutch_wire::forked;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::account::figures::Connected;
@@ -17,6 +21,50 @@ pub(crate) struct Stream {
     pub(crate) server: Option<SocketAddr>,
     /// Of a connection by a unix socket: the user id of who has connected.
     pub(crate) user: Option<u32>,
+    pub(crate) descriptor: RawFd,
+}
+
+impl Stream {
+    /// Forked copies of the process do not hold it open. For few connections: their number is bounded.
+    pub(crate) fn kept_from_copies(self) -> Stream {
+        forked::track(self.descriptor);
+        Stream { io: Box::new(Tracked { io: self.io, descriptor: self.descriptor }), ..self }
+    }
+}
+
+struct Tracked {
+    io: Box<dyn Io>,
+    descriptor: RawFd,
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        forked::untrack(self.descriptor);
+    }
+}
+
+impl AsyncRead for Tracked {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Tracked {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
 }
 
 /// What a connection must be able to do.
