@@ -40,7 +40,9 @@ class Program:
         try:
             with self._lock:
                 if self._plane is None:
-                    self._plane = plane_of_program()
+                    made = plane_of_program()
+                    # A signal handler may have made a pool meanwhile, and a plane with it.
+                    self._plane = self._plane or made
                 plane = self._plane
             plane.add(pool)
             if not plane.is_open():

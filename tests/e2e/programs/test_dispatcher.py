@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -137,11 +136,11 @@ def test_whoever_stops_it_a_second_time_waits_for_the_end_too(folder: Path) -> N
     pool = dispatcher.pools["tools"]
     runs = pool.submit("hold", value=1)
     while not any(pool.running().values()):
-        time.sleep(0.01)
+        pass
     first = threading.Thread(target=dispatcher.stop)
     first.start()
     while pool.stats()["state"] == "ready":
-        time.sleep(0.01)
+        pass
     dispatcher.stop()
     assert (runs.result(0), pool.stats()["state"]) == (1, "closed")
     first.join()

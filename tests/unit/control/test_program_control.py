@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from clutch import Pool
+from clutch import Pool, _core
 from clutch.control import client, sockets
+from clutch.control import program as control_program
 from clutch.control.program import Program, program_name
 
 WAIT_SECONDS = 30.0
@@ -184,3 +185,23 @@ def test_an_interpreter_in_another_program(argv: list[str] | None, monkeypatch: 
     assert program_name() == "httpd"
     monkeypatch.setattr(sys, "executable", None)
     assert program_name() == "python"
+
+
+def test_a_signal_handler_makes_a_pool_while_the_first_one_is_shown(
+    program: Program, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = control_program.plane_of_program
+    with Pool(1, name="other") as other:
+
+        def make_meanwhile() -> _core.Plane:
+            monkeypatch.undo()
+            monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+            program.show(other)
+            return made()
+
+        runtime = sockets.folder().parent
+        for path in files():  # that of the process's own
+            path.unlink()
+        monkeypatch.setattr(control_program, "plane_of_program", make_meanwhile)
+        program.show(pool)
+        assert shown() == ["other", "shown"]
