@@ -37,6 +37,8 @@ EVENTS_SHOWN = 8
 RUNNING_SHOWN = 3
 """Of one worker; more are counted."""
 STOP_KEYS = ("q", "Q", "\x1b")
+SCROLL_KEYS = {"\x1b[B": 1, "j": 1, "\x1b[A": -1, "k": -1}
+"""By how many pools. Arrows, or as in vi."""
 
 Page = dict[str, Any]
 
@@ -100,6 +102,7 @@ def with_rates(before: Look, now: Look) -> Page:
 def command(interval: str, count: int | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
     """Show the pools, workers and events of a running server or program, updated until q or Ctrl-C.
 
+    Down and up, or j and k, move from pool to pool where not all fit.
     With --json, or where the output is no terminal, print one page for each look.
     """
     seconds = interval_seconds(interval)
@@ -149,14 +152,15 @@ def draw_pages(socket: Path, before: Look, seconds: float, count: int | None) ->
     from rich.live import Live
 
     events = Events(socket)
-    page = with_rates(before, before)
-    with Live(drawn(page, events), screen=True, auto_refresh=False) as live, keys() as key_within:
+    first = 0
+    with Live(drawn(with_rates(before, before), events), screen=True, auto_refresh=False) as live, keys() as key_within:
         for _ in looks(count):
-            if key_within(seconds) in STOP_KEYS:
+            if (key := key_within(seconds)) in STOP_KEYS:
                 break
             now = look(socket)
             page, before = with_rates(before, now), now
-            live.update(drawn(page, events), refresh=True)
+            first = max(0, min(first + SCROLL_KEYS.get(key, 0), len(page["pools"]) - 1))
+            live.update(drawn(page, events, first), refresh=True)
 
 
 @contextlib.contextmanager
@@ -205,16 +209,18 @@ def event_text(event: Page) -> str:
 # Values to words
 
 
-def drawn(page: Page, events: Events) -> RenderableType:
+def drawn(page: Page, events: Events, first: int = 0) -> RenderableType:
+    """From the pool with number `first` on."""
     from rich.layout import Layout
     from rich.panel import Panel
+    from rich.text import Text
 
     stopping = ", shutting down" if page["stopping"] else ""
     head = f"{page['config']} (pid {page['pid']}), for {age(page['age_s'])}{stopping}; q: quit"
+    lines = tuple(events.lines)
+    shown = [Layout(Panel(Text("\n".join(lines)), title="events"), size=len(lines) + 2)] if lines else []
     layout = Layout()
-    layout.split_column(
-        Layout(head, size=1), Layout(pools_shown(page)), Layout(Panel("\n".join(events.lines), title="events"), size=10)
-    )
+    layout.split_column(Layout(head, size=1), Layout(pools_shown({**page, "pools": page["pools"][first:]})), *shown)
     return layout
 
 
@@ -225,11 +231,10 @@ def pools_shown(page: Page) -> RenderableType:
 
 
 def pool_shown(pool: Page) -> RenderableType:
-    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(pool_text(pool)), title_justify="left", box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
+    table = Table(title=Text(pool_text(pool)), title_justify="left", box=None, expand=True, pad_edge=False)
     for name in ("worker", "pid", "state", "calls", "calls/s", "CPU", "memory", "age"):
         table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)
     table.add_column("runs", ratio=1, no_wrap=True, overflow="ellipsis")
