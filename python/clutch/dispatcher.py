@@ -295,7 +295,7 @@ class Dispatcher:
         try:
             self.pools[spec.name].wait_ready(spec.core["workers_min"])
         except ClutchError as error:
-            self._not_ready(error)
+            self._not_ready(spec, error)
         else:
             image = self.pools[spec.name].stats()["image"] or {}
             shape = image.get("shape") or spec.core["shape"]
@@ -305,10 +305,10 @@ class Dispatcher:
             logs.info(f"pool {spec.name}: ready{became}{served}", pool=spec.name, ready=True, **shape, **kind)
             self._ready(spec.name)
 
-    def _not_ready(self, error: ClutchError) -> None:
+    def _not_ready(self, spec: PoolSpec, error: ClutchError) -> None:
         if self._is_stopping or self.config.development:  # the next save may mend it, and the log tells what is wrong
             return
-        if isinstance(error, ConfigError):
+        if isinstance(error, ConfigError) and spec.values["required"]:
             self._failure = error
             self._observer.failed(error)
         else:

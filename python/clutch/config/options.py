@@ -178,7 +178,7 @@ POOL = Section("pools.NAME", "A named set of identical workers with one queue.",
     Option("output_kept", SIZE, "8KB",
            "How much of a worker's last output WorkerLost contains.", "output_kept_bytes"),
     Option("required", FLAG, True,
-           "Whether /readyz waits for this pool.", "required"),
+           "Whether /readyz waits for this pool, and `clutch run` ends if it cannot start.", "required"),
 ))
 
 CONTROL_OFF = "off"

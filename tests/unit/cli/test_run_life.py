@@ -209,6 +209,23 @@ def test_a_pool_that_can_never_be_ready_ends_the_run_with_2(scene: Scene, loaded
     assert scene.events[-2:] == END
 
 
+def test_a_pool_that_is_not_required_is_only_told(
+    scene: Scene, loaded: config.Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others serve."""
+    loaded.pools[0].values["required"] = False
+
+    def broken() -> None:
+        terminate()
+        raise ConfigError("no module named x")
+
+    scene.when_ready = broken
+    logs.log.propagate = True
+    with caplog.at_level(logging.ERROR, "clutch"):
+        assert Server(loaded).serve() == 0
+    assert "no module named x" in caplog.text
+
+
 def test_another_trouble_at_the_start_is_only_told(scene: Scene, loaded: config.Config) -> None:
     def closed() -> None:
         terminate()
