@@ -85,7 +85,7 @@ def test_a_command_that_changes_something_is_for_its_own_folder(
         server.wait_ready("shop")
         for command in (["stop"], ["scale", "shop", "2"], ["reload"], ["recycle", "shop/0", "--kill"], ["drain"]):
             done = clutch(*command, cwd=elsewhere)
-            assert (done.returncode, "to be chosen with --pid" in done.stderr) == (1, True), (command, done.stderr)
+            assert (done.returncode, "choose one with --pid" in done.stderr) == (1, True), (command, done.stderr)
         assert "shop: ready" in clutch("ps", cwd=elsewhere).stdout
         pool = server.pool("shop")
         assert (pool["state"], pool["restarts"], pool["target"]) == ("ready", 0, 1)

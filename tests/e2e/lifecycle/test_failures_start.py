@@ -347,7 +347,7 @@ def test_preload_happens_once_and_otherwise_in_each_worker() -> None:
 def test_failure_11_an_import_that_hangs_is_killed(
     folder: Path, rendezvous: Rendezvous, events: Watch, how: str
 ) -> None:
-    source = f"import rendezvous\nrendezvous.{how}({rendezvous.port}, 'importing')\n" + tool()
+    source = f"from support import rendezvous\nrendezvous.{how}({rendezvous.port}, 'importing')\n" + tool()
     (folder / "written_hangs.py").write_text(source)
     with Pool("harmful_tools", name="whole") as whole, Pool("written_hangs", workers=1, start_timeout=2) as pool:
         hanging = rendezvous.guest()
@@ -365,7 +365,7 @@ def test_failure_11_an_import_that_hangs_is_killed(
 def test_failure_11_a_start_hook_that_hangs_is_killed(
     folder: Path, rendezvous: Rendezvous, events: Watch, start: str
 ) -> None:
-    hook = f"import rendezvous\n@clutch.on_start\ndef hook():\n    rendezvous.meet({rendezvous.port})\n"
+    hook = f"from support import rendezvous\n@clutch.on_start\ndef hook():\n    rendezvous.meet({rendezvous.port})\n"
     (folder / "written_hook.py").write_text("import clutch\n" + hook + tool())
     with Pool("written_hook", workers=1, start_timeout=1.5, start=start) as pool:
         hanging = rendezvous.guest()
@@ -377,7 +377,9 @@ def test_failure_11_a_start_hook_that_hangs_is_killed(
 
 
 def test_failure_13_stop_in_the_middle_of_an_import(folder: Path, rendezvous: Rendezvous) -> None:
-    (folder / "written_slow.py").write_text(f"import rendezvous\nrendezvous.meet({rendezvous.port})\n" + tool())
+    (folder / "written_slow.py").write_text(
+        f"from support import rendezvous\nrendezvous.meet({rendezvous.port})\n" + tool()
+    )
     pool = Pool("written_slow", workers=2, grace=0.5)
     importing = rendezvous.guest()
     pool.terminate_workers()
@@ -425,7 +427,9 @@ def quickest(action: Callable[[], object]) -> float:
 
 
 def test_failure_15_a_pool_that_starts_keeps_nobody_waiting(folder: Path, rendezvous: Rendezvous) -> None:
-    (folder / "written_slow.py").write_text(f"import rendezvous\nrendezvous.meet({rendezvous.port})\n" + tool())
+    (folder / "written_slow.py").write_text(
+        f"from support import rendezvous\nrendezvous.meet({rendezvous.port})\n" + tool()
+    )
     with Pool("harmful_tools", name="ready") as ready:
         ready.wait_ready(timeout=60)
         with Pool("written_slow", name="slow") as slow:
