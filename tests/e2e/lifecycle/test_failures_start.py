@@ -387,7 +387,7 @@ def test_failure_13_stop_in_the_middle_of_an_import(folder: Path, rendezvous: Re
     importing.wait_gone()
 
 
-STARTS_SLOWLY = "import clutch, rendezvous\n@clutch.on_start\ndef begin():\n    rendezvous.meet({port})\n"
+STARTS_SLOWLY = "import clutch\nfrom support import rendezvous\n@clutch.on_start\ndef begin():\n    rendezvous.meet({port})\n"
 
 
 @pytest.mark.parametrize("how", ["shutdown", "terminate_workers", "kill_workers"])
@@ -536,7 +536,7 @@ def test_failure_16_what_the_user_sets_stays_and_too_much_is_said() -> None:
 
 def test_failure_54_workers_of_one_zygote_draw_different_numbers(rendezvous: Rendezvous, folder: Path) -> None:
     (folder / "written_random.py").write_text(
-        "import random, uuid, os, tempfile, clutch, rendezvous, numpy\n"
+        "import random, uuid, os, tempfile, clutch, numpy\nfrom support import rendezvous\n"
         "random.random(), numpy.random.random(), uuid.uuid4()\n"
         "names = tempfile._get_candidate_names(); next(names)\n"
         "@clutch.tool\ndef draw(port):\n"
