@@ -387,7 +387,13 @@ def test_failure_13_stop_in_the_middle_of_an_import(folder: Path, rendezvous: Re
     importing.wait_gone()
 
 
-STARTS_SLOWLY = "import clutch\nfrom support import rendezvous\n@clutch.on_start\ndef begin():\n    rendezvous.meet({port})\n"
+STARTS_SLOWLY = """
+import clutch
+from support import rendezvous
+@clutch.on_start
+def begin():
+    rendezvous.meet({port})
+"""
 
 
 @pytest.mark.parametrize("how", ["shutdown", "terminate_workers", "kill_workers"])
