@@ -37,7 +37,6 @@ from clutch._pool.caller import (
 )
 from clutch._pool.calls import Calls
 from clutch._pool.map import Batches, Limits
-from clutch.config.options import WORKERS_MAX
 from clutch.config.values import CALL_TIME
 from clutch.control.program import program
 from clutch.errors import ConfigError, PoolClosed
@@ -415,9 +414,6 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         stays), TimeoutError after `timeout` seconds (the replacing goes on).
         """
         self._check_open()
-        known = sorted({worker["nr"] for worker in self.stats()["workers"]})
-        if nr is not None and nr not in known:
-            raise ValueError(f"pool {self.name!r} has no worker {nr}; allowed: {', '.join(map(str, known))}")
         if kill and nr is None:
             raise ValueError("kill=True ends one worker: give its nr, as in recycle(0, kill=True)")
         if not (self._kill(nr, timeout) if kill and nr is not None else self._recycle(nr, timeout)):
@@ -441,9 +437,6 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         stats = self.stats()
         least = workers if workers is not None else min if min is not None else stats["min"]
         most = workers if workers is not None else max if max is not None else stats["max"]
-        if not 1 <= least <= most <= WORKERS_MAX:
-            allowed = f"1 <= min <= max <= {WORKERS_MAX}"
-            raise ValueError(f"pool {self.name!r} cannot have {least} to {most} workers; allowed: {allowed}")
         self._scale(least, most)
 
     def drain(self) -> None:

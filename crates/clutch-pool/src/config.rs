@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// Most workers of a pool; `python/clutch/config/options.py` names the same.
+pub const WORKERS_MAX: usize = 4096;
+
 /// How slots are made inside a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -57,7 +57,7 @@ pub use self::status::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
 use self::status::spent::Noted;
 pub use self::status::spent::{Insights, Slow, Spent};
 pub use self::status::{Health, Stats, Status, WorkerView};
-use crate::config::{Overflow, PoolConfig};
+use crate::config::{Overflow, PoolConfig, WORKERS_MAX};
 use crate::link::board::word;
 use crate::link::{Filled, Inbox, Received};
 use crate::telemetry::{self, Emitter, Telemetry};
@@ -326,11 +326,32 @@ impl Pool {
         self.telemetry.emit(|pool| telemetry::Event::OperatorActed { pool, action: action.into() });
     }
 
-    /// Hands an order to the supervisor; none: the pool is closed.
-    pub fn order(&self, command: Command) -> Option<Order<'_>> {
+    /// Hands an order to the supervisor, unless it cannot be carried out as it is.
+    pub fn order(&self, command: Command) -> Result<Order<'_>, Denied> {
+        match command {
+            Command::Scale { min, max } if !(1 <= min && min <= max && max <= WORKERS_MAX) => {
+                return Err(Denied::NotAllowed(format!(
+                    "pool '{}' cannot have {min} to {max} workers; allowed: 1 <= min <= max <= {WORKERS_MAX}",
+                    self.config.name
+                )));
+            }
+            Command::Kill { nr } | Command::Recycle { nr: Some(nr) } => self.check_worker(nr)?,
+            _ => {}
+        }
         let ticket = self.orders.open()?;
         self.notify(Notice::Order { ticket, command });
-        Some(Order { orders: &self.orders, ticket })
+        Ok(Order { orders: &self.orders, ticket })
+    }
+
+    /// Fails when there is no worker of this number.
+    pub fn check_worker(&self, nr: u32) -> Result<(), Denied> {
+        let known: BTreeSet<u32> = self.status().workers.iter().map(|(_, view)| view.nr).collect();
+        if known.contains(&nr) {
+            return Ok(());
+        }
+        let known: Vec<String> = known.iter().map(u32::to_string).collect();
+        let (name, known) = (&self.config.name, known.join(", "));
+        Err(Denied::NoSuchWorker(format!("pool '{name}' has no worker {nr}; allowed: {known}")))
     }
 
     /// The Python stacks of one worker, without stopping it; none: it did not answer until the deadline.

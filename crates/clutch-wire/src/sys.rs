@@ -9,6 +9,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -646,15 +647,30 @@ pub fn readable<T: AsFd + AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
     unsafe { AsyncFd::register_with_interest(owner, Interest::READABLE) }.map_err(io::Error::from)
 }
 
+/// One line of the kernel about a process: /proc/PID/stat of proc(5).
+pub struct ProcessStat(String);
+
+impl ProcessStat {
+    /// None: there is no such process.
+    pub fn of(pid: i32) -> Option<ProcessStat> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Some(ProcessStat(String::from_utf8_lossy(&stat).into_owned()))
+    }
+
+    /// The field with this number in proc(5), which counts from 1; those behind the program's name, so 3 and more.
+    pub fn field<T: FromStr>(&self, nr: usize) -> Option<T> {
+        // The name is any bytes that the process has chosen, in parentheses.
+        self.0.rsplit_once(") ")?.1.split_whitespace().nth(nr.checked_sub(3)?)?.parse().ok()
+    }
+}
+
 /// What `ps` and `top` show in place of the command line, as far as that has room: the kernel reads it where it is, in the
 /// memory of the process (proc(5), `arg_start` and `arg_end` of /proc/pid/stat).
 pub fn set_title(title: &str) -> io::Result<()> {
     const ARG_START: usize = 48;
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The name of the program, the second field, may have spaces and parentheses in it.
-    let behind_name = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let mut ends = behind_name.split_whitespace().skip(ARG_START - 3).map(str::parse::<u64>);
-    let (Some(Ok(start)), Some(Ok(end))) = (ends.next(), ends.next()) else {
+    const ARG_END: usize = 49;
+    let stat = ProcessStat::of(std::process::id() as i32).ok_or(io::ErrorKind::Unsupported)?;
+    let (Some(start), Some(end)) = (stat.field::<u64>(ARG_START), stat.field::<u64>(ARG_END)) else {
         return Err(io::ErrorKind::Unsupported.into());
     };
     let mut room = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or_default()];

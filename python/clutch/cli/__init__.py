@@ -26,6 +26,23 @@ COMMANDS = {
 }
 """Where each is. Only the one that is asked for is imported: what serves for months does not carry the others."""
 
+KNOWN_ELSEWHERE = {
+    "start": "run, or serve APP",
+    "status": "ps",
+    "list": "ps",
+    "workers": "ps, or top",
+    "restart": "reload",
+    "shutdown": "stop",
+    "quit": "stop",
+    "kill": "recycle POOL/NR --kill",
+    "dump": "stack",
+    "logs": "top, which shows events; the log is on the server's standard error",
+    "check": "run --check",
+    "config": "run --check",
+    "version": "--version",
+}
+"""What other tools call things, and the command here."""
+
 EXIT_CODES = {
     "0": "success; for `clutch run` and `serve`: graceful shutdown",
     "1": "the call failed, or no server answered; for `run` and `serve`: startup or shutdown failed",
@@ -49,6 +66,16 @@ class Commands(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
         return getattr(importlib.import_module(f"clutch.cli.{module}"), name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            from clutch.config.layers import nearest
+
+            near = KNOWN_ELSEWHERE.get(name) or nearest(name, COMMANDS)
+            hint = f"; did you mean: clutch {near}" if near else f"; commands: {', '.join(COMMANDS)}"
+            ctx.fail(f"no command '{name}'{hint}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

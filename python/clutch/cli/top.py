@@ -17,7 +17,7 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,6 @@ from clutch.control.client import ControlError, NoAnswer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 EVENTS_SHOWN = 8
 RUNNING_SHOWN = 3
 """Of one worker; more are counted."""
@@ -48,22 +47,10 @@ class Look(NamedTuple):
 
     page: Page
     at: float
-    cpu: Mapping[int, float]
-    """Seconds of CPU time that each worker has used, by pid."""
 
 
 def look(socket: Path) -> Look:
-    page = client.get(socket, "/pools", ANSWER_SECONDS_MAX)
-    pids = [worker["pid"] for pool in page["pools"] for worker in pool["workers"] if worker["pid"] is not None]
-    return Look(page, time.monotonic(), {pid: used for pid in pids if (used := cpu_seconds(pid)) is not None})
-
-
-def cpu_seconds(pid: int) -> float | None:
-    """Its own and its children's. None: it is gone."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
-        return sum(map(int, fields[11:15])) / CLOCK_TICKS
-    return None
+    return Look(client.get(socket, "/pools", ANSWER_SECONDS_MAX), time.monotonic())
 
 
 def with_rates(before: Look, now: Look) -> Page:
@@ -75,7 +62,9 @@ def with_rates(before: Look, now: Look) -> Page:
     pools_before = {pool["name"]: pool for pool in before.page["pools"]}
 
     def per_second(name: str, of: Page, of_before: Page | None) -> float | None:
-        return None if of_before is None or seconds <= 0 else max(0.0, (of[name] - of_before[name]) / seconds)
+        if of_before is None or seconds <= 0 or of[name] is None or of_before[name] is None:
+            return None
+        return max(0.0, (of[name] - of_before[name]) / seconds)
 
     pools = []
     for pool in now.page["pools"]:
@@ -83,11 +72,8 @@ def with_rates(before: Look, now: Look) -> Page:
         workers_before = {worker["pid"]: worker for worker in old["workers"]} if old else {}
         workers = []
         for worker in pool["workers"]:
-            pid = worker["pid"]
-            cpu = None
-            if seconds > 0 and pid in now.cpu and pid in before.cpu:
-                cpu = max(0.0, (now.cpu[pid] - before.cpu[pid]) / seconds)
-            calls = per_second("calls", worker, workers_before.get(pid))
+            old_worker = workers_before.get(worker["pid"])
+            calls, cpu = (per_second(name, worker, old_worker) for name in ("calls", "cpu_s"))
             workers.append({**worker, "calls_per_s": calls, "cpu": cpu})
         rates = {f"{name}_per_s": per_second(name, pool, old) for name in ("done", "failed")}
         pools.append({**pool, **rates, "workers": workers})

@@ -49,6 +49,7 @@ def test_ps_tells_of_pools_and_workers(tmp_path: Path) -> None:
         workers = {worker["pid"]: worker for worker in pool["workers"]}
         assert (pool["ready"], workers[pid]["calls"], workers[pid]["state"]) == (2, 1, "ready")
         assert workers[pid]["rss"] > 1 << 20 and 0 <= workers[pid]["age_s"] < 60
+        assert 0 <= workers[pid]["cpu_s"] < 60
         text = clutch("ps", cwd=tmp_path).stdout
         assert "api: ready, 2 of 2 workers ready" in text and "api/0 " in text and str(pid) in text
 

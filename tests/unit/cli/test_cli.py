@@ -31,6 +31,18 @@ def test_help(command: str) -> None:
     assert done.stdout.startswith(f"Usage: clutch {command}")
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"), [("status", "clutch ps"), ("restart", "clutch reload"), ("stpo", "clutch stop")]
+)
+def test_a_command_of_another_tool_is_answered_with_ours(given: str, meant: str) -> None:
+    done = clutch(given)
+    assert done.exit_code == 2 and f"no command '{given}'; did you mean: {meant}" in done.stderr
+
+
+def test_a_command_like_no_other_is_answered_with_all() -> None:
+    assert "no command 'frobnicate'; commands: run, serve, ps" in clutch("frobnicate").stderr
+
+
 # init and run --check
 
 

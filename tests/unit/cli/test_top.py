@@ -14,10 +14,10 @@ RUNNING = [{"id": nr, "what": f"resize_{nr}", "seconds": nr, "abandoned": False}
 
 
 def look(at: float, done: int, calls: int, cpu: float, pid: int = 7, **more: Any) -> Look:
-    worker = {**WORKER, "pid": pid, "calls": calls, "running": RUNNING}
+    worker = {**WORKER, "pid": pid, "calls": calls, "cpu_s": cpu, "running": RUNNING}
     counts = {"queued": 2, "sent": 1, "slots": 4, "ready": 1, "target": 2, "restarts": 3, "failed": 0, "reason": None}
     pool = {"name": "api", "state": "ready", **counts, "done": done, "workers": [worker], **more}
-    return Look({"pid": 1, "config": "clutch.toml", "age_s": 5.0, "pools": [pool]}, at, {pid: cpu})
+    return Look({"pid": 1, "config": "clutch.toml", "age_s": 5.0, "pools": [pool]}, at)
 
 
 def test_rates_are_differences_by_time() -> None:

@@ -233,8 +233,8 @@ def test_what_the_process_says_of_itself(bare: House) -> None:
         (["recycle", "api/4000000"], "pool 'api' has no worker 4000000; allowed: "),
         (["recycle", "api/99999999999"], "/pools/{pool}/stacks"),
         (["cancel", "99999"], "no call 99999 waits or runs"),
-        (["scale", "api", "0"], "0 to 0 workers cannot be had; allowed: 1 <= min <= max <= 4096"),
-        (["scale", "api", "5-2"], "5 to 2 workers cannot be had"),
+        (["scale", "api", "0"], "cannot have 0 to 0 workers; allowed: 1 <= min <= max <= 4096"),
+        (["scale", "api", "5-2"], "cannot have 5 to 2 workers"),
     ],
 )
 def test_what_cannot_be_done_is_an_error(house: House, arguments: list[str], words: str) -> None:

@@ -23,22 +23,28 @@ use crate::plane::pools::Named;
 
 type Answer = Result<Response<Body>, Box<Problem>>;
 
-/// Most that are waited for at a time; each needs a thread.
-const WAITED_FOR_MAX: usize = 32;
+/// How many actions of a kind are waited for at a time; each needs a thread.
+struct Places {
+    most: usize,
+    free: Semaphore,
+}
 
-static WAITED_FOR: Semaphore = Semaphore::const_new(WAITED_FOR_MAX);
+impl Places {
+    const fn new(most: usize) -> Places {
+        Places { most, free: Semaphore::const_new(most) }
+    }
+}
+
+static WAITED_FOR: Places = Places::new(32);
 
 /// Of stops there are few, and they return at once. They find a place whatever else hangs.
-static STOPS: Semaphore = Semaphore::const_new(4);
+static STOPS: Places = Places::new(4);
 
 /// How often it is looked whether whoever waits is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// For a worker to show its stacks.
 const STACKS_WAIT: Duration = Duration::from_secs(1);
-
-/// Most workers of a pool.
-const WORKERS_MAX: usize = 4096;
 
 pub(super) async fn act(plane: &Arc<Plane>, verb: Verb, target: Target, body: &[u8]) -> Answer {
     match (verb, target) {
@@ -119,10 +125,6 @@ fn quiet(pools: &[Named], quiet: bool) -> Response<Body> {
 }
 
 async fn scale(pools: Vec<Named>, min: usize, max: usize) -> Answer {
-    if !(1 <= min && min <= max && max <= WORKERS_MAX) {
-        let detail = format!("{min} to {max} workers cannot be had; allowed: 1 <= min <= max <= {WORKERS_MAX}");
-        return Err(Problem::bad_request(detail));
-    }
     let workers = if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") };
     for (_, pool) in pools.clone() {
         let scaled = pool.clone();
@@ -187,44 +189,31 @@ async fn replace(verb: Verb, pools: Vec<Named>, target: &Target) -> Answer {
         (Verb::Kill, Some(nr)) => Command::Kill { nr },
         _ => Command::Recycle { nr },
     };
-    for (name, pool) in &pools {
-        if let Some(nr) = nr.filter(|nr| !has_worker(pool, *nr)) {
-            return Err(no_such_worker(name, pool, nr));
-        }
+    for (_, pool) in &pools {
         let pool = pool.clone();
         blocking(move |waits| carried(&pool, command, &waits)).await??;
     }
     Ok(done(&pools))
 }
 
-fn has_worker(pool: &Pool, nr: u32) -> bool {
-    pool.status().workers.iter().any(|(_, view)| view.nr == nr)
-}
-
-fn no_such_worker(name: &str, pool: &Pool, nr: u32) -> Box<Problem> {
-    let mut known: Vec<u32> = pool.status().workers.iter().map(|(_, view)| view.nr).collect();
-    known.sort_unstable();
-    known.dedup();
-    let known: Vec<String> = known.iter().map(u32::to_string).collect();
-    Problem::no_such_worker(format!("pool '{name}' has no worker {nr}; allowed: {}", known.join(", ")))
-}
-
 /// What came of an order to the supervisor, for as long as somebody waits.
 fn carried(pool: &Pool, command: Command, waits: &AtomicBool) -> Result<(), Box<Problem>> {
-    let order = pool.order(command).ok_or_else(|| closed(pool))?;
+    let order = pool.order(command).map_err(|denied| denial(pool, denied))?;
     while waits.load(Ordering::Relaxed) {
-        match order.wait(Instant::now() + LOOK_INTERVAL) {
-            Some(Ok(())) => return Ok(()),
-            Some(Err(Denied::Closed)) => return Err(closed(pool)),
-            Some(Err(Denied::Failed(reason))) => return Err(Problem::refused(reason)),
-            None => {}
+        if let Some(carried) = order.wait(Instant::now() + LOOK_INTERVAL) {
+            return carried.map_err(|denied| denial(pool, denied));
         }
     }
     Ok(())
 }
 
-fn closed(pool: &Pool) -> Box<Problem> {
-    Problem::refused(format!("pool '{}' is closed", pool.config.name))
+fn denial(pool: &Pool, denied: Denied) -> Box<Problem> {
+    match denied {
+        Denied::Closed => Problem::refused(format!("pool '{}' is closed", pool.config.name)),
+        Denied::NoSuchWorker(detail) => Problem::no_such_worker(detail),
+        Denied::NotAllowed(detail) => Problem::bad_request(detail),
+        Denied::Failed(reason) => Problem::refused(reason),
+    }
 }
 
 /// By the worker's name, `pool/0`.
@@ -240,10 +229,8 @@ pub(super) async fn stacks(plane: &Arc<Plane>, target: Target, query: &str) -> A
         Target::Call(call) => (None, Some(call)),
         _ => (None, None),
     };
-    if let (Some(nr), [(name, pool)]) = (nr, &pools[..])
-        && !has_worker(pool, nr)
-    {
-        return Err(no_such_worker(name, pool, nr));
+    if let (Some(nr), [(_, pool)]) = (nr, &pools[..]) {
+        pool.check_worker(nr).map_err(|denied| denial(pool, denied))?;
     }
     let found = blocking(move |_| {
         let found = pools.iter().flat_map(|(name, pool)| {
@@ -287,7 +274,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 async fn blocking_in<T: Send + 'static>(
-    places: &'static Semaphore,
+    places: &'static Places,
     run: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
 ) -> Result<T, Box<Problem>> {
     struct Waits(Arc<AtomicBool>);
@@ -296,7 +283,7 @@ async fn blocking_in<T: Send + 'static>(
             self.0.store(false, Ordering::Relaxed);
         }
     }
-    let permit = places.try_acquire().map_err(|_| Problem::too_many_actions(WAITED_FOR_MAX))?;
+    let permit = places.free.try_acquire().map_err(|_| Problem::too_many_actions(places.most))?;
     let waits = Waits(Arc::new(AtomicBool::new(true)));
     let flag = waits.0.clone();
     let (tell, told) = oneshot::channel();

@@ -1,9 +1,11 @@
 //! What the plane shows: health, readiness, counts, and for operators what runs where.
 
 use std::fs;
+use std::ops::RangeInclusive;
 
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::{Health, Pool};
+use clutch_wire::sys::ProcessStat;
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -59,7 +61,7 @@ pub(super) fn facts(plane: &Plane) -> Map<String, Value> {
     let mut facts = plane.identity.as_object().cloned().unwrap_or_default();
     let pid = std::process::id() as i32;
     facts.insert("pid".to_owned(), pid.into());
-    facts.insert("age_s".to_owned(), age_s(pid).into());
+    facts.insert("age_s".to_owned(), ProcessStat::of(pid).as_ref().and_then(age_s).into());
     facts.insert("stopping".to_owned(), plane.is_stopping().into());
     facts
 }
@@ -71,7 +73,9 @@ fn shown(name: &str, pool: &Pool, is_operator: bool) -> Value {
     let mut shown = json!(stats);
     for worker in shown["workers"].as_array_mut().into_iter().flatten() {
         let pid = worker["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        worker["age_s"] = pid.and_then(age_s).into();
+        let stat = pid.and_then(ProcessStat::of);
+        worker["age_s"] = stat.as_ref().and_then(age_s).into();
+        worker["cpu_s"] = stat.as_ref().and_then(cpu_s).into();
         if worker["rss"].is_null() {
             worker["rss"] = pid.and_then(resident_bytes).into();
         }
@@ -84,15 +88,23 @@ fn shown(name: &str, pool: &Pool, is_operator: bool) -> Value {
     shown
 }
 
-/// Seconds since a process was started; none: it is gone.
-fn age_s(pid: i32) -> Option<f64> {
-    // The name in it is any bytes that the process has chosen; it is in brackets.
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&stat);
-    let ticks: f64 = text.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
+/// Seconds since a process was started.
+fn age_s(stat: &ProcessStat) -> Option<f64> {
+    const START_TIME: usize = 22;
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let now_s = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
-    Some((now_s - ticks / rustix::param::clock_ticks_per_second() as f64).max(0.0))
+    Some((now_s - ticks_s(stat, START_TIME)?).max(0.0))
+}
+
+/// Seconds of CPU time that a process has used, and those of its children that it has waited for.
+fn cpu_s(stat: &ProcessStat) -> Option<f64> {
+    /// utime, stime, cutime and cstime.
+    const TIMES: RangeInclusive<usize> = 14..=17;
+    TIMES.map(|nr| ticks_s(stat, nr)).sum()
+}
+
+fn ticks_s(stat: &ProcessStat, nr: usize) -> Option<f64> {
+    Some(stat.field::<f64>(nr)? / rustix::param::clock_ticks_per_second() as f64)
 }
 
 fn resident_bytes(pid: i32) -> Option<u64> {

@@ -25,6 +25,10 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
     Closed,
+    /// There is no worker of that number; the text names those that there are.
+    NoSuchWorker(String),
+    /// No pool can have that many workers.
+    NotAllowed(String),
     Failed(String),
 }
 
@@ -45,16 +49,16 @@ struct Book {
 }
 
 impl Orders {
-    /// None: the pool is closed.
-    pub(super) fn open(&self) -> Option<Ticket> {
+    /// Fails when the pool is closed.
+    pub(super) fn open(&self) -> Result<Ticket, Denied> {
         let mut book = self.book.lock();
         if book.closed {
-            return None;
+            return Err(Denied::Closed);
         }
         book.last += 1;
         let ticket = book.last;
         book.waiting.insert(ticket, None);
-        Some(ticket)
+        Ok(ticket)
     }
 
     pub(super) fn done(&self, ticket: Ticket, carried: Carried) {

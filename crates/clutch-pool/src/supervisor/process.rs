@@ -2,11 +2,10 @@
 //!
 //! So a worker can be ended, and is known to be dead, whatever its zygote does.
 
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use clutch_wire::sys::{self, EndSignal, Poller};
+use clutch_wire::sys::{self, EndSignal, Poller, ProcessStat};
 
 use crate::pool::state::WorkerKey;
 
@@ -61,10 +60,8 @@ impl Process {
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
-    // The name in it is any bytes that the process has chosen; it is in brackets.
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&stat);
-    text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    const PPID: usize = 4;
+    ProcessStat::of(pid)?.field(PPID)
 }
 
 #[cfg(test)]

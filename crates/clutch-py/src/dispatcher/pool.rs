@@ -610,13 +610,15 @@ impl PoolCore {
         until(timeout)?; // raises before anything is done
         let pool = self.core(py)?;
         let closed = || refusal_error(py, &Refusal::Closed { pool: pool.config.name.clone() });
-        let order = pool.order(command).ok_or_else(closed)?;
-        let carried = self.wait_in_slices(py, timeout, |at| order.wait(at))?;
-        match carried {
+        let denial = |denied| match denied {
+            Denied::Closed => closed(),
+            Denied::NoSuchWorker(detail) | Denied::NotAllowed(detail) => PyValueError::new_err(detail),
+            Denied::Failed(reason) => config_error(py, &reason),
+        };
+        let order = pool.order(command).map_err(denial)?;
+        match self.wait_in_slices(py, timeout, |at| order.wait(at))? {
             None => Ok(false),
-            Some(Ok(())) => Ok(true),
-            Some(Err(Denied::Closed)) => Err(closed()),
-            Some(Err(Denied::Failed(reason))) => Err(config_error(py, &reason)),
+            Some(carried) => carried.map(|()| true).map_err(denial),
         }
     }
 
