@@ -28,6 +28,8 @@ pub enum Codec {
     Close = 10,
     /// Header lines (see headers.rs), then JSON up to the end, or as all of the first region: a call of a network front.
     HeadedJson = 11,
+    /// Header lines, then JSON in the same way: the arguments of a job, and what it is told beside them.
+    Job = 12,
 }
 
 impl Codec {
@@ -45,6 +47,7 @@ impl Codec {
             9 => Codec::Text,
             10 => Codec::Close,
             11 => Codec::HeadedJson,
+            12 => Codec::Job,
             _ => return None,
         })
     }

@@ -33,7 +33,7 @@ impl Payload {
         }
     }
 
-    /// Of a payload of `Codec::HeadedJson`: the header lines, and the JSON.
+    /// Of a payload of `Codec::HeadedJson` or `Codec::Job`: the header lines, and the JSON.
     pub fn headed(&self) -> Result<(Headers<'_>, &[u8]), WireError> {
         let (headers, rest) = read_headers(&self.inline)?;
         Ok((headers, self.leases.first().map_or(rest, |lease| lease.bytes())))

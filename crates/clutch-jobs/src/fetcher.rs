@@ -1,0 +1,346 @@
+//! When a runner asks its store, and for how much: a pure machine.
+//!
+//! It claims only what free slots can begin, so that no job waits behind another while a slot elsewhere is idle. What has
+//! ended is settled in the same round trip that claims the next. While the store cannot be had it waits, longer each time,
+//! and keeps what is to be settled.
+
+use std::time::{Duration, Instant};
+
+/// The first wait after a failure of the store, and the longest.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LONGEST: Duration = Duration::from_secs(2);
+
+/// How often the store is asked although nothing was heard of it: a notice may be lost with its connection.
+const ASK_ANYWAY: Duration = Duration::from_secs(5);
+
+/// How long nothing is claimed once the pool has given a job back.
+const REFUSED_PAUSE: Duration = Duration::from_millis(200);
+
+/// A lease is renewed this many times in its life.
+const RENEWALS: u32 = 3;
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// So many jobs may run at a time.
+    Slots(usize),
+    /// There may be something new in the store.
+    Arrived,
+    /// A job that ran has ended and is to be settled.
+    Ended,
+    /// A round is over: so many were asked for, given, and settled.
+    Round { asked: usize, claimed: usize, settled: usize },
+    Renewed,
+    /// The lease had lapsed: none of the jobs is its own any more. They were told to stop, and end unsettled.
+    Lapsed,
+    /// A job of a lapsed lease has ended.
+    Dropped,
+    /// The pool has not taken a job, or not run it: it is settled as it was, and would be claimed again at once.
+    Refused,
+    /// The store could not be had.
+    Failed,
+    /// Claim no more; or again.
+    Quiet(bool),
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Settle what has ended, and claim at most so many.
+    Round { limit: usize },
+    Renew,
+    /// Nothing, until something happens or it is this time.
+    Wait(Instant),
+}
+
+#[derive(Debug)]
+pub struct Fetcher {
+    lease: Duration,
+    slots: usize,
+    running: usize,
+    unsettled: usize,
+    /// The store may have something to claim.
+    may_have: bool,
+    quiet: bool,
+    failures: u32,
+    retry_at: Option<Instant>,
+    claim_at: Instant,
+    renew_at: Instant,
+    ask_at: Instant,
+}
+
+impl Fetcher {
+    pub fn new(lease: Duration, now: Instant) -> Fetcher {
+        Fetcher {
+            lease,
+            slots: 0,
+            running: 0,
+            unsettled: 0,
+            may_have: true,
+            quiet: false,
+            failures: 0,
+            retry_at: None,
+            claim_at: now,
+            renew_at: now + lease / RENEWALS,
+            ask_at: now + ASK_ANYWAY,
+        }
+    }
+
+    /// Jobs that run, and those that are not settled yet.
+    pub fn held(&self) -> usize {
+        self.running + self.unsettled
+    }
+
+    pub fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    pub fn on(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Slots(slots) => self.slots = slots,
+            Event::Arrived => self.may_have = true,
+            Event::Ended => {
+                self.running -= 1;
+                self.unsettled += 1;
+                // It may have held back others: of its key, or of its queue.
+                self.may_have = true;
+            }
+            Event::Round { asked, claimed, settled } => {
+                self.running += claimed;
+                self.unsettled -= settled;
+                self.works();
+                if asked > 0 {
+                    self.may_have = claimed == asked;
+                    self.ask_at = now + ASK_ANYWAY;
+                }
+            }
+            Event::Renewed => {
+                self.renew_at = now + self.lease / RENEWALS;
+                self.works();
+            }
+            Event::Lapsed => {
+                self.renew_at = now + self.lease / RENEWALS;
+                self.unsettled = 0;
+                self.may_have = true;
+                self.works();
+            }
+            Event::Dropped => self.running -= 1,
+            Event::Refused => self.claim_at = now + REFUSED_PAUSE,
+            Event::Failed => {
+                let wait = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_LONGEST);
+                self.failures += 1;
+                self.retry_at = Some(now + wait);
+                self.may_have = true;
+                // Whether its last round was carried out, it does not know: what it holds is made sure of first.
+                self.renew_at = now;
+            }
+            Event::Quiet(quiet) => {
+                self.quiet = quiet;
+                self.may_have = true;
+            }
+        }
+    }
+
+    fn works(&mut self) {
+        self.failures = 0;
+        self.retry_at = None;
+    }
+
+    pub fn step(&mut self, now: Instant) -> Step {
+        if let Some(at) = self.retry_at.filter(|at| *at > now) {
+            return Step::Wait(at);
+        }
+        if now >= self.renew_at {
+            return Step::Renew;
+        }
+        if now >= self.ask_at {
+            self.may_have = true;
+            self.ask_at = now + ASK_ANYWAY;
+        }
+        let free = if self.may_have && !self.quiet { self.slots.saturating_sub(self.running) } else { 0 };
+        let limit = if now >= self.claim_at { free } else { 0 };
+        if limit > 0 || self.unsettled > 0 {
+            return Step::Round { limit };
+        }
+        let wait = self.renew_at.min(self.ask_at);
+        Step::Wait(if free > 0 { wait.min(self.claim_at) } else { wait })
+    }
+}
+
+/// The queues of a runner, with how often each comes first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lanes {
+    /// Names and weights, in the order of the configuration.
+    pub queues: Vec<(String, u32)>,
+    /// The first before the second, always.
+    pub strict: bool,
+}
+
+impl Lanes {
+    /// The order of one claim. Without `strict`, each comes first as often as its weight says. `random` gives 0..1.
+    pub fn order(&self, mut random: impl FnMut() -> f64) -> Vec<String> {
+        if self.strict || self.queues.len() < 2 {
+            return self.queues.iter().map(|(name, _)| name.clone()).collect();
+        }
+        let mut left: Vec<&(String, u32)> = self.queues.iter().collect();
+        let mut order = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let total: f64 = left.iter().map(|(_, weight)| f64::from(*weight)).sum();
+            let mut at = random() * total;
+            let chosen = left.iter().position(|(_, weight)| {
+                at -= f64::from(*weight);
+                at < 0.0
+            });
+            order.push(left.remove(chosen.unwrap_or(left.len() - 1)).0.clone());
+        }
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn it_claims_what_free_slots_can_begin() {
+        let now = Instant::now();
+        let mut fetcher = Fetcher::new(LEASE, now);
+        assert!(matches!(fetcher.step(now), Step::Wait(_)), "no slots");
+        fetcher.on(Event::Slots(4), now);
+        assert_eq!(fetcher.step(now), Step::Round { limit: 4 });
+        fetcher.on(Event::Round { asked: 4, claimed: 3, settled: 0 }, now);
+        assert!(matches!(fetcher.step(now), Step::Wait(_)), "the store has no more");
+        fetcher.on(Event::Ended, now);
+        assert_eq!(fetcher.step(now), Step::Round { limit: 2 }, "settled and claimed in one round");
+        fetcher.on(Event::Round { asked: 2, claimed: 0, settled: 1 }, now);
+        assert!(matches!(fetcher.step(now), Step::Wait(_)));
+        fetcher.on(Event::Arrived, now);
+        assert_eq!(fetcher.step(now), Step::Round { limit: 2 });
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_had_is_asked_again_less_often() {
+        let mut now = Instant::now();
+        let mut fetcher = Fetcher::new(LEASE, now);
+        fetcher.on(Event::Slots(1), now);
+        let mut waits = Vec::new();
+        assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
+        for _ in 0..8 {
+            fetcher.on(Event::Failed, now);
+            let Step::Wait(at) = fetcher.step(now) else { panic!("it waits") };
+            waits.push((at - now).as_millis());
+            now = at;
+            assert_eq!(fetcher.step(now), Step::Renew, "what it holds is made sure of first");
+        }
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
+        fetcher.on(Event::Renewed, now);
+        assert!(!fetcher.is_failing());
+        assert_eq!(fetcher.step(now), Step::Round { limit: 1 });
+    }
+
+    #[test]
+    fn a_quiet_one_settles_and_renews_only() {
+        let now = Instant::now();
+        let mut fetcher = Fetcher::new(LEASE, now);
+        fetcher.on(Event::Slots(2), now);
+        fetcher.on(Event::Round { asked: 2, claimed: 2, settled: 0 }, now);
+        fetcher.on(Event::Quiet(true), now);
+        fetcher.on(Event::Ended, now);
+        assert_eq!(fetcher.step(now), Step::Round { limit: 0 });
+        fetcher.on(Event::Round { asked: 0, claimed: 0, settled: 1 }, now);
+        assert!(matches!(fetcher.step(now), Step::Wait(_)));
+        assert_eq!(fetcher.step(now + LEASE / 2), Step::Renew);
+        assert_eq!(fetcher.held(), 1);
+    }
+
+    #[test]
+    fn queues_come_first_as_often_as_they_weigh() {
+        let lanes = Lanes { queues: vec![("critical".into(), 3), ("default".into(), 1)], strict: false };
+        let mut at = 0;
+        let firsts = (0..100).filter(|_| {
+            let mut random = || {
+                at += 1;
+                f64::from(at * 37 % 100) / 100.0
+            };
+            lanes.order(&mut random)[0] == "critical"
+        });
+        assert!((70..=80).contains(&firsts.count()));
+        let strict = Lanes { strict: true, ..lanes };
+        assert_eq!(strict.order(|| 0.99), ["critical", "default"]);
+    }
+
+    /// A store with endless jobs, and an adversary who chooses what happens.
+    #[derive(Clone, Copy, Debug)]
+    enum Move {
+        Step,
+        End,
+        Arrive,
+        Slots(usize),
+        Fail,
+        Refuse,
+        Lapse,
+        Quiet(bool),
+        Pass(u64),
+    }
+
+    fn moves() -> impl Strategy<Value = Vec<Move>> {
+        let one = prop_oneof![
+            4 => Just(Move::Step),
+            3 => Just(Move::End),
+            1 => Just(Move::Arrive),
+            1 => (0usize..20).prop_map(Move::Slots),
+            1 => Just(Move::Fail),
+            1 => Just(Move::Refuse),
+            1 => Just(Move::Lapse),
+            1 => any::<bool>().prop_map(Move::Quiet),
+            1 => (0u64..40_000).prop_map(Move::Pass),
+        ];
+        prop::collection::vec(one, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_holds_more_than_its_slots_and_never_forgets_to_settle(moves in moves(), given in 0usize..6) {
+            let mut now = Instant::now();
+            let mut fetcher = Fetcher::new(LEASE, now);
+            let (mut slots, mut running, mut dropping, mut unsettled, mut quiet) = (0, 0, 0, 0, false);
+            for one in moves {
+                match one {
+                    Move::Pass(ms) => now += Duration::from_millis(ms),
+                    Move::Slots(count) => { slots = count; fetcher.on(Event::Slots(count), now); }
+                    Move::Arrive => fetcher.on(Event::Arrived, now),
+                    Move::Quiet(on) => { quiet = on; fetcher.on(Event::Quiet(on), now); }
+                    Move::Fail => fetcher.on(Event::Failed, now),
+                    Move::Refuse => fetcher.on(Event::Refused, now),
+                    Move::Lapse => {
+                        (dropping, running, unsettled) = (dropping + running, 0, 0);
+                        fetcher.on(Event::Lapsed, now);
+                    }
+                    Move::End if dropping > 0 => { dropping -= 1; fetcher.on(Event::Dropped, now); }
+                    Move::End if running > 0 => { running -= 1; unsettled += 1; fetcher.on(Event::Ended, now); }
+                    Move::End => {}
+                    Move::Step => match fetcher.step(now) {
+                        Step::Round { limit } => {
+                            prop_assert!(limit == 0 || running + dropping + limit <= slots);
+                            prop_assert!(!(quiet && limit > 0));
+                            prop_assert!(limit > 0 || unsettled > 0, "a round for nothing");
+                            let claimed = given.min(limit);
+                            fetcher.on(Event::Round { asked: limit, claimed, settled: unsettled }, now);
+                            (running, unsettled) = (running + claimed, 0);
+                        }
+                        Step::Renew => fetcher.on(Event::Renewed, now),
+                        Step::Wait(at) => {
+                            prop_assert!(at > now, "it would spin");
+                            prop_assert!(unsettled == 0 || fetcher.is_failing());
+                        }
+                    },
+                }
+                prop_assert_eq!(fetcher.held(), running + dropping + unsettled);
+            }
+        }
+    }
+}

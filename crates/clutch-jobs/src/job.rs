@@ -1,0 +1,381 @@
+//! A job, and the pure rules of its life.
+//!
+//! ```text
+//!             enqueue            due              claim
+//!   (new) ──► scheduled ───► available ───► running ──► completed
+//!                 ▲              ▲             │
+//!                 │              └─ released ──┤        cancelled
+//!                 └── snoozed, to be retried ──┴──────► dead
+//! ```
+//!
+//! A job that failed and is to run again is scheduled, with the error as its last. `completed`, `cancelled` and `dead` are
+//! ends; a dead job can be retried by hand.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Milliseconds since 1970, UTC.
+pub type Millis = i64;
+
+/// Names one job within its store.
+pub type JobId = String;
+
+/// Most bytes of the arguments of one job, as JSON.
+pub const ARGUMENTS_BYTES_MAX: usize = 8 << 20;
+
+/// Most errors that are kept of one job; the oldest go first.
+pub const ERRORS_MAX: usize = 25;
+
+pub fn now() -> Millis {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// Durations beyond the end of time are the end of time.
+pub fn millis(duration: Duration) -> Millis {
+    Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX / 4)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Waits for its time.
+    Scheduled,
+    /// Waits for a slot.
+    Available,
+    /// Claimed by a runner.
+    Running,
+    Completed,
+    Cancelled,
+    /// Failed for good.
+    Dead,
+}
+
+impl State {
+    pub const ALL: [State; 6] =
+        [State::Scheduled, State::Available, State::Running, State::Completed, State::Cancelled, State::Dead];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Scheduled => "scheduled",
+            State::Available => "available",
+            State::Running => "running",
+            State::Completed => "completed",
+            State::Cancelled => "cancelled",
+            State::Dead => "dead",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
+    /// Whether it is an end: the job changes no more, unless somebody retries it.
+    pub fn is_end(self) -> bool {
+        self >= State::Completed
+    }
+}
+
+/// How long to wait before the next attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Backoff {
+    /// Sidekiq's: attempt⁴ + 15 + random(10 × (attempt + 1)) seconds.
+    #[default]
+    Polynomial,
+    /// The same time before each.
+    Constant { ms: Millis },
+    /// Doubles with each attempt, from `first_ms` up to `most_ms`.
+    Exponential { first_ms: Millis, most_ms: Millis },
+}
+
+impl Backoff {
+    /// After this attempt, the first being 1; `random` is in 0..1.
+    pub fn after(self, attempt: u32, random: f64) -> Millis {
+        let failures = i64::from(attempt.saturating_sub(1).min(1000));
+        match self {
+            Backoff::Polynomial => {
+                let seconds = failures.pow(4) + 15;
+                seconds * 1000 + (random * 10_000.0 * (failures + 1) as f64) as Millis
+            }
+            Backoff::Constant { ms } => ms,
+            Backoff::Exponential { first_ms, most_ms } => {
+                let factor = 1i64.checked_shl(failures.min(62) as u32).unwrap_or(i64::MAX);
+                first_ms.saturating_mul(factor).min(most_ms)
+            }
+        }
+    }
+}
+
+/// What somebody asks for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewJob {
+    pub queue: String,
+    /// The name of the tool.
+    pub tool: String,
+    /// `{"args": […], "kwargs": {…}}`.
+    pub arguments: Box<RawValue>,
+    /// −9..=9, larger first.
+    #[serde(default)]
+    pub priority: i8,
+    pub attempts_max: u32,
+    #[serde(default)]
+    pub backoff: Backoff,
+    /// None: at once.
+    #[serde(default)]
+    pub scheduled_at: Option<Millis>,
+    /// It is not begun after this, and stopped when it runs at this time.
+    #[serde(default)]
+    pub deadline_at: Option<Millis>,
+    /// While another job with this key has not ended, there is no second one.
+    #[serde(default)]
+    pub unique: Option<String>,
+    /// Jobs with the same key share a limit of how many run at a time.
+    #[serde(default)]
+    pub key: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Whatever its user wants to keep with it.
+    #[serde(default)]
+    pub meta: Option<Box<RawValue>>,
+    /// How long its result is kept; 0: it is not.
+    #[serde(default)]
+    pub result_ms: Millis,
+}
+
+/// A claimed job, with what it takes to run it and to decide what comes after.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub id: JobId,
+    pub queue: String,
+    pub tool: String,
+    pub arguments: String,
+    pub priority: i8,
+    /// This attempt, the first being 1.
+    pub attempt: u32,
+    pub attempts_max: u32,
+    pub backoff: Backoff,
+    pub created_at: Millis,
+    pub deadline_at: Option<Millis>,
+    pub key: Option<String>,
+    pub tags: Vec<String>,
+    pub meta: Option<String>,
+    /// What an earlier attempt has left for this one: JSON.
+    pub checkpoint: Option<String>,
+    pub result_ms: Millis,
+}
+
+/// How one attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobError {
+    pub at: Millis,
+    pub attempt: u32,
+    /// As `RemoteError.kind`, or the name of our own error.
+    pub kind: String,
+    pub message: String,
+    #[serde(default)]
+    pub traceback: String,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// Its result, as JSON.
+    Returned(String),
+    Snoozed { ms: Millis },
+    CancelledItself { reason: String },
+    RetryAsked { ms: Millis, reason: String },
+    /// None of a retry's business: it would fail again.
+    Impossible(JobError),
+    Failed(JobError),
+    /// It was not begun, or cut off through no fault of its own.
+    CutOff { reason: String },
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+/// What a store is to make of a job that was running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    pub id: JobId,
+    /// Which attempt ended, so that nobody else's is settled.
+    pub attempt: u32,
+    pub state: State,
+    /// How many attempts count from now on.
+    pub attempts: u32,
+    /// Of a scheduled job.
+    pub scheduled_at: Option<Millis>,
+    pub error: Option<JobError>,
+    /// Of a completed job, if it is kept: JSON, and until when.
+    pub result: Option<(String, Millis)>,
+    /// Why, for people: a snooze, a cancel.
+    pub reason: Option<String>,
+}
+
+/// What becomes of a job after an attempt. `random` is in 0..1.
+pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settled {
+    let with = |state: State| Settled {
+        id: job.id.clone(),
+        attempt: job.attempt,
+        state,
+        attempts: job.attempt,
+        scheduled_at: None,
+        error: None,
+        result: None,
+        reason: None,
+    };
+    // An attempt that does not count was never one.
+    let again = |ms: Millis| Settled {
+        scheduled_at: Some(now.saturating_add(ms.max(0))),
+        attempts: job.attempt - 1,
+        ..with(State::Scheduled)
+    };
+    let retry = |ms: Millis, error: JobError| match job.attempt < job.attempts_max {
+        true => Settled {
+            scheduled_at: Some(now.saturating_add(ms.max(0))),
+            error: Some(error),
+            ..with(State::Scheduled)
+        },
+        false => Settled { error: Some(error), ..with(State::Dead) },
+    };
+    match ending {
+        Ending::Returned(value) => {
+            let until = now.saturating_add(job.result_ms);
+            Settled { result: (job.result_ms > 0).then_some((value, until)), ..with(State::Completed) }
+        }
+        Ending::Snoozed { ms } => Settled { reason: Some("snoozed".to_owned()), ..again(ms) },
+        Ending::CancelledItself { reason } => Settled { reason: Some(reason), ..with(State::Cancelled) },
+        Ending::Cancelled => Settled { reason: Some("cancelled".to_owned()), ..with(State::Cancelled) },
+        Ending::RetryAsked { ms, reason } => {
+            let kind = "retry".to_owned();
+            retry(ms, JobError { at: now, attempt: job.attempt, kind, message: reason, traceback: String::new() })
+        }
+        Ending::Impossible(error) => Settled { error: Some(error), ..with(State::Dead) },
+        Ending::Failed(error) => retry(job.backoff.after(job.attempt, random), error),
+        Ending::CutOff { reason } => {
+            Settled { attempts: job.attempt - 1, reason: Some(reason), ..with(State::Available) }
+        }
+    }
+}
+
+/// A job as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Job {
+    pub id: JobId,
+    pub state: State,
+    pub queue: String,
+    pub tool: String,
+    pub arguments: Box<RawValue>,
+    pub priority: i8,
+    pub attempt: u32,
+    pub attempts_max: u32,
+    pub created_at: Millis,
+    pub scheduled_at: Option<Millis>,
+    pub deadline_at: Option<Millis>,
+    pub attempted_at: Option<Millis>,
+    pub finished_at: Option<Millis>,
+    /// The runner that has it, or had it last.
+    pub runner: Option<String>,
+    pub unique: Option<String>,
+    pub key: Option<String>,
+    pub tags: Vec<String>,
+    pub meta: Option<Box<RawValue>>,
+    pub progress: Option<Box<RawValue>>,
+    pub checkpoint: Option<Box<RawValue>>,
+    pub errors: Vec<JobError>,
+    pub reason: Option<String>,
+    pub result: Option<Box<RawValue>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn job(attempt: u32, attempts_max: u32) -> Claimed {
+        Claimed {
+            id: "7".to_owned(),
+            queue: "default".to_owned(),
+            tool: "send".to_owned(),
+            arguments: "{}".to_owned(),
+            priority: 0,
+            attempt,
+            attempts_max,
+            backoff: Backoff::Polynomial,
+            created_at: 0,
+            deadline_at: None,
+            key: None,
+            tags: Vec::new(),
+            meta: None,
+            checkpoint: None,
+            result_ms: 0,
+        }
+    }
+
+    fn error() -> JobError {
+        JobError { at: 5, attempt: 1, kind: "raised".into(), message: "ValueError: no".into(), traceback: String::new() }
+    }
+
+    #[test]
+    fn sidekiqs_delays() {
+        let after = |attempt| Backoff::Polynomial.after(attempt, 0.0);
+        assert_eq!([after(1), after(2), after(3), after(25)], [15_000, 16_000, 31_000, 331_791_000]);
+        assert_eq!(Backoff::Polynomial.after(1, 0.5), 20_000);
+    }
+
+    #[test]
+    fn a_snooze_is_no_attempt() {
+        let settled = settle(&job(3, 3), Ending::Snoozed { ms: 50 }, 1000, 0.0);
+        assert_eq!((settled.state, settled.attempts, settled.scheduled_at), (State::Scheduled, 2, Some(1050)));
+    }
+
+    #[test]
+    fn the_last_failure_ends_it() {
+        assert_eq!(settle(&job(2, 3), Ending::Failed(error()), 0, 0.0).state, State::Scheduled);
+        assert_eq!(settle(&job(3, 3), Ending::Failed(error()), 0, 0.0).state, State::Dead);
+        assert_eq!(settle(&job(1, 3), Ending::Impossible(error()), 0, 0.0).state, State::Dead);
+    }
+
+    fn endings() -> impl Strategy<Value = Ending> {
+        let ms = prop_oneof![Just(0), any::<i64>()];
+        prop_oneof![
+            Just(Ending::Returned("1".to_owned())),
+            ms.clone().prop_map(|ms| Ending::Snoozed { ms }),
+            Just(Ending::CancelledItself { reason: "no".to_owned() }),
+            ms.prop_map(|ms| Ending::RetryAsked { ms, reason: "later".to_owned() }),
+            Just(Ending::Impossible(error())),
+            Just(Ending::Failed(error())),
+            Just(Ending::CutOff { reason: "stopping".to_owned() }),
+            Just(Ending::Cancelled),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_settlement_is_one_that_a_store_can_keep(
+            attempt in 1u32..50, most in 1u32..50, ending in endings(), now in 0i64..1 << 50, random in 0.0f64..1.0
+        ) {
+            let settled = settle(&job(attempt, most), ending, now, random);
+            prop_assert_eq!(settled.attempt, attempt);
+            prop_assert!(settled.state != State::Running);
+            // Whatever waits for its time has one, which is not in the past.
+            prop_assert_eq!(settled.scheduled_at.is_some(), settled.state == State::Scheduled);
+            prop_assert!(settled.scheduled_at.is_none_or(|at| at >= now));
+            // An attempt counts unless the job was put back unharmed.
+            prop_assert!(settled.attempts == attempt || settled.attempts == attempt - 1);
+            if settled.error.is_some() && settled.state == State::Scheduled {
+                prop_assert!(attempt < most);
+            }
+        }
+
+        #[test]
+        fn a_delay_never_shrinks_below_nothing(attempt in 0u32..u32::MAX, random in 0.0f64..1.0, first in 0i64..1 << 40) {
+            prop_assert!(Backoff::Polynomial.after(attempt, random) >= 0);
+            let exponential = Backoff::Exponential { first_ms: first, most_ms: 1 << 41 };
+            prop_assert!((first..=1 << 41).contains(&exponential.after(attempt, random)));
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Durable work: jobs wait in a store, survive everything, and run in the pools.
+//!
+//! A [`store::Store`] keeps jobs. The [`runner`] of a pool claims what free slots can begin and settles what came of it;
+//! its decisions are the pure machine [`fetcher`]. One runner of a store looks after all its jobs ([`maintenance`]).
+
+pub mod fetcher;
+pub mod job;
+pub mod maintenance;
+pub mod runner;
+pub mod store;
+pub mod stores;

@@ -1,0 +1,108 @@
+//! What a pool answers about a job, as an ending.
+
+use std::sync::Arc;
+
+use clutch_pool::work::{Outcome, Refusal, Reply};
+use clutch_wire::{Codec, Failure, Payload};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Inbox, Note};
+use crate::job::{Claimed, Ending, JobError, Millis, Settled, State};
+use crate::store::Change;
+
+/// Puts a job's answer into the inbox of its runner.
+pub(super) struct JobReply {
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) key: usize,
+}
+
+impl Reply for JobReply {
+    fn chunk(&self, payload: Payload) {
+        self.inbox.put(Note::Said { key: self.key, payload });
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        self.inbox.put(Note::Answered { key: self.key, outcome });
+    }
+}
+
+/// What a job may return in place of a value. See `clutch/jobs.py`.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Directive {
+    Snooze { ms: Millis },
+    Cancel { reason: String },
+    Retry { ms: Millis, reason: String },
+}
+
+/// What a job may say while it runs.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Said {
+    Checkpoint(Box<RawValue>),
+    Progress(Box<RawValue>),
+}
+
+pub(super) fn change(payload: &Payload) -> Option<Change> {
+    Some(match serde_json::from_slice(payload.body()).ok()? {
+        Said::Checkpoint(value) => Change::Checkpoint(value.get().to_owned()),
+        Said::Progress(value) => Change::Progress(value.get().to_owned()),
+    })
+}
+
+pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {
+    match outcome {
+        Outcome::Value(payload) => value(&payload),
+        Outcome::Failure(failure) => failed(job, &failure, now),
+        Outcome::Refused(Refusal::Expired(expired)) => {
+            Ending::Impossible(error(job, now, "deadline", expired.to_string(), expired.stacks))
+        }
+        Outcome::Refused(refusal) => Ending::CutOff { reason: refusal.to_string() },
+    }
+}
+
+fn value(payload: &Payload) -> Ending {
+    match payload.codec {
+        // A directive is marked by its codec, so that no value can be taken for one.
+        Codec::Text => match serde_json::from_slice(payload.body()) {
+            Ok(Directive::Snooze { ms }) => Ending::Snoozed { ms },
+            Ok(Directive::Cancel { reason }) => Ending::CancelledItself { reason },
+            Ok(Directive::Retry { ms, reason }) => Ending::RetryAsked { ms, reason },
+            Err(error) => Ending::CutOff { reason: format!("its worker says what no worker says: {error}") },
+        },
+        _ => Ending::Returned(String::from_utf8_lossy(payload.body()).into_owned()),
+    }
+}
+
+fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
+    let told = |kind: &str, traceback: &str| error(job, now, kind, failure.to_string(), traceback.to_owned());
+    match failure {
+        Failure::Raised { traceback, .. } => Ending::Failed(told("raised", traceback)),
+        Failure::Encode { traceback, .. } => Ending::Impossible(told("encode", traceback)),
+        Failure::BadArguments { .. } => Ending::Impossible(told("bad_arguments", "")),
+        Failure::NoSuchTool { .. } => Ending::Impossible(told("no_such_tool", "")),
+        Failure::Poisoned { .. } => Ending::Impossible(told("poisoned", "")),
+        Failure::Expired(expired) => Ending::Impossible(told("deadline", &expired.stacks)),
+        // No fault of its own: Clutch ended the worker for another's, or none can start.
+        Failure::WorkerLost { cause: Some(cause), .. } => Ending::CutOff { reason: cause.clone() },
+        Failure::WorkerLost { worker_pid: 0, message, .. } => Ending::CutOff { reason: message.clone() },
+        Failure::WorkerLost { output, .. } => Ending::Failed(told("worker_lost", output)),
+        Failure::Config { message } => Ending::CutOff { reason: message.clone() },
+    }
+}
+
+fn error(job: &Claimed, at: Millis, kind: &str, message: String, traceback: String) -> JobError {
+    JobError { at, attempt: job.attempt, kind: kind.to_owned(), message, traceback }
+}
+
+/// A line for the log.
+pub(super) fn line(job: &Claimed, settled: &Settled, error: &JobError) -> String {
+    let then = match (settled.state, settled.scheduled_at) {
+        (State::Scheduled, Some(at)) => format!("next attempt in {:.1} s", (at - error.at).max(0) as f64 / 1000.0),
+        _ => "no more attempts: it is dead".to_owned(),
+    };
+    let Claimed { id, tool, queue, attempt, attempts_max, .. } = job;
+    let message = error.message.lines().next().unwrap_or_default();
+    format!("job {id} ({tool}, queue {queue}) failed: {message}; attempt {attempt} of {attempts_max}, {then}")
+}

@@ -1,0 +1,81 @@
+//! A job as work for a pool.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_pool::pool::Pool;
+use clutch_pool::work::{FunctionId, Reply, Work, WorkKind};
+use clutch_wire::headers::put_headers;
+use clutch_wire::{Codec, Payload};
+use serde::Serialize;
+
+use crate::job::{self, Claimed, Ending, JobError, Millis};
+
+/// Larger arguments go through shared memory.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// What the worker is told of a job beside its arguments.
+#[derive(Serialize)]
+struct Details<'a> {
+    id: &'a str,
+    queue: &'a str,
+    attempt: u32,
+    attempts_max: u32,
+    created_at: Millis,
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a serde_json::value::RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<&'a serde_json::value::RawValue>,
+    /// Whether anybody wants its result.
+    keeps_result: bool,
+}
+
+/// Its work; or how it ended without.
+pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dyn Reply>) -> Result<Work, Ending> {
+    let deadline = match job.deadline_at {
+        None => pool.config.deadline().and_then(|time| Instant::now().checked_add(time)),
+        Some(at) => match u64::try_from(at - job::now()) {
+            Ok(left) if left > 0 => Instant::now().checked_add(Duration::from_millis(left)),
+            _ => return Err(Ending::Impossible(overdue(job))),
+        },
+    };
+    let raw = |text: &Option<String>| text.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let details = Details {
+        id: &job.id,
+        queue: &job.queue,
+        attempt: job.attempt,
+        attempts_max: job.attempts_max,
+        created_at: job.created_at,
+        tags: &job.tags,
+        meta: raw(&job.meta),
+        checkpoint: raw(&job.checkpoint),
+        keeps_result: job.result_ms > 0,
+    };
+    let mut payload = Payload::new(Codec::Job, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
+    put_headers(&mut payload.inline).put(b"job", &serde_json::to_vec(&details).unwrap_or_default());
+    if job.arguments.len() <= INLINE_BYTES_MAX {
+        payload.inline.extend_from_slice(job.arguments.as_bytes());
+    } else {
+        let stored = pool.regions.store(job.arguments.as_bytes());
+        let lease = stored.map_err(|error| Ending::CutOff { reason: format!("no shared memory: {error}") })?;
+        payload.leases.push(Arc::new(lease));
+    }
+    Ok(Work {
+        deadline,
+        priority: job.priority.clamp(-9, 9),
+        // Where a worker dies, the pool tries again at once; a job that kills too many is quarantined.
+        retry: pool.config.deaths_max.saturating_sub(1),
+        ..Work::new(WorkKind::Job, function, payload, reply)
+    })
+}
+
+fn overdue(job: &Claimed) -> JobError {
+    JobError {
+        at: job::now(),
+        attempt: job.attempt,
+        kind: "deadline".to_owned(),
+        message: "its deadline had passed before it began".to_owned(),
+        traceback: String::new(),
+    }
+}

@@ -1,0 +1,194 @@
+//! The seam between jobs and where they are kept.
+//!
+//! All methods block, and work in batches. Any number of programs use one store at a time: whatever is promised holds
+//! between them.
+//!
+//! A claim is held under a **lease of its runner**, not one of its own: to renew it costs one write, however many jobs run.
+//! When a lease has lapsed, any other runner may put the jobs back; a runner that comes too late is told, and what it then
+//! settles is refused.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::job::{Claimed, Job, JobError, JobId, Millis, NewJob, Settled, State};
+
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// It may work again: the connection is lost, the disk is full, the file is locked.
+    #[error("{store}: {reason}")]
+    Unavailable { store: String, reason: String },
+    /// It never works as it is: no such file, another schema, a wrong password.
+    #[error("{store}: {reason}")]
+    Unusable { store: String, reason: String },
+    /// What was asked for is wrong.
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// What became of one job that was enqueued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Enqueued {
+    /// Of the job that there was already, if it is not new.
+    pub id: JobId,
+    pub is_new: bool,
+}
+
+/// Who claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runner {
+    /// Unlike any other's, also one of the same program in another life.
+    pub name: String,
+    pub lease: Duration,
+}
+
+/// What a runner can begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Want {
+    /// At most so many jobs. 0: none.
+    pub limit: usize,
+    /// The queues to take them from, the first before the others.
+    pub queues: Vec<String>,
+}
+
+/// One round of a runner: what came of it.
+#[derive(Debug, Default)]
+pub struct Round {
+    pub claimed: Vec<Claimed>,
+    /// What could not be settled, since the runner's lease had lapsed, or the job was cancelled or deleted meanwhile.
+    pub lost: Vec<JobId>,
+}
+
+/// A change of one job that is not an attempt's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Of a job that waits; one that runs is told to stop.
+    Cancel,
+    /// Of a job that has ended, or waits for its time: it runs again, at once.
+    Retry,
+    /// Gone, unless it runs.
+    Delete,
+    /// What the next attempt gets: JSON.
+    Checkpoint(String),
+    /// For people: JSON.
+    Progress(String),
+}
+
+/// Which jobs to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub state: Option<State>,
+    pub queue: Option<String>,
+    pub tool: Option<String>,
+    pub tag: Option<String>,
+    /// Those that are older than this one.
+    pub before: Option<JobId>,
+    pub limit: usize,
+}
+
+/// What is known of one queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueStats {
+    pub name: String,
+    pub is_paused: bool,
+    /// Most of its jobs that run at a time, over all runners.
+    pub running_max: Option<u32>,
+    pub scheduled: u64,
+    pub available: u64,
+    pub running: u64,
+    pub completed: u64,
+    pub cancelled: u64,
+    pub dead: u64,
+    /// When its oldest available job became available.
+    pub oldest_at: Option<Millis>,
+}
+
+/// A setting of a queue that holds for all runners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueChange {
+    Pause(bool),
+    RunningMax(Option<u32>),
+}
+
+/// What one look after a store did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Jobs whose time had come.
+    pub staged: usize,
+    /// Jobs of runners whose lease had lapsed.
+    pub rescued: usize,
+    /// Of these, jobs that had no attempt left.
+    pub buried: usize,
+    /// Ended jobs that were deleted.
+    pub pruned: usize,
+    /// When the next job is due.
+    pub next_due: Option<Millis>,
+}
+
+/// How long ended jobs are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    pub completed: Duration,
+    pub cancelled: Duration,
+    pub dead: Duration,
+}
+
+/// Where jobs live.
+pub trait Store: Send + Sync {
+    /// As people name it, without secrets.
+    fn name(&self) -> &str;
+
+    /// All of them, or none. They are durable when this returns.
+    fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>>;
+
+    /// Settles, then claims.
+    fn round(&self, runner: &Runner, settled: &[Settled], want: &Want, now: Millis) -> Result<Round>;
+
+    /// Holds the lease for as long again; returns its jobs that were cancelled meanwhile, or none when it had lapsed: all its
+    /// jobs are another's. Jobs that it has beside `held` are available again: the answer to their claim was lost.
+    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>>;
+
+    /// The runner has no job any more, and claims no other.
+    fn leave(&self, runner: &Runner, now: Millis) -> Result<()>;
+
+    /// Whether this runner looks after the store until its lease ends: one at a time does.
+    fn lead(&self, runner: &Runner, now: Millis) -> Result<bool>;
+
+    /// Stages, rescues and prunes at most so many each.
+    fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep>;
+
+    /// Whether there was something to change.
+    fn change(&self, id: &str, change: &Change, now: Millis) -> Result<bool>;
+
+    fn get(&self, id: &str) -> Result<Option<Job>>;
+
+    fn list(&self, filter: &Filter) -> Result<Vec<Job>>;
+
+    fn queues(&self) -> Result<Vec<QueueStats>>;
+
+    fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()>;
+
+    /// Something that notices new jobs, also those of other programs.
+    fn watch(&self) -> Result<Box<dyn Watch>>;
+}
+
+/// Notices that there may be something to claim.
+pub trait Watch: Send {
+    /// Waits at most so long. Whether there may be something new.
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
+}
+
+/// The error of a job that was running when its runner's lease lapsed.
+pub fn lapsed(attempt: u32, runner: &str, now: Millis) -> JobError {
+    JobError {
+        at: now,
+        attempt,
+        kind: "lease_lapsed".to_owned(),
+        message: format!("runner {runner} has not renewed its lease: it died, or was cut off from the store"),
+        traceback: String::new(),
+    }
+}

@@ -1,0 +1,623 @@
+//! Jobs in a file of SQLite, which any number of processes of one machine share.
+//!
+//! The file may be the user's own: all tables begin with `clutch_`. It is in WAL mode, so readers never wait. There is one
+//! connection that writes and one that reads. Enqueues that come from several threads at a time are one transaction.
+//!
+//! Promises the same durability as SQLite's `synchronous`: `full`, the default, survives a power failure; `normal` a crash
+//! of the program only.
+
+mod row;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clutch_wire::sync::{Condvar, Mutex};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use self::row::{CLAIMED, JOB, number};
+use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
+use crate::store::{
+    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, Result, Round, Runner, Store, StoreError, Upkeep, Want, Watch,
+    lapsed,
+};
+
+/// What this version reads and writes.
+const SCHEMA_VERSION: i64 = 1;
+
+/// How long a file that others have locked is waited for.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether another process has written.
+const WATCH_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A job whose runner's lease lapsed more often is dead.
+const RESCUES_MAX: i64 = 10;
+
+const INSERT: &str = include_str!("sqlite/insert.sql");
+
+/// A row of the leader or of a runner lapses this long after its renewal.
+fn until(runner: &Runner, now: Millis) -> Millis {
+    now.saturating_add(millis(runner.lease))
+}
+
+/// `sqlite:///relative.db`, `sqlite:////absolute.db`, either with `?synchronous=normal`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub path: PathBuf,
+    pub synchronous: &'static str,
+}
+
+impl Location {
+    pub fn parse(url: &str) -> Result<Location> {
+        let refused = |why: &str| StoreError::Refused(format!("'{url}': {why}; allowed: sqlite:///jobs.db, sqlite:////var/lib/jobs.db"));
+        let rest = url.strip_prefix("sqlite://").ok_or_else(|| refused("not the URL of a SQLite file"))?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = path.strip_prefix('/').ok_or_else(|| refused("three slashes come before the path"))?;
+        if path.is_empty() || path == ":memory:" {
+            return Err(refused("it names no file, and jobs are to survive the program"));
+        }
+        let synchronous = match query {
+            "" | "synchronous=full" => "FULL",
+            "synchronous=normal" => "NORMAL",
+            _ => return Err(refused("its query can be ?synchronous=full or ?synchronous=normal")),
+        };
+        Ok(Location { path: PathBuf::from(path), synchronous })
+    }
+}
+
+pub struct Sqlite {
+    name: String,
+    location: Location,
+    writing: Mutex<Connection>,
+    reading: Mutex<Connection>,
+    written: Arc<Written>,
+}
+
+/// Wakes watches of this process.
+#[derive(Default)]
+struct Written {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Sqlite {
+    pub fn open(url: &str) -> Result<Sqlite> {
+        let location = Location::parse(url)?;
+        let name = format!("sqlite:{}", location.path.display());
+        let failed = |error| told(&name, error);
+        let mut writing = connect(&location).map_err(failed)?;
+        prepare(&mut writing, &name)?;
+        let reading = connect(&location).map_err(failed)?;
+        Ok(Sqlite {
+            writing: Mutex::new(writing),
+            reading: Mutex::new(reading),
+            written: Arc::default(),
+            location,
+            name,
+        })
+    }
+
+    /// The statement that enqueues one job, for a connection of the user's.
+    pub fn insert_statement() -> &'static str {
+        INSERT
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
+        let mut connection = self.writing.lock();
+        let changed = connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|transaction| {
+            let changed = change(&transaction)?;
+            transaction.commit()?;
+            Ok(changed)
+        });
+        changed.map_err(|error| told(&self.name, error))
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        look(&self.reading.lock()).map_err(|error| told(&self.name, error))
+    }
+
+    fn wake(&self) {
+        *self.written.count.lock() += 1;
+        self.written.changed.notify_all();
+    }
+}
+
+fn connect(location: &Location) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&location.path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", location.synchronous)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// Makes the tables where there are none.
+fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
+    let failed = |error| told(name, error);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let has_tables = transaction
+        .query_row("SELECT 1 FROM sqlite_schema WHERE name = 'clutch_schema'", [], |_| Ok(()))
+        .optional()
+        .map_err(failed)?;
+    if has_tables.is_none() {
+        transaction.execute_batch(include_str!("sqlite/schema.sql")).map_err(failed)?;
+    }
+    let version: i64 =
+        transaction.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map_err(failed)?;
+    if version > SCHEMA_VERSION {
+        let reason = format!(
+            "its tables are of version {version}, and this Clutch knows them up to {SCHEMA_VERSION}: install a newer one"
+        );
+        return Err(StoreError::Unusable { store: name.to_owned(), reason });
+    }
+    transaction.commit().map_err(failed)
+}
+
+fn told(store: &str, error: rusqlite::Error) -> StoreError {
+    let store = store.to_owned();
+    let may_pass = matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::OutOfMemory
+        )
+    );
+    let reason = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy) => format!("another program has locked it for {} s", BUSY_TIMEOUT.as_secs()),
+        _ => error.to_string(),
+    };
+    if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
+}
+
+/// Its row; jobs of other stores are never found.
+fn row_id(id: &str) -> i64 {
+    id.parse().unwrap_or(-1)
+}
+
+impl Store for Sqlite {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>> {
+        let enqueued = self.write(|transaction| {
+            let mut insert = transaction.prepare_cached(INSERT)?;
+            let mut other =
+                transaction.prepare_cached("SELECT id FROM clutch_jobs WHERE unique_key = ?1 AND state < 3")?;
+            let each = jobs.iter().map(|job| {
+                let is_new = row::insert(&mut insert, job, now)?;
+                let id = match is_new {
+                    true => transaction.last_insert_rowid(),
+                    false => other.query_row([&job.unique], |row| row.get(0))?,
+                };
+                Ok(Enqueued { id: id.to_string(), is_new })
+            });
+            each.collect()
+        });
+        self.wake();
+        enqueued
+    }
+
+    fn round(&self, runner: &Runner, settled: &[Settled], want: &Want, now: Millis) -> Result<Round> {
+        self.write(|transaction| {
+            let mut round = Round::default();
+            for one in settled {
+                if !settle(transaction, runner, one, now)? {
+                    round.lost.push(one.id.clone());
+                }
+            }
+            if want.limit > 0 {
+                lease(transaction, runner, now)?;
+                for queue in &want.queues {
+                    let left = want.limit - round.claimed.len();
+                    if left == 0 {
+                        break;
+                    }
+                    claim(transaction, runner, queue, left, now, &mut round.claimed)?;
+                }
+            }
+            Ok(round)
+        })
+    }
+
+    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
+        let renewed = self.write(|transaction| {
+            let leased = transaction
+                .prepare_cached("UPDATE clutch_runners SET leased_until = ?2 WHERE name = ?1")?
+                .execute(params![runner.name, until(runner, now)])?;
+            if leased == 0 {
+                return Ok(None);
+            }
+            let mut own = transaction
+                .prepare_cached("SELECT id, cancelling, key FROM clutch_jobs WHERE state = 2 AND runner = ?1")?;
+            let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?)))?;
+            let own = own.collect::<rusqlite::Result<Vec<(i64, bool, Option<String>)>>>()?;
+            let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
+            let mut release_claim =
+                transaction.prepare_cached("UPDATE clutch_jobs SET state = 1, attempt = attempt - 1 WHERE id = ?1")?;
+            for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
+                release_claim.execute([id])?;
+                release(transaction, key.as_deref())?;
+            }
+            let cancelled = own.iter().filter(|(id, cancelling, _)| *cancelling && held.contains(id));
+            Ok(Some(cancelled.map(|(id, ..)| id.to_string()).collect()))
+        });
+        self.wake();
+        renewed
+    }
+
+    fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
+        self.write(|transaction| {
+            transaction.execute("DELETE FROM clutch_runners WHERE name = ?1", [&runner.name])?;
+            transaction.execute("DELETE FROM clutch_leader WHERE name = ?1", [&runner.name]).map(drop)
+        })
+    }
+
+    fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
+        self.write(|transaction| {
+            let mut lead = transaction.prepare_cached(
+                "INSERT INTO clutch_leader VALUES (1, ?1, ?2) ON CONFLICT DO UPDATE \
+                 SET name = excluded.name, leased_until = excluded.leased_until \
+                 WHERE clutch_leader.name = excluded.name OR clutch_leader.leased_until < ?3",
+            )?;
+            Ok(lead.execute(params![runner.name, until(runner, now), now])? > 0)
+        })
+    }
+
+    fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
+        let upkeep = self.write(|transaction| {
+            let (rescued, buried) = rescue(transaction, limit, now)?;
+            let next_due = |transaction: &Transaction<'_>| {
+                transaction
+                    .prepare_cached("SELECT min(due_at) FROM clutch_jobs WHERE state = 0")?
+                    .query_row([], |row| row.get(0))
+            };
+            Ok(Upkeep {
+                staged: stage(transaction, limit, now)?,
+                rescued,
+                buried,
+                pruned: prune(transaction, keep, limit, now)?,
+                next_due: next_due(transaction)?,
+            })
+        });
+        if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued > 0) {
+            self.wake();
+        }
+        upkeep
+    }
+
+    fn change(&self, id: &str, change: &Change, now: Millis) -> Result<bool> {
+        let id = row_id(id);
+        let changed = self.write(|transaction| {
+            let changed = match change {
+                Change::Cancel => cancel(transaction, id, now),
+                Change::Retry => transaction.execute(
+                    "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, result = NULL, \
+                     cancelling = 0, rescues = 0, attempts_max = max(attempts_max, attempt + 1), held = key IS NOT NULL AND \
+                     EXISTS (SELECT 1 FROM clutch_jobs AS other WHERE other.key = clutch_jobs.key AND other.state IN (1, 2)) \
+                     WHERE id = ?1 AND state NOT IN (1, 2)",
+                    [id, now],
+                ),
+                Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
+                Change::Checkpoint(value) => transaction
+                    .execute("UPDATE clutch_jobs SET checkpoint = ?2 WHERE id = ?1 AND state = 2", params![id, value]),
+                Change::Progress(value) => transaction
+                    .execute("UPDATE clutch_jobs SET progress = ?2 WHERE id = ?1 AND state = 2", params![id, value]),
+            };
+            let key: Option<Option<String>> =
+                transaction.query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row.get(0)).optional()?;
+            release(transaction, key.flatten().as_deref())?;
+            changed
+        });
+        self.wake();
+        changed.map(|rows| rows > 0)
+    }
+
+    fn get(&self, id: &str) -> Result<Option<Job>> {
+        let now = crate::job::now();
+        self.read(|connection| {
+            connection
+                .prepare_cached(&format!("SELECT {JOB} FROM clutch_jobs WHERE id = ?1"))?
+                .query_row([row_id(id)], |found| row::job(found, now))
+                .optional()
+        })
+    }
+
+    fn list(&self, filter: &Filter) -> Result<Vec<Job>> {
+        let now = crate::job::now();
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT {JOB} FROM clutch_jobs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR queue = ?2) \
+                 AND (?3 IS NULL OR tool = ?3) AND (?4 IS NULL OR id < ?4) AND (?5 IS NULL OR EXISTS (\
+                 SELECT 1 FROM json_each(options, '$.tags') WHERE value = ?5)) ORDER BY id DESC LIMIT ?6"
+            ))?;
+            let found = statement.query_map(
+                params![
+                    filter.state.map(number),
+                    filter.queue,
+                    filter.tool,
+                    filter.before.as_deref().map(row_id),
+                    filter.tag,
+                    filter.limit as i64
+                ],
+                |found| row::job(found, now),
+            )?;
+            found.collect()
+        })
+    }
+
+    fn queues(&self) -> Result<Vec<QueueStats>> {
+        self.read(queues)
+    }
+
+    fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
+        self.write(|transaction| {
+            let (column, value) = match change {
+                QueueChange::Pause(is_paused) => ("is_paused", Some(i64::from(is_paused))),
+                QueueChange::RunningMax(most) => ("running_max", most.map(i64::from)),
+            };
+            let upsert = format!(
+                "INSERT INTO clutch_queues (name, {column}) VALUES (?1, ?2) \
+                 ON CONFLICT DO UPDATE SET {column} = excluded.{column}"
+            );
+            transaction.execute(&upsert, params![queue, value]).map(drop)
+        })?;
+        self.wake();
+        Ok(())
+    }
+
+    fn watch(&self) -> Result<Box<dyn Watch>> {
+        let connection = connect(&self.location).map_err(|error| told(&self.name, error))?;
+        Ok(Box::new(Versions { connection, last: None, written: self.written.clone(), seen: 0 }))
+    }
+}
+
+// ---- the parts of a round
+
+/// A runner that claims holds a lease.
+fn lease(transaction: &Transaction<'_>, runner: &Runner, now: Millis) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT INTO clutch_runners VALUES (?1, ?2) ON CONFLICT DO NOTHING")?
+        .execute(params![runner.name, until(runner, now)])
+        .map(drop)
+}
+
+fn claim(
+    transaction: &Transaction<'_>,
+    runner: &Runner,
+    queue: &str,
+    limit: usize,
+    now: Millis,
+    out: &mut Vec<Claimed>,
+) -> rusqlite::Result<()> {
+    let setting = transaction
+        .prepare_cached("SELECT is_paused, running_max FROM clutch_queues WHERE name = ?1")?
+        .query_row([queue], |row| Ok((row.get::<_, bool>(0)?, row.get::<_, Option<i64>>(1)?)))
+        .optional()?;
+    let mut limit = limit as i64;
+    match setting {
+        Some((true, _)) => return Ok(()),
+        Some((false, Some(most))) => {
+            let running: i64 = transaction
+                .prepare_cached("SELECT count(*) FROM clutch_jobs WHERE state = 2 AND queue = ?1")?
+                .query_row([queue], |row| row.get(0))?;
+            limit = limit.min(most - running);
+        }
+        _ => {}
+    }
+    if limit <= 0 {
+        return Ok(());
+    }
+    let mut update = transaction.prepare_cached(&format!(
+        "UPDATE clutch_jobs SET state = 2, attempt = attempt + 1, attempted_at = ?3, runner = ?4 WHERE id IN (\
+         SELECT id FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT ?2) \
+         RETURNING {CLAIMED}"
+    ))?;
+    let rows = update.query_map(params![queue, limit, now, runner.name], row::claimed)?;
+    let mut claimed = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    claimed.sort_unstable_by_key(|(place, _)| *place);
+    out.extend(claimed.into_iter().map(|(_, job)| job));
+    Ok(())
+}
+
+/// Whether the job was still this runner's.
+fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now: Millis) -> rusqlite::Result<bool> {
+    let errors = match &settled.error {
+        None => None,
+        Some(error) => Some(with_error(transaction, row_id(&settled.id), error)?),
+    };
+    let (result, keep_until) = settled.result.clone().unzip();
+    let key: Option<Option<String>> = transaction
+        .prepare_cached(
+            "UPDATE clutch_jobs SET state = ?4, attempt = ?5, due_at = coalesce(?6, due_at), errors = coalesce(?7, errors), \
+             result = ?8, keep_until = ?9, reason = ?10, finished_at = ?11, cancelling = 0, \
+             checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END \
+             WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
+        )?
+        .query_row(
+            params![
+                row_id(&settled.id),
+                runner.name,
+                settled.attempt,
+                number(settled.state),
+                settled.attempts,
+                settled.scheduled_at,
+                errors,
+                result,
+                keep_until,
+                settled.reason,
+                settled.state.is_end().then_some(now),
+            ],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if let Some(Some(key)) = &key {
+        release(transaction, Some(key))?;
+    }
+    Ok(key.is_some())
+}
+
+/// Its errors with this one.
+fn with_error(transaction: &Transaction<'_>, id: i64, error: &JobError) -> rusqlite::Result<String> {
+    let known = transaction
+        .prepare_cached("SELECT errors FROM clutch_jobs WHERE id = ?1")?
+        .query_row([id], |row| row.get(0))
+        .optional()?;
+    let mut errors = row::errors(known.flatten());
+    errors.push(error.clone());
+    let surplus = errors.len().saturating_sub(ERRORS_MAX);
+    errors.drain(..surplus);
+    Ok(serde_json::to_string(&errors).unwrap_or_default())
+}
+
+/// The next job with this key may begin, if none runs or is about to.
+fn release(transaction: &Transaction<'_>, key: Option<&str>) -> rusqlite::Result<()> {
+    let Some(key) = key else { return Ok(()) };
+    transaction
+        .prepare_cached(
+            "UPDATE clutch_jobs SET held = 0 WHERE id = (\
+             SELECT id FROM clutch_jobs WHERE key = ?1 AND state = 1 AND held = 1 ORDER BY rank, id LIMIT 1) \
+             AND NOT EXISTS (SELECT 1 FROM clutch_jobs WHERE key = ?1 AND (state = 2 OR (state = 1 AND held = 0)))",
+        )?
+        .execute([key])
+        .map(drop)
+}
+
+fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Result<usize> {
+    let waiting = transaction.execute(
+        "UPDATE clutch_jobs SET state = 4, finished_at = ?2, reason = 'cancelled' WHERE id = ?1 AND state < 2",
+        [id, now],
+    )?;
+    let running = transaction.execute("UPDATE clutch_jobs SET cancelling = 1 WHERE id = ?1 AND state = 2", [id])?;
+    Ok(waiting + running)
+}
+
+// ---- upkeep
+
+fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<usize> {
+    // One by one: of two that become due with the same key, the second is held.
+    let mut due = transaction.prepare_cached("SELECT id FROM clutch_jobs WHERE state = 0 AND due_at <= ?1 ORDER BY due_at LIMIT ?2")?;
+    let due = due.query_map(params![now, limit as i64], |row| row.get::<_, i64>(0))?;
+    let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut update = transaction.prepare_cached(
+        "UPDATE clutch_jobs SET state = 1, held = key IS NOT NULL AND EXISTS (\
+         SELECT 1 FROM clutch_jobs AS other WHERE other.key = clutch_jobs.key AND other.state IN (1, 2)) WHERE id = ?1",
+    )?;
+    for id in &due {
+        update.execute([id])?;
+    }
+    Ok(due.len())
+}
+
+/// How many run again, and how many of them are dead.
+fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<(usize, usize)> {
+    transaction.prepare_cached("DELETE FROM clutch_runners WHERE leased_until < ?1")?.execute([now])?;
+    let mut orphans = transaction.prepare_cached(
+        "SELECT id, attempt, coalesce(runner, ''), rescues, cancelling, key FROM clutch_jobs WHERE state = 2 \
+         AND runner NOT IN (SELECT name FROM clutch_runners) LIMIT ?1",
+    )?;
+    let orphans = orphans.query_map([limit as i64], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+    })?;
+    let orphans = orphans.collect::<rusqlite::Result<Vec<(i64, u32, String, i64, bool, Option<String>)>>>()?;
+    let mut update = transaction.prepare_cached(
+        "UPDATE clutch_jobs SET state = ?2, attempt = attempt - 1, rescues = rescues + 1, errors = ?3, cancelling = 0, \
+         finished_at = ?4 WHERE id = ?1",
+    )?;
+    let mut buried = 0;
+    for (id, attempt, runner, rescues, cancelling, key) in &orphans {
+        let state = match (*cancelling, *rescues < RESCUES_MAX) {
+            (true, _) => State::Cancelled,
+            (false, true) => State::Available,
+            (false, false) => State::Dead,
+        };
+        buried += usize::from(state == State::Dead);
+        let errors = with_error(transaction, *id, &lapsed(*attempt, runner, now))?;
+        update.execute(params![id, number(state), errors, state.is_end().then_some(now)])?;
+        release(transaction, key.as_deref())?;
+    }
+    Ok((orphans.len(), buried))
+}
+
+fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) -> rusqlite::Result<usize> {
+    let mut delete = transaction.prepare_cached(
+        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state = ?1 AND finished_at < ?2 \
+         AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
+    )?;
+    let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
+    times.into_iter().map(|(state, kept)| delete.execute([number(state), now.saturating_sub(millis(kept)), now, limit as i64])).sum()
+}
+
+fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
+    let mut found = BTreeMap::<String, QueueStats>::new();
+    let mut settings = connection.prepare_cached("SELECT name, is_paused, running_max FROM clutch_queues")?;
+    let mut rows = settings.query([])?;
+    while let Some(row) = rows.next()? {
+        let stats = entry(&mut found, row.get(0)?);
+        (stats.is_paused, stats.running_max) = (row.get(1)?, row.get(2)?);
+    }
+    let mut counts = connection.prepare_cached("SELECT queue, state, count(*) FROM clutch_jobs GROUP BY queue, state")?;
+    let mut rows = counts.query([])?;
+    while let Some(row) = rows.next()? {
+        let stats = entry(&mut found, row.get(0)?);
+        let count = match row::state(row.get(1)?) {
+            State::Scheduled => &mut stats.scheduled,
+            State::Available => &mut stats.available,
+            State::Running => &mut stats.running,
+            State::Completed => &mut stats.completed,
+            State::Cancelled => &mut stats.cancelled,
+            State::Dead => &mut stats.dead,
+        };
+        *count = row.get(2)?;
+    }
+    let mut oldest = connection.prepare_cached(
+        "SELECT due_at FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT 1",
+    )?;
+    for stats in found.values_mut().filter(|stats| stats.available > 0) {
+        stats.oldest_at = oldest.query_row([&stats.name], |row| row.get(0)).optional()?;
+    }
+    Ok(found.into_values().collect())
+}
+
+fn entry(found: &mut BTreeMap<String, QueueStats>, name: String) -> &mut QueueStats {
+    let named = QueueStats { name: name.clone(), ..QueueStats::default() };
+    found.entry(name).or_insert(named)
+}
+
+/// Notices the commits of others: SQLite counts them.
+struct Versions {
+    connection: Connection,
+    last: Option<i64>,
+    written: Arc<Written>,
+    seen: u64,
+}
+
+impl Watch for Versions {
+    fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + at_most;
+        loop {
+            let version = self.connection.query_row("PRAGMA data_version", [], |row| row.get(0));
+            let version = Some(version.map_err(io::Error::other)?);
+            if std::mem::replace(&mut self.last, version) != version {
+                return Ok(true);
+            }
+            let wake_at = deadline.min(Instant::now() + WATCH_INTERVAL);
+            let seen = self.seen;
+            let (count, is_new) = self.written.changed.wait_until(self.written.count.lock(), wake_at, |count| *count != seen);
+            self.seen = *count;
+            drop(count);
+            if is_new || Instant::now() >= deadline {
+                return Ok(is_new);
+            }
+        }
+    }
+}

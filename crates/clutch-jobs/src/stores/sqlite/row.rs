@@ -1,0 +1,127 @@
+//! Between jobs and rows.
+
+use rusqlite::{Row, named_params};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::job::{Backoff, Claimed, Job, JobError, Millis, NewJob, State};
+
+/// What is in a row as JSON, since nobody looks for it.
+#[derive(Serialize, Deserialize)]
+struct Options {
+    backoff: Backoff,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meta: Option<Box<RawValue>>,
+}
+
+impl Options {
+    fn of(text: &str) -> Options {
+        let plain = || Options { backoff: Backoff::default(), tags: Vec::new(), meta: None };
+        serde_json::from_str(text).unwrap_or_else(|_| plain())
+    }
+}
+
+pub(super) fn number(state: State) -> i64 {
+    State::ALL.iter().position(|known| *known == state).unwrap_or_default() as i64
+}
+
+pub(super) fn state(number: i64) -> State {
+    usize::try_from(number).ok().and_then(|at| State::ALL.get(at).copied()).unwrap_or(State::Dead)
+}
+
+/// Runs insert.sql for one job; whether there is a new row.
+pub(super) fn insert(statement: &mut rusqlite::CachedStatement<'_>, job: &NewJob, now: Millis) -> rusqlite::Result<bool> {
+    let due_at = job.scheduled_at.filter(|at| *at > now);
+    let state = if due_at.is_some() { State::Scheduled } else { State::Available };
+    let options = Options { backoff: job.backoff, tags: job.tags.clone(), meta: job.meta.clone() };
+    let options = serde_json::to_string(&options).unwrap_or_else(|_| "{}".to_owned());
+    let made = statement.execute(named_params! {
+        ":state": number(state),
+        ":queue": job.queue,
+        ":rank": -i64::from(job.priority),
+        ":tool": job.tool,
+        ":arguments": job.arguments.get(),
+        ":attempts_max": job.attempts_max,
+        ":created_at": now,
+        ":due_at": due_at.unwrap_or(now),
+        ":deadline_at": job.deadline_at,
+        ":unique_key": job.unique,
+        ":key": job.key,
+        ":result_ms": job.result_ms,
+        ":options": options,
+    })?;
+    Ok(made > 0)
+}
+
+/// The columns of [`claimed`], in order.
+pub(super) const CLAIMED: &str = "id, queue, tool, arguments, rank, attempt, attempts_max, options, created_at, deadline_at, \
+                                  key, checkpoint, result_ms";
+
+/// With its place among those that are claimed together.
+pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed)> {
+    let (id, rank): (i64, i64) = (row.get(0)?, row.get(4)?);
+    let Options { backoff, tags, meta } = Options::of(row.get_ref(7)?.as_str()?);
+    let claimed = Claimed {
+        id: id.to_string(),
+        queue: row.get(1)?,
+        tool: row.get(2)?,
+        arguments: row.get(3)?,
+        priority: i8::try_from(-rank).unwrap_or_default(),
+        attempt: row.get(5)?,
+        attempts_max: row.get(6)?,
+        backoff,
+        created_at: row.get(8)?,
+        deadline_at: row.get(9)?,
+        key: row.get(10)?,
+        tags,
+        meta: meta.map(|meta| meta.get().to_owned()),
+        checkpoint: row.get(11)?,
+        result_ms: row.get(12)?,
+    };
+    Ok(((rank, id), claimed))
+}
+
+/// The columns of [`job`], in order.
+pub(super) const JOB: &str = "id, state, queue, tool, arguments, rank, attempt, attempts_max, created_at, due_at, deadline_at, \
+                              attempted_at, finished_at, runner, unique_key, key, options, checkpoint, progress, errors, \
+                              reason, result, keep_until";
+
+pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
+    let raw = |at: usize| row.get::<_, Option<String>>(at).map(|text| text.and_then(|text| RawValue::from_string(text).ok()));
+    let (id, rank): (i64, i64) = (row.get(0)?, row.get(5)?);
+    let Options { tags, meta, .. } = Options::of(row.get_ref(16)?.as_str()?);
+    let state = state(row.get(1)?);
+    let due_at: Millis = row.get(9)?;
+    let is_kept = row.get::<_, Option<Millis>>(22)?.is_some_and(|until| until > now);
+    Ok(Job {
+        id: id.to_string(),
+        state,
+        queue: row.get(2)?,
+        tool: row.get(3)?,
+        arguments: raw(4)?.unwrap_or_else(|| RawValue::NULL.to_owned()),
+        priority: i8::try_from(-rank).unwrap_or_default(),
+        attempt: row.get(6)?,
+        attempts_max: row.get(7)?,
+        created_at: row.get(8)?,
+        scheduled_at: (state == State::Scheduled).then_some(due_at),
+        deadline_at: row.get(10)?,
+        attempted_at: row.get(11)?,
+        finished_at: row.get(12)?,
+        runner: row.get(13)?,
+        unique: row.get(14)?,
+        key: row.get(15)?,
+        tags,
+        meta,
+        checkpoint: raw(17)?,
+        progress: raw(18)?,
+        errors: errors(row.get(19)?),
+        reason: row.get(20)?,
+        result: raw(21)?.filter(|_| is_kept),
+    })
+}
+
+pub(super) fn errors(text: Option<String>) -> Vec<JobError> {
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
