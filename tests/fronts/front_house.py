@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -119,7 +120,7 @@ def tries() -> Iterator[int]:
     raise TimeoutError("it never became so")
 
 
-def left_in_process() -> tuple[list[str], list[str]]:
+def left_in_process() -> Counter[str]:
     """Open descriptors and threads of this process, as the kernel counts them, without what waits to be collected."""
     gc.collect()
     descriptors = []
@@ -130,19 +131,19 @@ def left_in_process() -> tuple[list[str], list[str]]:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):
             threads.append(Path(f"/proc/self/task/{thread}/comm").read_text().strip())
-    return sorted(descriptors), sorted(threads)
+    return Counter(descriptors + threads)
 
 
-def wait_left(expected: tuple[list[str], list[str]]) -> None:
-    """Until nothing else is left: a thread ends a moment after it has said so, and the descriptors of a closed pool go
-    with its object."""
+def wait_left(before: Counter[str]) -> None:
+    """Until nothing is left that was not there before: a thread ends a moment after it has said so, and the descriptors
+    of a closed pool go with its object."""
     try:
         for _ in tries():
-            left = left_in_process()
-            if left == expected:
+            left = left_in_process() - before
+            if not left:
                 return
     except TimeoutError:
-        raise AssertionError(f"left: {left}, expected: {expected}") from None
+        raise AssertionError(f"left: {left}") from None
 
 
 def listens(address: str) -> bool:
