@@ -16,6 +16,9 @@ const ASK_ANYWAY: Duration = Duration::from_secs(5);
 /// How long nothing is claimed once the pool has given a job back.
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 
+/// What jobs note while they run is written no more often than this.
+const NOTES_INTERVAL: Duration = Duration::from_millis(100);
+
 /// A lease is renewed this many times in its life.
 const RENEWALS: u32 = 3;
 
@@ -28,8 +31,14 @@ pub enum Event {
     Arrived,
     /// A job that ran has ended and is to be settled.
     Ended,
+    /// A job that runs has left a note.
+    Noted,
     /// A round is over: so many were asked for, given, and settled.
-    Round { asked: usize, claimed: usize, settled: usize },
+    Round {
+        asked: usize,
+        claimed: usize,
+        settled: usize,
+    },
     Renewed,
     /// The lease had lapsed: none of the jobs is its own any more. They were told to stop, and end unsettled.
     Lapsed,
@@ -46,8 +55,10 @@ pub enum Event {
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Settle what has ended, and claim at most so many.
-    Round { limit: usize },
+    /// Write what was noted and what has ended, and claim at most so many.
+    Round {
+        limit: usize,
+    },
     Renew,
     /// Nothing, until something happens or it is this time.
     Wait(Instant),
@@ -59,6 +70,7 @@ pub struct Fetcher {
     slots: usize,
     running: usize,
     unsettled: usize,
+    has_notes: bool,
     /// The store may have something to claim.
     may_have: bool,
     quiet: bool,
@@ -67,6 +79,7 @@ pub struct Fetcher {
     claim_at: Instant,
     renew_at: Instant,
     ask_at: Instant,
+    note_at: Instant,
 }
 
 impl Fetcher {
@@ -76,6 +89,7 @@ impl Fetcher {
             slots: 0,
             running: 0,
             unsettled: 0,
+            has_notes: false,
             may_have: true,
             quiet: false,
             failures: 0,
@@ -83,6 +97,7 @@ impl Fetcher {
             claim_at: now,
             renew_at: now + lease / RENEWALS,
             ask_at: now + ASK_ANYWAY,
+            note_at: now,
         }
     }
 
@@ -105,7 +120,11 @@ impl Fetcher {
                 // It may have held back others: of its key, or of its queue.
                 self.may_have = true;
             }
+            Event::Noted => self.has_notes = true,
             Event::Round { asked, claimed, settled } => {
+                if std::mem::take(&mut self.has_notes) {
+                    self.note_at = now + NOTES_INTERVAL;
+                }
                 self.running += claimed;
                 self.unsettled -= settled;
                 self.works();
@@ -121,6 +140,7 @@ impl Fetcher {
             Event::Lapsed => {
                 self.renew_at = now + self.lease / RENEWALS;
                 self.unsettled = 0;
+                self.has_notes = false;
                 self.may_have = true;
                 self.works();
             }
@@ -159,11 +179,17 @@ impl Fetcher {
         }
         let free = if self.may_have && !self.quiet { self.slots.saturating_sub(self.running) } else { 0 };
         let limit = if now >= self.claim_at { free } else { 0 };
-        if limit > 0 || self.unsettled > 0 {
+        if limit > 0 || self.unsettled > 0 || (self.has_notes && now >= self.note_at) {
             return Step::Round { limit };
         }
-        let wait = self.renew_at.min(self.ask_at);
-        Step::Wait(if free > 0 { wait.min(self.claim_at) } else { wait })
+        let mut wait = self.renew_at.min(self.ask_at);
+        if free > 0 {
+            wait = wait.min(self.claim_at);
+        }
+        if self.has_notes {
+            wait = wait.min(self.note_at);
+        }
+        Step::Wait(wait)
     }
 }
 
@@ -278,6 +304,7 @@ mod tests {
     enum Move {
         Step,
         End,
+        Note,
         Arrive,
         Slots(usize),
         Fail,
@@ -291,6 +318,7 @@ mod tests {
         let one = prop_oneof![
             4 => Just(Move::Step),
             3 => Just(Move::End),
+            1 => Just(Move::Note),
             1 => Just(Move::Arrive),
             1 => (0usize..20).prop_map(Move::Slots),
             1 => Just(Move::Fail),
@@ -308,16 +336,18 @@ mod tests {
             let mut now = Instant::now();
             let mut fetcher = Fetcher::new(LEASE, now);
             let (mut slots, mut running, mut dropping, mut unsettled, mut quiet) = (0, 0, 0, 0, false);
+            let mut noted = false;
             for one in moves {
                 match one {
                     Move::Pass(ms) => now += Duration::from_millis(ms),
                     Move::Slots(count) => { slots = count; fetcher.on(Event::Slots(count), now); }
+                    Move::Note => { noted = true; fetcher.on(Event::Noted, now); }
                     Move::Arrive => fetcher.on(Event::Arrived, now),
                     Move::Quiet(on) => { quiet = on; fetcher.on(Event::Quiet(on), now); }
                     Move::Fail => fetcher.on(Event::Failed, now),
                     Move::Refuse => fetcher.on(Event::Refused, now),
                     Move::Lapse => {
-                        (dropping, running, unsettled) = (dropping + running, 0, 0);
+                        (dropping, running, unsettled, noted) = (dropping + running, 0, 0, false);
                         fetcher.on(Event::Lapsed, now);
                     }
                     Move::End if dropping > 0 => { dropping -= 1; fetcher.on(Event::Dropped, now); }
@@ -327,15 +357,16 @@ mod tests {
                         Step::Round { limit } => {
                             prop_assert!(limit == 0 || running + dropping + limit <= slots);
                             prop_assert!(!(quiet && limit > 0));
-                            prop_assert!(limit > 0 || unsettled > 0, "a round for nothing");
+                            prop_assert!(limit > 0 || unsettled > 0 || noted, "a round for nothing");
                             let claimed = given.min(limit);
                             fetcher.on(Event::Round { asked: limit, claimed, settled: unsettled }, now);
-                            (running, unsettled) = (running + claimed, 0);
+                            (running, unsettled, noted) = (running + claimed, 0, false);
                         }
                         Step::Renew => fetcher.on(Event::Renewed, now),
                         Step::Wait(at) => {
                             prop_assert!(at > now, "it would spin");
                             prop_assert!(unsettled == 0 || fetcher.is_failing());
+                            prop_assert!(!noted || at <= now + NOTES_INTERVAL || fetcher.is_failing());
                         }
                     },
                 }

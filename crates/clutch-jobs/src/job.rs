@@ -184,14 +184,23 @@ pub struct JobError {
 pub enum Ending {
     /// Its result, as JSON.
     Returned(String),
-    Snoozed { ms: Millis },
-    CancelledItself { reason: String },
-    RetryAsked { ms: Millis, reason: String },
+    Snoozed {
+        ms: Millis,
+    },
+    CancelledItself {
+        reason: String,
+    },
+    RetryAsked {
+        ms: Millis,
+        reason: String,
+    },
     /// None of a retry's business: it would fail again.
     Impossible(JobError),
     Failed(JobError),
     /// It was not begun, or cut off through no fault of its own.
-    CutOff { reason: String },
+    CutOff {
+        reason: String,
+    },
     /// Somebody cancelled it.
     Cancelled,
 }
@@ -233,11 +242,9 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
         ..with(State::Scheduled)
     };
     let retry = |ms: Millis, error: JobError| match job.attempt < job.attempts_max {
-        true => Settled {
-            scheduled_at: Some(now.saturating_add(ms.max(0))),
-            error: Some(error),
-            ..with(State::Scheduled)
-        },
+        true => {
+            Settled { scheduled_at: Some(now.saturating_add(ms.max(0))), error: Some(error), ..with(State::Scheduled) }
+        }
         false => Settled { error: Some(error), ..with(State::Dead) },
     };
     match ending {
@@ -316,7 +323,13 @@ mod tests {
     }
 
     fn error() -> JobError {
-        JobError { at: 5, attempt: 1, kind: "raised".into(), message: "ValueError: no".into(), traceback: String::new() }
+        JobError {
+            at: 5,
+            attempt: 1,
+            kind: "raised".into(),
+            message: "ValueError: no".into(),
+            traceback: String::new(),
+        }
     }
 
     #[test]

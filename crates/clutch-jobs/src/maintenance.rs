@@ -20,7 +20,10 @@ pub enum Event {
     /// The answer to [`Step::Lead`].
     Leads(bool),
     /// The answer to [`Step::Look`], with the time of the store's clock.
-    Looked { upkeep: Upkeep, now: Millis },
+    Looked {
+        upkeep: Upkeep,
+        now: Millis,
+    },
     /// Something was enqueued or settled: it may be due before what was known.
     Changed,
     Failed,
@@ -129,7 +132,10 @@ mod tests {
         let mut one = leader(now);
         for _ in 0..100 {
             assert_eq!(one.step(now), Step::Look);
-            one.on(Event::Looked { upkeep: Upkeep { staged: BATCH, next_due: Some(1), ..Upkeep::default() }, now: 9 }, now);
+            one.on(
+                Event::Looked { upkeep: Upkeep { staged: BATCH, next_due: Some(1), ..Upkeep::default() }, now: 9 },
+                now,
+            );
         }
         one.on(Event::Looked { upkeep: Upkeep::default(), now: 9 }, now);
         assert_eq!(one.step(now), Step::Wait(now + LOOK_INTERVAL));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clutch_pool::pool::{Batch, Pool};
+use clutch_pool::pool::{Batch, Health, Pool};
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
 use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::{Payload, sys};
@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::maintenance::{self, Maintenance};
-use crate::store::{Change, Keep, Runner, Store, StoreError, Want};
+use crate::store::{Keep, Noted, Report, Runner, Store, StoreError, Want};
 
 /// How often the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
@@ -266,6 +266,8 @@ struct Loop {
     functions: HashMap<String, FunctionId>,
     running: HashMap<usize, RunningJob>,
     next_key: usize,
+    /// What jobs that run have noted, by their keys.
+    noted: HashMap<usize, Noted>,
     settled: Vec<Settled>,
     slots_at: Instant,
 }
@@ -280,6 +282,7 @@ impl Loop {
             functions: HashMap::new(),
             running: HashMap::new(),
             next_key: 0,
+            noted: HashMap::new(),
             settled: Vec::new(),
             slots_at: now,
             shared,
@@ -322,7 +325,7 @@ impl Loop {
         self.slots_at = now + SLOTS_INTERVAL;
         let stats = self.batch.pool().stats();
         // A pool that drains or cannot start its workers would give all jobs back.
-        let slots = if stats.state == "ready" { stats.slots } else { 0 };
+        let slots = if stats.state == Health::Ready { stats.slots } else { 0 };
         let slots = self.shared.config.slots_max.map_or(slots, |most| most.min(slots));
         self.machine.on(fetcher::Event::Slots(slots), now);
     }
@@ -342,13 +345,14 @@ impl Loop {
     fn round(&mut self, limit: usize) {
         let queues = if limit > 0 { self.shared.config.lanes.order(random) } else { Vec::new() };
         let want = Want { limit, queues };
-        let round = self.shared.store.round(&self.runner, &self.settled, &want, job::now());
+        let noted = std::mem::take(&mut self.noted);
+        let report = Report { noted: noted.values().cloned().collect(), settled: std::mem::take(&mut self.settled) };
+        let round = self.shared.store.round(&self.runner, &report, &want, job::now());
         let now = Instant::now();
         match round {
             Ok(round) => {
                 self.shared.works();
-                let (claimed, settled) = (round.claimed.len(), self.settled.len());
-                self.settled.clear();
+                let (claimed, settled) = (round.claimed.len(), report.settled.len());
                 self.machine.on(fetcher::Event::Round { asked: limit, claimed, settled }, now);
                 let mut stats = self.shared.stats.lock();
                 stats.lost += round.lost.len() as u64;
@@ -359,7 +363,10 @@ impl Loop {
                 self.batch.flush();
                 self.shared.stats.lock().running = self.running.len();
             }
-            Err(error) => self.failed(&error),
+            Err(error) => {
+                (self.noted, self.settled) = (noted, report.settled);
+                self.failed(&error);
+            }
         }
     }
 
@@ -392,6 +399,7 @@ impl Loop {
                 }
                 self.runner = new_runner(&self.shared.config);
                 self.settled.clear();
+                self.noted.clear();
                 self.machine.on(fetcher::Event::Lapsed, now);
                 for one in self.running.values_mut() {
                     one.is_dropped = true;
@@ -406,7 +414,8 @@ impl Loop {
         let key = self.next_key;
         self.next_key += 1;
         let reply = Arc::new(answer::JobReply { inbox: self.shared.inbox.clone(), key });
-        let submitted = self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
+        let submitted =
+            self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
         match submitted {
             Ok(work) => {
                 let id = self.batch.submit(work, true);
@@ -463,16 +472,16 @@ impl Loop {
         self.settled.push(settled);
     }
 
-    /// A job says something while it runs: that is kept before it goes on.
+    /// A job says something while it runs. Of what it says often, the last is kept.
     fn said(&mut self, key: usize, payload: &Payload) {
-        let Some(one) = self.running.get(&key) else { return };
-        if let Some(change) = answer::change(payload) {
-            let kept = self.shared.store.change(&one.job.id, &change, job::now());
-            if let (Err(error), Change::Checkpoint(_)) = (kept, &change) {
-                self.shared.failed(&error);
-            }
-        }
-        self.batch.pool().credit(one.id, 1);
+        let Some(one) = self.running.get(&key).filter(|one| !one.is_dropped) else { return };
+        let noted = self.noted.entry(key).or_insert_with(|| Noted {
+            id: one.job.id.clone(),
+            attempt: one.job.attempt,
+            ..Noted::default()
+        });
+        answer::note(payload, noted);
+        self.machine.on(fetcher::Event::Noted, Instant::now());
     }
 }
 

@@ -55,6 +55,24 @@ pub struct Want {
     pub queues: Vec<String>,
 }
 
+/// What a job that runs has left for people and for its next attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    pub id: JobId,
+    pub attempt: u32,
+    /// What the next attempt gets: JSON.
+    pub checkpoint: Option<String>,
+    /// For people: JSON.
+    pub progress: Option<String>,
+}
+
+/// What a runner tells of its jobs. Of one that is in both, what is noted comes before its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub noted: Vec<Noted>,
+    pub settled: Vec<Settled>,
+}
+
 /// One round of a runner: what came of it.
 #[derive(Debug, Default)]
 pub struct Round {
@@ -64,7 +82,7 @@ pub struct Round {
 }
 
 /// A change of one job that is not an attempt's end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Of a job that waits; one that runs is told to stop.
     Cancel,
@@ -72,10 +90,6 @@ pub enum Change {
     Retry,
     /// Gone, unless it runs.
     Delete,
-    /// What the next attempt gets: JSON.
-    Checkpoint(String),
-    /// For people: JSON.
-    Progress(String),
 }
 
 /// Which jobs to list, newest first.
@@ -145,8 +159,8 @@ pub trait Store: Send + Sync {
     /// All of them, or none. They are durable when this returns.
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>>;
 
-    /// Settles, then claims.
-    fn round(&self, runner: &Runner, settled: &[Settled], want: &Want, now: Millis) -> Result<Round>;
+    /// Notes, settles, then claims: in one trip to the store.
+    fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round>;
 
     /// Holds the lease for as long again; returns its jobs that were cancelled meanwhile, or none when it had lapsed: all its
     /// jobs are another's. Jobs that it has beside `held` are available again: the answer to their claim was lost.
@@ -162,7 +176,7 @@ pub trait Store: Send + Sync {
     fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep>;
 
     /// Whether there was something to change.
-    fn change(&self, id: &str, change: &Change, now: Millis) -> Result<bool>;
+    fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool>;
 
     fn get(&self, id: &str) -> Result<Option<Job>>;
 

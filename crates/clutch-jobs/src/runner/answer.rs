@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{Inbox, Note};
 use crate::job::{Claimed, Ending, JobError, Millis, Settled, State};
-use crate::store::Change;
+use crate::store::Noted;
 
 /// Puts a job's answer into the inbox of its runner.
 pub(super) struct JobReply {
@@ -44,11 +44,14 @@ enum Said {
     Progress(Box<RawValue>),
 }
 
-pub(super) fn change(payload: &Payload) -> Option<Change> {
-    Some(match serde_json::from_slice(payload.body()).ok()? {
-        Said::Checkpoint(value) => Change::Checkpoint(value.get().to_owned()),
-        Said::Progress(value) => Change::Progress(value.get().to_owned()),
-    })
+/// Adds what was said to what is noted of the job.
+pub(super) fn note(said: &Payload, noted: &mut Noted) {
+    match serde_json::from_slice(said.body()) {
+        Ok(Said::Checkpoint(value)) => noted.checkpoint = Some(value.get().to_owned()),
+        Ok(Said::Progress(value)) => noted.progress = Some(value.get().to_owned()),
+        // No worker says anything else.
+        Err(_) => {}
+    }
 }
 
 pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {

@@ -8,6 +8,7 @@ use clutch_pool::work::{FunctionId, Reply, Work, WorkKind};
 use clutch_wire::headers::put_headers;
 use clutch_wire::{Codec, Payload};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::job::{self, Claimed, Ending, JobError, Millis};
 
@@ -24,9 +25,9 @@ struct Details<'a> {
     created_at: Millis,
     tags: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
-    meta: Option<&'a serde_json::value::RawValue>,
+    meta: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    checkpoint: Option<&'a serde_json::value::RawValue>,
+    checkpoint: Option<&'a RawValue>,
     /// Whether anybody wants its result.
     keeps_result: bool,
 }
@@ -40,7 +41,6 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
             _ => return Err(Ending::Impossible(overdue(job))),
         },
     };
-    let raw = |text: &Option<String>| text.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let details = Details {
         id: &job.id,
         queue: &job.queue,
@@ -48,8 +48,8 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
         attempts_max: job.attempts_max,
         created_at: job.created_at,
         tags: &job.tags,
-        meta: raw(&job.meta),
-        checkpoint: raw(&job.checkpoint),
+        meta: raw(job.meta.as_deref()),
+        checkpoint: raw(job.checkpoint.as_deref()),
         keeps_result: job.result_ms > 0,
     };
     let mut payload = Payload::new(Codec::Job, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
@@ -66,8 +66,14 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
         priority: job.priority.clamp(-9, 9),
         // Where a worker dies, the pool tries again at once; a job that kills too many is quarantined.
         retry: pool.config.deaths_max.saturating_sub(1),
+        one_value: true,
         ..Work::new(WorkKind::Job, function, payload, reply)
     })
+}
+
+/// None: it is not JSON, which no store gives.
+fn raw(text: Option<&str>) -> Option<&RawValue> {
+    serde_json::from_str(text?).ok()
 }
 
 fn overdue(job: &Claimed) -> JobError {

@@ -20,8 +20,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction,
 use self::row::{CLAIMED, JOB, number};
 use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, Result, Round, Runner, Store, StoreError, Upkeep, Want, Watch,
-    lapsed,
+    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, Report, Result, Round, Runner, Store, StoreError,
+    Upkeep, Want, Watch, lapsed,
 };
 
 /// What this version reads and writes.
@@ -52,7 +52,9 @@ pub struct Location {
 
 impl Location {
     pub fn parse(url: &str) -> Result<Location> {
-        let refused = |why: &str| StoreError::Refused(format!("'{url}': {why}; allowed: sqlite:///jobs.db, sqlite:////var/lib/jobs.db"));
+        let refused = |why: &str| {
+            StoreError::Refused(format!("'{url}': {why}; allowed: sqlite:///jobs.db, sqlite:////var/lib/jobs.db"))
+        };
         let rest = url.strip_prefix("sqlite://").ok_or_else(|| refused("not the URL of a SQLite file"))?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let path = path.strip_prefix('/').ok_or_else(|| refused("three slashes come before the path"))?;
@@ -207,10 +209,13 @@ impl Store for Sqlite {
         enqueued
     }
 
-    fn round(&self, runner: &Runner, settled: &[Settled], want: &Want, now: Millis) -> Result<Round> {
+    fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
         self.write(|transaction| {
             let mut round = Round::default();
-            for one in settled {
+            for one in &report.noted {
+                note(transaction, runner, one)?;
+            }
+            for one in &report.settled {
                 if !settle(transaction, runner, one, now)? {
                     round.lost.push(one.id.clone());
                 }
@@ -295,7 +300,7 @@ impl Store for Sqlite {
         upkeep
     }
 
-    fn change(&self, id: &str, change: &Change, now: Millis) -> Result<bool> {
+    fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
         let id = row_id(id);
         let changed = self.write(|transaction| {
             let changed = match change {
@@ -308,10 +313,6 @@ impl Store for Sqlite {
                     [id, now],
                 ),
                 Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
-                Change::Checkpoint(value) => transaction
-                    .execute("UPDATE clutch_jobs SET checkpoint = ?2 WHERE id = ?1 AND state = 2", params![id, value]),
-                Change::Progress(value) => transaction
-                    .execute("UPDATE clutch_jobs SET progress = ?2 WHERE id = ?1 AND state = 2", params![id, value]),
             };
             let key: Option<Option<String>> =
                 transaction.query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row.get(0)).optional()?;
@@ -388,6 +389,16 @@ fn lease(transaction: &Transaction<'_>, runner: &Runner, now: Millis) -> rusqlit
     transaction
         .prepare_cached("INSERT INTO clutch_runners VALUES (?1, ?2) ON CONFLICT DO NOTHING")?
         .execute(params![runner.name, until(runner, now)])
+        .map(drop)
+}
+
+fn note(transaction: &Transaction<'_>, runner: &Runner, noted: &Noted) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "UPDATE clutch_jobs SET checkpoint = coalesce(?4, checkpoint), progress = coalesce(?5, progress) \
+             WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3",
+        )?
+        .execute(params![row_id(&noted.id), runner.name, noted.attempt, noted.checkpoint, noted.progress])
         .map(drop)
 }
 
@@ -505,7 +516,8 @@ fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Resu
 
 fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<usize> {
     // One by one: of two that become due with the same key, the second is held.
-    let mut due = transaction.prepare_cached("SELECT id FROM clutch_jobs WHERE state = 0 AND due_at <= ?1 ORDER BY due_at LIMIT ?2")?;
+    let mut due = transaction
+        .prepare_cached("SELECT id FROM clutch_jobs WHERE state = 0 AND due_at <= ?1 ORDER BY due_at LIMIT ?2")?;
     let due = due.query_map(params![now, limit as i64], |row| row.get::<_, i64>(0))?;
     let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
     let mut update = transaction.prepare_cached(
@@ -554,7 +566,10 @@ fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) 
          AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
     )?;
     let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
-    times.into_iter().map(|(state, kept)| delete.execute([number(state), now.saturating_sub(millis(kept)), now, limit as i64])).sum()
+    times
+        .into_iter()
+        .map(|(state, kept)| delete.execute([number(state), now.saturating_sub(millis(kept)), now, limit as i64]))
+        .sum()
 }
 
 fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
@@ -565,7 +580,8 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
         let stats = entry(&mut found, row.get(0)?);
         (stats.is_paused, stats.running_max) = (row.get(1)?, row.get(2)?);
     }
-    let mut counts = connection.prepare_cached("SELECT queue, state, count(*) FROM clutch_jobs GROUP BY queue, state")?;
+    let mut counts =
+        connection.prepare_cached("SELECT queue, state, count(*) FROM clutch_jobs GROUP BY queue, state")?;
     let mut rows = counts.query([])?;
     while let Some(row) = rows.next()? {
         let stats = entry(&mut found, row.get(0)?);
@@ -577,7 +593,7 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
             State::Cancelled => &mut stats.cancelled,
             State::Dead => &mut stats.dead,
         };
-        *count = row.get(2)?;
+        *count = row.get::<_, i64>(2)? as u64;
     }
     let mut oldest = connection.prepare_cached(
         "SELECT due_at FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT 1",
@@ -612,7 +628,8 @@ impl Watch for Versions {
             }
             let wake_at = deadline.min(Instant::now() + WATCH_INTERVAL);
             let seen = self.seen;
-            let (count, is_new) = self.written.changed.wait_until(self.written.count.lock(), wake_at, |count| *count != seen);
+            let (count, is_new) =
+                self.written.changed.wait_until(self.written.count.lock(), wake_at, |count| *count != seen);
             self.seen = *count;
             drop(count);
             if is_new || Instant::now() >= deadline {

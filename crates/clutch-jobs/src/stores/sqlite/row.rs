@@ -32,7 +32,11 @@ pub(super) fn state(number: i64) -> State {
 }
 
 /// Runs insert.sql for one job; whether there is a new row.
-pub(super) fn insert(statement: &mut rusqlite::CachedStatement<'_>, job: &NewJob, now: Millis) -> rusqlite::Result<bool> {
+pub(super) fn insert(
+    statement: &mut rusqlite::CachedStatement<'_>,
+    job: &NewJob,
+    now: Millis,
+) -> rusqlite::Result<bool> {
     let due_at = job.scheduled_at.filter(|at| *at > now);
     let state = if due_at.is_some() { State::Scheduled } else { State::Available };
     let options = Options { backoff: job.backoff, tags: job.tags.clone(), meta: job.meta.clone() };
@@ -89,7 +93,8 @@ pub(super) const JOB: &str = "id, state, queue, tool, arguments, rank, attempt, 
                               reason, result, keep_until";
 
 pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
-    let raw = |at: usize| row.get::<_, Option<String>>(at).map(|text| text.and_then(|text| RawValue::from_string(text).ok()));
+    let raw =
+        |at: usize| row.get::<_, Option<String>>(at).map(|text| text.and_then(|text| RawValue::from_string(text).ok()));
     let (id, rank): (i64, i64) = (row.get(0)?, row.get(5)?);
     let Options { tags, meta, .. } = Options::of(row.get_ref(16)?.as_str()?);
     let state = state(row.get(1)?);
