@@ -1,5 +1,7 @@
 //! What every store promises, checked on each: a new store is one more entry in [`stores!`].
 
+#![allow(clippy::unwrap_used, reason = "each promise is the body of a test")]
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
