@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, Final, Self, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -263,7 +264,7 @@ class Call:
     @property
     def function(self) -> Any: ...
     @property
-    def headers(self) -> dict[str, str] | None: ...
+    def shown(self) -> tuple[ContextVar[Any], Any] | None: ...
     @property
     def is_batch(self) -> bool: ...
     @property

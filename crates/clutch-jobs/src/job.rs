@@ -25,6 +25,12 @@ pub type JobId = String;
 /// Most bytes of the arguments of one job, as JSON.
 pub const ARGUMENTS_BYTES_MAX: usize = 8 << 20;
 
+/// Most bytes of what a user keeps with a job, as JSON.
+pub const META_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes of a name or a key.
+pub const NAME_BYTES_MAX: usize = 1000;
+
 /// Most errors that are kept of one job; the oldest go first.
 pub const ERRORS_MAX: usize = 25;
 
@@ -143,6 +149,32 @@ pub struct NewJob {
     /// How long its result is kept; 0: it is not.
     #[serde(default)]
     pub result_ms: Millis,
+}
+
+impl NewJob {
+    /// Why no store takes it.
+    pub fn check(&self) -> Result<(), String> {
+        let within = |what: &str, given: usize, most: usize| match given <= most {
+            true => Ok(()),
+            false => Err(format!("{what} of {given} bytes: allowed are {most}")),
+        };
+        within("arguments (as JSON)", self.arguments.get().len(), ARGUMENTS_BYTES_MAX)?;
+        within("meta (as JSON)", self.meta.as_ref().map_or(0, |meta| meta.get().len()), META_BYTES_MAX)?;
+        for (what, text) in [("a tool's name", &self.tool), ("a queue's name", &self.queue)] {
+            within(what, text.len(), NAME_BYTES_MAX)?;
+        }
+        for (what, text) in [("a unique key", &self.unique), ("a key", &self.key)] {
+            within(what, text.as_ref().map_or(0, String::len), NAME_BYTES_MAX)?;
+        }
+        within("tags", self.tags.iter().map(String::len).sum(), NAME_BYTES_MAX)?;
+        if !(-9..=9).contains(&self.priority) {
+            return Err(format!("priority {}: allowed are -9 to 9, larger first", self.priority));
+        }
+        if self.attempts_max == 0 {
+            return Err("0 attempts: allowed are 1 or more".to_owned());
+        }
+        Ok(())
+    }
 }
 
 /// A claimed job, with what it takes to run it and to decide what comes after.

@@ -3,6 +3,7 @@
 //! A [`store::Store`] keeps jobs. The [`runner`] of a pool claims what free slots can begin and settles what came of it;
 //! its decisions are the pure machine [`fetcher`]. One runner of a store looks after all its jobs ([`maintenance`]).
 
+pub mod enqueuer;
 pub mod fetcher;
 pub mod job;
 pub mod maintenance;

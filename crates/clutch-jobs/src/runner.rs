@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Batch, Health, Pool};
+use clutch_pool::telemetry::{Emitter, Event};
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
 use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::{Payload, sys};
@@ -35,8 +36,8 @@ const FUNCTIONS_MAX: usize = 10_000;
 /// What a runner is told to do.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// As in logs: `fronts.jobs`.
-    pub name: String,
+    /// The front's, as in logs.
+    pub name: Arc<str>,
     pub lanes: Lanes,
     /// Most jobs at a time; none: as many as the pool has slots.
     pub slots_max: Option<usize>,
@@ -103,7 +104,7 @@ struct Shared {
     /// Once it stops: until when it waits for what runs.
     stopping: Mutex<Option<Instant>>,
     stopped: Condvar,
-    warn: Box<dyn Fn(String) + Send + Sync>,
+    telemetry: Emitter,
 }
 
 /// A running front of jobs.
@@ -113,13 +114,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Claims as soon as the pool has slots. `warn` gets lines for the log. Fails when no thread can be had.
-    pub fn start(
-        store: Arc<dyn Store>,
-        pool: &Arc<Pool>,
-        config: Config,
-        warn: Box<dyn Fn(String) + Send + Sync>,
-    ) -> io::Result<Runs> {
+    /// Claims as soon as the pool has slots. Fails when no thread can be had.
+    pub fn start(store: Arc<dyn Store>, pool: &Arc<Pool>, config: Config) -> io::Result<Runs> {
         let shared = Arc::new(Shared {
             store,
             config,
@@ -127,7 +123,7 @@ impl Runs {
             stats: Mutex::default(),
             stopping: Mutex::new(None),
             stopped: Condvar::new(),
-            warn,
+            telemetry: pool.telemetry.clone(),
         });
         let runs = Runs { shared: shared.clone(), threads: Mutex::default() };
         let (of_loop, pool) = (shared.clone(), pool.clone());
@@ -182,15 +178,16 @@ impl Shared {
 
     fn failed(&self, error: &StoreError) {
         let reason = error.to_string();
-        let known = self.stats.lock().reason.replace(reason.clone());
-        if known.is_none() {
-            (self.warn)(format!("{}: {reason}; jobs wait until it can be had again", self.config.name));
+        if self.stats.lock().reason.replace(reason.clone()).is_none() {
+            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
+            self.telemetry.emit(|pool| Event::StoreLost { pool, front, store, reason });
         }
     }
 
     fn works(&self) {
         if self.stats.lock().reason.take().is_some() {
-            (self.warn)(format!("{}: {} can be had again", self.config.name, self.store.name()));
+            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
+            self.telemetry.emit(|pool| Event::StoreRecovered { pool, front, store });
         }
     }
 
@@ -391,11 +388,8 @@ impl Loop {
             Ok(None) => {
                 self.shared.works();
                 if !held.is_empty() {
-                    (self.shared.warn)(format!(
-                        "{}: its lease has lapsed, and its {} jobs are others' now: they are stopped here",
-                        self.shared.config.name,
-                        held.len()
-                    ));
+                    let (front, jobs) = (self.shared.config.name.clone(), held.len());
+                    self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
                 }
                 self.runner = new_runner(&self.shared.config);
                 self.settled.clear();
@@ -467,7 +461,8 @@ impl Loop {
         *count += 1;
         drop(stats);
         if let Some(error) = &settled.error {
-            (self.shared.warn)(answer::line(job, &settled, error));
+            let front = self.shared.config.name.clone();
+            self.shared.telemetry.emit(|pool| answer::failed_event(pool, front, job, &settled, error));
         }
         self.settled.push(settled);
     }

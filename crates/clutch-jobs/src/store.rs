@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::job::{Claimed, Job, JobError, JobId, Millis, NewJob, Settled, State};
 
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum StoreError {
     /// It may work again: the connection is lost, the disk is full, the file is locked.
     #[error("{store}: {reason}")]

@@ -11,7 +11,7 @@ use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::handlers::handler::Prepared;
 use crate::handlers::kinds::{handler_of, prepare};
@@ -225,10 +225,11 @@ impl Call {
         Ok(prepared.invocation.function.clone_ref(py))
     }
 
-    /// The headers that came with it, once its frame was read; None: it came from Python.
+    /// What its code is to find in its context, once its frame was read: a `ContextVar` and its value, or None.
     #[getter]
-    fn headers(&self, py: Python<'_>) -> Option<Py<PyDict>> {
-        self.prepared.get().and_then(|prepared| Some(prepared.invocation.headers.as_ref()?.clone_ref(py)))
+    fn shown(&self, py: Python<'_>) -> Option<(Py<PyAny>, Py<PyAny>)> {
+        let shown = self.prepared.get()?.invocation.shown.as_ref()?;
+        Some((shown.variable.clone_ref(py), shown.value.clone_ref(py)))
     }
 
     #[getter]

@@ -7,6 +7,7 @@ mod batch;
 mod connection;
 mod functions;
 mod http;
+mod job;
 mod tool;
 mod wsgi;
 
@@ -19,4 +20,5 @@ pub use self::asgi::share_state;
 pub use self::batch::{Timed, put_item};
 pub use self::connection::Descriptor;
 pub use self::functions::Functions;
+pub use self::job::JobChannel;
 pub use self::wsgi::StartResponse;

@@ -23,7 +23,8 @@ mod _core {
     // The dispatcher's side.
     #[pymodule_export]
     use crate::dispatcher::{
-        Bridge, CallOptions, Completion, Events, Fronts, MapItems, Plane, PoolCore, PrintedByNow, Runtime, StreamCore,
+        Bridge, CallOptions, Completion, Events, Fronts, JobStore, JobsEnqueued, JobsFront, MapItems, Plane, PoolCore,
+        PrintedByNow, Runtime, StreamCore,
         finish_callbacks, interrupt_at_exit, keep_from_copies, print_as, recover_terminal,
     };
 
@@ -35,7 +36,7 @@ mod _core {
     #[pymodule_export]
     use crate::handlers::outcome::CallFailed;
     #[pymodule_export]
-    use crate::handlers::{Descriptor, StartResponse, share_state};
+    use crate::handlers::{Descriptor, JobChannel, StartResponse, share_state};
     #[pymodule_export]
     use crate::link::WorkerLink;
     #[pymodule_export]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("clutch.call_headers", default=None)
-"""Set by the worker, natively around a call and by `show` around what goes on after it."""
+"""Set by the worker around a call."""
 
 
 def call_headers() -> Mapping[str, str]:
@@ -24,9 +24,3 @@ def call_headers() -> Mapping[str, str]:
             ...
     """
     return MappingProxyType(HEADERS.get() or {})
-
-
-def show(call: Any) -> None:
-    """Shows the headers of this call, where there are any, to all that runs in the current context."""
-    if call.headers is not None:
-        HEADERS.set(call.headers)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clutch_pool::telemetry::Event;
 use clutch_pool::work::{Outcome, Refusal, Reply};
 use clutch_wire::{Codec, Failure, Payload};
 use serde::Deserialize;
@@ -99,13 +100,18 @@ fn error(job: &Claimed, at: Millis, kind: &str, message: String, traceback: Stri
     JobError { at, attempt: job.attempt, kind: kind.to_owned(), message, traceback }
 }
 
-/// A line for the log.
-pub(super) fn line(job: &Claimed, settled: &Settled, error: &JobError) -> String {
-    let then = match (settled.state, settled.scheduled_at) {
-        (State::Scheduled, Some(at)) => format!("next attempt in {:.1} s", (at - error.at).max(0) as f64 / 1000.0),
-        _ => "no more attempts: it is dead".to_owned(),
-    };
-    let Claimed { id, tool, queue, attempt, attempts_max, .. } = job;
-    let message = error.message.lines().next().unwrap_or_default();
-    format!("job {id} ({tool}, queue {queue}) failed: {message}; attempt {attempt} of {attempts_max}, {then}")
+pub(super) fn failed_event(pool: Arc<str>, front: Arc<str>, job: &Claimed, settled: &Settled, error: &JobError) -> Event {
+    let until = |at: Millis| (at - error.at).max(0) as f64 / 1000.0;
+    Event::JobFailed {
+        pool,
+        front,
+        job: job.id.clone(),
+        tool: job.tool.clone(),
+        queue: job.queue.clone(),
+        attempt: job.attempt,
+        attempts_max: job.attempts_max,
+        kind: error.kind.clone(),
+        message: error.message.clone(),
+        next_s: settled.scheduled_at.filter(|_| settled.state == State::Scheduled).map(until),
+    }
 }

@@ -171,6 +171,37 @@ pub enum Event {
         pool: Arc<str>,
         action: String,
     },
+    /// An attempt of a job has failed. `next_s`: until the next one, seconds; none: the job is dead.
+    JobFailed {
+        pool: Arc<str>,
+        front: Arc<str>,
+        job: String,
+        tool: String,
+        queue: String,
+        attempt: u32,
+        attempts_max: u32,
+        kind: String,
+        message: String,
+        next_s: Option<f64>,
+    },
+    /// The lease of a runner of jobs has lapsed: what it ran is another's now, and is stopped here.
+    JobsLapsed {
+        pool: Arc<str>,
+        front: Arc<str>,
+        jobs: usize,
+    },
+    /// Its jobs wait until the store can be had again.
+    StoreLost {
+        pool: Arc<str>,
+        front: Arc<str>,
+        store: String,
+        reason: String,
+    },
+    StoreRecovered {
+        pool: Arc<str>,
+        front: Arc<str>,
+        store: String,
+    },
     PoolClosed {
         pool: Arc<str>,
     },

@@ -9,7 +9,6 @@ use clutch_wire::{Codec, Failure, Payload};
 use pyo3::PyTypeCheck;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::outcome::{Trouble, describe, encode_plain, raise};
@@ -107,8 +106,8 @@ pub struct Invocation {
     pub keywords: Option<Py<PyDict>>,
     /// As [`Function::by_name`].
     pub by_name: bool,
-    /// The headers of a network caller.
-    pub headers: Option<Py<PyDict>>,
+    /// What its code finds of itself in the context that it runs in.
+    pub shown: Option<Shown>,
     /// Of a mapped batch: whether each item is a tuple of arguments.
     pub spread: bool,
     /// State of the handler for this work.
@@ -117,7 +116,20 @@ pub struct Invocation {
 
 impl Invocation {
     pub fn of(function: Py<PyAny>, arguments: Py<PyTuple>) -> Invocation {
-        Invocation { function, arguments, keywords: None, by_name: false, headers: None, spread: false, state: None }
+        Invocation { function, arguments, keywords: None, by_name: false, shown: None, spread: false, state: None }
+    }
+}
+
+/// A value of a `ContextVar`: the headers of a call, the job that runs.
+pub struct Shown {
+    pub variable: Py<PyAny>,
+    pub value: Py<PyAny>,
+}
+
+impl Shown {
+    /// Sets it in the context that is entered.
+    fn set(&self, py: Python<'_>) -> PyResult<()> {
+        self.variable.call_method1(py, pyo3::intern!(py, "set"), (&self.value,)).map(drop)
     }
 }
 
@@ -144,12 +156,12 @@ pub fn invoke<'py, H: Handler + ?Sized>(
     link: &Bound<'py, WorkerLink>,
     work: &Prepared,
 ) -> Result<Bound<'py, PyAny>, Trouble> {
-    let (py, Invocation { keywords, headers, by_name, .. }) = (link.py(), &work.invocation);
+    let (py, Invocation { keywords, shown, by_name, .. }) = (link.py(), &work.invocation);
     let function = work.invocation.function.bind(py);
     let arguments = work.invocation.arguments.bind(py);
     let made = in_copy(py, || {
-        if let Some(headers) = headers {
-            show_headers(py, headers)?;
+        if let Some(shown) = shown {
+            shown.set(py)?;
         }
         let made = match keywords {
             Some(keywords) => function.call(arguments, Some(keywords.bind(py))),
@@ -170,11 +182,4 @@ pub fn invoke<'py, H: Handler + ?Sized>(
             false => Trouble::Raised(error),
         }
     })
-}
-
-/// Puts the headers that came with a call where `clutch.call_headers()` finds them, in the context that is entered.
-fn show_headers(py: Python<'_>, headers: &Py<PyDict>) -> PyResult<()> {
-    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let variable = VARIABLE.import(py, "clutch._worker.call_headers", "HEADERS")?;
-    variable.call_method1("set", (headers,)).map(drop)
 }

@@ -11,6 +11,7 @@ use super::batch::Batch;
 use super::connection::Connection;
 use super::handler::{Function, Handler, Invocation, Prepared};
 use super::http::Requests;
+use super::job::Job;
 use super::outcome::Trouble;
 use super::tool::{ByValue, Tool};
 use super::wsgi::StartResponse;
@@ -47,6 +48,7 @@ impl Handler for Unknown {
 pub fn handler(function: Option<&Function>, codec: Codec) -> &dyn Handler {
     match (codec, function) {
         (Codec::Batch, _) => &Batch,
+        (Codec::Job, _) => &Job,
         (_, Some(function)) => &*function.handler,
         (_, None) => &ByValue,
     }

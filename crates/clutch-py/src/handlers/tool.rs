@@ -3,9 +3,10 @@
 use clutch_wire::{Codec, Payload};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use super::handler::{Function, Handler, Invocation, Prepared};
+use super::handler::{Function, Handler, Invocation, Prepared, Shown};
 use super::outcome::{Trouble, encode_plain, unencodable, unreadable};
 use crate::codec;
 use crate::link::WorkerLink;
@@ -78,12 +79,15 @@ fn json(py: Python<'_>, function: &Function, body: &[u8]) -> PyResult<Invocation
 
 /// The same with the headers before them.
 fn headed(py: Python<'_>, function: &Function, payload: &Payload) -> PyResult<Invocation> {
+    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let (headers, body) = payload.headed().map_err(|error| PyValueError::new_err(error.to_string()))?;
     let shown = PyDict::new(py);
     for (name, value) in headers.iter() {
         shown.set_item(String::from_utf8_lossy(name), String::from_utf8_lossy(value))?;
     }
-    Ok(Invocation { headers: Some(shown.unbind()), ..json(py, function, body)? })
+    let variable = VARIABLE.import(py, "clutch._worker.call_headers", "HEADERS")?.clone().unbind();
+    let shown = Shown { variable, value: shown.into_any().unbind() };
+    Ok(Invocation { shown: Some(shown), ..json(py, function, body)? })
 }
 
 /// A function that comes with its arguments.

@@ -18,9 +18,8 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker import copies
-from clutch._worker.call_headers import show
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine
-from clutch._worker.profiles.base import Lifecycle, Running, Served, Slot, running_of, send_all_on_loop
+from clutch._worker.profiles.base import Lifecycle, Running, Served, Slot, running_of, send_all_on_loop, show
 from clutch._worker.profiles.blocking import allow_threads
 
 try:

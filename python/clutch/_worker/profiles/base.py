@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from typing import Any, Protocol
 
 from clutch import _core
-from clutch._worker.call_headers import show
 from clutch._worker.interrupt import came_in_wait, stack_of_coroutine
 from clutch.errors import Interrupted
 
@@ -167,12 +166,12 @@ class Slot:
     def finish(self, call: _core.Call, made: Any) -> None:
         """Ends a call whose function made a coroutine, a generator, or a value. The thread has left the call: it is
         interrupted again while the user's code goes on."""
-        if call.headers is None:
+        if call.shown is None:
             self._finish(call, made)
         else:
-            contextvars.copy_context().run(self._finish_with_headers, call, made)
+            contextvars.copy_context().run(self._show_and_finish, call, made)
 
-    def _finish_with_headers(self, call: _core.Call, made: Any) -> None:
+    def _show_and_finish(self, call: _core.Call, made: Any) -> None:
         show(call)
         self._finish(call, made)
 
@@ -192,6 +191,13 @@ class Slot:
 
     def close(self) -> None:
         self._loop.close()
+
+
+def show(call: _core.Call) -> None:
+    """Sets, in the current context, what the code of this call is to find there: headers, its job."""
+    if call.shown is not None:
+        variable, value = call.shown
+        variable.set(value)
 
 
 class OwnLoop:

@@ -22,7 +22,6 @@ from gevent.pool import Group
 
 from clutch import _core
 from clutch._worker import copies
-from clutch._worker.call_headers import show
 from clutch._worker.interrupt import STACKS_MAX, stack_of_coroutine, stack_of_frame
 from clutch._worker.profiles.base import (
     LOOK_AGAIN_SECONDS,
@@ -31,6 +30,7 @@ from clutch._worker.profiles.base import (
     Served,
     running_of,
     send_all_on_loop,
+    show,
 )
 from clutch._worker.profiles.blocking import allow_threads
 from clutch.errors import Interrupted

@@ -1,0 +1,259 @@
+//! Enqueues of many callers at a time: how they share the connections to their store.
+//!
+//! With [`Strategy::Pipelined`], the default, whoever finds nobody at work leads: it takes along all that waits, in one trip
+//! to the store (on SQLite one commit), and hands the lead on. So batches grow with the load, and nobody waits for a timer.
+//! Every enqueue returns only when the store has confirmed it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use clutch_wire::sync::{Condvar, Mutex};
+use clutch_wire::sys;
+
+use crate::job::{self, NewJob};
+use crate::store::{Enqueued, Result, Store, StoreError};
+
+/// How callers share connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// One connection, one caller at a time.
+    Single,
+    /// A few connections, each enqueue by one at random.
+    Pool,
+    /// A few connections, each enqueue by one that is free.
+    Checkout,
+    /// One connection, all that waits in one trip.
+    #[default]
+    Pipelined,
+}
+
+impl Strategy {
+    pub const ALL: [(&str, Strategy); 4] = [
+        ("single", Strategy::Single),
+        ("pool", Strategy::Pool),
+        ("checkout", Strategy::Checkout),
+        ("pipelined", Strategy::Pipelined),
+    ];
+
+    pub fn named(name: &str) -> Option<Strategy> {
+        Strategy::ALL.into_iter().find_map(|(known, strategy)| (known == name).then_some(strategy))
+    }
+}
+
+/// Most jobs of one trip.
+const TRIP_JOBS_MAX: usize = 1000;
+
+/// Called with what became of the jobs, in any thread.
+pub type Done = Box<dyn FnOnce(Result<Vec<Enqueued>>) + Send>;
+
+/// How long the thread waits at most before it looks whether anybody can still leave something for it.
+const THREAD_WAIT: Duration = Duration::from_secs(1);
+
+/// What a caller that waits is told.
+enum Told {
+    /// It is its turn to lead.
+    Lead,
+    Enqueued(Result<Vec<Enqueued>>),
+}
+
+/// Where a caller waits.
+#[derive(Default)]
+struct Seat {
+    told: Mutex<Option<Told>>,
+    changed: Condvar,
+}
+
+impl Seat {
+    fn tell(&self, told: Told) {
+        *self.told.lock() = Some(told);
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) -> Told {
+        loop {
+            let mut told = self.changed.wait(self.told.lock(), Option::is_some);
+            if let Some(told) = told.take() {
+                return told;
+            }
+        }
+    }
+}
+
+enum Waiting {
+    Caller(Arc<Seat>),
+    Callback(Done),
+}
+
+struct Entry {
+    jobs: Vec<NewJob>,
+    waiting: Waiting,
+}
+
+#[derive(Default)]
+struct Line {
+    entries: VecDeque<Entry>,
+    is_led: bool,
+    /// There is a thread, which leads for those that only left a callback.
+    has_thread: bool,
+    /// It is the thread's turn to lead.
+    is_threads_turn: bool,
+}
+
+/// Enqueues in one store.
+pub struct Enqueuer {
+    strategy: Strategy,
+    /// One for each connection.
+    stores: Vec<Arc<dyn Store>>,
+    /// Those that are free, with [`Strategy::Checkout`].
+    free: Mutex<Vec<usize>>,
+    freed: Condvar,
+    turn: AtomicUsize,
+    line: Mutex<Line>,
+    /// The thread has something to lead.
+    to_lead: Condvar,
+}
+
+impl Enqueuer {
+    /// `stores`: the same store, opened as often as there are to be connections; at least once.
+    pub fn new(strategy: Strategy, stores: Vec<Arc<dyn Store>>) -> Arc<Enqueuer> {
+        Arc::new(Enqueuer {
+            strategy,
+            free: Mutex::new((0..stores.len()).collect()),
+            freed: Condvar::new(),
+            turn: AtomicUsize::new(0),
+            stores,
+            line: Mutex::default(),
+            to_lead: Condvar::new(),
+        })
+    }
+
+    /// All of the jobs or none; blocks until the store has confirmed it.
+    pub fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        check(&jobs)?;
+        match self.strategy {
+            Strategy::Single => self.stores[0].enqueue(&jobs, job::now()),
+            Strategy::Pool => {
+                let at = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9) % self.stores.len();
+                self.stores[at].enqueue(&jobs, job::now())
+            }
+            Strategy::Checkout => {
+                let mut free = self.freed.wait(self.free.lock(), |free| !free.is_empty());
+                let at = free.pop().unwrap_or_default();
+                drop(free);
+                let enqueued = self.stores[at].enqueue(&jobs, job::now());
+                self.free.lock().push(at);
+                self.freed.notify_one();
+                enqueued
+            }
+            Strategy::Pipelined => self.enqueue_together(jobs),
+        }
+    }
+
+    /// Returns at once; `done` is called by a thread that serves the store. It must not block.
+    pub fn enqueue_soon(self: &Arc<Enqueuer>, jobs: Vec<NewJob>, done: Done) -> Result<()> {
+        check(&jobs)?;
+        let mut line = self.line.lock();
+        if !line.has_thread {
+            let this = Arc::downgrade(self);
+            let lead = move || {
+                sys::block_signals();
+                while let Some(enqueuer) = this.upgrade() {
+                    enqueuer.lead_in_thread();
+                }
+            };
+            let spawned = std::thread::Builder::new().name("clutch-enqueue".to_owned()).spawn(lead);
+            let refused = |error| StoreError::Refused(format!("no thread can be had to enqueue in: {error}"));
+            spawned.map_err(refused)?;
+            line.has_thread = true;
+        }
+        line.entries.push_back(Entry { jobs, waiting: Waiting::Callback(done) });
+        if !line.is_led {
+            line.is_led = true;
+            self.hand_on(&mut line);
+        }
+        Ok(())
+    }
+
+    fn enqueue_together(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        let mut line = self.line.lock();
+        if !line.is_led {
+            line.is_led = true;
+            drop(line);
+            // Nobody waits: this is the common case of one caller.
+            let enqueued = self.stores[0].enqueue(&jobs, job::now());
+            self.hand_on(&mut self.line.lock());
+            return enqueued;
+        }
+        let seat = Arc::<Seat>::default();
+        line.entries.push_back(Entry { jobs, waiting: Waiting::Caller(seat.clone()) });
+        drop(line);
+        loop {
+            match seat.wait() {
+                Told::Enqueued(enqueued) => return enqueued,
+                Told::Lead => self.lead(),
+            }
+        }
+    }
+
+    fn lead_in_thread(&self) {
+        let until = Instant::now() + THREAD_WAIT;
+        let (mut line, is_due) = self.to_lead.wait_until(self.line.lock(), until, |line| line.is_threads_turn);
+        line.is_threads_turn = false;
+        drop(line);
+        if is_due {
+            self.lead();
+        }
+    }
+
+    /// One trip with all that waits; then somebody else leads.
+    fn lead(&self) {
+        let (jobs, waiting) = self.take_trip();
+        let enqueued = self.stores[0].enqueue(&jobs, job::now());
+        self.hand_on(&mut self.line.lock());
+        let mut enqueued = enqueued.map(Vec::into_iter);
+        for (count, waiting) in waiting {
+            let own = match &mut enqueued {
+                Ok(enqueued) => Ok(enqueued.by_ref().take(count).collect()),
+                Err(error) => Err(error.clone()),
+            };
+            match waiting {
+                Waiting::Caller(seat) => seat.tell(Told::Enqueued(own)),
+                Waiting::Callback(done) => done(own),
+            }
+        }
+    }
+
+    /// The jobs of those at the head of the line, and who waits for how many of them.
+    fn take_trip(&self) -> (Vec<NewJob>, Vec<(usize, Waiting)>) {
+        let mut line = self.line.lock();
+        let (mut jobs, mut waiting) = (Vec::new(), Vec::new());
+        while let Some(entry) = line.entries.front() {
+            if !jobs.is_empty() && jobs.len() + entry.jobs.len() > TRIP_JOBS_MAX {
+                break;
+            }
+            if let Some(entry) = line.entries.pop_front() {
+                waiting.push((entry.jobs.len(), entry.waiting));
+                jobs.extend(entry.jobs);
+            }
+        }
+        (jobs, waiting)
+    }
+
+    /// The first that waits leads; none: whoever comes next.
+    fn hand_on(&self, line: &mut Line) {
+        match line.entries.front() {
+            None => line.is_led = false,
+            Some(Entry { waiting: Waiting::Caller(seat), .. }) => seat.tell(Told::Lead),
+            Some(Entry { waiting: Waiting::Callback(_), .. }) => {
+                line.is_threads_turn = true;
+                self.to_lead.notify_one();
+            }
+        }
+    }
+}
+
+fn check(jobs: &[NewJob]) -> Result<()> {
+    jobs.iter().try_for_each(NewJob::check).map_err(StoreError::Refused)
+}

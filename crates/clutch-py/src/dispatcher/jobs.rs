@@ -1,0 +1,261 @@
+//! `clutch.Jobs`' native half, and the front that runs jobs in a pool.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clutch_jobs::enqueuer::{Enqueuer, Strategy};
+use clutch_jobs::fetcher::Lanes;
+use clutch_jobs::job::{self, NewJob, State};
+use clutch_jobs::runner::{Config, Runs};
+use clutch_jobs::store::{Change, Enqueued, Filter, Keep, QueueChange, Store, StoreError};
+use clutch_jobs::stores;
+use clutch_wire::forked::Moment;
+use clutch_wire::sync::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use serde::Deserialize;
+
+use crate::dispatcher::bridge::Bridge;
+use crate::dispatcher::finalizing::wait_when_finalizing;
+use crate::dispatcher::pool::PoolCore;
+use crate::errors::clutch_error;
+
+fn error(py: Python<'_>, error: &StoreError) -> PyErr {
+    match error {
+        StoreError::Unavailable { .. } => clutch_error(py, "StoreUnavailable", &error.to_string(), &[]),
+        StoreError::Unusable { .. } => clutch_error(py, "StoreError", &error.to_string(), &[]),
+        StoreError::Refused(why) => PyValueError::new_err(why.clone()),
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn to_json(value: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(unreadable)
+}
+
+/// What belongs to the process that made it: a forked copy neither uses nor closes it.
+struct Own<T>(ManuallyDrop<T>, Moment);
+
+impl<T> Own<T> {
+    fn new(value: T) -> Own<T> {
+        Own(ManuallyDrop::new(value), Moment::now())
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        if !self.1.is_in_copy() {
+            // SAFETY: dropped once, here, and not used after it.
+            unsafe { ManuallyDrop::drop(&mut self.0) }
+        }
+    }
+}
+
+type Outcome = clutch_jobs::store::Result<Vec<Enqueued>>;
+
+/// A store that is open, for those who enqueue and look.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct JobStore {
+    store: Own<(Arc<dyn Store>, Arc<Enqueuer>)>,
+}
+
+impl JobStore {
+    fn store(&self) -> &Arc<dyn Store> {
+        &self.store.0.0
+    }
+}
+
+/// Names of jobs with whether each is new.
+fn told(py: Python<'_>, outcome: Outcome) -> PyResult<Vec<(String, bool)>> {
+    let enqueued = outcome.map_err(|failed| error(py, &failed))?;
+    Ok(enqueued.into_iter().map(|one| (one.id, one.is_new)).collect())
+}
+
+fn read_jobs(jobs: &[String]) -> PyResult<Vec<NewJob>> {
+    jobs.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>().map_err(unreadable)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    state: Option<String>,
+    queue: Option<String>,
+    tool: Option<String>,
+    tag: Option<String>,
+    before: Option<String>,
+    limit: usize,
+}
+
+#[pymethods]
+impl JobStore {
+    /// Opens a store. Raises `StoreUnavailable`, `StoreError`, or ValueError for what is no URL of a store.
+    #[new]
+    fn new(py: Python<'_>, url: &str, strategy: &str, connections: usize) -> PyResult<JobStore> {
+        let strategy = Strategy::named(strategy).ok_or_else(|| PyValueError::new_err(strategy.to_owned()))?;
+        let open = || (0..connections.max(1)).map(|_| stores::open(url)).collect::<Result<Vec<_>, _>>();
+        let opened = py.detach(open).map_err(|failed| error(py, &failed))?;
+        let store = opened[0].clone();
+        Ok(JobStore { store: Own::new((store, Enqueuer::new(strategy, opened))) })
+    }
+
+    /// Whether this process is a fork of the one that opened it, and must not use it.
+    fn is_in_copy(&self) -> bool {
+        self.store.1.is_in_copy()
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.store().name()
+    }
+
+    /// Enqueues jobs, each the JSON of a `NewJob`; returns when they are durable.
+    fn enqueue(&self, py: Python<'_>, jobs: Vec<String>) -> PyResult<Vec<(String, bool)>> {
+        wait_when_finalizing();
+        let jobs = read_jobs(&jobs)?;
+        told(py, py.detach(|| self.store.0.1.enqueue(jobs)))
+    }
+
+    /// The same without waiting: `waiter` of an event loop is woken when `result` has the answer.
+    fn enqueue_soon(
+        &self,
+        py: Python<'_>,
+        jobs: Vec<String>,
+        bridge: &Bridge,
+        waiter: Py<PyAny>,
+    ) -> PyResult<JobsEnqueued> {
+        let jobs = read_jobs(&jobs)?;
+        let outcome = Arc::<Mutex<Option<Outcome>>>::default();
+        let (waker, for_done) = (bridge.waker_of(waiter), outcome.clone());
+        let done = Box::new(move |enqueued| {
+            *for_done.lock() = Some(enqueued);
+            waker();
+        });
+        self.store.0.1.enqueue_soon(jobs, done).map_err(|failed| error(py, &failed))?;
+        Ok(JobsEnqueued { outcome })
+    }
+
+    /// `what`: "cancel", "retry" or "delete". Whether there was something to change.
+    fn change(&self, py: Python<'_>, id: &str, what: &str) -> PyResult<bool> {
+        let change = match what {
+            "cancel" => Change::Cancel,
+            "retry" => Change::Retry,
+            "delete" => Change::Delete,
+            _ => return Err(PyValueError::new_err(what.to_owned())),
+        };
+        wait_when_finalizing();
+        py.detach(|| self.store().change(id, change, job::now())).map_err(|failed| error(py, &failed))
+    }
+
+    /// The JSON of a `Job`, or None.
+    fn get(&self, py: Python<'_>, id: &str) -> PyResult<Option<String>> {
+        wait_when_finalizing();
+        let found = py.detach(|| self.store().get(id)).map_err(|failed| error(py, &failed))?;
+        found.map(|job| to_json(&job)).transpose()
+    }
+
+    /// The JSON of a list of `Job`. `wanted`: the JSON of a filter.
+    fn list(&self, py: Python<'_>, wanted: &str) -> PyResult<String> {
+        let Wanted { state, queue, tool, tag, before, limit } = serde_json::from_str(wanted).map_err(unreadable)?;
+        let state = state.as_deref().map(|name| State::named(name).ok_or_else(|| PyValueError::new_err(name.to_owned())));
+        let filter = Filter { state: state.transpose()?, queue, tool, tag, before, limit };
+        wait_when_finalizing();
+        to_json(&py.detach(|| self.store().list(&filter)).map_err(|failed| error(py, &failed))?)
+    }
+
+    /// The JSON of a list of `QueueStats`.
+    fn queues(&self, py: Python<'_>) -> PyResult<String> {
+        wait_when_finalizing();
+        to_json(&py.detach(|| self.store().queues()).map_err(|failed| error(py, &failed))?)
+    }
+
+    fn pause(&self, py: Python<'_>, queue: &str, is_paused: bool) -> PyResult<()> {
+        self.set_queue(py, queue, QueueChange::Pause(is_paused))
+    }
+
+    /// Most jobs of the queue that run at a time, over all runners; None: no limit.
+    fn limit(&self, py: Python<'_>, queue: &str, running_max: Option<u32>) -> PyResult<()> {
+        self.set_queue(py, queue, QueueChange::RunningMax(running_max))
+    }
+}
+
+impl JobStore {
+    fn set_queue(&self, py: Python<'_>, queue: &str, change: QueueChange) -> PyResult<()> {
+        wait_when_finalizing();
+        py.detach(|| self.store().set_queue(queue, change)).map_err(|failed| error(py, &failed))
+    }
+}
+
+/// What became of jobs that were enqueued without waiting.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct JobsEnqueued {
+    outcome: Arc<Mutex<Option<Outcome>>>,
+}
+
+#[pymethods]
+impl JobsEnqueued {
+    /// Once, and not before its waiter is woken.
+    fn result(&self, py: Python<'_>) -> PyResult<Vec<(String, bool)>> {
+        let outcome = self.outcome.lock().take();
+        told(py, outcome.ok_or_else(|| PyRuntimeError::new_err("it has no result yet"))?)
+    }
+}
+
+/// The options of a front of jobs, as JSON.
+#[derive(Deserialize)]
+struct FrontOptions {
+    queues: Vec<(String, u32)>,
+    strict: bool,
+    slots_max: Option<usize>,
+    lease_ms: u64,
+    keep_completed_ms: u64,
+    keep_cancelled_ms: u64,
+    keep_dead_ms: u64,
+}
+
+/// A front that runs the jobs of a store in a pool.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct JobsFront {
+    runs: Own<Runs>,
+}
+
+#[pymethods]
+impl JobsFront {
+    /// `options`: see `FrontOptions`. Raises OSError where no thread can be had.
+    #[new]
+    fn new(py: Python<'_>, name: &str, options: &str, store: &JobStore, pool: &PoolCore) -> PyResult<JobsFront> {
+        let options: FrontOptions = serde_json::from_str(options).map_err(unreadable)?;
+        let config = Config {
+            name: name.into(),
+            lanes: Lanes { queues: options.queues, strict: options.strict },
+            slots_max: options.slots_max,
+            lease: Duration::from_millis(options.lease_ms),
+            keep: Keep {
+                completed: Duration::from_millis(options.keep_completed_ms),
+                cancelled: Duration::from_millis(options.keep_cancelled_ms),
+                dead: Duration::from_millis(options.keep_dead_ms),
+            },
+        };
+        let (store, pool) = (store.store().clone(), pool.core(py)?);
+        Ok(JobsFront { runs: Own::new(py.detach(|| Runs::start(store, &pool, config))?) })
+    }
+
+    /// The JSON of `Stats`.
+    fn stats(&self) -> PyResult<String> {
+        to_json(&self.runs.0.stats())
+    }
+
+    /// Claims no more, or again.
+    fn quiet(&self, is_quiet: bool) {
+        self.runs.0.set_quiet(is_quiet);
+    }
+
+    /// Settles what has ended, waits for what runs, at most so many seconds, and ends. A second stop has no effect.
+    fn stop(&self, py: Python<'_>, at_most_s: f64) {
+        let at_most = Duration::try_from_secs_f64(at_most_s.max(0.0)).unwrap_or(Duration::ZERO);
+        py.detach(|| self.runs.0.stop(at_most));
+    }
+}

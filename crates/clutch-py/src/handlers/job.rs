@@ -1,0 +1,98 @@
+//! The handler of jobs: a tool whose arguments come out of a store, and which is told of its attempt.
+//!
+//! What both sides of the bridge say is in `_worker/handlers/job.py`; a directive in place of a value (to snooze, say) is
+//! marked by its codec.
+
+use clutch_wire::{Codec, Payload};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use super::handler::{Function, Handler, Invocation, Prepared, Shown};
+use super::outcome::{Trouble, unencodable};
+use crate::codec;
+use crate::link::WorkerLink;
+use crate::link::call_frame::CallFrame;
+
+/// The header with what a job is told of its attempt, as JSON.
+const DETAILS: &[u8] = b"job";
+
+pub struct Job;
+
+impl Handler for Job {
+    fn prepare(
+        &self,
+        link: &Bound<'_, WorkerLink>,
+        function: Option<&Function>,
+        frame: &mut CallFrame,
+        payload: &Payload,
+    ) -> Result<Invocation, Trouble> {
+        let function = function.ok_or_else(|| PyRuntimeError::new_err("a job for a tool that was never defined"))?;
+        Ok(read(link, function, frame.id, payload)?)
+    }
+
+    fn encode(
+        &self,
+        link: &WorkerLink,
+        work: &Prepared,
+        value: &Bound<'_, PyAny>,
+        _item: bool,
+    ) -> Result<Payload, Trouble> {
+        if value.is_none() {
+            return Ok(Payload::new(Codec::Json, b"null".to_vec()));
+        }
+        written(link, work, value).map_err(|error| unencodable(value.py(), error))
+    }
+}
+
+fn read(link: &Bound<'_, WorkerLink>, function: &Function, id: u64, payload: &Payload) -> PyResult<Invocation> {
+    static PREPARE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = link.py();
+    let (headers, body) = payload.headed().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let details = headers.iter().find_map(|(name, value)| (name == DETAILS).then_some(value)).unwrap_or_default();
+    let channel = Py::new(py, JobChannel { link: link.clone().unbind(), id })?;
+    let prepare = PREPARE.import(py, "clutch._worker.handlers.job", "prepare")?;
+    let told = (&function.tool, channel, PyBytes::new(py, details), PyBytes::new(py, body));
+    let (job, arguments, keywords): (Py<PyAny>, Py<PyTuple>, Py<PyDict>) = prepare.call1(told)?.extract()?;
+    let variable = CURRENT.import(py, "clutch._worker.handlers.job", "CURRENT")?.clone().unbind();
+    Ok(Invocation {
+        by_name: true,
+        keywords: Some(keywords),
+        shown: Some(Shown { variable, value: job.clone_ref(py) }),
+        state: Some(job),
+        ..Invocation::of(function.function.clone_ref(py), arguments)
+    })
+}
+
+fn written(link: &WorkerLink, work: &Prepared, value: &Bound<'_, PyAny>) -> PyResult<Payload> {
+    static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    let encode = ENCODE.import(py, "clutch._worker.handlers.job", "encode")?;
+    let tool = work.function.as_ref().map(|function| &function.tool);
+    let (is_directive, bytes): (bool, Bound<'_, PyBytes>) =
+        encode.call1((tool, &work.invocation.state, value))?.extract()?;
+    let codec = if is_directive { Codec::Text } else { Codec::Json };
+    Ok(codec::raw(&link.sender.regions, codec, bytes.as_bytes())?)
+}
+
+/// By which a job says something while it runs.
+#[pyclass(frozen, module = "clutch._core")]
+pub struct JobChannel {
+    link: Py<WorkerLink>,
+    id: u64,
+}
+
+#[pymethods]
+impl JobChannel {
+    /// Sends this JSON at once. Of a job that has ended nobody hears it.
+    fn send(&self, py: Python<'_>, said: &[u8]) -> PyResult<()> {
+        let link = self.link.get();
+        if link.is_in_copy() {
+            return Ok(());
+        }
+        link.sender.put_chunk(self.id, &codec::raw(&link.sender.regions, Codec::Json, said)?)?;
+        link.flush(py)
+    }
+}

@@ -1,0 +1,172 @@
+"""Jobs in a worker: what a job knows of itself, what it may return, and how its arguments are read.
+
+Owns the JSON that worker and store exchange about a job (see `crates/clutch-jobs/src/runner/work.rs` and `answer.rs`).
+Arguments are validated by the tool's type hints, as those of network callers.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from clutch import _core
+from clutch._worker.handlers.call import Tool
+from clutch.errors import BadArguments
+
+NOTE_BYTES_MAX = 1 << 20
+"""Maximum size of a checkpoint or of progress, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Returned by a job: run it again after this many seconds. It does not count as an attempt."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Returned by a job: it is not needed any more, and is not run again."""
+
+    reason: str = "cancelled by the job"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Returned by a job: this attempt has failed; the next one is in this many seconds, if there is one left."""
+
+    in_: float | timedelta
+    reason: str = "retry asked for by the job"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CurrentJob:
+    """The job that runs, as `clutch.current_job()` returns it."""
+
+    id: str
+    queue: str
+    attempt: int
+    """This attempt; the first is 1."""
+    attempts_max: int
+    created_at: datetime
+    tags: tuple[str, ...]
+    meta: Mapping[str, Any]
+    last_checkpoint: Any
+    """What an earlier attempt gave to `checkpoint`, or None."""
+    _channel: _core.JobChannel = field(repr=False)
+    _keeps_result: bool = field(repr=False)
+
+    def checkpoint(self, value: Any) -> None:
+        """Keep a value for the next attempt, where it is `last_checkpoint`. The last one given is kept.
+
+        `value` is anything that JSON has, of at most 1 MB. It is written within about 0.1 s; an attempt that fails
+        before that may still lose it. Raises `ValueError` or `TypeError` for other values.
+        """
+        self._say("checkpoint", value)
+
+    def progress(self, value: Any) -> None:
+        """Tell people how far the job is: `clutch jobs show` and `jobs.get` have it as `progress`.
+
+        `value` is anything that JSON has, of at most 1 MB: a fraction, a count, a text. May be called as often as you
+        like; about ten values in a second are written.
+        """
+        self._say("progress", value)
+
+    def _say(self, what: str, value: Any) -> None:
+        said = json.dumps({what: value}, allow_nan=False).encode()
+        if len(said) > NOTE_BYTES_MAX:
+            raise ValueError(f"{what} of {len(said):,} bytes as JSON: allowed are {NOTE_BYTES_MAX:,}")
+        self._channel.send(said)
+
+
+CURRENT: ContextVar[CurrentJob | None] = ContextVar("clutch.current_job", default=None)
+"""Set by the worker around a job."""
+
+
+def current_job() -> CurrentJob | None:
+    """Return the job that runs, or None outside of a job.
+
+        @tool
+        def resize(folder: str) -> None:
+            job = clutch.current_job()
+            for number, file in enumerate(files_of(folder, after=job.last_checkpoint)):
+                ...
+                job.checkpoint(file)
+                job.progress({"done": number})
+
+    A thread that a job starts does not know it, but for `asyncio.to_thread`.
+    """
+    return CURRENT.get()
+
+
+def prepare(
+    tool: Tool, channel: _core.JobChannel, details: bytes, body: bytes
+) -> tuple[CurrentJob, tuple[Any, ...], dict[str, Any]]:
+    """The job and the arguments of its function. Raises `BadArguments` where those do not fit."""
+    told = json.loads(details)
+    job = CurrentJob(
+        id=told["id"],
+        queue=told["queue"],
+        attempt=told["attempt"],
+        attempts_max=told["attempts_max"],
+        created_at=datetime.fromtimestamp(told["created_at"] / 1000, UTC),
+        tags=tuple(told["tags"]),
+        meta=told.get("meta") or {},
+        last_checkpoint=told.get("checkpoint"),
+        _channel=channel,
+        _keeps_result=told["keeps_result"],
+    )
+    return job, *arguments_of(tool, body)
+
+
+def arguments_of(tool: Tool, body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = json.loads(body)
+    positional, by_name = given.get("args", []), given.get("kwargs", {})
+    if not positional and not by_name:
+        return (), tool.decode_json(b"{}")
+    names, takes_more = positional_names(tool)
+    if len(positional) > len(names) and not takes_more:
+        raise BadArguments(
+            f"tool '{tool.name}' takes {len(names)} arguments by position, and {len(positional)} were given"
+        )
+    named = dict(zip(names, positional, strict=False))
+    if twice := named.keys() & by_name.keys():
+        raise BadArguments(f"tool '{tool.name}': given twice: {', '.join(sorted(twice))}")
+    checked = tool.decode_json(json.dumps(named | by_name).encode())
+    surplus = positional[len(names) :]
+    # Behind those that `*args` takes, none can be given by name.
+    before = tuple(checked.pop(name) for name in names) if surplus else ()
+    return (*before, *surplus), checked
+
+
+@functools.cache
+def positional_names(tool: Tool) -> tuple[list[str], bool]:
+    """The parameters that can be given by position, and whether there may be more arguments than that."""
+    parameters = inspect.signature(tool.function).parameters.values()
+    names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return names, any(one.kind is one.VAR_POSITIONAL for one in parameters)
+
+
+def encode(tool: Tool, job: CurrentJob, value: Any) -> tuple[bool, bytes]:
+    """What a job returned, as JSON, and whether it is a directive. A result that nobody wants is not written."""
+    match value:
+        case Snooze(seconds):
+            return True, json.dumps({"snooze": {"ms": milliseconds(seconds)}}).encode()
+        case Cancel(reason):
+            return True, json.dumps({"cancel": {"reason": str(reason)}}).encode()
+        case Retry(in_, reason):
+            return True, json.dumps({"retry": {"ms": milliseconds(in_), "reason": str(reason)}}).encode()
+    return False, tool.encode_json(value) if job._keeps_result else b"null"
+
+
+def milliseconds(time: float | timedelta) -> int:
+    seconds = time.total_seconds() if isinstance(time, timedelta) else float(time)
+    if not 0 <= seconds <= 1e11:  # neither negative nor NaN
+        raise ValueError(f"{time!r} seconds: allowed are times from 0 up")
+    return round(seconds * 1000)
