@@ -24,6 +24,7 @@ from clutch.errors import (
     DeadlineExceeded,
     Draining,
     Interrupted,
+    JobFailed,
     NoSuchPool,
     NoSuchTool,
     Overloaded,
@@ -31,14 +32,18 @@ from clutch.errors import (
     PoolClosed,
     RemoteError,
     SessionLost,
+    StoreError,
+    StoreUnavailable,
 )
 from clutch.tools import on_start, on_stop, tool
 
 if TYPE_CHECKING:
     from clutch._serve.app_server import AppServer, serve, serving
+    from clutch._worker.handlers.job import Cancel, Retry, Snooze, current_job
     from clutch.broken import WorkerLost
     from clutch.dispatcher import Dispatcher
     from clutch.insights import Insights
+    from clutch.jobs import Jobs
     from clutch.pool import Future, Pool, Stream
 
 __version__ = "0.1.0"
@@ -46,6 +51,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AppServer",
     "BadArguments",
+    "Cancel",
     "ClutchError",
     "ConfigError",
     "DeadlineExceeded",
@@ -54,6 +60,8 @@ __all__ = [
     "Future",
     "Insights",
     "Interrupted",
+    "JobFailed",
+    "Jobs",
     "NoSuchPool",
     "NoSuchTool",
     "Overloaded",
@@ -61,10 +69,15 @@ __all__ = [
     "Pool",
     "PoolClosed",
     "RemoteError",
+    "Retry",
     "SessionLost",
+    "Snooze",
+    "StoreError",
+    "StoreUnavailable",
     "Stream",
     "WorkerLost",
     "call_headers",
+    "current_job",
     "on_start",
     "on_stop",
     "serve",
@@ -91,6 +104,14 @@ def __getattr__(name: str) -> object:
         from clutch.broken import WorkerLost
 
         return WorkerLost
+    if name in {"Cancel", "Retry", "Snooze", "current_job"}:
+        from clutch._worker.handlers import job
+
+        return getattr(job, name)
+    if name == "Jobs":
+        from clutch.jobs import Jobs
+
+        return Jobs
     if name == "Insights":
         from clutch.insights import Insights
 

@@ -31,12 +31,14 @@ from clutch.errors import ClutchError, ConfigError, NoSuchPool
 if TYPE_CHECKING:
     from clutch import _core
     from clutch._dispatcher.event_log import EventLog
-    from clutch.config import PoolSpec
+    from clutch.config import JobsSpec, PoolSpec
     from clutch.pool import Pool
 
 LEAVING_SECONDS_MAX = 5.0
 """What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
 LEAVING_FRACTION = 0.25
+JOBS_SETTLED_SECONDS = 5.0
+"""How long a stop waits for a store to take what has become of the jobs; what it does not is run again."""
 LEAST_GRACE = 0.001
 """Seconds. Without any, workers at work would be killed rather than told with TERM first."""
 
@@ -100,6 +102,7 @@ class Dispatcher:
         self._reload = reload
         self._runtime: Any = None
         self._fronts: Any = None
+        self._jobs: dict[str, _core.JobsFront] = {}
         self._event_log: EventLog | None = None
         self._reloader = Reloader(self.pools, self._observer, self._reload_files, self.config.development)
         self._plane: _core.Plane | None = None
@@ -174,6 +177,8 @@ class Dispatcher:
             self._fronts = _core.Fronts(self._runtime, plane, fronts)
         for front, address, shown in self.urls():
             logs.info(f"{front}: {shown}", front=front, address=address)
+        for spec in self.config.jobs:
+            self._start_jobs(spec)
         if fronts:
             self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
             self._warner.start()
@@ -186,6 +191,17 @@ class Dispatcher:
             announcer.start()
         if self._reload:
             self._watcher = Watcher(watched_folders(self.config), self._reloader)
+
+    def _start_jobs(self, spec: JobsSpec) -> None:
+        from clutch import _core
+        from clutch.jobs import shown
+
+        store = _core.JobStore(spec.url, "single", 1)
+        self._jobs[spec.name] = _core.JobsFront(spec.name, json.dumps(spec.core), store, self.pools[spec.pool])
+        queues = ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])
+        logs.info(
+            f"{spec.name}: {shown(spec.url)}, queues {queues}, in pool {spec.pool}", front=spec.name, pool=spec.pool
+        )
 
     def _start_pool(self, spec: PoolSpec, plane: _core.Plane) -> None:
         from clutch.pool import Pool
@@ -369,6 +385,8 @@ class Dispatcher:
     def _stop_fronts_and_pools(self, grace: float | None) -> None:
         """Side by side, so that all is over when the longest grace is."""
         since, fronts_over = time.monotonic(), threading.Event()
+        for jobs in self._jobs.values():
+            jobs.quiet(True)
         graces = {spec.name: spec.values["grace"] if grace is None else grace for spec in self.config.pools}
         with ThreadPoolExecutor(max(1, len(self.pools))) as together:
             stops: list[Callable[[], None]] = []
@@ -386,6 +404,9 @@ class Dispatcher:
                 fronts_over.set()
             for stop in stops:
                 stop()
+        # What the pools have cut off is put back.
+        while self._jobs:
+            self._jobs.popitem()[1].stop(JOBS_SETTLED_SECONDS)
 
 
 class Host:

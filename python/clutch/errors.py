@@ -56,6 +56,28 @@ class DeadlineExceeded(ClutchError, TimeoutError):
         """The Python stacks of the worker at that moment, when it was running."""
 
 
+class StoreError(ClutchError):
+    """A store of jobs cannot be used as it is: no such place, another schema, a wrong password."""
+
+
+class StoreUnavailable(StoreError):
+    """A store of jobs cannot be had now: locked, full, or the connection is lost. Nothing was enqueued or, when the
+    connection broke meanwhile, perhaps all of it."""
+
+
+class JobFailed(ClutchError):
+    """The job whose result was asked for was cancelled, or is dead."""
+
+    def __init__(
+        self, message: str = "", *, job: str | None = None, state: str | None = None, remote_traceback: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.job = job
+        self.state = state
+        """`"cancelled"` or `"dead"`."""
+        self.remote_traceback = remote_traceback
+
+
 class Poisoned(ClutchError):
     """The call has killed too many workers (`deaths_max`) and is not retried."""
 

@@ -6,8 +6,9 @@ They only mark; nothing is registered anywhere, and the function stays what it w
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,24 +20,77 @@ PARTIALS_MAX = 100
 """Maximum depth of nested partials: one that contains itself has no end."""
 
 
+Seconds = float | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Options of a job. None: the default."""
+
+    queue: str | None = None
+    """The queue that it waits in; `"default"`."""
+    priority: int | None = None
+    """−9 to 9, larger first; 0."""
+    at: datetime | None = None
+    """When it is due; without a time zone it is in this machine's. By default at once."""
+    in_: Seconds | None = None
+    """The same as the time from now."""
+    retry: int | None = None
+    """How often it is tried again after it has failed; 20."""
+    backoff: str | Seconds | None = None
+    """How long before that: `"polynomial"`, Sidekiq's 15 s + attempt⁴ s; `"exponential"`, 1 s, 2 s, 4 s … up to 1 h; or
+    always the same time."""
+    unique: str | bool | None = None
+    """While a job with this key has not ended, another one is not enqueued. True: the tool and its arguments are the
+    key."""
+    key: str | None = None
+    """Jobs with the same key run one at a time."""
+    deadline: datetime | Seconds | None = None
+    """It is not begun after this, and stopped if it runs: a time, or seconds from when it is due."""
+    tags: Sequence[str] | None = None
+    meta: Mapping[str, Any] | None = None
+    """What you want to keep with it, as JSON: `current_job().meta`."""
+    result: Seconds | None = None
+    """How long its result is kept; by default not at all."""
+
+    def over(self, defaults: JobOptions) -> JobOptions:
+        """These options, and where there is none the one of `defaults`."""
+        given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        return replace(defaults, **given) if given else defaults
+
+
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
     """The arguments of `tool`."""
 
     serial: bool = False
     main_thread: bool = False
+    job: JobOptions = JobOptions()
 
 
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(*, serial: bool = False, main_thread: bool = False) -> Callable[[F], F]: ...
-def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = False) -> Any:
+def tool(
+    *,
+    serial: bool = False,
+    main_thread: bool = False,
+    queue: str | None = None,
+    priority: int | None = None,
+    retry: int | None = None,
+    backoff: str | Seconds | None = None,
+    unique: bool | None = None,
+    deadline: Seconds | None = None,
+    tags: Sequence[str] | None = None,
+    result: Seconds | None = None,
+) -> Callable[[F], F]: ...
+def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = False, **job: Any) -> Any:
     """Mark a function as a tool, which can be called by name from Python and through every front.
 
     `serial`: one call at a time in a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
+    The others are defaults for its jobs; `JobOptions` says what each means.
     """
-    options = ToolOptions(serial, main_thread)
+    options = ToolOptions(serial, main_thread, JobOptions(**job))
 
     def mark(function: F) -> F:
         setattr(function, TOOL_MARK, options)

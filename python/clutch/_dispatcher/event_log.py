@@ -98,6 +98,14 @@ def killed(event: Event) -> Line:
     return harm(event, True), f"{worker(event)}: sent {event['signal']}: {event['reason']}{running(event)}"
 
 
+def job_failed(event: Event) -> str:
+    """`job 7 (send, queue mail), attempt 2 of 21: ValueError: no; next in 16 s`."""
+    message = event["message"].partition("\n")[0]
+    then = "it is dead" if event["next_s"] is None else f"next attempt in {seconds(event['next_s'])}"
+    attempt = f"attempt {event['attempt']} of {event['attempts_max']}"
+    return f"job {event['job']} ({event['tool']}, queue {event['queue']}), {attempt}: {message}; {then}"
+
+
 def harm(event: Event, by_us: bool) -> int:
     """Level INFO if Clutch ended an idle worker itself, else WARNING."""
     return logging.INFO if by_us and not event["running"] else logging.WARNING
@@ -147,6 +155,18 @@ LINES: dict[str, Callable[[Event], Line]] = {
     ),
     "pool_failing": about_pool(logging.ERROR, lambda event: f"failing: {event['reason'].rstrip()}"),
     "pool_recovered": about_pool(logging.INFO, lambda event: "recovered: it has workers again"),
+    "job_failed": about_pool(logging.WARNING, lambda event: job_failed(event)),
+    "jobs_lapsed": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{event['front']}: its lease has lapsed, so {event['jobs']} jobs are others' now and are stopped here; "
+            "was this process stopped, or the store out of reach?"
+        ),
+    ),
+    "store_lost": about_pool(
+        logging.ERROR, lambda event: f"{event['front']}: {event['reason']}; its jobs wait until that is over"
+    ),
+    "store_recovered": about_pool(logging.INFO, lambda event: f"{event['front']}: {event['store']} works again"),
     "operator_acted": about_pool(logging.INFO, lambda event: f"{event['action']}, by command"),
     "zygote_lost": about_pool(
         logging.WARNING,

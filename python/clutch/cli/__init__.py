@@ -15,6 +15,8 @@ from clutch.errors import ClutchError, ConfigError
 COMMANDS = {
     "run": "run:command",
     "serve": "serve:command",
+    "work": "work:command",
+    "jobs": "jobs:command",
     "ps": "remote:ps",
     "top": "top:command",
     **{name: f"remote:{name}" for name in ("drain", "scale", "reload", "recycle", "cancel", "stop", "stack")},
@@ -37,6 +39,9 @@ KNOWN_ELSEWHERE = {
     "kill": "recycle POOL/NR --kill",
     "dump": "stack",
     "logs": "top, which shows events; the log is on the server's standard error",
+    "worker": "work MODULE --store URL",
+    "queues": "jobs stats",
+    "purge": "jobs delete",
     "check": "run --check",
     "config": "run --check",
     "version": "--version",

@@ -19,7 +19,7 @@ from clutch.config import interpreter, limits
 from clutch.config.interpreter import Interpreter, NotAnInterpreter
 from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml
 from clutch.config.log_format import WrongFormat
-from clutch.config.options import CONTROL_OFF, FRONTS, POOL, PROFILES, TOKEN, TOP, Option, Section, core_json
+from clutch.config.options import CONTROL_OFF, FRONTS, POOL, PROFILES, STORE, TOKEN, TOP, Option, Section, core_json
 from clutch.config.values import FILE, PATH, POOL_NAME, TARGET, Kind, WorkerRange
 from clutch.errors import ConfigError, Problem
 
@@ -27,7 +27,7 @@ FILE_NAME = "clutch.toml"
 LATER_FRONTS = ("grpc",)
 APPS = {kind: section.app for kind, section in FRONTS.items() if section.app is not None}
 """Kinds of fronts that run an app of the user's, and the option that names it."""
-LATER_TOP = ("jobs", "stores")
+TABLES = ("pools", "fronts", "stores")
 
 APP_PROFILE = "async"
 """Of a pool that runs an app, unless the profile is given; the zygote takes another one for a WSGI app."""
@@ -80,12 +80,23 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsSpec:
+    """A front that runs the jobs of a store. `core`: its options, as JSON for the core."""
+
+    name: str
+    url: str
+    pool: str
+    core: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """A whole configuration, checked. `fronts`: by name, the JSON of the core's config, as a dict with its `kind`."""
 
     file: Path
     pools: tuple[PoolSpec, ...]
     fronts: Mapping[str, dict[str, Any]]
+    jobs: tuple[JobsSpec, ...] = ()
     control: Path | None = None
     development: bool = False
     """Development mode (`--reload`): if new code does not start, the old code is not kept."""
@@ -172,6 +183,7 @@ def _places(raw: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
         yield option.name, option.kind
     sections = [(f"pools.{name}", POOL) for name in (*_keys(raw, "pools"), *_app_pools(raw))]
     sections += [(section.place, section) for section in FRONTS.values()]
+    sections += [(f"stores.{name}", STORE) for name in _keys(raw, "stores")]
     sections += [(f"fronts.{name}", FRONTS[kind]) for name, kind in _kinds(raw).items() if kind in FRONTS]
     for place, section in sections:
         for option in section.options:
@@ -210,7 +222,8 @@ def _kind_at(place: str, fronts: Mapping[str, str]) -> Kind | None:
         return option.kind
     head, _, rest = place.partition(".")
     name, _, option_name = rest.partition(".")
-    section = POOL if head == "pools" else FRONTS.get(fronts.get(name, name)) if head == "fronts" else None
+    tables = {"pools": POOL, "stores": STORE, "fronts": FRONTS.get(fronts.get(name, name))}
+    section = tables.get(head)
     option = section.option(option_name) if section else None
     return option.kind if option else None
 
@@ -235,8 +248,8 @@ def _default_to_one_worker(raw: dict[str, Any]) -> None:
 
 def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], report: Report) -> Config:
     for name in raw:
-        if name not in ("pools", "fronts") and TOP.option(name) is None:
-            _unknown_table(name, name, LATER_TOP, ("pools", "fronts"), report)
+        if name not in TABLES and TOP.option(name) is None:
+            report.unknown(name, "no such table", name, TABLES)
     top: dict[str, Any] = {}
     for option in TOP.options:
         if option.name in raw:
@@ -251,9 +264,12 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     ]
     if not tables and not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
-    cores = {name: front_core(values) for name, values in fronts.items() if values}
+    stores = {name: _store(name, value, folder, report) for name, value in _tables(raw, "stores", report)}
+    jobs = {name: values for name, values in fronts.items() if values.get("kind") == "jobs"}
+    cores = {name: front_core(values) for name, values in fronts.items() if values and name not in jobs}
     _check_distinct_binds(cores, report)
-    return Config(file, tuple(pools), cores, _control(top.get("control"), folder))
+    specs = [_jobs(name, values, stores, list(tables), report) for name, values in jobs.items()]
+    return Config(file, tuple(pools), cores, tuple(specs), _control(top.get("control"), folder))
 
 
 def _control(given: str | None, folder: Path) -> Path | None:
@@ -273,11 +289,41 @@ def _tables(raw: Mapping[str, Any], place: str, report: Report) -> Iterator[tupl
             report.add(f"{place}.{name}", "is not a table", given=_show(value), allowed=f"[{place}.{name}]")
 
 
-def _unknown_table(place: str, name: str, later: Iterable[str], known: Iterable[str], report: Report) -> None:
-    if name in later:
-        report.add(place, "not in this version")
-    else:
-        report.unknown(place, "no such table", name, known)
+# Stores, and the fronts that run their jobs.
+
+
+def _store(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> str:
+    """Its URL."""
+    place = f"stores.{name}"
+    url: str | None = _read(STORE, raw, place, report).get("url")
+    if "url" not in raw:
+        report.add(f"{place}.url", "is missing", allowed="sqlite:///jobs.db")
+    return "" if url is None else under_folder(url, folder)
+
+
+def under_folder(url: str, folder: Path) -> str:
+    """The URL of a store with an absolute path."""
+    scheme, mark, path = url.partition(":///")
+    return f"{scheme}{mark}{folder / path}" if scheme == "sqlite" and path else url
+
+
+def _jobs(
+    name: str, values: Mapping[str, Any], stores: Mapping[str, str], pools: list[str], report: Report
+) -> JobsSpec:
+    def one_of(option: str, known: Iterable[str]) -> str:
+        """What the option names, or the only one that there is."""
+        place, names, given = f"fronts.{name}.{option}", list(known), values[option]
+        if given is None and len(names) == 1:
+            return names[0]
+        allowed = ", ".join(names) or f"one of [{option}s.NAME], and there is none"
+        if given is None:
+            report.add(place, "is missing", allowed=allowed)
+        elif given not in names:
+            report.add(place, f"no such {option}", given=given, allowed=allowed, nearest=nearest(given, names))
+        return given or ""
+
+    store, pool = one_of("store", stores), one_of("pool", pools)
+    return JobsSpec(name, stores.get(store, ""), pool, core_json(FRONTS["jobs"], values))
 
 
 # What is particular to each front.
@@ -320,6 +366,8 @@ def _unknown_kind(place: str, name: str, kind: Any, report: Report) -> None:
 
 def _finish_front(place: str, values: dict[str, Any], folder: Path, report: Report) -> None:
     """Decides what depends on the folder or the machine, of the options that it has."""
+    if "bind" not in values:
+        return
     binds = values["bind"] if isinstance(values["bind"], tuple) else (values["bind"],)
     binds = tuple(bind.under(folder) for bind in binds)
     values["bind"] = binds if isinstance(values["bind"], tuple) else binds[0]

@@ -25,6 +25,7 @@ from clutch.config.values import (
     ORIGINS,
     PATH,
     POOL_NAME,
+    QUEUES,
     ROOT_PATH,
     SIZE,
     SOCKET,
@@ -317,9 +318,30 @@ TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the socke
     Option("connections_max", whole(1, 1_000_000), 10_000,
            "Maximum number of open connections, including those that wait for a slot.", "connections_max"),
 ), app="handler", scheme="")
+
+STORE = Section("stores.NAME", "A place where jobs wait.", (
+    Option("url", TEXT, None,
+           "Where it is: `sqlite:///jobs.db` (relative to the config's folder) or `sqlite:////absolute/jobs.db`.", None,
+           "none; must be given"),
+))
+
+JOBS = Section("fronts.jobs", "Jobs from a store, run in a pool.", (
+    Option("store", TEXT, None, "The store that they come from.", None, "the only one in [stores]"),
+    Option("pool", POOL_NAME, None, "Pool that runs them.", None, "the only one in [pools]"),
+    Option("queues", QUEUES, "default", "Queues to take jobs from, and how often each comes first.", "queues"),
+    Option("strict", FLAG, False, "Take from a queue only if those before it have nothing.", "strict"),
+    Option("slots_max", whole(1, 1_000_000), None, "Maximum number of jobs at a time.", "slots_max",
+           "as many as the pool has slots"),
+    Option("lease", DURATION, "30s",
+           "After this time without a renewal, others take over the jobs of a dispatcher.", "lease_ms"),
+    Option("keep.completed", DURATION, "1h", "How long completed jobs are kept.", "keep_completed_ms"),
+    Option("keep.cancelled", DURATION, "1d", "How long cancelled jobs are kept.", "keep_cancelled_ms"),
+    Option("keep.dead", DURATION, "180d", "How long dead jobs are kept.", "keep_dead_ms"),
+), calls_tools=True, scheme="")
 # fmt: on
 
-FRONTS = {section.place.removeprefix("fronts."): section for section in (HTTP, ADMIN, SERVE, TCP)}
+NETWORK_FRONTS = (HTTP, ADMIN, SERVE, TCP)
+FRONTS = {section.place.removeprefix("fronts."): section for section in (*NETWORK_FRONTS, JOBS)}
 
 
 def core_json(section: Section, values: Mapping[str, Any]) -> dict[str, Any]:

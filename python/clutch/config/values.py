@@ -22,6 +22,7 @@ CALL_SECONDS_MAX = 1e18
 """The largest duration of the core: callers give a large number to mean no limit."""
 PORT_MAX = 65535
 PORTS = {"http": 80, "https": 443}
+QUEUE_WEIGHT_MAX = 1000
 SOCKET_PATH_BYTES_MAX = 100
 """The kernel allows 107; the socket is made under a slightly longer name first."""
 
@@ -290,6 +291,25 @@ def _socket_path(path: str) -> str:
     return path
 
 
+def _queues(value: Any) -> tuple[tuple[str, int], ...]:
+    """`{ critical = 3 }`, `["critical"]` or `critical:3,default:1`, as pairs of a name and its weight."""
+    if isinstance(value, str):
+        value = dict(map(_queue, value.split(",")))
+    if isinstance(value, list | tuple):
+        value = dict.fromkeys(value, 1)
+    if not isinstance(value, dict) or not value:
+        raise ValueError
+    for name, weight in value.items():
+        if not isinstance(name, str) or not name or type(weight) is not int or not 1 <= weight <= QUEUE_WEIGHT_MAX:
+            raise ValueError
+    return tuple(value.items())
+
+
+def _queue(text: str) -> tuple[str, int]:
+    name, _, weight = text.strip().rpartition(":")
+    return (name, int(weight)) if name else (weight, 1)
+
+
 def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
@@ -335,6 +355,13 @@ ORIGINS = Kind(
     core=list,
 )
 ROOT_PATH = Kind("root path", 'a path such as "/shop", without a / at its end; or ""', _root_path, verbatim=True)
+QUEUES = Kind(
+    "queues",
+    'names, or names and weights from 1 to 1000: ["critical", "default"], { critical = 3, default = 1 }, '
+    '"critical:3,default:1"',
+    _queues,
+    core=lambda queues: [list(queue) for queue in queues],
+)
 POOL_NAME = Kind(
     "name of a pool", "a letter, then letters, digits, - and _, at most 64 in all", _pool_name, verbatim=True
 )

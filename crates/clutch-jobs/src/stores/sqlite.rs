@@ -6,6 +6,7 @@
 //! Promises the same durability as SQLite's `synchronous`: `full`, the default, survives a power failure; `normal` a crash
 //! of the program only.
 
+mod locks;
 mod row;
 
 use std::collections::{BTreeMap, HashSet};
@@ -15,8 +16,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Condvar, Mutex};
+pub use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 
+pub use self::row::parameters;
 use self::row::{CLAIMED, JOB, number};
 use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
@@ -36,7 +39,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(5);
 /// A job whose runner's lease lapsed more often is dead.
 const RESCUES_MAX: i64 = 10;
 
-const INSERT: &str = include_str!("sqlite/insert.sql");
+/// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
+/// [`parameters`].
+pub const INSERT: &str = include_str!("sqlite/insert.sql");
 
 /// A row of the leader or of a runner lapses this long after its renewal.
 fn until(runner: &Runner, now: Millis) -> Millis {
@@ -88,6 +93,7 @@ struct Written {
 impl Sqlite {
     pub fn open(url: &str) -> Result<Sqlite> {
         let location = Location::parse(url)?;
+        locks::keep_from_neighbours();
         let name = format!("sqlite:{}", location.path.display());
         let failed = |error| told(&name, error);
         let mut writing = connect(&location).map_err(failed)?;
@@ -100,11 +106,6 @@ impl Sqlite {
             location,
             name,
         })
-    }
-
-    /// The statement that enqueues one job, for a connection of the user's.
-    pub fn insert_statement() -> &'static str {
-        INSERT
     }
 
     fn write<T>(&self, change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
@@ -635,6 +636,50 @@ impl Watch for Versions {
             if is_new || Instant::now() >= deadline {
                 return Ok(is_new);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// Of the byte that SQLite locks to write, in the file beside the write-ahead log.
+    fn others_may_write(shm: &File) -> bool {
+        let mut lock = libc::flock { l_type: libc::F_WRLCK as i16, l_whence: 0, l_start: 120, l_len: 1, l_pid: 0 };
+        // SAFETY: the descriptor is open, and the lock lives as long as the call.
+        unsafe { libc::fcntl(shm.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) == 0 }
+    }
+
+    #[test]
+    fn a_neighbour_that_closes_the_file_takes_no_lock_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("jobs.db");
+        let store = Sqlite::open(&format!("sqlite:///{}", file.display())).unwrap();
+        let shm = folder.path().join("jobs.db-shm");
+        let other = File::options().read(true).write(true).open(&shm).unwrap();
+        store
+            .write(|_| {
+                for neighbour in [&file, &shm] {
+                    drop(File::options().read(true).write(true).open(neighbour).unwrap());
+                }
+                assert!(!others_may_write(&other));
+                Ok(())
+            })
+            .unwrap();
+        assert!(others_may_write(&other));
+    }
+
+    #[test]
+    fn urls_name_a_file() {
+        let path = |url| Location::parse(url).map(|location| location.path.display().to_string()).map_err(|_| ());
+        assert_eq!(path("sqlite:///jobs.db"), Ok("jobs.db".to_owned()));
+        assert_eq!(path("sqlite:////var/jobs.db?synchronous=normal"), Ok("/var/jobs.db".to_owned()));
+        for wrong in ["sqlite://", "sqlite:///", "sqlite://jobs.db", "sqlite:///:memory:", "sqlite:///a.db?mode=ro", "x"] {
+            assert_eq!(path(wrong), Err(()), "{wrong}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `clutch.Jobs`' native half, and the front that runs jobs in a pool.
 
 use std::mem::ManuallyDrop;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,11 @@ use clutch_jobs::fetcher::Lanes;
 use clutch_jobs::job::{self, NewJob, State};
 use clutch_jobs::runner::{Config, Runs};
 use clutch_jobs::store::{Change, Enqueued, Filter, Keep, QueueChange, Store, StoreError};
-use clutch_jobs::stores;
+use clutch_jobs::stores::{self, sqlite};
 use clutch_wire::forked::Moment;
 use clutch_wire::sync::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
@@ -60,6 +62,7 @@ type Outcome = clutch_jobs::store::Result<Vec<Enqueued>>;
 /// A store that is open, for those who enqueue and look.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct JobStore {
+    url: String,
     store: Own<(Arc<dyn Store>, Arc<Enqueuer>)>,
 }
 
@@ -77,6 +80,16 @@ fn told(py: Python<'_>, outcome: Outcome) -> PyResult<Vec<(String, bool)>> {
 
 fn read_jobs(jobs: &[String]) -> PyResult<Vec<NewJob>> {
     jobs.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>().map_err(unreadable)
+}
+
+fn to_python(py: Python<'_>, value: sqlite::Value) -> PyResult<Py<PyAny>> {
+    match value {
+        sqlite::Value::Integer(number) => number.into_py_any(py),
+        sqlite::Value::Real(number) => number.into_py_any(py),
+        sqlite::Value::Text(text) => text.into_py_any(py),
+        sqlite::Value::Blob(bytes) => bytes.into_py_any(py),
+        sqlite::Value::Null => Ok(py.None()),
+    }
 }
 
 #[derive(Deserialize)]
@@ -99,7 +112,7 @@ impl JobStore {
         let open = || (0..connections.max(1)).map(|_| stores::open(url)).collect::<Result<Vec<_>, _>>();
         let opened = py.detach(open).map_err(|failed| error(py, &failed))?;
         let store = opened[0].clone();
-        Ok(JobStore { store: Own::new((store, Enqueuer::new(strategy, opened))) })
+        Ok(JobStore { url: url.to_owned(), store: Own::new((store, Enqueuer::new(strategy, opened))) })
     }
 
     /// Whether this process is a fork of the one that opened it, and must not use it.
@@ -170,6 +183,16 @@ impl JobStore {
     fn queues(&self, py: Python<'_>) -> PyResult<String> {
         wait_when_finalizing();
         to_json(&py.detach(|| self.store().queues()).map_err(|failed| error(py, &failed))?)
+    }
+
+    /// What enqueues a job on another connection to the same file: the statement, its parameters by name, and the file.
+    #[pyo3(name = "insert")]
+    fn insert_of(&self, py: Python<'_>, job: &str) -> PyResult<(&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf)> {
+        let job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
+        job.check().map_err(PyValueError::new_err)?;
+        let location = sqlite::Location::parse(&self.url).map_err(|failed| error(py, &failed))?;
+        let row = sqlite::parameters(&job, job::now()).into_iter().map(|(name, value)| Ok((name, to_python(py, value)?)));
+        Ok((sqlite::INSERT, row.collect::<PyResult<_>>()?, location.path))
     }
 
     fn pause(&self, py: Python<'_>, queue: &str, is_paused: bool) -> PyResult<()> {

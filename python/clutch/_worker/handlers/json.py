@@ -100,6 +100,10 @@ class JsonFace:
         """One value of a stream, by the same rules."""
         return self._encoder.encode(value)
 
+    def bad(self, problem: str) -> BadArguments:
+        """The error for arguments that do not fit the parameters."""
+        return BadArguments(f"tool '{self.name}': {problem}")
+
     def _refuse_constants(self, body: bytes) -> None:
         """NaN and Infinity are not JSON; where no hint says float, pydantic lets them pass."""
         place = next(_constants(from_json(body, allow_inf_nan=True), ()), None)

@@ -1,6 +1,7 @@
 //! Between jobs and rows.
 
-use rusqlite::{Row, named_params};
+use rusqlite::types::Value;
+use rusqlite::{Row, Statement};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -31,32 +32,37 @@ pub(super) fn state(number: i64) -> State {
     usize::try_from(number).ok().and_then(|at| State::ALL.get(at).copied()).unwrap_or(State::Dead)
 }
 
-/// Runs insert.sql for one job; whether there is a new row.
-pub(super) fn insert(
-    statement: &mut rusqlite::CachedStatement<'_>,
-    job: &NewJob,
-    now: Millis,
-) -> rusqlite::Result<bool> {
+/// The parameters of insert.sql for one job, without their colons.
+pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 13] {
     let due_at = job.scheduled_at.filter(|at| *at > now);
     let state = if due_at.is_some() { State::Scheduled } else { State::Available };
     let options = Options { backoff: job.backoff, tags: job.tags.clone(), meta: job.meta.clone() };
     let options = serde_json::to_string(&options).unwrap_or_else(|_| "{}".to_owned());
-    let made = statement.execute(named_params! {
-        ":state": number(state),
-        ":queue": job.queue,
-        ":rank": -i64::from(job.priority),
-        ":tool": job.tool,
-        ":arguments": job.arguments.get(),
-        ":attempts_max": job.attempts_max,
-        ":created_at": now,
-        ":due_at": due_at.unwrap_or(now),
-        ":deadline_at": job.deadline_at,
-        ":unique_key": job.unique,
-        ":key": job.key,
-        ":result_ms": job.result_ms,
-        ":options": options,
-    })?;
-    Ok(made > 0)
+    [
+        ("state", number(state).into()),
+        ("queue", job.queue.clone().into()),
+        ("rank", (-i64::from(job.priority)).into()),
+        ("tool", job.tool.clone().into()),
+        ("arguments", job.arguments.get().to_owned().into()),
+        ("attempts_max", job.attempts_max.into()),
+        ("created_at", now.into()),
+        ("due_at", due_at.unwrap_or(now).into()),
+        ("deadline_at", job.deadline_at.into()),
+        ("unique_key", job.unique.clone().into()),
+        ("key", job.key.clone().into()),
+        ("result_ms", job.result_ms.into()),
+        ("options", options.into()),
+    ]
+}
+
+/// Runs insert.sql for one job; whether there is a new row.
+pub(super) fn insert(statement: &mut Statement<'_>, job: &NewJob, now: Millis) -> rusqlite::Result<bool> {
+    for (name, value) in parameters(job, now) {
+        let index = statement.parameter_index(&format!(":{name}"))?;
+        let index = index.ok_or_else(|| rusqlite::Error::InvalidParameterName(name.to_owned()))?;
+        statement.raw_bind_parameter(index, value)?;
+    }
+    Ok(statement.raw_execute()? > 0)
 }
 
 /// The columns of [`claimed`], in order.

@@ -1,0 +1,201 @@
+"""`clutch jobs`: looks at the jobs of a store, and changes them. It needs no running dispatcher."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from clutch.cli.flags import as_json
+from clutch.errors import ClutchError
+from clutch.jobs import Job, Jobs, Queue
+
+STATES = ("scheduled", "available", "running", "completed", "cancelled", "dead")
+ARGUMENTS_SHOWN = 60
+
+store = click.option(
+    "--store",
+    "jobs",
+    required=True,
+    envvar="CLUTCH_STORE",
+    metavar="URL",
+    callback=lambda _context, _parameter, url: Jobs(url),
+    help="Where the jobs are: sqlite:///jobs.db; or the variable CLUTCH_STORE.",
+)
+
+
+@click.group("jobs", short_help="Show and change the jobs of a store.")
+def command() -> None:
+    """Show and change the jobs of a store, whether anybody runs them or not."""
+
+
+@command.command("stats")
+@store
+@as_json
+def stats(jobs: Jobs, as_json: bool) -> None:
+    """Show the queues, and how many jobs each has in which state."""
+    queues = jobs.stats().values()
+    if as_json:
+        print_json([dataclasses.asdict(queue) for queue in queues])
+        return
+    heads = ("queue", *STATES, "oldest", "")
+    print_table([heads, *(queue_row(queue) for queue in queues)])
+
+
+def queue_row(queue: Queue) -> tuple[str, ...]:
+    notes = ["paused"] if queue.is_paused else []
+    notes += [f"at most {queue.running_max} at a time"] if queue.running_max is not None else []
+    oldest = "-" if queue.oldest_at is None else age(queue.oldest_at)
+    return (queue.name, *(str(getattr(queue, state)) for state in STATES), oldest, ", ".join(notes))
+
+
+@command.command("list")
+@store
+@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--tool", help="Only jobs of this tool.")
+@click.option("--tag", help="Only jobs with this tag.")
+@click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
+@click.option("--limit", default=50, show_default=True, help="Maximum number of jobs.")
+@as_json
+def list_(jobs: Jobs, as_json: bool, **wanted: Any) -> None:
+    """List jobs, the newest first."""
+    show_list(jobs, as_json, wanted)
+
+
+@command.command("dead")
+@store
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--limit", default=50, show_default=True, help="Maximum number of jobs.")
+@as_json
+def dead(jobs: Jobs, as_json: bool, **wanted: Any) -> None:
+    """List jobs that have failed for good, the newest first, with their last error."""
+    show_list(jobs, as_json, {**wanted, "state": "dead"})
+
+
+def show_list(jobs: Jobs, as_json: bool, wanted: dict[str, Any]) -> None:
+    found = checked(lambda: jobs.list(**wanted))
+    if as_json:
+        print_json([dataclasses.asdict(job) for job in found])
+    elif not found:
+        click.echo("no such jobs", err=True)
+    else:
+        print_table([("job", "state", "queue", "tool", "attempt", "age", ""), *map(job_row, found)])
+
+
+def job_row(job: Job) -> tuple[str, ...]:
+    attempt = f"{job.attempt} of {job.attempts_max}"
+    return (job.id, job.state, job.queue, job.tool, attempt, age(job.created_at), note_of(job))
+
+
+def note_of(job: Job) -> str:
+    """What a person wants to know of it in its state."""
+    if job.state in ("scheduled", "dead") and job.errors:
+        return job.errors[-1].message.partition("\n")[0][:ARGUMENTS_SHOWN]
+    if job.state == "running" and job.progress is not None:
+        return f"progress: {json.dumps(job.progress)[:ARGUMENTS_SHOWN]}"
+    return job.reason or json.dumps(job.arguments)[:ARGUMENTS_SHOWN]
+
+
+@command.command("show")
+@store
+@click.argument("job")
+@as_json
+def show(jobs: Jobs, job: str, as_json: bool) -> None:
+    """Show everything about one job, with the tracebacks of its errors."""
+    found = jobs.get(job)
+    if found is None:
+        raise ClutchError(f"there is no job {job}")
+    if as_json:
+        print_json(dataclasses.asdict(found))
+        return
+    for field in dataclasses.fields(found):
+        value = getattr(found, field.name)
+        if field.name != "errors" and value not in (None, (), {}):
+            click.echo(f"{field.name:13} {value if isinstance(value, str | datetime) else json.dumps(value)}")
+    for error in found.errors:
+        click.echo(f"\nattempt {error.attempt}, {error.at:%Y-%m-%d %H:%M:%S} UTC, {error.kind}: {error.message}")
+        click.echo(error.traceback.rstrip() or "(no traceback)")
+
+
+def change(name: str, done: str, doc: str) -> None:
+    """A command that changes jobs by their ids."""
+
+    def run(jobs: Jobs, ids: tuple[str, ...]) -> None:
+        missed = []
+        for job in ids:
+            if getattr(jobs, name)(job):
+                click.echo(f"job {job} {done}")
+            else:
+                missed.append(job)
+        if missed:
+            raise ClutchError(f"nothing to {name}: {', '.join(missed)}; `clutch jobs show` tells their state")
+
+    run.__doc__ = doc
+    command.command(name)(store(click.argument("ids", nargs=-1, required=True, metavar="JOB…")(run)))
+
+
+change("retry", "runs again", "Run jobs once more, at once: dead ones, or those that wait for their time.")
+change("cancel", "cancelled", "Cancel jobs. Those that run are told to stop.")
+change("delete", "deleted", "Delete jobs that do not run.")
+
+
+@command.command("pause")
+@store
+@click.argument("queue")
+def pause(jobs: Jobs, queue: str) -> None:
+    """Take nothing from a queue any more, by any runner. What runs goes on."""
+    jobs.pause(queue)
+    click.echo(f"queue {queue} paused")
+
+
+@command.command("resume")
+@store
+@click.argument("queue")
+def resume(jobs: Jobs, queue: str) -> None:
+    """End the pause of a queue."""
+    jobs.resume(queue)
+    click.echo(f"queue {queue} resumed")
+
+
+@command.command("limit")
+@store
+@click.argument("queue")
+@click.argument("most", type=click.IntRange(0), required=False)
+def limit(jobs: Jobs, queue: str, most: int | None) -> None:
+    """Run at most MOST jobs of a queue at a time, over all runners; without MOST, any number."""
+    jobs.limit(queue, most)
+    click.echo(f"queue {queue}: " + ("no limit" if most is None else f"at most {most} at a time"))
+
+
+# ---- printing
+
+
+def checked(ask: Callable[[], list[Job]]) -> list[Job]:
+    try:
+        return ask()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, default=lambda time: time.isoformat()))
+
+
+def print_table(rows: Iterable[tuple[str, ...]]) -> None:
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def age(since: datetime) -> str:
+    seconds = (datetime.now(UTC) - since).total_seconds()
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{max(0, seconds):.0f}s"

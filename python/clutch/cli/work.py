@@ -1,0 +1,89 @@
+"""`clutch work`: runs the jobs of one store, as `clutch run` runs a configuration with one pool and one front."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clutch._dispatcher import logs
+from clutch._dispatcher.reload import import_watchfiles
+from clutch.cli.flags import log_flags, pool_flags, pool_options
+from clutch.cli.process.init_process import stay_first
+from clutch.cli.run import Server, control_socket
+
+POOL = "work"
+FRONT = "jobs"
+
+
+@click.command("work", short_help="Run the jobs of a store.")
+@click.argument("target")
+@click.option(
+    "--store",
+    "url",
+    required=True,
+    envvar="CLUTCH_STORE",
+    metavar="URL",
+    help="Where the jobs are: sqlite:///jobs.db.",
+)
+@click.option(
+    "--queues",
+    default="default",
+    show_default=True,
+    metavar="NAMES",
+    help="Queues to take jobs from, each with how often it comes first: critical:3,default:1.",
+)
+@click.option("--strict", is_flag=True, help="Take from a queue only if those before it have nothing.")
+@click.option("--lease", metavar="TIME", help="Others take over jobs after this time without a renewal. [default: 30s]")
+@click.option("--admin", metavar="ADDRESS", help="Serve /healthz, /readyz and /metrics there: 127.0.0.1:9180.")
+@click.option("--reload", "watch", is_flag=True, help="Reload the code when its files change, for development.")
+@click.option("--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Set any other option.")
+@control_socket
+@log_flags
+@pool_flags
+def command(
+    target: str,
+    url: str,
+    queues: str,
+    strict: bool,
+    lease: str | None,
+    admin: str | None,
+    watch: bool,
+    settings: tuple[str, ...],
+    socket: Path | None,
+    log_format: str,
+    log_level: str,
+    **pool: str | None,
+) -> None:
+    """Run jobs whose tools are in TARGET, a module or an object in one.
+
+    SIGINT, SIGTERM: take no more jobs, wait for those that run (--grace), and exit; send it again to force. What is cut
+    off runs again elsewhere. SIGHUP: reload the code.
+    """
+    stay_first()
+    from clutch.config import compose
+
+    logs.set_up(log_format, log_level)
+    front: dict[str, Any] = {"queues": queues, "strict": strict} | ({} if lease is None else {"lease": lease})
+    raw: dict[str, Any] = {
+        "pools": {POOL: {"target": target, **pool_options(pool)}},
+        "stores": {FRONT: {"url": url}},
+        "fronts": {FRONT: front} | ({} if admin is None else {"admin": {"bind": admin}}),
+    }
+    # Relative paths are meant from here.
+    file = Path.cwd() / re.sub(r"[/\\]", "_", target)
+    sources = {
+        f"pools.{POOL}.target": "TARGET",
+        f"stores.{FRONT}.url": "--store",
+        f"fronts.{FRONT}.queues": "--queues",
+        f"fronts.{FRONT}.lease": "--lease",
+        "fronts.admin.bind": "--admin",
+    }
+    config = compose(raw, file, settings=settings, development=watch, sources=sources)
+    for warning in config.warnings:
+        logs.log.warning(warning)
+    if watch:
+        import_watchfiles()
+    raise SystemExit(Server(config, socket or config.control, watch, log_format=log_format).serve())

@@ -1,0 +1,618 @@
+"""Durable jobs: `Jobs` puts them into a store and looks after them there; workers run them (`clutch work`).
+
+Importing or making a `Jobs` opens nothing: the store is opened on first use, in each process anew, so that a module
+may have one at its top and be forked afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, ParamSpec, Self, overload
+
+from clutch import _core
+from clutch._pool.caller import is_patched
+from clutch._worker.handlers.job import CURRENT, Cancel, CurrentJob, Retry, Snooze, current_job
+from clutch._worker.handlers.json import Encoder, JsonFace
+from clutch.errors import ClutchError, ConfigError, JobFailed
+from clutch.tools import JobOptions, Seconds, options_of
+
+__all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
+
+P = ParamSpec("P")
+
+STRATEGIES = ("pipelined", "single", "pool", "checkout")
+LIST_MAX = 10_000
+RETRIES = 20
+"""Unless an option says otherwise. With the default delays the last attempt is about eight days after the first."""
+LOOK_SECONDS = (0.005, 0.25)
+"""How often a waiting `result` looks: at first, and at last."""
+ENDS = ("completed", "cancelled", "dead")
+
+
+class JobId(str):
+    """The id of a job, as `enqueue` returns it."""
+
+    __slots__ = ("is_new",)
+    is_new: bool
+    """False: there was such a job already (`unique`), and this is its id."""
+
+    def __new__(cls, text: str, is_new: bool = True) -> Self:
+        self = super().__new__(cls, text)
+        self.is_new = is_new
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """How one attempt of a job failed."""
+
+    at: datetime
+    attempt: int
+    kind: str
+    """`"raised"`, `"worker_lost"`, `"poisoned"`, `"deadline"`, `"bad_arguments"`, `"no_such_tool"`, `"encode"`,
+    `"retry"`, or `"lease_lapsed"`."""
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it is in its store. All times are in UTC."""
+
+    id: str
+    state: str
+    """`"scheduled"`, `"available"`, `"running"`, `"completed"`, `"cancelled"` or `"dead"`."""
+    queue: str
+    tool: str
+    arguments: Mapping[str, Any]
+    """`{"args": […], "kwargs": {…}}`."""
+    priority: int
+    attempt: int
+    """The number of attempts so far, with the one that runs."""
+    attempts_max: int
+    created_at: datetime
+    scheduled_at: datetime | None
+    """When it is due, of a scheduled job."""
+    deadline_at: datetime | None
+    attempted_at: datetime | None
+    finished_at: datetime | None
+    runner: str | None
+    """Host, pid and a random number of the dispatcher that has it, or had it last."""
+    unique: str | None
+    key: str | None
+    tags: tuple[str, ...]
+    meta: Mapping[str, Any]
+    progress: Any
+    checkpoint: Any
+    errors: tuple[JobError, ...]
+    """The oldest first; at most 25 are kept."""
+    reason: str | None
+    """Why it was cancelled, snoozed or put back."""
+    result: Any
+    """What it returned, if that is kept; else None."""
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Job:
+        times = ("created_at", "scheduled_at", "deadline_at", "attempted_at", "finished_at")
+        errors = (JobError(**{**error, "at": time_of(error["at"])}) for error in told["errors"])
+        return cls(
+            **{
+                **told,
+                **{name: time_of(told[name]) for name in times},
+                "tags": tuple(told["tags"]),
+                "meta": told["meta"] or {},
+                "errors": tuple(errors),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What is known of one queue."""
+
+    name: str
+    is_paused: bool
+    running_max: int | None
+    """Maximum number of its jobs that run at a time, over all runners."""
+    scheduled: int
+    available: int
+    running: int
+    completed: int
+    """Of those that are still kept."""
+    cancelled: int
+    dead: int
+    oldest_at: datetime | None
+    """When its first available job became available."""
+
+
+def time_of(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+class Jobs:
+    """Durable jobs in a store:
+
+        jobs = clutch.Jobs("sqlite:///jobs.db")
+        job = jobs.enqueue(send, "ann@example.org", in_=60, retry=5)
+        jobs.get(job).state
+
+    `clutch work MODULE --store sqlite:///jobs.db` runs them. May be used by any number of threads and, with the methods
+    whose names begin with `a`, from asyncio. In a process that was forked it opens the store anew.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        strategy: str = "pipelined",
+        connections: int = 4,
+        options: JobOptions | None = None,
+    ) -> None:
+        """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`, either with `?synchronous=normal`.
+
+        `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
+        the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.
+        Nothing is opened yet. Raises `ConfigError`.
+        """
+        if strategy not in STRATEGIES:
+            raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
+        if "://" not in url:
+            raise ConfigError(f"{url!r} is not the URL of a store; allowed: sqlite:///jobs.db")
+        self.url = url
+        self._strategy = strategy
+        self._connections = connections if strategy in ("pool", "checkout") else 1
+        self._options = options or JobOptions()
+        self._opened: tuple[int, _core.JobStore] | None = None
+
+    def __repr__(self) -> str:
+        return f"clutch.Jobs({shown(self.url)!r})"
+
+    def _with(self, options: JobOptions) -> Jobs:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._options = options
+        return other
+
+    @property
+    def _store(self) -> _core.JobStore:
+        opened = self._opened
+        if opened is None or opened[0] != os.getpid():
+            try:
+                store = _core.JobStore(self.url, self._strategy, self._connections)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
+            opened = self._opened = (os.getpid(), store)
+        return opened[1]
+
+    # ---- enqueue
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        at: datetime | None = None,
+        in_: Seconds | None = None,
+        retry: int | None = None,
+        backoff: str | Seconds | None = None,
+        unique: str | bool | None = None,
+        key: str | None = None,
+        deadline: datetime | Seconds | None = None,
+        tags: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        result: Seconds | None = None,
+    ) -> Jobs:
+        """The same store with these options for each job: `jobs.options(queue="mail", in_=60).enqueue(send, 7)`.
+
+        Options given this way never collide with the tool's own arguments, and type checkers see all of those. What
+        each means is in `JobOptions`.
+        """
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        return self._with(replace(self._options, **given))
+
+    @overload
+    def enqueue(self, tool: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobId: ...
+    @overload
+    def enqueue(self, tool: str, /, *args: Any, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, queue: str, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, priority: int, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, at: datetime, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, in_: Seconds, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, retry: int, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, unique: str | bool, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, deadline: datetime | Seconds, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, tags: Sequence[str], **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, result: Seconds, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(
+        self, tool: Callable[..., Any], /, *args: Any, connection: sqlite3.Connection, **kwargs: Any
+    ) -> JobId: ...
+    def enqueue(
+        self, tool: Any, /, *args: Any, connection: sqlite3.Connection | None = None, **kwargs: Any
+    ) -> JobId:
+        """Enqueue a call of a tool, given as the function or by its name; return the job's id when it is durable.
+
+        Beside the arguments it takes the options of `options()` by keyword: `queue`, `priority`, `at`, `in_`, `retry`,
+        `backoff`, `unique`, `key`, `deadline`, `tags`, `meta`, `result`. Where the tool has a parameter of that name, the
+        keyword is the tool's: use `options()`.
+
+        `connection`: of the module `sqlite3`, to the same file. The job is then part of its transaction, and exists if
+        and only if that commits.
+
+        Arguments are checked by the type hints of a function. Raises `BadArguments`, `StoreUnavailable`, `StoreError`,
+        ValueError.
+        """
+        text = self._text(tool, args, kwargs)
+        if connection is not None:
+            return self._enqueue_in(connection, text)
+        return self._enqueue([text])[0]
+
+    def enqueue_many(self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any) -> list[JobId]:
+        """Enqueue one job for each of `arguments`, all of them or none, in one trip to the store; return their ids.
+
+        Each of `arguments` is a tuple of positional arguments or a mapping of named ones; anything else is the only
+        argument. Takes the options of `options()` by keyword.
+        """
+        jobs = self.options(**options) if options else self
+        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        return self._enqueue(texts) if texts else []
+
+    async def aenqueue(self, tool: Any, /, *args: Any, **kwargs: Any) -> JobId:
+        """`enqueue` for asyncio; not within a transaction."""
+        return (await self._aenqueue([self._text(tool, args, kwargs)]))[0]
+
+    async def aenqueue_many(
+        self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any
+    ) -> list[JobId]:
+        """`enqueue_many` for asyncio."""
+        jobs = self.options(**options) if options else self
+        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        return await self._aenqueue(texts) if texts else []
+
+    def _text(self, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """The job as JSON."""
+        called = called_of(tool)
+        own = {name: kwargs.pop(name) for name in called.options_in(kwargs)}
+        options = self._options.over(called.defaults)
+        if own:
+            options = replace(options, **own)
+        return written(called.name, called.arguments(args, kwargs), options)
+
+    def _enqueue(self, texts: list[str]) -> list[JobId]:
+        if is_patched():
+            return self._enqueue_in_hub(texts)
+        return [JobId(*one) for one in self._store.enqueue(texts)]
+
+    def _enqueue_in_hub(self, texts: list[str]) -> list[JobId]:
+        """In a program that gevent has patched: other greenlets run meanwhile."""
+        from clutch._pool.hub import wait
+
+        soon: list[_core.JobsEnqueued] = []
+
+        def subscribe(bridge: _core.Bridge, waiter: Any) -> None:
+            soon.append(self._store.enqueue_soon(texts, bridge, waiter))
+
+        if not wait(subscribe, None):
+            return [JobId(*one) for one in self._store.enqueue(texts)]
+        return [JobId(*one) for one in soon[0].result()]
+
+    async def _aenqueue(self, texts: list[str]) -> list[JobId]:
+        from clutch.pool import bridge_of_running_loop
+
+        waiter = asyncio.get_running_loop().create_future()
+        soon = self._store.enqueue_soon(texts, bridge_of_running_loop(), waiter)
+        # A job cannot be taken back half way: who is cancelled meanwhile may have enqueued it.
+        await waiter
+        return [JobId(*one) for one in soon.result()]
+
+    def _enqueue_in(self, connection: sqlite3.Connection, text: str) -> JobId:
+        statement, row, file = self._store.insert(text)
+        if not has_file(connection, file):
+            raise ConfigError(f"this connection is not one to {file}, where the jobs are: their transactions are two")
+        cursor = connection.execute(statement, dict(row))
+        if cursor.rowcount > 0:
+            return JobId(str(cursor.lastrowid))
+        found = connection.execute(
+            "SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (dict(row)["unique_key"],)
+        )
+        return JobId(str(found.fetchone()[0]), is_new=False)
+
+    # ---- looking, and changing
+
+    def get(self, job: str) -> Job | None:
+        """Return the job, or None if there is none with this id."""
+        text = self._store.get(job)
+        return None if text is None else Job.of(json.loads(text))
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        tool: str | None = None,
+        tag: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Return the newest jobs that match, at most `limit`; `before`: only those older than that job."""
+        if not 1 <= limit <= LIST_MAX:
+            raise ValueError(f"limit {limit}: allowed are 1 to {LIST_MAX:,}")
+        wanted = {"state": state, "queue": queue, "tool": tool, "tag": tag, "before": before, "limit": limit}
+        try:
+            found = self._store.list(json.dumps(wanted))
+        except ValueError:
+            raise ValueError(f"state {state!r}: allowed are scheduled, available, running, {', '.join(ENDS)}") from None
+        return [Job.of(one) for one in json.loads(found)]
+
+    def stats(self) -> dict[str, Queue]:
+        """Return the queues by name, with the number of jobs in each state."""
+        queues = (Queue(**{**one, "oldest_at": time_of(one["oldest_at"])}) for one in json.loads(self._store.queues()))
+        return {queue.name: queue for queue in queues}
+
+    def cancel(self, job: str) -> bool:
+        """Cancel a job. One that runs is told to stop, within a third of the lease of its runner. Return whether it had
+        not ended yet."""
+        return self._store.change(job, "cancel")
+
+    def retry(self, job: str) -> bool:
+        """Run a job once more, at once: one that has ended, or one that waits for its time. Return whether there was
+        such a job."""
+        return self._store.change(job, "retry")
+
+    def delete(self, job: str) -> bool:
+        """Delete a job that does not run. Return whether there was one."""
+        return self._store.change(job, "delete")
+
+    def pause(self, queue: str) -> None:
+        """From now on nothing is taken from this queue, by any runner; what runs goes on."""
+        self._store.pause(queue, True)
+
+    def resume(self, queue: str) -> None:
+        """End a pause."""
+        self._store.pause(queue, False)
+
+    def limit(self, queue: str, running_max: int | None) -> None:
+        """At most so many jobs of this queue run at a time, over all runners; None: no limit."""
+        self._store.limit(queue, running_max)
+
+    def result(self, job: str, timeout: float | None = None) -> Any:
+        """Wait for the end of a job and return what it returned, as JSON has it.
+
+        The result must be kept: enqueue the job with `result=` and the seconds for that. Raises `JobFailed` for a job
+        that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such job or no result.
+        """
+        for wait in looks(timeout):
+            outcome = self._ended(job)
+            if outcome is not None:
+                return result_of(outcome)
+            time.sleep(wait)
+        raise TimeoutError(f"job {job} has not ended within {timeout} s")
+
+    async def aresult(self, job: str, timeout: float | None = None) -> Any:
+        """`result` for asyncio."""
+        for wait in looks(timeout):
+            outcome = await asyncio.to_thread(self._ended, job)
+            if outcome is not None:
+                return result_of(outcome)
+            await asyncio.sleep(wait)
+        raise TimeoutError(f"job {job} has not ended within {timeout} s")
+
+    def _ended(self, job: str) -> Job | None:
+        found = self.get(job)
+        if found is None:
+            raise ClutchError(f"there is no job {job}; ended jobs are kept for a time only (keep.completed)")
+        return found if found.state in ENDS else None
+
+    async def aget(self, job: str) -> Job | None:
+        """`get` for asyncio."""
+        return await asyncio.to_thread(self.get, job)
+
+    async def alist(self, **wanted: Any) -> list[Job]:
+        """`list` for asyncio."""
+        return await asyncio.to_thread(functools.partial(self.list, **wanted))
+
+    async def astats(self) -> dict[str, Queue]:
+        """`stats` for asyncio."""
+        return await asyncio.to_thread(self.stats)
+
+    async def acancel(self, job: str) -> bool:
+        """`cancel` for asyncio."""
+        return await asyncio.to_thread(self.cancel, job)
+
+    async def aretry(self, job: str) -> bool:
+        """`retry` for asyncio."""
+        return await asyncio.to_thread(self.retry, job)
+
+
+def looks(timeout: float | None) -> Iterator[float]:
+    """How long to wait between two looks, until the timeout is over."""
+    end = None if timeout is None else time.monotonic() + timeout
+    wait, most = LOOK_SECONDS
+    while True:
+        left = most if end is None else end - time.monotonic()
+        yield max(0.0, min(wait, left))
+        if left <= 0:
+            return
+        wait = min(wait * 1.5, most)
+
+
+def result_of(job: Job) -> Any:
+    if job.state != "completed":
+        error = job.errors[-1] if job.errors else None
+        why = error.message if error is not None and job.state == "dead" else job.reason
+        raise JobFailed(
+            f"job {job.id} ({job.tool}) is {job.state}: {why}",
+            job=job.id,
+            state=job.state,
+            remote_traceback=error.traceback if error is not None else "",
+        )
+    return job.result
+
+
+# ---- from a call to a job
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool as jobs name it."""
+
+    name: str
+    face: JsonFace | None = None
+    """Of a function: what checks its arguments."""
+    signature: inspect.Signature | None = None
+    defaults: JobOptions = JobOptions()
+
+    def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
+        """Keywords that are options of the job, not arguments of the tool."""
+        parameters = self.signature.parameters if self.signature is not None else {}
+        return {name for name in keywords if name in OPTION_NAMES and name not in parameters}
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """As JSON, checked. By name where that is possible, so that they mean the same when a parameter is moved."""
+        if self.signature is None or self.face is None:
+            return _encode({"args": args, "kwargs": kwargs})
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise self.face.bad(str(error)) from None
+        kinds = {one.kind for one in self.signature.parameters.values()}
+        if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds:
+            return _encode({"args": bound.args, "kwargs": bound.kwargs})
+        named = bound.arguments
+        for one in self.signature.parameters.values():
+            if one.kind is one.VAR_KEYWORD:
+                named |= named.pop(one.name, {})
+        text = _encode(named)
+        self.face.decode(text.encode())
+        return f'{{"args":[],"kwargs":{text}}}'
+
+
+OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
+_encode_bytes = Encoder(takes_bytes=True).encode
+
+
+def _encode(value: Any) -> str:
+    return _encode_bytes(value).decode()
+
+
+def called_of(tool: Any) -> Called:
+    if isinstance(tool, str):
+        return Called(tool)
+    try:
+        return _called_of_function(tool)
+    except TypeError:  # not hashable
+        return _called_of_function.__wrapped__(tool)
+
+
+@functools.lru_cache(maxsize=1000)
+def _called_of_function(function: Callable[..., Any]) -> Called:
+    name = getattr(function, "__qualname__", None)
+    if not callable(function) or name is None or "<" in name:
+        raise ValueError(
+            f"{function!r} cannot be a job: workers find functions by name, in the module that they run; give a function "
+            "of a module, or its name"
+        )
+    options = options_of(function)
+    defaults = options.job if options is not None else JobOptions()
+    return Called(name, JsonFace(name, function), inspect.signature(function), defaults)
+
+
+def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    match given:
+        case tuple():
+            return given, {}
+        case Mapping():
+            return (), dict(given)
+    return (given,), {}
+
+
+def written(tool: str, arguments: str, options: JobOptions) -> str:
+    """A job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
+    now = time.time()
+    due = due_at(options, now)
+    deadline = options.deadline
+    if deadline is not None and not isinstance(deadline, datetime):
+        deadline = datetime.fromtimestamp((now if due is None else due / 1000) + seconds(deadline, "deadline"), UTC)
+    unique = options.unique
+    if unique is True:
+        unique = hashlib.sha256(f"{tool}\0{arguments}".encode()).hexdigest()
+    fields: dict[str, Any] = {
+        "queue": options.queue or "default",
+        "tool": tool,
+        "priority": options.priority or 0,
+        "attempts_max": 1 + (RETRIES if options.retry is None else int(options.retry)),
+        "backoff": backoff_of(options.backoff),
+        "scheduled_at": due,
+        "deadline_at": None if deadline is None else milliseconds(deadline),
+        "unique": unique or None,
+        "key": options.key,
+        "tags": list(options.tags or ()),
+        "meta": options.meta,
+        "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
+    }
+    given = {name: value for name, value in fields.items() if value is not None and value != []}
+    return f'{json.dumps(given, allow_nan=False)[:-1]},"arguments":{arguments}}}'
+
+
+def due_at(options: JobOptions, now: float) -> int | None:
+    if options.at is not None and options.in_ is not None:
+        raise ValueError("at and in_ are both given: use one of the two")
+    if options.at is not None:
+        return milliseconds(options.at)
+    return None if options.in_ is None else round((now + seconds(options.in_, "in_")) * 1000)
+
+
+def milliseconds(time: datetime) -> int:
+    """Of a time; without a zone it is in this machine's."""
+    return round(time.timestamp() * 1000)
+
+
+def seconds(given: Seconds, option: str) -> float:
+    number = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    if not 0 <= number <= 1e10:
+        raise ValueError(f"{option} {given!r}: allowed are seconds from 0 up, or a timedelta")
+    return number
+
+
+def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
+    match given:
+        case None | "polynomial":
+            return {"kind": "polynomial"}
+        case "exponential":
+            return {"kind": "exponential", "first_ms": 1000, "most_ms": 3_600_000}
+        case str():
+            raise ValueError(f"backoff {given!r}: allowed are 'polynomial', 'exponential', seconds, or a timedelta")
+    return {"kind": "constant", "ms": round(seconds(given, "backoff") * 1000)}
+
+
+def has_file(connection: sqlite3.Connection, file: str) -> bool:
+    files = (row[2] for row in connection.execute("PRAGMA database_list"))
+    return any(os.path.exists(other) and os.path.samefile(other, file) for other in files if other)
+
+
+def shown(url: str) -> str:
+    """Without a password."""
+    scheme, mark, rest = url.partition("://")
+    secret, at, place = rest.rpartition("@")
+    return f"{scheme}{mark}{'***' if secret else ''}{at}{place}"
