@@ -24,6 +24,7 @@ from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watc
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
 from clutch.config.options import CONTROL_OFF, FRONTS
+from clutch.config.values import without_password
 from clutch.control import sockets
 from clutch.control.program import program
 from clutch.errors import ClutchError, ConfigError, NoSuchPool
@@ -194,13 +195,12 @@ class Dispatcher:
 
     def _start_jobs(self, spec: JobsSpec) -> None:
         from clutch import _core
-        from clutch.jobs import shown
 
         store = _core.JobStore(spec.url, "single", 1)
         self._jobs[spec.name] = _core.JobsFront(spec.name, json.dumps(spec.core), store, self.pools[spec.pool])
         queues = ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])
         logs.info(
-            f"{spec.name}: {shown(spec.url)}, queues {queues}, in pool {spec.pool}", front=spec.name, pool=spec.pool
+            f"{spec.name}: {without_password(spec.url)}, queues {queues}, in pool {spec.pool}", front=spec.name, pool=spec.pool
         )
 
     def _start_pool(self, spec: PoolSpec, plane: _core.Plane) -> None:

@@ -23,6 +23,7 @@ from clutch import _core
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import CURRENT, Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch._worker.handlers.json import Encoder, JsonFace
+from clutch.config.values import without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
 from clutch.tools import JobOptions, Seconds, options_of
 
@@ -34,6 +35,7 @@ STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 RETRIES = 20
 """Unless an option says otherwise. With the default delays the last attempt is about eight days after the first."""
+RETRIES_MAX = 1_000_000
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
 ENDS = ("completed", "cancelled", "dead")
@@ -175,7 +177,7 @@ class Jobs:
         self._opened: tuple[int, _core.JobStore] | None = None
 
     def __repr__(self) -> str:
-        return f"clutch.Jobs({shown(self.url)!r})"
+        return f"clutch.Jobs({without_password(self.url)!r})"
 
     def _with(self, options: JobOptions) -> Jobs:
         other = object.__new__(type(self))
@@ -557,11 +559,14 @@ def written(tool: str, arguments: str, options: JobOptions) -> str:
     unique = options.unique
     if unique is True:
         unique = hashlib.sha256(f"{tool}\0{arguments}".encode()).hexdigest()
+    retry = RETRIES if options.retry is None else options.retry
+    if not 0 <= retry <= RETRIES_MAX:
+        raise ValueError(f"retry {retry}: allowed are 0 to {RETRIES_MAX:,}")
     fields: dict[str, Any] = {
         "queue": options.queue or "default",
         "tool": tool,
         "priority": options.priority or 0,
-        "attempts_max": 1 + (RETRIES if options.retry is None else int(options.retry)),
+        "attempts_max": 1 + int(retry),
         "backoff": backoff_of(options.backoff),
         "scheduled_at": due,
         "deadline_at": None if deadline is None else milliseconds(deadline),
@@ -609,10 +614,3 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
 def has_file(connection: sqlite3.Connection, file: str) -> bool:
     files = (row[2] for row in connection.execute("PRAGMA database_list"))
     return any(os.path.exists(other) and os.path.samefile(other, file) for other in files if other)
-
-
-def shown(url: str) -> str:
-    """Without a password."""
-    scheme, mark, rest = url.partition("://")
-    secret, at, place = rest.rpartition("@")
-    return f"{scheme}{mark}{'***' if secret else ''}{at}{place}"

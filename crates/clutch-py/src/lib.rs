@@ -24,8 +24,8 @@ mod _core {
     #[pymodule_export]
     use crate::dispatcher::{
         Bridge, CallOptions, Completion, Events, Fronts, JobStore, JobsEnqueued, JobsFront, MapItems, Plane, PoolCore,
-        PrintedByNow, Runtime, StreamCore,
-        finish_callbacks, interrupt_at_exit, keep_from_copies, print_as, recover_terminal,
+        PrintedByNow, Runtime, StreamCore, finish_callbacks, interrupt_at_exit, keep_from_copies, print_as,
+        recover_terminal,
     };
 
     // The worker's side, from the link up.

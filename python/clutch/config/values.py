@@ -365,3 +365,10 @@ QUEUES = Kind(
 POOL_NAME = Kind(
     "name of a pool", "a letter, then letters, digits, - and _, at most 64 in all", _pool_name, verbatim=True
 )
+
+
+def without_password(url: str) -> str:
+    """The URL of a store as it is shown."""
+    scheme, mark, rest = url.partition("://")
+    secret, at, place = rest.rpartition("@")
+    return f"{scheme}{mark}{'***' if secret else ''}{at}{place}"

@@ -40,7 +40,7 @@ def test_a_command_of_another_tool_is_answered_with_ours(given: str, meant: str)
 
 
 def test_a_command_like_no_other_is_answered_with_all() -> None:
-    assert "no command 'frobnicate'; commands: run, serve, ps" in clutch("frobnicate").stderr
+    assert "no command 'frobnicate'; commands: run, serve, work, jobs, ps" in clutch("frobnicate").stderr
 
 
 # init and run --check

@@ -212,7 +212,12 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     [
         ("", "pools", "there is no pool"),
         ("[pools.api]\n", "pools.api.target", "is missing"),
-        (SMALL + "[jobs]\n", "jobs", "not in this version"),
+        (SMALL + "[jobs]\n", "jobs", "no such table"),
+        (SMALL + "[stores.main]\n", "stores.main.url", "is missing"),
+        (SMALL + "[fronts.jobs]\n", "fronts.jobs.store", "is missing"),
+        (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\nstore = "b"\n', "fronts.jobs.store", "no such store"),
+        (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\npool = "b"\n', "fronts.jobs.pool", "no such pool"),
+        (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\nqueues = "a:0"\n', "fronts.jobs.queues", "invalid value"),
         (SMALL + "[fronts.grpc]\n", "fronts.grpc", "not in this version"),
         (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "invalid value"),
         (SMALL + "[fronts.htp]\n", "fronts.htp", "no such front"),

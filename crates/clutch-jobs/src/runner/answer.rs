@@ -100,7 +100,13 @@ fn error(job: &Claimed, at: Millis, kind: &str, message: String, traceback: Stri
     JobError { at, attempt: job.attempt, kind: kind.to_owned(), message, traceback }
 }
 
-pub(super) fn failed_event(pool: Arc<str>, front: Arc<str>, job: &Claimed, settled: &Settled, error: &JobError) -> Event {
+pub(super) fn failed_event(
+    pool: Arc<str>,
+    front: Arc<str>,
+    job: &Claimed,
+    settled: &Settled,
+    error: &JobError,
+) -> Event {
     let until = |at: Millis| (at - error.at).max(0) as f64 / 1000.0;
     Event::JobFailed {
         pool,

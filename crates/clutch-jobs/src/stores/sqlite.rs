@@ -1,10 +1,11 @@
 //! Jobs in a file of SQLite, which any number of processes of one machine share.
 //!
-//! The file may be the user's own: all tables begin with `clutch_`. It is in WAL mode, so readers never wait. There is one
-//! connection that writes and one that reads. Enqueues that come from several threads at a time are one transaction.
+//! The file may be the user's own: all tables begin with `clutch_`. It is in WAL mode, so readers never wait.
 //!
-//! Promises the same durability as SQLite's `synchronous`: `full`, the default, survives a power failure; `normal` a crash
-//! of the program only.
+//! What is enqueued or changed by people survives a power failure (`synchronous` is FULL). What runners write (claims, ends)
+//! survives any end of a program, but a power failure may undo the last of it: then those jobs run again, which costs
+//! nothing else and spares a wait for the disk in each round. `?synchronous=extra` waits for that, too; with
+//! `?synchronous=normal` a power failure may undo the last of everything.
 
 mod locks;
 mod row;
@@ -48,11 +49,21 @@ fn until(runner: &Runner, now: Millis) -> Millis {
     now.saturating_add(millis(runner.lease))
 }
 
-/// `sqlite:///relative.db`, `sqlite:////absolute.db`, either with `?synchronous=normal`.
+/// `sqlite:///relative.db`, `sqlite:////absolute.db`, either with `?synchronous=full`, `extra` or `normal`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     pub path: PathBuf,
-    pub synchronous: &'static str,
+    /// Of what is enqueued or changed by people.
+    enqueues: Synchronous,
+    /// Of what runners write.
+    rounds: Synchronous,
+}
+
+/// When a commit is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Synchronous {
+    AtOnce,
+    Soon,
 }
 
 impl Location {
@@ -66,12 +77,13 @@ impl Location {
         if path.is_empty() || path == ":memory:" {
             return Err(refused("it names no file, and jobs are to survive the program"));
         }
-        let synchronous = match query {
-            "" | "synchronous=full" => "FULL",
-            "synchronous=normal" => "NORMAL",
-            _ => return Err(refused("its query can be ?synchronous=full or ?synchronous=normal")),
+        let (enqueues, rounds) = match query {
+            "" | "synchronous=full" => (Synchronous::AtOnce, Synchronous::Soon),
+            "synchronous=extra" => (Synchronous::AtOnce, Synchronous::AtOnce),
+            "synchronous=normal" => (Synchronous::Soon, Synchronous::Soon),
+            _ => return Err(refused("its query can be ?synchronous=full, =extra or =normal")),
         };
-        Ok(Location { path: PathBuf::from(path), synchronous })
+        Ok(Location { path: PathBuf::from(path), enqueues, rounds })
     }
 }
 
@@ -79,6 +91,7 @@ pub struct Sqlite {
     name: String,
     location: Location,
     writing: Mutex<Connection>,
+    rounds: Mutex<Connection>,
     reading: Mutex<Connection>,
     written: Arc<Written>,
 }
@@ -96,11 +109,13 @@ impl Sqlite {
         locks::keep_from_neighbours();
         let name = format!("sqlite:{}", location.path.display());
         let failed = |error| told(&name, error);
-        let mut writing = connect(&location).map_err(failed)?;
+        let mut writing = connect(&location, location.enqueues).map_err(failed)?;
         prepare(&mut writing, &name)?;
-        let reading = connect(&location).map_err(failed)?;
+        let rounds = connect(&location, location.rounds).map_err(failed)?;
+        let reading = connect(&location, location.rounds).map_err(failed)?;
         Ok(Sqlite {
             writing: Mutex::new(writing),
+            rounds: Mutex::new(rounds),
             reading: Mutex::new(reading),
             written: Arc::default(),
             location,
@@ -108,8 +123,21 @@ impl Sqlite {
         })
     }
 
+    /// For who enqueues, and people.
     fn write<T>(&self, change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
-        let mut connection = self.writing.lock();
+        self.commit(&mut self.writing.lock(), change)
+    }
+
+    /// For runners.
+    fn write_round<T>(&self, change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
+        self.commit(&mut self.rounds.lock(), change)
+    }
+
+    fn commit<T>(
+        &self,
+        connection: &mut Connection,
+        change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T> {
         let changed = connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(|transaction| {
             let changed = change(&transaction)?;
             transaction.commit()?;
@@ -128,12 +156,16 @@ impl Sqlite {
     }
 }
 
-fn connect(location: &Location) -> rusqlite::Result<Connection> {
+fn connect(location: &Location, synchronous: Synchronous) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&location.path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    connection.pragma_update(None, "synchronous", location.synchronous)?;
+    let synchronous = match synchronous {
+        Synchronous::AtOnce => "FULL",
+        Synchronous::Soon => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
@@ -211,7 +243,7 @@ impl Store for Sqlite {
     }
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
-        self.write(|transaction| {
+        self.write_round(|transaction| {
             let mut round = Round::default();
             for one in &report.noted {
                 note(transaction, runner, one)?;
@@ -236,7 +268,7 @@ impl Store for Sqlite {
     }
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
-        let renewed = self.write(|transaction| {
+        let renewed = self.write_round(|transaction| {
             let leased = transaction
                 .prepare_cached("UPDATE clutch_runners SET leased_until = ?2 WHERE name = ?1")?
                 .execute(params![runner.name, until(runner, now)])?;
@@ -262,14 +294,14 @@ impl Store for Sqlite {
     }
 
     fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
-        self.write(|transaction| {
+        self.write_round(|transaction| {
             transaction.execute("DELETE FROM clutch_runners WHERE name = ?1", [&runner.name])?;
             transaction.execute("DELETE FROM clutch_leader WHERE name = ?1", [&runner.name]).map(drop)
         })
     }
 
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
-        self.write(|transaction| {
+        self.write_round(|transaction| {
             let mut lead = transaction.prepare_cached(
                 "INSERT INTO clutch_leader VALUES (1, ?1, ?2) ON CONFLICT DO UPDATE \
                  SET name = excluded.name, leased_until = excluded.leased_until \
@@ -280,7 +312,7 @@ impl Store for Sqlite {
     }
 
     fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
-        let upkeep = self.write(|transaction| {
+        let upkeep = self.write_round(|transaction| {
             let (rescued, buried) = rescue(transaction, limit, now)?;
             let next_due = |transaction: &Transaction<'_>| {
                 transaction
@@ -378,7 +410,7 @@ impl Store for Sqlite {
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
-        let connection = connect(&self.location).map_err(|error| told(&self.name, error))?;
+        let connection = connect(&self.location, Synchronous::Soon).map_err(|error| told(&self.name, error))?;
         Ok(Box::new(Versions { connection, last: None, written: self.written.clone(), seen: 0 }))
     }
 }
@@ -678,7 +710,9 @@ mod tests {
         let path = |url| Location::parse(url).map(|location| location.path.display().to_string()).map_err(|_| ());
         assert_eq!(path("sqlite:///jobs.db"), Ok("jobs.db".to_owned()));
         assert_eq!(path("sqlite:////var/jobs.db?synchronous=normal"), Ok("/var/jobs.db".to_owned()));
-        for wrong in ["sqlite://", "sqlite:///", "sqlite://jobs.db", "sqlite:///:memory:", "sqlite:///a.db?mode=ro", "x"] {
+        for wrong in
+            ["sqlite://", "sqlite:///", "sqlite://jobs.db", "sqlite:///:memory:", "sqlite:///a.db?mode=ro", "x"]
+        {
             assert_eq!(path(wrong), Err(()), "{wrong}");
         }
     }

@@ -1,6 +1,5 @@
 //! `clutch.Jobs`' native half, and the front that runs jobs in a pool.
 
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +12,8 @@ use clutch_jobs::store::{Change, Enqueued, Filter, Keep, QueueChange, Store, Sto
 use clutch_jobs::stores::{self, sqlite};
 use clutch_wire::forked::Moment;
 use clutch_wire::sync::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
 
@@ -40,19 +39,18 @@ fn to_json(value: &impl serde::Serialize) -> PyResult<String> {
 }
 
 /// What belongs to the process that made it: a forked copy neither uses nor closes it.
-struct Own<T>(ManuallyDrop<T>, Moment);
+struct Own<T>(Arc<T>, Moment);
 
 impl<T> Own<T> {
     fn new(value: T) -> Own<T> {
-        Own(ManuallyDrop::new(value), Moment::now())
+        Own(Arc::new(value), Moment::now())
     }
 }
 
 impl<T> Drop for Own<T> {
     fn drop(&mut self) {
-        if !self.1.is_in_copy() {
-            // SAFETY: dropped once, here, and not used after it.
-            unsafe { ManuallyDrop::drop(&mut self.0) }
+        if self.1.is_in_copy() {
+            std::mem::forget(self.0.clone());
         }
     }
 }
@@ -173,7 +171,8 @@ impl JobStore {
     /// The JSON of a list of `Job`. `wanted`: the JSON of a filter.
     fn list(&self, py: Python<'_>, wanted: &str) -> PyResult<String> {
         let Wanted { state, queue, tool, tag, before, limit } = serde_json::from_str(wanted).map_err(unreadable)?;
-        let state = state.as_deref().map(|name| State::named(name).ok_or_else(|| PyValueError::new_err(name.to_owned())));
+        let state =
+            state.as_deref().map(|name| State::named(name).ok_or_else(|| PyValueError::new_err(name.to_owned())));
         let filter = Filter { state: state.transpose()?, queue, tool, tag, before, limit };
         wait_when_finalizing();
         to_json(&py.detach(|| self.store().list(&filter)).map_err(|failed| error(py, &failed))?)
@@ -187,11 +186,16 @@ impl JobStore {
 
     /// What enqueues a job on another connection to the same file: the statement, its parameters by name, and the file.
     #[pyo3(name = "insert")]
-    fn insert_of(&self, py: Python<'_>, job: &str) -> PyResult<(&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf)> {
+    fn insert_of(
+        &self,
+        py: Python<'_>,
+        job: &str,
+    ) -> PyResult<(&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf)> {
         let job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
         job.check().map_err(PyValueError::new_err)?;
         let location = sqlite::Location::parse(&self.url).map_err(|failed| error(py, &failed))?;
-        let row = sqlite::parameters(&job, job::now()).into_iter().map(|(name, value)| Ok((name, to_python(py, value)?)));
+        let row =
+            sqlite::parameters(&job, job::now()).into_iter().map(|(name, value)| Ok((name, to_python(py, value)?)));
         Ok((sqlite::INSERT, row.collect::<PyResult<_>>()?, location.path))
     }
 

@@ -1,0 +1,105 @@
+"""Tools that run as jobs: they say what they know of themselves, and end in every way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from support.rendezvous import meet
+
+import clutch
+from clutch import tool
+
+
+@tool
+def double(n: int) -> int:
+    return 2 * n
+
+
+@tool
+def many(first: int, *others: int, last: str = "end") -> list[Any]:
+    return [first, *others, last]
+
+
+@tool
+def append(path: str, text: str = ".") -> None:
+    """One write, so that runs are counted whatever happens."""
+    with open(path, "ab", buffering=0) as file:
+        file.write(text.encode())
+
+
+@tool
+def about() -> dict[str, Any]:
+    job = clutch.current_job()
+    assert job is not None
+    return {"id": job.id, "queue": job.queue, "attempt": job.attempt, "tags": list(job.tags), "meta": dict(job.meta)}
+
+
+@tool
+async def about_later() -> dict[str, Any]:
+    import asyncio
+
+    await asyncio.sleep(0)
+    return about()
+
+
+@tool(retry=2, backoff=0)
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+@tool(backoff=0)
+def fail_until(attempt: int) -> Any:
+    job = clutch.current_job()
+    assert job is not None
+    if job.attempt < attempt:
+        job.checkpoint({"seen": job.attempt})
+        raise RuntimeError("not yet")
+    return job.last_checkpoint
+
+
+@tool
+def snooze_once(path: str) -> object:
+    if not Path(path).exists():
+        Path(path).touch()
+        return clutch.Snooze(0)
+    job = clutch.current_job()
+    return job is not None and job.attempt
+
+
+@tool
+def cancel_itself() -> object:
+    return clutch.Cancel("the order is gone")
+
+
+@tool(retry=1)
+def ask_for_retry() -> object:
+    return clutch.Retry(0, "busy")
+
+
+@tool
+def odd() -> object:
+    return object()
+
+
+@tool
+def kill_worker() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool
+def kill_worker_once(path: str) -> str:
+    if not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+@tool
+def wait_at(port: int) -> str:
+    job = clutch.current_job()
+    assert job is not None
+    job.progress({"at": "gate"})
+    return meet(port, job.id)

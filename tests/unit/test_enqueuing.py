@@ -1,0 +1,297 @@
+"""`clutch.Jobs` without anybody who runs them: what is checked, what is written, and transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clutch
+from clutch import BadArguments, ConfigError, Jobs, StoreError, StoreUnavailable, tool
+
+
+def send(to: str, *, subject: str = "", at: datetime | None = None) -> None:
+    """A tool, which is never run here."""
+
+
+@tool(queue="mail", retry=3, priority=2, tags=["slow"])
+def with_defaults(n: int = 0) -> None:
+    """The same with options."""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    yield Jobs(f"sqlite:///{tmp_path}/jobs.db")
+
+
+def only(jobs: Jobs) -> Any:
+    (found,) = jobs.list()
+    return found
+
+
+def test_nothing_is_opened_before_it_is_used(tmp_path: Path) -> None:
+    Jobs(f"sqlite:///{tmp_path}/none.db")
+    assert not list(tmp_path.iterdir())
+
+
+def test_arguments_are_kept_by_name(jobs: Jobs) -> None:
+    jobs.enqueue(send, "ann", subject="hi", at=datetime(2030, 1, 2, tzinfo=UTC))
+    assert only(jobs).arguments == {
+        "args": [],
+        "kwargs": {"to": "ann", "subject": "hi", "at": "2030-01-02T00:00:00Z"},
+    }
+
+
+def test_options_beside_arguments(jobs: Jobs) -> None:
+    with pytest.raises(BadArguments, match="at: Input should be a valid datetime"):
+        jobs.enqueue(send, "ann", at="never")  # the tool's own, although it is an option, too
+    job = jobs.enqueue(send, "ann", queue="mail", in_=60, retry=0, key="ann", tags=["a"], unique=True)
+    found = jobs.get(job)
+    assert found is not None
+    assert (found.state, found.queue, found.attempts_max, found.key, found.tags) == ("scheduled", "mail", 1, "ann", ("a",))
+    assert found.scheduled_at is not None
+    assert timedelta(seconds=58) < found.scheduled_at - datetime.now(UTC) < timedelta(seconds=61)
+
+
+def test_a_tool_has_defaults_which_options_override(jobs: Jobs) -> None:
+    first, second = jobs.enqueue(with_defaults), jobs.options(queue="other", retry=0).enqueue(with_defaults, 1)
+    one, two = jobs.get(first), jobs.get(second)
+    assert one is not None and two is not None
+    assert (one.queue, one.attempts_max, one.priority, one.tags) == ("mail", 4, 2, ("slow",))
+    assert (two.queue, two.attempts_max, two.priority) == ("other", 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "problem"),
+    [
+        ((), {}, "missing a required argument: 'to'"),
+        (("a", "b"), {}, "too many positional arguments"),
+        (("a",), {"subjct": "x"}, "unexpected keyword argument 'subjct'"),
+        ((1,), {}, "to: Input should be a valid string"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_enqueue(jobs: Jobs, args: Any, kwargs: Any, problem: str) -> None:
+    with pytest.raises(BadArguments, match=problem):
+        jobs.enqueue(send, *args, **kwargs)
+    assert jobs.list() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"priority": 10}, "priority 10: allowed are -9 to 9"),
+        ({"in_": -1}, "in_ -1: allowed are seconds from 0 up"),
+        ({"in_": float("nan")}, "in_ nan"),
+        ({"in_": 1, "at": datetime.now(UTC)}, "at and in_ are both given"),
+        ({"retry": -2}, "retry -2: allowed are 0 to 1,000,000"),
+        ({"backoff": "soon"}, "backoff 'soon': allowed are"),
+        ({"queue": "q" * 1001}, "a queue's name of 1001 bytes: allowed are 1000"),
+    ],
+)
+def test_wrong_options_are_refused(jobs: Jobs, options: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        jobs.options(**options).enqueue("send")
+    assert jobs.list() == []
+
+
+def test_large_arguments_are_refused_with_the_limit(jobs: Jobs) -> None:
+    with pytest.raises(ValueError, match=r"arguments \(as JSON\) of 100000\d\d+ bytes: allowed are 8388608"):
+        jobs.enqueue("send", "x" * 100_000_000)
+
+
+def test_functions_that_no_worker_finds_are_refused(jobs: Jobs) -> None:
+    with pytest.raises(ValueError, match="workers find functions by name"):
+        jobs.enqueue(lambda: None)
+
+
+@pytest.mark.parametrize("url", ["jobs.db", "sqlite://jobs.db", "sqlite:///", "mysql://x/y", "sqlite:///a?b=c"])
+def test_wrong_urls_are_told(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"sqlite:///jobs\.db"):
+        Jobs(url).stats()
+
+
+def test_a_unique_job_is_enqueued_once(jobs: Jobs) -> None:
+    first, second = (jobs.enqueue(send, "ann", unique=True) for _ in range(2))
+    assert (first.is_new, second.is_new, first == second) == (True, False, True)
+    assert jobs.enqueue(send, "bob", unique=True).is_new
+
+
+def test_enqueue_many_takes_tuples_mappings_and_single_values(jobs: Jobs) -> None:
+    ids = jobs.enqueue_many(send, [("a",), {"to": "b", "subject": "s"}, "c"], queue="mail")
+    found = [jobs.get(job) for job in ids]
+    assert [job and job.arguments["kwargs"]["to"] for job in found] == ["a", "b", "c"]
+    assert jobs.enqueue_many(send, []) == []
+    with pytest.raises(BadArguments):
+        jobs.enqueue_many(send, ["d", 5])
+    assert len(jobs.list()) == 3, "all of them or none"
+
+
+# ---- transactions
+
+
+def test_a_job_exists_if_and_only_if_the_transaction_commits(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.stats()
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    connection.execute("CREATE TABLE orders (n)")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    jobs.enqueue(send, "ann", connection=connection)
+    assert jobs.list() == []
+    connection.rollback()
+    assert jobs.list() == []
+    connection.execute("INSERT INTO orders VALUES (2)")
+    job = jobs.enqueue(send, "bob", unique="bob", connection=connection)
+    again = jobs.enqueue(send, "bob", unique="bob", connection=connection)
+    connection.commit()
+    assert (only(jobs).id, again, again.is_new) == (job, job, False)
+    assert connection.execute("SELECT n FROM orders").fetchall() == [(2,)]
+    connection.close()
+
+
+def test_a_connection_to_another_file_is_refused(jobs: Jobs, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="their transactions are two"):
+        jobs.enqueue(send, "ann", connection=sqlite3.connect(tmp_path / "other.db"))
+
+
+# ---- files that are none, or not now
+
+
+def test_48_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").write_bytes(b"no database at all, but long enough to have a header" * 100)
+    with pytest.raises(StoreError, match="file is not a database"):
+        Jobs(f"sqlite:///{tmp_path}/jobs.db").enqueue("send")
+
+
+def test_48_a_locked_file_is_told_and_nothing_is_half_written(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.stats()
+    other = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another program has locked it"):
+        jobs.enqueue_many("send", ["a", "b"])
+    other.execute("ROLLBACK")
+    assert jobs.list() == []
+    jobs.enqueue("send", "a")
+
+
+FULL_DISK = """
+import resource, signal, sys
+import clutch
+jobs = clutch.Jobs(sys.argv[1])
+jobs.enqueue("send", "a")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+try:
+    while True:
+        jobs.enqueue_many("send", ["x" * 10_000] * 5)
+except clutch.StoreUnavailable as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+print(len(jobs.list(limit=1000)) % 5)
+"""
+
+
+def test_48_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
+    """Files may grow no more: to SQLite, a write fails as on a full disk."""
+    command = [sys.executable, "-c", FULL_DISK, f"sqlite:///{tmp_path}/jobs.db"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    assert "disk" in told[0]
+    assert told[1] == "1", "batches are there whole or not at all"
+
+
+def test_a_newer_schema_is_refused(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.stats()
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        connection.execute("UPDATE clutch_schema SET version = 99")
+    with pytest.raises(StoreError, match="version 99, and this Clutch knows them up to 1: install a newer one"):
+        Jobs(f"sqlite:///{tmp_path}/jobs.db").stats()
+
+
+# ---- many callers
+
+
+@pytest.mark.parametrize("strategy", ["single", "pool", "checkout", "pipelined"])
+def test_threads_enqueue_side_by_side(tmp_path: Path, strategy: str) -> None:
+    jobs = Jobs(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal", strategy=strategy)
+    ids: list[str] = []
+
+    def run() -> None:
+        ids.extend([jobs.enqueue("send", n) for n in range(25)])
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(ids)) == 200
+    assert len(jobs.list(limit=1000)) == 200
+
+
+def test_asyncio_enqueues_and_waits_for_nobody(jobs: Jobs) -> None:
+    async def main() -> list[str]:
+        return await asyncio.gather(*(jobs.aenqueue("send", n) for n in range(50)))
+
+    assert len(set(asyncio.run(main()))) == 50
+    assert len(jobs.list()) == 50
+
+
+def test_a_forked_process_opens_its_own(jobs: Jobs) -> None:
+    jobs.enqueue("send", 1)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            jobs.enqueue("send", 2)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    jobs.enqueue("send", 3)
+    assert len(jobs.list()) == 3
+
+
+IN_GREENLETS = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, sys
+import clutch
+jobs = clutch.Jobs(sys.argv[1])
+ticks = []
+def tick():
+    while len(ticks) < 10_000_000:
+        ticks.append(1)
+        gevent.sleep(0)
+ticker = gevent.spawn(tick)
+greenlets = [gevent.spawn(jobs.enqueue, "send", n) for n in range(20)]
+gevent.joinall(greenlets, raise_error=True)
+ticker.kill()
+print(len(jobs.list()), len(ticks) > 0)
+"""
+
+
+def test_greenlets_enqueue_while_others_run(tmp_path: Path) -> None:
+    pytest.importorskip("gevent")
+    command = [sys.executable, "-c", IN_GREENLETS, f"sqlite:///{tmp_path}/jobs.db"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.split() == ["20", "True"]
+
+
+# ---- waiting for results
+
+
+def test_waiting_for_a_result_has_an_end(jobs: Jobs) -> None:
+    job = jobs.enqueue("send", 1)
+    with pytest.raises(TimeoutError, match=f"job {job} has not ended within 0.01 s"):
+        jobs.result(job, 0.01)
+    jobs.cancel(job)
+    with pytest.raises(clutch.JobFailed, match="is cancelled: cancelled") as failed:
+        jobs.result(job)
+    assert (failed.value.job, failed.value.state) == (job, "cancelled")
+    with pytest.raises(clutch.ClutchError, match="there is no job 99"):
+        jobs.result("99")
