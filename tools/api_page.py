@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import clutch
-from clutch import _core, dispatcher, errors, insights, testing
+from clutch import _core, dispatcher, errors, insights, jobs, testing
 from clutch._pool.calls import Calls
 
 WIDTH_MAX = 100
@@ -78,6 +78,47 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
         ),
     ),
     (
+        "Jobs",
+        (
+            (
+                clutch.Jobs,
+                (
+                    "enqueue",
+                    "enqueue_many",
+                    "options",
+                    "result",
+                    "get",
+                    "list",
+                    "stats",
+                    "cancel",
+                    "retry",
+                    "delete",
+                    "pause",
+                    "resume",
+                    "limit",
+                    "aenqueue",
+                    "aenqueue_many",
+                    "aresult",
+                    "aget",
+                    "alist",
+                    "astats",
+                    "acancel",
+                    "aretry",
+                ),
+            ),
+            (jobs.JobOptions, ()),
+            (jobs.JobId, ()),
+            (jobs.Job, ()),
+            (jobs.JobError, ()),
+            (jobs.Queue, ()),
+            (clutch.current_job, ()),
+            (jobs.CurrentJob, ("checkpoint", "progress")),
+            (clutch.Snooze, ()),
+            (clutch.Cancel, ()),
+            (clutch.Retry, ()),
+        ),
+    ),
+    (
         "Served apps",
         (
             (clutch.serve, ()),
@@ -96,6 +137,9 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
                 errors.Overloaded,
                 errors.Draining,
                 errors.Poisoned,
+                errors.StoreError,
+                errors.StoreUnavailable,
+                errors.JobFailed,
                 errors.PoolClosed,
                 errors.BadArguments,
                 errors.RemoteError,
