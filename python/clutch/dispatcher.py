@@ -200,7 +200,9 @@ class Dispatcher:
         self._jobs[spec.name] = _core.JobsFront(spec.name, json.dumps(spec.core), store, self.pools[spec.pool])
         queues = ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])
         logs.info(
-            f"{spec.name}: {without_password(spec.url)}, queues {queues}, in pool {spec.pool}", front=spec.name, pool=spec.pool
+            f"{spec.name}: {without_password(spec.url)}, queues {queues}, in pool {spec.pool}",
+            front=spec.name,
+            pool=spec.pool,
         )
 
     def _start_pool(self, spec: PoolSpec, plane: _core.Plane) -> None:

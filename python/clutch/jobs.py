@@ -7,6 +7,7 @@ may have one at its top and be forked afterwards.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import functools
 import hashlib
 import inspect
@@ -21,7 +22,7 @@ from typing import Any, ParamSpec, Self, overload
 
 from clutch import _core
 from clutch._pool.caller import is_patched
-from clutch._worker.handlers.job import CURRENT, Cancel, CurrentJob, Retry, Snooze, current_job
+from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch._worker.handlers.json import Encoder, JsonFace
 from clutch.config.values import without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
@@ -241,7 +242,9 @@ class Jobs:
     @overload
     def enqueue(self, tool: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> JobId: ...
     @overload
-    def enqueue(self, tool: Callable[..., Any], /, *args: Any, deadline: datetime | Seconds, **kwargs: Any) -> JobId: ...
+    def enqueue(
+        self, tool: Callable[..., Any], /, *args: Any, deadline: datetime | Seconds, **kwargs: Any
+    ) -> JobId: ...
     @overload
     def enqueue(self, tool: Callable[..., Any], /, *args: Any, tags: Sequence[str], **kwargs: Any) -> JobId: ...
     @overload
@@ -250,14 +253,12 @@ class Jobs:
     def enqueue(
         self, tool: Callable[..., Any], /, *args: Any, connection: sqlite3.Connection, **kwargs: Any
     ) -> JobId: ...
-    def enqueue(
-        self, tool: Any, /, *args: Any, connection: sqlite3.Connection | None = None, **kwargs: Any
-    ) -> JobId:
+    def enqueue(self, tool: Any, /, *args: Any, connection: sqlite3.Connection | None = None, **kwargs: Any) -> JobId:
         """Enqueue a call of a tool, given as the function or by its name; return the job's id when it is durable.
 
         Beside the arguments it takes the options of `options()` by keyword: `queue`, `priority`, `at`, `in_`, `retry`,
-        `backoff`, `unique`, `key`, `deadline`, `tags`, `meta`, `result`. Where the tool has a parameter of that name, the
-        keyword is the tool's: use `options()`.
+        `backoff`, `unique`, `key`, `deadline`, `tags`, `meta`, `result`. Where the tool has a parameter of that name,
+        the keyword is the tool's: use `options()`.
 
         `connection`: of the module `sqlite3`, to the same file. The job is then part of its transaction, and exists if
         and only if that commits.
@@ -270,7 +271,9 @@ class Jobs:
             return self._enqueue_in(connection, text)
         return self._enqueue([text])[0]
 
-    def enqueue_many(self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any) -> list[JobId]:
+    def enqueue_many(
+        self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any
+    ) -> builtins.list[JobId]:
         """Enqueue one job for each of `arguments`, all of them or none, in one trip to the store; return their ids.
 
         Each of `arguments` is a tuple of positional arguments or a mapping of named ones; anything else is the only
@@ -286,7 +289,7 @@ class Jobs:
 
     async def aenqueue_many(
         self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any
-    ) -> list[JobId]:
+    ) -> builtins.list[JobId]:
         """`enqueue_many` for asyncio."""
         jobs = self.options(**options) if options else self
         texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
@@ -301,16 +304,16 @@ class Jobs:
             options = replace(options, **own)
         return written(called.name, called.arguments(args, kwargs), options)
 
-    def _enqueue(self, texts: list[str]) -> list[JobId]:
+    def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         if is_patched():
             return self._enqueue_in_hub(texts)
         return [JobId(*one) for one in self._store.enqueue(texts)]
 
-    def _enqueue_in_hub(self, texts: list[str]) -> list[JobId]:
+    def _enqueue_in_hub(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         """In a program that gevent has patched: other greenlets run meanwhile."""
         from clutch._pool.hub import wait
 
-        soon: list[_core.JobsEnqueued] = []
+        soon: builtins.list[_core.JobsEnqueued] = []
 
         def subscribe(bridge: _core.Bridge, waiter: Any) -> None:
             soon.append(self._store.enqueue_soon(texts, bridge, waiter))
@@ -319,7 +322,7 @@ class Jobs:
             return [JobId(*one) for one in self._store.enqueue(texts)]
         return [JobId(*one) for one in soon[0].result()]
 
-    async def _aenqueue(self, texts: list[str]) -> list[JobId]:
+    async def _aenqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         from clutch.pool import bridge_of_running_loop
 
         waiter = asyncio.get_running_loop().create_future()
@@ -356,7 +359,7 @@ class Jobs:
         tag: str | None = None,
         before: str | None = None,
         limit: int = 100,
-    ) -> list[Job]:
+    ) -> builtins.list[Job]:
         """Return the newest jobs that match, at most `limit`; `before`: only those older than that job."""
         if not 1 <= limit <= LIST_MAX:
             raise ValueError(f"limit {limit}: allowed are 1 to {LIST_MAX:,}")
@@ -430,7 +433,7 @@ class Jobs:
         """`get` for asyncio."""
         return await asyncio.to_thread(self.get, job)
 
-    async def alist(self, **wanted: Any) -> list[Job]:
+    async def alist(self, **wanted: Any) -> builtins.list[Job]:
         """`list` for asyncio."""
         return await asyncio.to_thread(functools.partial(self.list, **wanted))
 
@@ -474,6 +477,8 @@ def result_of(job: Job) -> Any:
 
 # ---- from a call to a job
 
+NO_OPTIONS = JobOptions()
+
 
 @dataclass(frozen=True, slots=True)
 class Called:
@@ -483,7 +488,7 @@ class Called:
     face: JsonFace | None = None
     """Of a function: what checks its arguments."""
     signature: inspect.Signature | None = None
-    defaults: JobOptions = JobOptions()
+    defaults: JobOptions = NO_OPTIONS
 
     def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
         """Keywords that are options of the job, not arguments of the tool."""
@@ -532,11 +537,11 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
     name = getattr(function, "__qualname__", None)
     if not callable(function) or name is None or "<" in name:
         raise ValueError(
-            f"{function!r} cannot be a job: workers find functions by name, in the module that they run; give a function "
-            "of a module, or its name"
+            f"{function!r} cannot be a job: workers find functions by name, in the module that they run; give a "
+            "function of a module, or its name"
         )
     options = options_of(function)
-    defaults = options.job if options is not None else JobOptions()
+    defaults = options.job if options is not None else NO_OPTIONS
     return Called(name, JsonFace(name, function), inspect.signature(function), defaults)
 
 
@@ -611,6 +616,6 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
     return {"kind": "constant", "ms": round(seconds(given, "backoff") * 1000)}
 
 
-def has_file(connection: sqlite3.Connection, file: str) -> bool:
+def has_file(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
     files = (row[2] for row in connection.execute("PRAGMA database_list"))
     return any(os.path.exists(other) and os.path.samefile(other, file) for other in files if other)

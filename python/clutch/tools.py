@@ -59,13 +59,16 @@ class JobOptions:
         return replace(defaults, **given) if given else defaults
 
 
+NO_JOB_OPTIONS = JobOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
     """The arguments of `tool`."""
 
     serial: bool = False
     main_thread: bool = False
-    job: JobOptions = JobOptions()
+    job: JobOptions = NO_JOB_OPTIONS
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -48,10 +49,8 @@ class JobsHouse:
         return self.jobs.result(self.jobs.options(result=60).enqueue(tool, *args, **kwargs), WAIT_SECONDS)
 
     def ended(self, job: str) -> Job:
-        try:
+        with contextlib.suppress(clutch.JobFailed):
             self.jobs.result(job, WAIT_SECONDS)
-        except clutch.JobFailed:
-            pass
         found = self.jobs.get(job)
         assert found is not None
         return found

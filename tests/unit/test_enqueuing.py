@@ -57,7 +57,13 @@ def test_options_beside_arguments(jobs: Jobs) -> None:
     job = jobs.enqueue(send, "ann", queue="mail", in_=60, retry=0, key="ann", tags=["a"], unique=True)
     found = jobs.get(job)
     assert found is not None
-    assert (found.state, found.queue, found.attempts_max, found.key, found.tags) == ("scheduled", "mail", 1, "ann", ("a",))
+    assert (found.state, found.queue, found.attempts_max, found.key, found.tags) == (
+        "scheduled",
+        "mail",
+        1,
+        "ann",
+        ("a",),
+    )
     assert found.scheduled_at is not None
     assert timedelta(seconds=58) < found.scheduled_at - datetime.now(UTC) < timedelta(seconds=61)
 

@@ -203,7 +203,7 @@ fn a_completed_job_never_runs_again(house: &House) {
     assert_eq!(house.store.get(&id).unwrap().unwrap().finished_at, Some(NOW));
     house.look(NOW + 1000);
     assert!(house.claim("b", 1).is_empty());
-    assert_eq!(house.end("a", &claimed, failure(), NOW).lost, [id.clone()], "it is settled once");
+    assert_eq!(house.end("a", &claimed, failure(), NOW).lost, std::slice::from_ref(&id), "it is settled once");
     assert_eq!(house.state(&id), Some(State::Completed));
 }
 
@@ -265,7 +265,7 @@ fn a_job_that_is_put_back_is_first_in_line_again(house: &House) {
 fn nobody_settles_what_is_anothers(house: &House) {
     let id = house.enqueue(&[job("default")]).remove(0);
     let claimed = house.claim("a", 1).remove(0);
-    assert_eq!(house.end("b", &claimed, done(), NOW).lost, [id.clone()]);
+    assert_eq!(house.end("b", &claimed, done(), NOW).lost, std::slice::from_ref(&id));
     assert_eq!(house.state(&id), Some(State::Running));
 }
 
@@ -282,15 +282,15 @@ fn a_lapsed_lease_gives_its_jobs_back_once(house: &House) {
     assert_eq!(told.errors[0].kind, "lease_lapsed");
     let again = house.claim_at("b", 1, &["default"], late).remove(0);
     assert_eq!((&again.id, again.attempt), (&id, 1), "it was no attempt");
-    assert_eq!(house.store.renew(&runner("a"), &[id.clone()], late).unwrap(), None, "who lost it is told");
-    assert_eq!(house.end("a", &claimed, done(), late).lost, [id.clone()]);
+    assert_eq!(house.store.renew(&runner("a"), std::slice::from_ref(&id), late).unwrap(), None, "who lost it is told");
+    assert_eq!(house.end("a", &claimed, done(), late).lost, std::slice::from_ref(&id));
     assert!(house.end("b", &again, done(), late).lost.is_empty());
 }
 
 fn a_renewed_lease_does_not_lapse(house: &House) {
     let id = house.enqueue(&[job("default")]).remove(0);
     house.claim("a", 1);
-    assert_eq!(house.store.renew(&runner("a"), &[id.clone()], NOW + 20_000).unwrap(), Some(vec![]));
+    assert_eq!(house.store.renew(&runner("a"), std::slice::from_ref(&id), NOW + 20_000).unwrap(), Some(vec![]));
     assert_eq!(house.look(NOW + 45_000).rescued, 0);
     assert_eq!(house.look(NOW + 51_000).rescued, 1);
 }

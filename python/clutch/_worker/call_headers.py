@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any
 
 HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("clutch.call_headers", default=None)
 """Set by the worker around a call."""

@@ -99,7 +99,9 @@ def test_a_running_job_tells_its_progress_and_stops_when_cancelled(house: JobsHo
     assert house.ended(job).state == "completed"
 
 
-def test_43_a_job_whose_worker_is_killed_runs_again_and_one_that_kills_is_dead(house: JobsHouse, tmp_path: Path) -> None:
+def test_43_a_job_whose_worker_is_killed_runs_again_and_one_that_kills_is_dead(
+    house: JobsHouse, tmp_path: Path
+) -> None:
     assert house.run(job_tools.kill_worker_once, str(tmp_path / "killed")) == "alive"
     ended = house.ended(house.jobs.enqueue(job_tools.kill_worker))
     assert (ended.state, ended.errors[0].kind) == ("dead", "poisoned")

@@ -7,10 +7,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from support.rendezvous import meet
-
 import clutch
 from clutch import tool
+from support.rendezvous import meet
 
 
 @tool

@@ -55,6 +55,9 @@ impl<T> Drop for Own<T> {
     }
 }
 
+/// A statement, its parameters by name, and the file that it is for.
+type Insert = (&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf);
+
 type Outcome = clutch_jobs::store::Result<Vec<Enqueued>>;
 
 /// A store that is open, for those who enqueue and look.
@@ -190,7 +193,7 @@ impl JobStore {
         &self,
         py: Python<'_>,
         job: &str,
-    ) -> PyResult<(&'static str, Vec<(&'static str, Py<PyAny>)>, PathBuf)> {
+    ) -> PyResult<Insert> {
         let job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
         job.check().map_err(PyValueError::new_err)?;
         let location = sqlite::Location::parse(&self.url).map_err(|failed| error(py, &failed))?;

@@ -1,0 +1,130 @@
+"""Jobs while everything that runs them is killed: none is lost, and each that has ended has run."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import clutch
+from clutch.testing import children
+from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, soon
+from support.clutch_process import clutch as command
+
+JOBS = 1500
+KILLS = 12
+
+
+def worker(folder: Path, store: str, *flags: str) -> Dispatcher:
+    arguments = ["work", "job_tools", "--store", store, "--lease", "1s", "--workers", "2", *flags]
+    return Dispatcher(folder, [*COMMAND, *arguments])
+
+
+@pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
+def test_43_kill_9_loses_no_job(tmp_path: Path, what: str) -> None:
+    """Every job is enqueued once and appends its number. A number may come twice: a kill came between its end and the
+    settlement. None may be missing."""
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs, runs = clutch.Jobs(store), tmp_path / "runs"
+    runs.touch()
+    jobs.enqueue_many("append", [(str(runs), f"{n}\n") for n in range(JOBS)])
+    dice = random.Random(43)
+    for kill in range(KILLS + 1):
+        with worker(tmp_path, store) as server:
+            server.wait_ready("work")
+            last = kill == KILLS
+            enough = JOBS if last else min(JOBS, len(set(numbers(runs))) + dice.randrange(1, JOBS // KILLS))
+            soon(lambda enough=enough: len(set(numbers(runs))) >= enough)
+            if last:
+                soon(lambda: jobs.stats()["default"].completed == JOBS)
+                server.terminate()
+                assert server.wait() == 0
+            else:
+                victims = victims_of(server.process.pid, what)
+                os.kill(dice.choice(victims), signal.SIGKILL)
+                if what != "dispatcher":
+                    soon(lambda enough=enough: len(set(numbers(runs))) >= min(JOBS, enough + 10))
+    counts = Counter(numbers(runs))
+    assert set(counts) == set(range(JOBS))
+    twice = sum(count - 1 for count in counts.values())
+    assert twice <= KILLS * 2, "no more than ran at the time of a kill, on 2 workers"
+
+
+def numbers(runs: Path) -> list[int]:
+    return [int(line) for line in runs.read_text().split("\n")[:-1]]
+
+
+def victims_of(pid: int, what: str) -> list[int]:
+    zygotes = children(pid)
+    match what:
+        case "dispatcher":
+            return [pid]
+        case "zygote":
+            return zygotes
+    return [worker for zygote in zygotes for worker in children(zygote)] or zygotes
+
+
+def test_two_dispatchers_share_a_store(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs, runs = clutch.Jobs(store), tmp_path / "runs"
+    with worker(tmp_path, store) as one, worker(tmp_path, store) as other:
+        one.wait_ready("work")
+        other.wait_ready("work")
+        jobs.enqueue_many("append", [(str(runs), f"{n}\n") for n in range(500)])
+        soon(lambda: jobs.stats()["default"].completed == 500)
+        for server in (one, other):
+            server.terminate()
+            assert server.wait() == 0
+    assert sorted(numbers(runs)) == list(range(500)), "each ran once"
+
+
+def test_45_a_file_that_is_locked_for_long_is_waited_for(tmp_path: Path) -> None:
+    import sqlite3
+
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    job = jobs.options(result=60).enqueue("double", 4)
+    other = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    with worker(tmp_path, store) as server:
+        server.wait_ready("work")
+        assert jobs.result(job, WAIT_SECONDS) == 8
+        other.execute("BEGIN IMMEDIATE")
+        server.err.wait("another program has locked it .*; its jobs wait until that is over")
+        other.execute("ROLLBACK")
+        server.err.wait("jobs.db works again")
+        assert jobs.result(jobs.options(result=60).enqueue("double", 5), WAIT_SECONDS) == 10
+
+
+# ---- the command line
+
+
+def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
+    jobs = clutch.Jobs(store[1])
+    first, second = jobs.enqueue("send", "ann", tags=["a"]), jobs.enqueue("send", "bob", in_=60)
+
+    def said(*arguments: str) -> str:
+        done = command("jobs", *arguments, *store, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "default  1          1          0" in said("stats")
+    assert [job["id"] for job in json.loads(said("list", "--json"))] == [second, first]
+    assert f"{second}    scheduled" in said("list", "--state", "scheduled")
+    assert '"ann"' in said("show", first)
+    assert said("retry", second) == f"job {second} runs again\n"
+    assert said("cancel", first) == f"job {first} cancelled\n"
+    assert said("pause", "default") == "queue default paused\n"
+    assert "paused" in said("stats")
+    assert said("resume", "default") == "queue default resumed\n"
+    assert said("limit", "default", "2") == "queue default: at most 2 at a time\n"
+    assert said("delete", first) == f"job {first} deleted\n"
+    wrong = command("jobs", "retry", "99", *store, cwd=tmp_path)
+    assert (wrong.returncode, "nothing to retry: 99" in wrong.stderr) == (1, True)
+    unknown = command("jobs", "list", "--store", "nope", cwd=tmp_path)
+    assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
