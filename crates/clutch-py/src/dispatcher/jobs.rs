@@ -189,11 +189,7 @@ impl JobStore {
 
     /// What enqueues a job on another connection to the same file: the statement, its parameters by name, and the file.
     #[pyo3(name = "insert")]
-    fn insert_of(
-        &self,
-        py: Python<'_>,
-        job: &str,
-    ) -> PyResult<Insert> {
+    fn insert_of(&self, py: Python<'_>, job: &str) -> PyResult<Insert> {
         let job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
         job.check().map_err(PyValueError::new_err)?;
         let location = sqlite::Location::parse(&self.url).map_err(|failed| error(py, &failed))?;
