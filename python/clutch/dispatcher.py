@@ -179,7 +179,7 @@ class Dispatcher:
         for front, address, shown in self.urls():
             logs.info(f"{front}: {shown}", front=front, address=address)
         for spec in self.config.jobs:
-            self._start_jobs(spec)
+            self._start_jobs(spec, plane)
         if fronts:
             self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
             self._warner.start()
@@ -193,11 +193,12 @@ class Dispatcher:
         if self._reload:
             self._watcher = Watcher(watched_folders(self.config), self._reloader)
 
-    def _start_jobs(self, spec: JobsSpec) -> None:
+    def _start_jobs(self, spec: JobsSpec, plane: _core.Plane) -> None:
         from clutch import _core
 
         store = _core.JobStore(spec.url, "single", 1)
-        self._jobs[spec.name] = _core.JobsFront(spec.name, json.dumps(spec.core), store, self.pools[spec.pool])
+        pool = self.pools[spec.pool]
+        self._jobs[spec.name] = _core.JobsFront(spec.name, json.dumps(spec.core), store, pool, plane)
         queues = ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])
         logs.info(
             f"{spec.name}: {without_password(spec.url)}, queues {queues}, in pool {spec.pool}",

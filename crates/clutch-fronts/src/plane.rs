@@ -4,7 +4,7 @@ pub(crate) mod pools;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use clutch_pool::telemetry::{Histograms, Scope, Sink, Telemetry};
 use clutch_wire::sync::Mutex;
@@ -26,6 +26,28 @@ pub trait Host: Send + Sync {
     fn fronts(&self) -> Result<Value, String>;
 }
 
+/// What operators see beside pools and the fronts of a network: those who run the jobs of a store.
+pub trait Member: Send + Sync {
+    /// Why readiness waits for it; none: it does not.
+    fn unready(&self) -> Option<Value>;
+
+    /// For `GET /pools`.
+    fn shown(&self) -> Value;
+
+    fn figures(&self) -> Vec<Figure>;
+}
+
+/// One value for metrics, under a name that begins with `clutch_jobs_`.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// It only grows.
+    pub is_counter: bool,
+    pub labels: Vec<(&'static str, String)>,
+    pub value: u64,
+}
+
 /// One for the process.
 pub struct Plane {
     pub pools: Pools,
@@ -36,6 +58,8 @@ pub struct Plane {
     pub(crate) host: Box<dyn Host>,
     /// Of all fronts that speak HTTP.
     figures: Mutex<Vec<Arc<Figures>>>,
+    /// For as long as each is kept.
+    members: Mutex<Vec<Weak<dyn Member>>>,
     /// How long work waited and ran; nobody counts that without a front that shows it.
     pub(crate) histograms: OnceLock<Arc<Histograms>>,
     /// Set when the fronts begin to stop.
@@ -50,6 +74,7 @@ impl Plane {
             identity,
             host,
             figures: Mutex::default(),
+            members: Mutex::default(),
             histograms: OnceLock::new(),
             stopping: AtomicBool::new(false),
         })
@@ -62,6 +87,15 @@ impl Plane {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Shows one more, for as long as it is kept.
+    pub fn add(&self, member: Weak<dyn Member>) {
+        self.members.lock().push(member);
+    }
+
+    pub(crate) fn members(&self) -> Vec<Arc<dyn Member>> {
+        self.members.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// One more front whose figures are shown.

@@ -22,10 +22,14 @@ use serde::Serialize;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::maintenance::{self, Maintenance};
-use crate::store::{Keep, Noted, Report, Runner, Store, StoreError, Want};
+use crate::store::{Keep, Noted, QueueStats, Report, Runner, Store, StoreError, Want};
 
 /// How often the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How often the queues are counted while somebody looks at them, and how long that lasts.
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
+const LOOKED_FOR: Duration = Duration::from_secs(60);
 
 /// How long one wait for news of the store lasts at most: a stop comes in between.
 const WATCH_WAIT: Duration = Duration::from_millis(500);
@@ -96,11 +100,27 @@ impl Inbox {
     }
 }
 
+/// The queues as they were counted last.
+#[derive(Default)]
+struct Counts {
+    queues: Vec<QueueStats>,
+    counted_at: Option<Instant>,
+    looked_at: Option<Instant>,
+}
+
+impl Counts {
+    fn is_due(&self, now: Instant) -> bool {
+        let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
+        self.counted_at.is_none() || (within(self.looked_at, LOOKED_FOR) && !within(self.counted_at, COUNT_INTERVAL))
+    }
+}
+
 struct Shared {
     store: Arc<dyn Store>,
     config: Config,
     inbox: Arc<Inbox>,
     stats: Mutex<Stats>,
+    counts: Mutex<Counts>,
     /// Once it stops: until when it waits for what runs.
     stopping: Mutex<Option<Instant>>,
     stopped: Condvar,
@@ -121,6 +141,7 @@ impl Runs {
             config,
             inbox: Arc::default(),
             stats: Mutex::default(),
+            counts: Mutex::default(),
             stopping: Mutex::new(None),
             stopped: Condvar::new(),
             telemetry: pool.telemetry.clone(),
@@ -145,6 +166,22 @@ impl Runs {
 
     pub fn stats(&self) -> Stats {
         self.shared.stats.lock().clone()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.shared.config.name
+    }
+
+    /// Of the store, without secrets.
+    pub fn store(&self) -> &str {
+        self.shared.store.name()
+    }
+
+    /// The queues of the store, as of some seconds ago: to count them may take long.
+    pub fn queues(&self) -> Vec<QueueStats> {
+        let mut counts = self.shared.counts.lock();
+        counts.looked_at = Some(Instant::now());
+        counts.queues.clone()
     }
 
     /// Claims no more, or again. What runs goes on.
@@ -215,10 +252,21 @@ impl Shared {
         }
     }
 
+    fn count_queues(&self) {
+        let now = Instant::now();
+        if self.counts.lock().is_due(now)
+            && let Ok(queues) = self.store.queues()
+        {
+            let mut counts = self.counts.lock();
+            (counts.queues, counts.counted_at) = (queues, Some(now));
+        }
+    }
+
     fn look_after(&self) {
         let runner = new_runner(&self.config);
         let mut machine = Maintenance::new(self.config.lease, Instant::now());
         while !self.stops() {
+            self.count_queues();
             let event = match machine.step(Instant::now()) {
                 maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
                 maintenance::Step::Look => {
@@ -227,7 +275,7 @@ impl Shared {
                     looked.map(|upkeep| maintenance::Event::Looked { upkeep, now })
                 }
                 maintenance::Step::Wait(until) => {
-                    self.pause(until);
+                    self.pause(until.min(Instant::now() + COUNT_INTERVAL));
                     continue;
                 }
             };

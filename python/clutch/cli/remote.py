@@ -344,7 +344,19 @@ def say(done: dict[str, Any], as_json: bool, what: str) -> None:
 def as_text(found: dict[str, Any]) -> str:
     stopping = "; it is shutting down" if found["stopping"] else ""
     head = f"pid {found['pid']}, {found['config']}, for {age(found['age_s'])}{stopping}"
-    return "\n\n".join([head, *map(pool_text, found["pools"])])
+    return "\n\n".join([head, *map(pool_text, found["pools"]), *map(jobs_text, found.get("jobs", ()))])
+
+
+def jobs_text(jobs: dict[str, Any]) -> str:
+    """A front that runs jobs, and the queues of its store."""
+    counts = ", ".join(f"{jobs[name]} {name}" for name in ("running", "completed", "retried", "dead"))
+    lines = [f"{jobs['front']}: jobs of {jobs['store']}, in pool {jobs['pool']}; {counts}"]
+    if jobs["reason"] is not None:
+        lines.append(f"  {jobs['reason']}")
+    for queue in jobs["queues"]:
+        paused = ", paused" if queue["is_paused"] else ""
+        lines.append(f"  {queue['name']}: {queue['available']} available, {queue['scheduled']} scheduled{paused}")
+    return "\n".join(lines)
 
 
 def pool_text(pool: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::account::figures::{BOUNDS_S, Snapshot};
+use crate::plane::Figure;
 
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -67,12 +68,18 @@ const HEALTHS: [Health; 5] = [Health::Starting, Health::Ready, Health::Failing, 
 
 /// All figures of all pools, and of the fronts that speak HTTP.
 /// `durations`: of work, where they are counted.
-pub(crate) fn render(pools: &[Stats], durations: Option<WorkDurations>, fronts: &[Snapshot]) -> String {
+pub(crate) fn render(
+    pools: &[Stats],
+    durations: Option<WorkDurations>,
+    fronts: &[Snapshot],
+    of_jobs: &[Figure],
+) -> String {
     let mut registry = Registry::with_prefix("clutch");
     let of_pools = registry.sub_registry_with_prefix("pool");
     render_pools(of_pools, pools);
     durations.into_iter().for_each(|durations| of_pools.register_collector(Box::new(durations)));
     render_fronts(registry.sub_registry_with_prefix("http"), fronts);
+    render_jobs(registry.sub_registry_with_prefix("jobs"), of_jobs);
     let build = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     set(&gauges(&mut registry, "build_info", "The version that runs, with the value 1"), build, 1);
     let mut text = String::new();
@@ -100,6 +107,28 @@ fn render_pools(registry: &mut Registry, pools: &[Stats]) {
     render_ends(registry, pools);
     render_memory(registry, pools);
     render_states(registry, pools);
+}
+
+/// Figures of one name stand together.
+fn render_jobs(registry: &mut Registry, figures: &[Figure]) {
+    let mut by_name = BTreeMap::<&str, Vec<&Figure>>::new();
+    for figure in figures {
+        by_name.entry(figure.name).or_default().push(figure);
+    }
+    for (name, figures) in by_name {
+        let (counters, gauges) = (Family::<Labels, Counter>::default(), Family::<Labels, Gauge>::default());
+        match figures[0].is_counter {
+            true => registry.register(name, figures[0].help, counters.clone()),
+            false => registry.register(name, figures[0].help, gauges.clone()),
+        }
+        for figure in figures {
+            if figure.is_counter {
+                counters.get_or_create(&figure.labels).inc_by(figure.value);
+            } else {
+                set(&gauges, figure.labels.clone(), figure.value);
+            }
+        }
+    }
 }
 
 fn render_fronts(registry: &mut Registry, fronts: &[Snapshot]) {

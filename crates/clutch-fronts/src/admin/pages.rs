@@ -19,7 +19,8 @@ pub(super) fn health() -> Response<Body> {
 
 pub(super) fn readiness(plane: &Plane) -> Response<Body> {
     let stopping = plane.is_stopping();
-    let waiting: Vec<Value> = plane.pools.all().iter().filter_map(|(name, pool)| unready(name, pool)).collect();
+    let mut waiting: Vec<Value> = plane.pools.all().iter().filter_map(|(name, pool)| unready(name, pool)).collect();
+    waiting.extend(plane.members().iter().filter_map(|member| member.unready()));
     let ready = !stopping && waiting.is_empty();
     let mut response = document(&json!({ "ready": ready, "stopping": stopping, "waiting": waiting }));
     if !ready {
@@ -39,7 +40,8 @@ fn unready(name: &str, pool: &Pool) -> Option<Value> {
 pub(super) fn metrics(plane: &Plane) -> Response<Body> {
     let stats: Vec<_> = plane.pools.all().iter().map(|(_, pool)| pool.stats()).collect();
     let durations = plane.histograms.get().map(|histograms| metrics::WorkDurations(histograms.read()));
-    let text = metrics::render(&stats, durations, &plane.readings());
+    let figures: Vec<_> = plane.members().iter().flat_map(|member| member.figures()).collect();
+    let text = metrics::render(&stats, durations, &plane.readings(), &figures);
     with_type(metrics::CONTENT_TYPE, Body::from(text.into_bytes()))
 }
 
@@ -49,6 +51,10 @@ pub(super) fn pools(plane: &Plane, is_operator: bool) -> Response<Body> {
     let shown: Vec<Value> = pools.iter().map(|(name, pool)| shown(name, pool, is_operator)).collect();
     let mut page = if is_operator { facts(plane) } else { Map::new() };
     page.insert("pools".to_owned(), shown.into());
+    let jobs: Vec<Value> = plane.members().iter().map(|member| member.shown()).collect();
+    if !jobs.is_empty() {
+        page.insert("jobs".to_owned(), jobs.into());
+    }
     document(&page.into())
 }
 

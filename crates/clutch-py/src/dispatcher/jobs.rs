@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clutch_fronts::{Figure, Member};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::fetcher::Lanes;
 use clutch_jobs::job::{self, NewJob, State};
@@ -16,9 +17,11 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::dispatcher::bridge::Bridge;
 use crate::dispatcher::finalizing::wait_when_finalizing;
+use crate::dispatcher::plane::Plane;
 use crate::dispatcher::pool::PoolCore;
 use crate::errors::clutch_error;
 
@@ -245,14 +248,84 @@ struct FrontOptions {
 /// A front that runs the jobs of a store in a pool.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct JobsFront {
-    runs: Own<Runs>,
+    runs: Own<Shown>,
+}
+
+/// As operators see it.
+struct Shown {
+    runs: Runs,
+    pool: Arc<str>,
+}
+
+impl Member for Shown {
+    fn unready(&self) -> Option<Value> {
+        let reason = self.runs.stats().reason?;
+        Some(json!({ "front": self.runs.name(), "store": self.runs.store(), "reason": reason }))
+    }
+
+    fn shown(&self) -> Value {
+        let (front, store) = (self.runs.name(), self.runs.store());
+        let mut shown = json!({ "front": front, "pool": *self.pool, "store": store, "queues": self.runs.queues() });
+        if let (Some(shown), Value::Object(stats)) = (shown.as_object_mut(), json!(self.runs.stats())) {
+            shown.extend(stats);
+        }
+        shown
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let labels = |more: &[(&'static str, &str)]| {
+            let own = [("front", self.runs.name()), ("pool", &*self.pool)];
+            own.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect::<Vec<_>>()
+        };
+        let stats = self.runs.stats();
+        let ends = [
+            ("completed", stats.completed),
+            ("retried", stats.retried),
+            ("postponed", stats.postponed),
+            ("cancelled", stats.cancelled),
+            ("dead", stats.dead),
+            ("lost", stats.lost),
+        ];
+        let ended = ends.map(|(outcome, value)| Figure {
+            name: "attempts",
+            help: "Attempts of jobs that ended here, by outcome; lost: settled too late",
+            is_counter: true,
+            labels: labels(&[("outcome", outcome)]),
+            value,
+        });
+        let gauge = |name, help, labels, value| Figure { name, help, is_counter: false, labels, value };
+        let mut figures = ended.to_vec();
+        figures.push(gauge("running", "Jobs that run here", labels(&[]), stats.running as u64));
+        let is_there = u64::from(stats.reason.is_none());
+        figures.push(gauge("store_up", "Whether the store could be had at the last try", labels(&[]), is_there));
+        for queue in self.runs.queues() {
+            let of_queue = || labels(&[("queue", &queue.name)]);
+            let waited = queue.oldest_at.map_or(0, |at| (job::now() - at).max(0) as u64 / 1000);
+            let help = "Jobs that wait for a slot, in the whole store";
+            figures.push(gauge("available", help, of_queue(), queue.available));
+            let help = "Jobs that wait for their time, in the whole store";
+            figures.push(gauge("scheduled", help, of_queue(), queue.scheduled));
+            let help = "Dead jobs that are still kept, in the whole store";
+            figures.push(gauge("dead", help, of_queue(), queue.dead));
+            let help = "How long the first available job has waited, seconds";
+            figures.push(gauge("oldest_seconds", help, of_queue(), waited));
+        }
+        figures
+    }
 }
 
 #[pymethods]
 impl JobsFront {
     /// `options`: see `FrontOptions`. Raises OSError where no thread can be had.
     #[new]
-    fn new(py: Python<'_>, name: &str, options: &str, store: &JobStore, pool: &PoolCore) -> PyResult<JobsFront> {
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        options: &str,
+        store: &JobStore,
+        pool: &PoolCore,
+        plane: &Plane,
+    ) -> PyResult<JobsFront> {
         let options: FrontOptions = serde_json::from_str(options).map_err(unreadable)?;
         let config = Config {
             name: name.into(),
@@ -266,22 +339,26 @@ impl JobsFront {
             },
         };
         let (store, pool) = (store.store().clone(), pool.core(py)?);
-        Ok(JobsFront { runs: Own::new(py.detach(|| Runs::start(store, &pool, config))?) })
+        let runs = py.detach(|| Runs::start(store, &pool, config))?;
+        let runs = Own::new(Shown { runs, pool: pool.config.name.as_str().into() });
+        let member: Arc<dyn Member> = runs.0.clone();
+        plane.plane.add(Arc::downgrade(&member));
+        Ok(JobsFront { runs })
     }
 
     /// The JSON of `Stats`.
     fn stats(&self) -> PyResult<String> {
-        to_json(&self.runs.0.stats())
+        to_json(&self.runs.0.runs.stats())
     }
 
     /// Claims no more, or again.
     fn quiet(&self, is_quiet: bool) {
-        self.runs.0.set_quiet(is_quiet);
+        self.runs.0.runs.set_quiet(is_quiet);
     }
 
     /// Settles what has ended, waits for what runs, at most so many seconds, and ends. A second stop has no effect.
     fn stop(&self, py: Python<'_>, at_most_s: f64) {
         let at_most = Duration::try_from_secs_f64(at_most_s.max(0.0)).unwrap_or(Duration::ZERO);
-        py.detach(|| self.runs.0.stop(at_most));
+        py.detach(|| self.runs.0.runs.stop(at_most));
     }
 }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import random
 import signal
+import sqlite3
 from collections import Counter
 from pathlib import Path
 
@@ -84,8 +87,6 @@ def test_two_dispatchers_share_a_store(tmp_path: Path) -> None:
 
 
 def test_45_a_file_that_is_locked_for_long_is_waited_for(tmp_path: Path) -> None:
-    import sqlite3
-
     store = f"sqlite:///{tmp_path}/jobs.db"
     jobs = clutch.Jobs(store)
     job = jobs.options(result=60).enqueue("double", 4)
@@ -98,6 +99,39 @@ def test_45_a_file_that_is_locked_for_long_is_waited_for(tmp_path: Path) -> None
         other.execute("ROLLBACK")
         server.err.wait("jobs.db works again")
         assert jobs.result(jobs.options(result=60).enqueue("double", 5), WAIT_SECONDS) == 10
+
+
+# ---- what operators see
+
+
+def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    jobs.enqueue("double", 1, in_=3600)
+    with worker(tmp_path, store, "--admin", "127.0.0.1:0") as server:
+        server.wait_ready("work")
+        address = server.err.wait(r"admin: http://(\S+)")[1]
+
+        def get(path: str) -> tuple[int, str]:
+            connection = http.client.HTTPConnection(address, timeout=WAIT_SECONDS)
+            with contextlib.closing(connection):
+                connection.request("GET", path)
+                response = connection.getresponse()
+                return response.status, response.read().decode()
+
+        (front,) = json.loads(get("/pools")[1])["jobs"]
+        assert (front["front"], front["queues"][0]["scheduled"], front["reason"]) == ("jobs", 1, None)
+        assert 'clutch_jobs_scheduled{front="jobs",pool="work",queue="default"} 1' in get("/metrics")[1]
+        assert get("/readyz")[0] == 200
+        shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path)
+        assert "default: 0 available, 1 scheduled" in shown.stdout
+        other = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        server.err.wait("another program has locked it")
+        status, body = get("/readyz")
+        assert (status, "another program has locked it" in body) == (503, True)
+        other.execute("ROLLBACK")
+        soon(lambda: get("/readyz")[0] == 200)
 
 
 # ---- the command line
