@@ -196,6 +196,9 @@ pub trait Watch: Send {
     fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
 }
 
+/// A job whose runner's lease lapsed more often is dead.
+pub const RESCUES_MAX: u32 = 10;
+
 /// The error of a job that was running when its runner's lease lapsed.
 pub fn lapsed(attempt: u32, runner: &str, now: Millis) -> JobError {
     JobError {

@@ -24,8 +24,8 @@ pub use self::row::parameters;
 use self::row::{CLAIMED, JOB, number};
 use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, Report, Result, Round, Runner, Store, StoreError,
-    Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
+    StoreError, Upkeep, Want, Watch, lapsed,
 };
 
 /// What this version reads and writes.
@@ -36,9 +36,6 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether another process has written.
 const WATCH_INTERVAL: Duration = Duration::from_millis(5);
-
-/// A job whose runner's lease lapsed more often is dead.
-const RESCUES_MAX: i64 = 10;
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
 /// [`parameters`].
@@ -580,7 +577,7 @@ fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite:
     )?;
     let mut buried = 0;
     for (id, attempt, runner, rescues, cancelling, key) in &orphans {
-        let state = match (*cancelling, *rescues < RESCUES_MAX) {
+        let state = match (*cancelling, *rescues < i64::from(RESCUES_MAX)) {
             (true, _) => State::Cancelled,
             (false, true) => State::Available,
             (false, false) => State::Dead,
