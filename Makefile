@@ -19,7 +19,7 @@ STAMP = .released
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build builds core-tests other-pythons free-threaded chromium test test-core test-stubs test-free-threaded \
+.PHONY: help build builds core-tests other-pythons free-threaded chromium redis test test-core test-stubs test-free-threaded \
 	test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
 	bench-serve bench-hostile mutants lint fmt docs wheels sdist version clean
 
@@ -31,7 +31,7 @@ build: .venv/.built .venv/.test ## .venv with clutch in it, the extension in rel
 # A compiler leaves a core idle while it links, an installer waits for the network. Tests tell what did not compile.
 builds: .venv/.deps ## all that `make test` needs, side by side
 	@$(MAKE) --no-print-directory core-tests & core=$$!; \
-	$(MAKE) --no-print-directory other-pythons suites chromium & others=$$!; \
+	$(MAKE) --no-print-directory other-pythons suites chromium redis & others=$$!; \
 	$(MAKE) --no-print-directory build .venv/.lint; status=$$?; \
 	wait $$core; wait $$others || status=1; exit $$status
 
@@ -53,6 +53,11 @@ chromium: ## a browser for the tests that need one, when missing
 	@{ command -v chromium && command -v chromedriver; } >/dev/null || { [ "$$(id -u)" = 0 ] && { apt-get update && \
 		apt-get install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; } \
 		|| echo "Chromium is missing: its tests are skipped; install it with: sudo apt-get install chromium chromium-driver"
+
+redis: ## a Redis for the tests that need one, when missing
+	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && { apt-get update && \
+		apt-get install -y --no-install-recommends redis-server; } >/dev/null 2>&1; } \
+		|| echo "Redis is missing: its tests are skipped; install it with: sudo apt-get install redis-server"
 
 test: builds ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
 	@status=0; for part in test-core test-stubs test-free-threaded test-stdlib test-python; \

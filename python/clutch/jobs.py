@@ -161,7 +161,8 @@ class Jobs:
         connections: int = 4,
         options: JobOptions | None = None,
     ) -> None:
-        """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`, either with `?synchronous=normal`.
+        """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…` with
+        TLS, `valkey://…` or `redis+unix:///path`, with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
         the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.
@@ -170,7 +171,7 @@ class Jobs:
         if strategy not in STRATEGIES:
             raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
         if "://" not in url:
-            raise ConfigError(f"{url!r} is not the URL of a store; allowed: sqlite:///jobs.db")
+            raise ConfigError(f"{url!r} is not the URL of a store; allowed: sqlite:///jobs.db, redis://localhost:6379/0")
         self.url = url
         self._strategy = strategy
         self._connections = connections if strategy in ("pool", "checkout") else 1

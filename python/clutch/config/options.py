@@ -321,7 +321,8 @@ TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the socke
 
 STORE = Section("stores.NAME", "A place where jobs wait.", (
     Option("url", TEXT, None,
-           "Where it is: `sqlite:///jobs.db` (relative to the config's folder) or `sqlite:////absolute/jobs.db`.", None,
+           "Where it is: `sqlite:///jobs.db` (relative to the config's folder), `sqlite:////absolute/jobs.db`, or "
+           "`redis://host:6379/0`.", None,
            "none; must be given"),
 ))
 

@@ -10,6 +10,7 @@ import random
 import signal
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import clutch
 from clutch.testing import children
 from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
+from support.redis_server import RedisServer
 
 JOBS = 1500
 KILLS = 12
@@ -28,11 +30,20 @@ def worker(folder: Path, store: str, *flags: str) -> Dispatcher:
     return Dispatcher(folder, [*COMMAND, *arguments])
 
 
+@pytest.fixture(params=["sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty store."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+    else:
+        with RedisServer(tmp_path) as server:
+            yield server.url
+
+
 @pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
-def test_43_kill_9_loses_no_job(tmp_path: Path, what: str) -> None:
+def test_43_kill_9_loses_no_job(tmp_path: Path, store: str, what: str) -> None:
     """Every job is enqueued once and appends its number. A number may come twice: a kill came between its end and the
     settlement. None may be missing."""
-    store = f"sqlite:///{tmp_path}/jobs.db"
     jobs, runs = clutch.Jobs(store), tmp_path / "runs"
     runs.touch()
     jobs.enqueue_many("append", [(str(runs), f"{n}\n") for n in range(JOBS)])
@@ -72,8 +83,41 @@ def victims_of(pid: int, what: str) -> list[int]:
     return [worker for zygote in zygotes for worker in children(zygote)] or zygotes
 
 
-def test_two_dispatchers_share_a_store(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/jobs.db"
+def test_45_a_redis_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as redis:
+        jobs, runs = clutch.Jobs(redis.url), tmp_path / "runs"
+        runs.touch()
+        jobs.enqueue_many("append", [(str(runs), f"{n}\n") for n in range(JOBS)])
+        with worker(tmp_path, redis.url) as server:
+            server.wait_ready("work")
+            for kill in range(3):
+                soon(lambda kill=kill: len(set(numbers(runs))) >= JOBS * (kill + 1) // 5)
+                redis.kill()
+                server.err.wait("its jobs wait until that is over")
+                with pytest.raises(clutch.StoreUnavailable):
+                    jobs.enqueue("append", str(runs), "lost\n")
+                redis.start()
+            soon(lambda: jobs.stats()["default"].completed == JOBS)
+            server.err.wait("works again")
+            server.terminate()
+            assert server.wait() == 0
+    assert set(numbers(runs)) == set(range(JOBS))
+
+
+def test_45_a_redis_that_stands_still_is_noticed(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as redis:
+        jobs = clutch.Jobs(redis.url)
+        with worker(tmp_path, redis.url, "--lease", "3s") as server:
+            server.wait_ready("work")
+            redis.stop_answering()
+            server.err.wait("its jobs wait until that is over")
+            redis.answer_again()
+            server.err.wait("works again")
+            job = jobs.options(result=60).enqueue("double", 5)
+            assert jobs.result(job, WAIT_SECONDS) == 10
+
+
+def test_two_dispatchers_share_a_store(tmp_path: Path, store: str) -> None:
     jobs, runs = clutch.Jobs(store), tmp_path / "runs"
     with worker(tmp_path, store) as one, worker(tmp_path, store) as other:
         one.wait_ready("work")

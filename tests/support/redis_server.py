@@ -1,0 +1,56 @@
+"""A real Redis for tests, in a folder of its own, with everything on the disk before it answers."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from support.clutch_process import WAIT_SECONDS, Output
+
+
+class RedisServer:
+    """Listens at a Unix socket, which stays the same when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("redis-server") is None:
+            pytest.skip("redis-server is not installed: sudo apt-get install redis-server")
+        self.folder = folder / "redis"
+        self.folder.mkdir()
+        self.url = f"redis+unix://{self.folder}/redis.sock"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *options: str) -> Self:
+        command = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", ""]
+        command += ["--appendonly", "yes", "--appendfsync", "always", *options]
+        self.process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        Output(self.process.stdout).wait("eady to accept connections")
+        return self
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(WAIT_SECONDS)
+            self.process = None
+
+    def stop_answering(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def answer_again(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.process is not None:
+            self.answer_again()
+        self.kill()
