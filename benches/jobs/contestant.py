@@ -1,0 +1,127 @@
+"""The seam of job queues: what a bench needs of each, and nothing else.
+
+A contestant lives in three processes. The bench reads its requirement and settings, and starts its consumer; an agent
+(`benches.jobs.agent`) enqueues with it; its consumer loads its app through `benches.jobs.app`. Only `app`, `connect`
+and what follows `connect` import the peer: each peer is in a folder of its own, since their bounds on redis-py
+contradict one another (arq wants < 6, taskiq-redis >= 8), and the bench itself has none of them on its path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import os
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+SLOTS = 10
+PEERS = Path(sys.prefix) / "peers"
+IN_FLIGHT = 100
+"""Enqueues at a time of asyncio's peers that have no call for many."""
+
+
+class Contestant(ABC):
+    """One job queue with its fastest documented settings."""
+
+    name: ClassVar[str]
+    requirements: ClassVar[tuple[str, ...]] = ()
+    """What pip installs for it, in a folder of its own; the first names the package."""
+    store: ClassVar[Literal["redis", "sqlite"]] = "redis"
+    share: ClassVar[float] = 1.0
+    """Of the jobs of a row; less for those that would take minutes."""
+    settings: ClassVar[str]
+    """What was set besides the flags of the consumer, and why, for the notes."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its packages are."""
+        return PEERS / self.name.partition(" ")[0]
+
+    def missing(self) -> str | None:
+        """Why it cannot run here; None when it can."""
+        if self.versions():
+            return None
+        failure = self.folder.with_suffix(".failed")
+        return failure.read_text().strip() if failure.exists() else "not installed; `make bench-jobs` does it"
+
+    def versions(self) -> str:
+        """Of its package, and of the client it reaches its store with."""
+        wanted = {requirement_name(requirement) for requirement in (*self.requirements, "redis")}
+        found = {found.name: found.version for found in importlib.metadata.distributions(path=[str(self.folder)])}
+        return ", ".join(f"{name} {version}" for name, version in sorted(found.items()) if name in wanted)
+
+    def jobs(self, count: int) -> int:
+        """How many of `count` jobs it gets."""
+        return max(1, round(count * self.share))
+
+    @abstractmethod
+    def app(self, url: str) -> dict[str, Any]:
+        """The names that its consumer looks up in `benches.jobs.app`; jobs under "jobs", by the name in `work`."""
+
+    @abstractmethod
+    def consumer(self, url: str, slots: int) -> list[str]:
+        """The arguments of the interpreter that start its consumer; SIGTERM stops it."""
+
+    def environment(self, slots: int) -> dict[str, str]:
+        """Variables that its consumer needs."""
+        del slots
+        return {}
+
+    @abstractmethod
+    def connect(self, url: str) -> None:
+        """Be ready to enqueue, in an agent."""
+
+    @abstractmethod
+    def enqueue(self, job: str, count: int) -> None:
+        """Enqueue one by one, each acknowledged by the store before the next."""
+
+    @abstractmethod
+    def enqueue_many(self, job: str, count: int) -> None:
+        """Enqueue in the fastest way it has."""
+
+
+class AsyncContestant(Contestant):
+    """A job queue whose calls are coroutines: one loop in the agent, without a switch for each job."""
+
+    _runner: asyncio.Runner
+    _jobs: dict[str, Any]
+
+    def connect(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._runner.run(self.open(url))
+
+    def enqueue(self, job: str, count: int) -> None:
+        self._runner.run(self._one_by_one(job, count))
+
+    def enqueue_many(self, job: str, count: int) -> None:
+        self._runner.run(self._many(job, count))
+
+    async def _one_by_one(self, job: str, count: int) -> None:
+        for _ in range(count):
+            await self.put(job)
+
+    async def _many(self, job: str, count: int) -> None:
+        for begin in range(0, count, IN_FLIGHT):
+            await asyncio.gather(*(self.put(job) for _ in range(min(IN_FLIGHT, count - begin))))
+
+    @abstractmethod
+    async def open(self, url: str) -> None:
+        """`connect`, inside the loop."""
+
+    @abstractmethod
+    async def put(self, job: str) -> Any:
+        """Enqueue one."""
+
+
+def requirement_name(requirement: str) -> str:
+    """`taskiq` of `taskiq[uv]>=0.12`."""
+    return requirement.partition("[")[0].partition(">")[0].partition("<")[0]
+
+
+def spread(slots: int) -> tuple[int, int]:
+    """Processes and slots of each: as many processes as there are CPUs and as divide the slots evenly."""
+    cpus = len(os.sched_getaffinity(0))
+    processes = max(count for count in range(1, slots + 1) if slots % count == 0 and count <= cpus)
+    return processes, slots // processes
