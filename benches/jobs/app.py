@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import os
 
-from benches.jobs import contestants, processes
+from benches.jobs import contestants, launch
 
-globals().update(contestants.named(os.environ[processes.CONTESTANT]).app(os.environ[processes.URL]))
+globals().update(contestants.named(os.environ[launch.CONTESTANT]).app(os.environ[launch.URL]))

@@ -2,55 +2,31 @@
 
 A contestant lives in three processes. The bench reads its requirement and settings, and starts its consumer; an agent
 (`benches.jobs.agent`) enqueues with it; its consumer loads its app through `benches.jobs.app`. Only `app`, `connect`
-and what follows `connect` import the peer: each peer is in a folder of its own, since their bounds on redis-py
-contradict one another (arq wants < 6, taskiq-redis >= 8), and the bench itself has none of them on its path.
+and what follows `connect` import the peer, which is on the path of these two alone (`benches.jobs.packages`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import os
-import sys
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from benches.jobs.packages import Packages
+
 SLOTS = 10
-PEERS = Path(sys.prefix) / "peers"
 IN_FLIGHT = 100
 """Enqueues at a time of asyncio's peers that have no call for many."""
 
 
-class Contestant(ABC):
+class Contestant(Packages, ABC):
     """One job queue with its fastest documented settings."""
 
-    name: ClassVar[str]
-    requirements: ClassVar[tuple[str, ...]] = ()
-    """What pip installs for it, in a folder of its own; the first names the package."""
     store: ClassVar[Literal["redis", "sqlite"]] = "redis"
     share: ClassVar[float] = 1.0
     """Of the jobs of a row; less for those that would take minutes."""
     settings: ClassVar[str]
     """What was set besides the flags of the consumer, and why, for the notes."""
-
-    @property
-    def folder(self) -> Path:
-        """Where its packages are."""
-        return PEERS / self.name.partition(" ")[0]
-
-    def missing(self) -> str | None:
-        """Why it cannot run here; None when it can."""
-        if self.versions():
-            return None
-        failure = self.folder.with_suffix(".failed")
-        return failure.read_text().strip() if failure.exists() else "not installed; `make bench-jobs` does it"
-
-    def versions(self) -> str:
-        """Of its package, and of the client it reaches its store with."""
-        wanted = {requirement_name(requirement) for requirement in (*self.requirements, "redis")}
-        found = {found.name: found.version for found in importlib.metadata.distributions(path=[str(self.folder)])}
-        return ", ".join(f"{name} {version}" for name, version in sorted(found.items()) if name in wanted)
 
     def jobs(self, count: int) -> int:
         """How many of `count` jobs it gets."""
@@ -113,11 +89,6 @@ class AsyncContestant(Contestant):
     @abstractmethod
     async def put(self, job: str) -> Any:
         """Enqueue one."""
-
-
-def requirement_name(requirement: str) -> str:
-    """`taskiq` of `taskiq[uv]>=0.12`."""
-    return requirement.partition("[")[0].partition(">")[0].partition("<")[0]
 
 
 def spread(slots: int) -> tuple[int, int]:

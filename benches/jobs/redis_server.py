@@ -18,7 +18,7 @@ _START_SECONDS_MAX = 10
 _STOP_SECONDS_MAX = 10
 _COMMAND_SECONDS_MAX = 120
 # Of "*3 $5 LPUSH $6 mylist $NNN" with all line ends: what LPUSH sends besides its payload.
-_LPUSH_BYTES = 37
+LPUSH_BYTES = 37
 _PROGRAMS = ("redis-server", "redis-benchmark", "redis-cli")
 FLAGS = ("--save", "", "--appendonly", "no")
 
@@ -57,7 +57,7 @@ class RedisServer:
 
     def lpush_rate(self, requests: int, sent_bytes: float, connections: int = 1) -> float:
         """LPUSH a second of redis-benchmark, each of `sent_bytes` on the wire, unpipelined."""
-        payload_bytes = max(1, round(sent_bytes) - _LPUSH_BYTES)
+        payload_bytes = max(1, round(sent_bytes) - LPUSH_BYTES)
         shape = ("-t", "lpush", "-c", str(connections), "-n", str(requests), "-d", str(payload_bytes), "--csv")
         answer = _output("redis-benchmark", "-p", str(self.port), *shape)
         return next(float(line["rps"]) for line in csv.DictReader(answer.splitlines()) if line["test"] == "LPUSH")
@@ -69,8 +69,9 @@ def _output(*command: str) -> str:
 
 def version() -> str:
     """Of the server, with the flags that it is started with."""
-    words = dict(word.partition("=")[::2] for word in _output("redis-server", "--version").split())
-    return f"redis-server {words['v']} --save '' --appendonly no, on loopback"
+    words = _output("redis-server", "--version").split()
+    number = next(word.removeprefix("v=") for word in words if word.startswith("v="))
+    return f"redis-server {number} --save '' --appendonly no, on loopback"
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ class Arq(AsyncContestant):
         from arq.connections import RedisSettings
         from arq.worker import func
 
-        functions = {"mark": work.mark_in_context, "stamp": work.stamp_in_context}
+        functions: dict[str, Any] = {"mark": work.mark_in_context, "stamp": work.stamp_in_context}
         attributes = {
             "functions": [func(function, name=name, keep_result=0) for name, function in functions.items()],
             "redis_settings": RedisSettings.from_dsn(url),

@@ -21,7 +21,7 @@ class Dramatiq(Contestant):
 
         broker = RedisBroker(url=url, middleware=[])
         functions = {"mark": work.mark, "stamp": work.stamp}
-        jobs = {name: dramatiq.actor(function, broker=broker) for name, function in functions.items()}
+        jobs = {name: dramatiq.actor(broker=broker)(function) for name, function in functions.items()}
         return {"broker": broker, "jobs": jobs}
 
     def consumer(self, url: str, slots: int) -> list[str]:

@@ -26,7 +26,7 @@ class Taskiq(AsyncContestant):
 
     def consumer(self, url: str, slots: int) -> list[str]:
         processes, each = spread(slots)
-        shape = ["--workers", str(processes), "--max-async-tasks", str(each), "--max-prefetch", "100"]
+        shape = ["--workers", str(processes), "--max-async-tasks", str(each), "--max-prefetch", "10"]
         quick = ["--ack-type", "when_received", "--no-parse", "--log-level", "WARNING"]
         return ["-m", "taskiq", "worker", "benches.jobs.app:broker", *shape, *quick]
 

@@ -31,7 +31,10 @@ class Taskito(Contestant):
             scheduler_poll_interval_ms=1,
             push_dispatch=True,
         )
-        return {"queue": queue, "jobs": {name: queue.task(name=name)(getattr(work, name)) for name in ("mark", "stamp")}}
+        return {
+            "queue": queue,
+            "jobs": {name: queue.task(name=name)(getattr(work, name)) for name in ("mark", "stamp")},
+        }
 
     def consumer(self, url: str, slots: int) -> list[str]:
         return ["-m", "taskito.cli", "worker", "--app", "benches.jobs.app:queue"]

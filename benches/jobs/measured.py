@@ -1,0 +1,78 @@
+"""What the rows share: samples in turn, contestants that fail left out, lines, sheets and notes made of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from benches.harness import Bar, Report, Samples, Sheet, Skipped, median_interval, turns
+from benches.jobs.contestant import SLOTS, Contestant
+from benches.jobs.launch import PeerFailed
+from benches.table import figure
+
+T = TypeVar("T")
+
+
+@dataclass
+class Taken(Generic[T]):
+    """The samples of each contestant, in the order of the field; and who failed, with what it printed."""
+
+    samples: dict[str, list[T]]
+    failures: list[str] = field(default_factory=list)
+
+    def of(self, value: Callable[[T], float]) -> Samples:
+        """One figure of each sample."""
+        return {name: [value(sample) for sample in samples] for name, samples in self.samples.items()}
+
+
+def take_turns(contestants: Sequence[Contestant], sample: Callable[[Contestant], T], rounds: int) -> Taken[T]:
+    """`rounds` samples of each, in turn; a contestant that fails once is out."""
+    if not contestants:
+        raise Skipped("no contestant of this row can run here; `make bench-jobs` installs the peers")
+    taken: Taken[T] = Taken({contestant.name: [] for contestant in contestants})
+    for contestant in turns(contestants, rounds):
+        if contestant.name not in taken.samples:
+            continue
+        try:
+            taken.samples[contestant.name].append(sample(contestant))
+        except PeerFailed as failure:
+            del taken.samples[contestant.name]
+            taken.failures.append(f"FAILED: {failure}")
+    return taken
+
+
+def compare(report: Report, work: str, unit: str, samples: Samples, ours: str, bar: Bar) -> None:
+    """Lines of ours against each peer, when ours ran."""
+    if ours in samples:
+        ordered = {ours: samples[ours]} | samples
+        report.compare(work, unit, ordered, {name: bar for name in ordered if name != ours})
+
+
+def ratios(values: Iterable[float], floor: Iterable[float]) -> list[float]:
+    """Of each pair, taken in the same round."""
+    return [value / low for value, low in zip(values, floor, strict=True)]
+
+
+def shown(values: Sequence[float]) -> str:
+    """The median and its interval."""
+    low, high = median_interval(list(values))
+    return f"{figure(statistics.median(values))} [{figure(low)}, {figure(high)}]"
+
+
+def sheet(title: str, headings: list[str], cells: Mapping[str, Sequence[str]]) -> Sheet:
+    """One line for each contestant."""
+    return Sheet(title, headings, [[name, *figures] for name, figures in cells.items()])
+
+
+def settings(row: str, contestants: Iterable[Contestant], url: str) -> list[str]:
+    """Of each: versions, the consumer's flags, and what is set besides."""
+    return [
+        f"{row}: {one.name} ({one.versions()}) = {' '.join(_without_module(one.consumer(url, SLOTS)))}; {one.settings}"
+        for one in contestants
+    ]
+
+
+def _without_module(arguments: list[str]) -> list[str]:
+    return [argument for argument in arguments if argument != "-m"]
