@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal
 from benches.jobs.packages import Packages
 
 SLOTS = 10
+JOBS_MIN = 2_000
+"""Fewer than these are no fewer for slow ones."""
 IN_FLIGHT = 100
 """Enqueues at a time of asyncio's peers that have no call for many."""
 
@@ -30,7 +32,7 @@ class Contestant(Packages, ABC):
 
     def jobs(self, count: int) -> int:
         """How many of `count` jobs it gets."""
-        return max(1, round(count * self.share))
+        return max(round(count * self.share), min(count, JOBS_MIN))
 
     @abstractmethod
     def app(self, url: str) -> dict[str, Any]:

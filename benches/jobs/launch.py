@@ -26,7 +26,8 @@ CONTESTANT, URL = "CLUTCH_BENCH_CONTESTANT", "CLUTCH_BENCH_URL"
 ROOT = Path(__file__).resolve().parents[2]
 AGENT_SECONDS_MAX = 300
 IDLE_SECONDS_MAX = 20
-"""Without a run for so long, what has not run is lost."""
+"""Without a run for so long, what has not run never will."""
+DRAIN_SECONDS_MAX = 180
 _STOP_SECONDS_MAX = 10
 _SETTLE_SECONDS = 0.3
 """Jobs that run twice do so within this time, or are not seen."""
@@ -87,14 +88,15 @@ class Consumer:
         return marks(self.folder)
 
     def wait_runs(self, count: int) -> bool:
-        """Wait until so many have run; False when nothing ran for too long."""
+        """Wait until so many have run; False when nothing ran for too long, or all took too long."""
         seen, moved = -1, time.monotonic()
+        end = moved + DRAIN_SECONDS_MAX
         while (runs := self.runs()) < count:
             if runs != seen:
                 seen, moved = runs, time.monotonic()
             if self.process.poll() is not None:
                 raise PeerFailed(f"{self.name}: its consumer ended by itself: {self.tail()}")
-            if time.monotonic() - moved > IDLE_SECONDS_MAX:
+            if time.monotonic() > min(end, moved + IDLE_SECONDS_MAX):
                 return False
             time.sleep(_LOOK_UP_SECONDS)
         return True
@@ -170,7 +172,7 @@ class Drained:
 
     @property
     def verdict(self) -> str:
-        """`exact`, or what was lost or doubled."""
+        """`exact`, or what was lost or doubled; lost is also what did not run in time."""
         if self.runs == self.jobs:
             return "exact"
         return f"{self.jobs - self.runs:,} LOST" if self.runs < self.jobs else f"{self.runs - self.jobs:,} DOUBLED"

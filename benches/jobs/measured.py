@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from benches.harness import Bar, Report, Samples, Sheet, Skipped, median_interval, turns
 from benches.jobs.contestant import SLOTS, Contestant
 from benches.jobs.launch import PeerFailed
 from benches.table import figure
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -27,20 +31,25 @@ class Taken(Generic[T]):
         return {name: [value(sample) for sample in samples] for name, samples in self.samples.items()}
 
 
-def take_turns(contestants: Sequence[Contestant], sample: Callable[[Contestant], T], rounds: int) -> Taken[T]:
+def take_turns(samplers: Mapping[str, Callable[[], T]], rounds: int) -> Taken[T]:
     """`rounds` samples of each, in turn; a contestant that fails once is out."""
-    if not contestants:
+    if not samplers:
         raise Skipped("no contestant of this row can run here; `make bench-jobs` installs the peers")
-    taken: Taken[T] = Taken({contestant.name: [] for contestant in contestants})
-    for contestant in turns(contestants, rounds):
-        if contestant.name not in taken.samples:
+    taken: Taken[T] = Taken({name: [] for name in samplers})
+    for name in turns(list(samplers), rounds):
+        if name not in taken.samples:
             continue
         try:
-            taken.samples[contestant.name].append(sample(contestant))
+            taken.samples[name].append(samplers[name]())
         except PeerFailed as failure:
-            del taken.samples[contestant.name]
+            del taken.samples[name]
             taken.failures.append(f"FAILED: {failure}")
     return taken
+
+
+def samplers(contestants: Iterable[Contestant], sample: Callable[[Contestant], T]) -> dict[str, Callable[[], T]]:
+    """By the contestants' names."""
+    return {one.name: partial(sample, one) for one in contestants}
 
 
 def compare(report: Report, work: str, unit: str, samples: Samples, ours: str, bar: Bar) -> None:
@@ -48,6 +57,12 @@ def compare(report: Report, work: str, unit: str, samples: Samples, ours: str, b
     if ours in samples:
         ordered = {ours: samples[ours]} | samples
         report.compare(work, unit, ordered, {name: bar for name in ordered if name != ours})
+
+
+def cells(row: str, samples: Mapping[str, Sequence[DataclassInstance]]) -> list[dict[str, Any]]:
+    """Each sample as it was taken, for --json."""
+    named = [(name, sample) for name, found in samples.items() for sample in found]
+    return [{"row": row, "contestant": name, **asdict(sample)} for name, sample in named]
 
 
 def ratios(values: Iterable[float], floor: Iterable[float]) -> list[float]:
@@ -67,12 +82,8 @@ def sheet(title: str, headings: list[str], cells: Mapping[str, Sequence[str]]) -
 
 
 def settings(row: str, contestants: Iterable[Contestant], url: str) -> list[str]:
-    """Of each: versions, the consumer's flags, and what is set besides."""
+    """Of each: versions, the consumer's command after `python -m`, and what is set besides."""
     return [
-        f"{row}: {one.name} ({one.versions()}) = {' '.join(_without_module(one.consumer(url, SLOTS)))}; {one.settings}"
+        f"{row}: {one.name} ({one.versions()}) = {' '.join(one.consumer(url, SLOTS)[1:])}; {one.settings}"
         for one in contestants
     ]
-
-
-def _without_module(arguments: list[str]) -> list[str]:
-    return [argument for argument in arguments if argument != "-m"]

@@ -30,6 +30,11 @@ class Packages:
         """Why pip did not install it; the file is there only then."""
         return self.folder.with_suffix(".failed")
 
+    @property
+    def installed(self) -> Path:
+        """The requirements that the folder was made of."""
+        return self.folder / "installed.txt"
+
     def missing(self) -> str | None:
         """Why it cannot run here; None when it can."""
         if self.failure.exists():

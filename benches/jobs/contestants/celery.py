@@ -12,7 +12,7 @@ class Celery(Contestant):
     """Its page Optimizing: prefetch 64 or 128 for short tasks, ignore results, no rate limits."""
 
     name = "celery"
-    requirements = ("celery[redis]", "hiredis", "gevent")
+    requirements = ("celery[redis]", "hiredis")
     share = 0.5
     settings = (
         "task_ignore_result, worker_prefetch_multiplier=128, worker_disable_rate_limits, no result backend; "

@@ -21,10 +21,11 @@ def run(scale: Scale) -> Report:
     jobs = counts(scale).drain
     field, missing = contestants.of("redis", scale.peers_only)
     with redis_server.running() as server:
-        taken = measured.take_turns(field, lambda one: _sample(one, server, jobs), scale.slow_rounds)
+        taken = measured.take_turns(measured.samplers(field, lambda one: _sample(one, server, jobs)), scale.slow_rounds)
     report = Report(notes=[f"drain: {redis_server.version()}; {jobs:,} jobs, fewer for the slow, as shown"])
     measured.compare(report, _WORK, "/s", taken.of(lambda sample: sample.rate), contestants.CLUTCH, more(1))
     report.sheets.append(drain_sheet(_WORK, taken.samples))
+    report.cells += measured.cells("drain", taken.samples)
     report.notes += [*measured.settings("drain", field, "redis://…"), *missing, *taken.failures]
     return report
 

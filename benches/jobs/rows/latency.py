@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benches.harness import Report, Scale, within
@@ -41,17 +42,16 @@ def run(scale: Scale) -> Report:
     redis_field, missing = contestants.of("redis", scale.peers_only)
     sqlite_field, also_missing = contestants.of("sqlite", scale.peers_only)
     field = [*redis_field, *sqlite_field]
-    floors: list[Latencies] = []
     with redis_server.running() as server:
-        if not RedisPy().missing():
-            floors = [_floor(server, count) for _ in range(scale.slow_rounds)]
-        taken = measured.take_turns(field, lambda one: _sample(one, server, count), scale.slow_rounds)
+        floor = {} if RedisPy().missing() else {_FLOOR: partial(_floor, server, count)}
+        peers = measured.samplers(field, lambda one: _sample(one, server, count))
+        taken = measured.take_turns(floor | peers, scale.slow_rounds)
     report = Report(notes=[f"latency: {redis_server.version()}; {count} jobs with pauses of 10 to 30 ms between them"])
     for name, value in (("p50", lambda one: one.p50), ("p99", lambda one: one.p99)):
         measured.compare(report, f"latency, {name}", "ms", taken.of(value), contestants.CLUTCH, within(1))
-    samples = ({_FLOOR: floors} if floors else {}) | taken.samples
-    cells = {name: _cells(found) for name, found in samples.items()}
+    cells = {name: _cells(found) for name, found in taken.samples.items()}
     report.sheets.append(measured.sheet("latency, enqueue to first line, idle", _HEADINGS, cells))
+    report.cells += measured.cells("latency", taken.samples)
     report.notes += [*measured.settings("latency", field, "URL"), *missing, *also_missing, *taken.failures]
     return report
 

@@ -38,7 +38,7 @@ def run(scale: Scale) -> Report:
     """Jobs a second."""
     jobs = counts(scale).sqlite
     field, missing = contestants.of("sqlite", scale.peers_only)
-    taken = measured.take_turns(field, lambda one: _sample(one, one.jobs(jobs)), scale.slow_rounds)
+    taken = measured.take_turns(measured.samplers(field, lambda one: _sample(one, one.jobs(jobs))), scale.slow_rounds)
     report = Report(notes=[_note(jobs)])
     drains = {name: [one.drained for one in samples] for name, samples in taken.samples.items()}
     rates = taken.of(lambda one: one.rate)
@@ -46,6 +46,7 @@ def run(scale: Scale) -> Report:
     drain_rates = taken.of(lambda one: one.drained.rate)
     measured.compare(report, f"drain, SQLite, {SLOTS} slots", "/s", drain_rates, _OURS, more(1))
     report.sheets += [_sheet(taken.samples), drain_sheet(f"drain, SQLite, {SLOTS} slots", drains)]
+    report.cells += measured.cells("sqlite", taken.samples)
     report.notes += [*measured.settings("sqlite", field, "sqlite:///…"), *missing, *taken.failures]
     return report
 
