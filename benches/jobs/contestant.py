@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 from benches.jobs.packages import Packages
@@ -67,8 +68,12 @@ class AsyncContestant(Contestant):
     _jobs: dict[str, Any]
 
     def connect(self, url: str) -> None:
-        self._runner = asyncio.Runner()
+        self._runner = asyncio.Runner(loop_factory=self.loop_factory())
         self._runner.run(self.open(url))
+
+    def loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
+        """What makes the loop; asyncio's own unless the peer's pages name another."""
+        return None
 
     def enqueue(self, job: str, count: int) -> None:
         self._runner.run(self._one_by_one(job, count))

@@ -16,7 +16,7 @@ class Celery(Contestant):
     share = 0.5
     settings = (
         "task_ignore_result, worker_prefetch_multiplier=128, worker_disable_rate_limits, no result backend; "
-        "many: group().apply_async()"
+        "one by one: one producer, retry=False; many: group().apply_async()"
     )
 
     def app(self, url: str) -> dict[str, Any]:
@@ -37,12 +37,14 @@ class Celery(Contestant):
         return ["-m", "celery", "-A", "benches.jobs.app:app", "worker", "-P", "threads", "-c", str(slots), *quiet]
 
     def connect(self, url: str) -> None:
-        self._jobs = self.app(url)["jobs"]
+        app = self.app(url)
+        self._app, self._jobs = app["app"], app["jobs"]
 
     def enqueue(self, job: str, count: int) -> None:
         task = self._jobs[job]
-        for _ in range(count):
-            task.apply_async()
+        with self._app.producer_pool.acquire(block=True) as producer:
+            for _ in range(count):
+                task.apply_async(producer=producer, retry=False)
 
     def enqueue_many(self, job: str, count: int) -> None:
         import celery

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from benches.jobs import work
@@ -29,6 +31,11 @@ class Taskiq(AsyncContestant):
         shape = ["--workers", str(processes), "--max-async-tasks", str(each), "--max-prefetch", "10"]
         quick = ["--ack-type", "when_received", "--no-parse", "--log-level", "WARNING"]
         return ["-m", "taskiq", "worker", "benches.jobs.app:broker", *shape, *quick]
+
+    def loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
+        import uvloop
+
+        return uvloop.new_event_loop
 
     async def open(self, url: str) -> None:
         app = self.app(url)
