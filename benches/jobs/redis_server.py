@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benches.harness import Skipped
+from benches.jobs.orphans import die_with_parent
 
 _START_SECONDS_MAX = 10
 _STOP_SECONDS_MAX = 10
@@ -83,7 +84,9 @@ def running() -> Iterator[RedisServer]:
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="clutch-bench-redis-") as folder:
         command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder, *FLAGS]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+        )
         try:
             server = RedisServer(port, process.pid)
             _wait(server, process)

@@ -18,6 +18,7 @@ from pathlib import Path
 from benches.harness import Report, Scale, within
 from benches.jobs import contestants, launch, measured, redis_server, sqlite, work
 from benches.jobs.contestant import SLOTS, Contestant
+from benches.jobs.orphans import die_with_parent
 from benches.jobs.packages import RedisPy
 from benches.jobs.redis_server import RedisServer
 from benches.jobs.scale import counts
@@ -69,7 +70,7 @@ def _floor(server: RedisServer, count: int) -> Latencies:
     with _piped() as place:
         command = [sys.executable, "-m", "benches.jobs.floors", "take", str(server.port), str(place)]
         variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(RedisPy().folder), str(launch.ROOT)])}
-        taker = subprocess.Popen(command, cwd=launch.ROOT, env=variables)
+        taker = subprocess.Popen(command, cwd=launch.ROOT, env=variables, preexec_fn=die_with_parent)
         try:
             arguments = ("hand_over", str(server.port), str(place), str(count), str(_WARM_UP))
             return _summed_up(launch.floor(RedisPy().folder, *arguments))
