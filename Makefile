@@ -21,7 +21,7 @@ STAMP = .released
 .NOTPARALLEL:
 .PHONY: help build builds core-tests other-pythons free-threaded chromium redis test test-core test-stubs test-free-threaded \
 	test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
-	bench-serve bench-hostile mutants lint fmt docs wheels sdist version clean
+	bench-serve bench-jobs bench-hostile mutants lint fmt docs wheels sdist version clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -120,6 +120,11 @@ bench-serve: build .venv/.bench ## served apps against granian, gunicorn and uvi
 		|| echo "wrk is missing: the rows over HTTP are left out; install it with: sudo apt-get install wrk"
 	@$(BIN)/python -m benches.serve $(ARGS)
 
+bench-jobs: build .venv/.bench-jobs ## job queues beside nine peers: drain, enqueue, SQLite, the sweep of S2, latency
+	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y redis-server >/dev/null 2>&1; } \
+		|| echo "redis-server is missing: rows over Redis are left out; install it with: sudo apt-get install redis-server"
+	@$(BIN)/python -m benches.jobs $(ARGS)
+
 bench-hostile: build .venv/.bench ## attacks, with memory and descriptors; the matrix of ambiguous requests beside peers
 	@$(BIN)/python -m benches.hostile $(ARGS)
 
@@ -181,6 +186,10 @@ clean: ## removes all that was built, the environments too
 .venv/.demo .venv/.lint .venv/.bench .venv/.release: .venv/.deps
 	.venv/$(INSTALL) --group $(@:.venv/.%=%)
 	@touch $@
+
+# A folder for each peer, as their bounds contradict one another. One that cannot be installed is told and tried again.
+.venv/.bench-jobs: .venv/.deps benches/jobs/install.py benches/jobs/packages.py $(wildcard benches/jobs/contestants/*.py)
+	@if $(BIN)/python -m benches.jobs.install; then touch $@; fi
 
 # Environments of other interpreters. Their tests are about the interpreter, so a build that is quick to make is enough,
 # and in one folder the core is compiled once for all. What is measured (.released) has a folder of its own.

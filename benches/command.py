@@ -41,7 +41,7 @@ def _arguments(program: str, names: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Clutch beside its peers, as ratios.")
     parser.add_argument("rows", nargs="*", metavar="row", help=f"all, or some of: {' '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, in minutes")
-    parser.add_argument("--peers", action="store_true", help="only the peers' figures (rows of benches.serve)")
+    parser.add_argument("--peers", action="store_true", help="only the peers' figures (benches.serve and benches.jobs)")
     parser.add_argument("--rounds", type=int, help=f"samples of each in most rows; {harness.FULL.rounds} by default")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     wanted = parser.parse_args()

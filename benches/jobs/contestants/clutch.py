@@ -1,0 +1,61 @@
+"""Clutch over Redis and over SQLite."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from benches.jobs import work
+from benches.jobs.contestant import Contestant, spread
+
+
+class Clutch(Contestant):
+    """Threads in as many processes as there are CPUs; rows that ask for another profile set it."""
+
+    name = "clutch"
+    settings = "many: Jobs.enqueue_many"
+    profile = "thread"
+
+    @property
+    def folder(self) -> Path:
+        """None of its own: it is installed where the bench runs."""
+        return Path(__file__).resolve().parents[3]
+
+    def missing(self) -> str | None:
+        try:
+            clutch = importlib.import_module("clutch")
+        except ImportError as failure:
+            return f"not importable: {failure}"
+        return None if hasattr(clutch, "Jobs") else "clutch.Jobs does not exist yet"
+
+    def versions(self) -> str:
+        return f"clutch {importlib.import_module('clutch').__version__}"
+
+    def app(self, url: str) -> dict[str, Any]:
+        return {"jobs": importlib.import_module("clutch").Jobs(url)}
+
+    def consumer(self, url: str, slots: int) -> list[str]:
+        workers, threads = spread(slots) if self.profile == "thread" else (1, slots)
+        shape = ["--queues", "default", "--workers", str(workers), "--threads", str(threads)]
+        return ["-m", "clutch", "work", "benches.jobs.work", "--store", url, *shape, "--profile", self.profile]
+
+    def connect(self, url: str) -> None:
+        self._jobs = self.app(url)["jobs"]
+
+    def enqueue(self, job: str, count: int) -> None:
+        function, enqueue = getattr(work, job), self._jobs.enqueue
+        for _ in range(count):
+            enqueue(function)
+
+    def enqueue_many(self, job: str, count: int) -> None:
+        function, chunk = getattr(work, job), 1_000
+        for begin in range(0, count, chunk):
+            self._jobs.enqueue_many(function, [()] * min(chunk, count - begin))
+
+
+class ClutchSqlite(Clutch):
+    """The same, over a file."""
+
+    name = "clutch sqlite"
+    store = "sqlite"
