@@ -6,7 +6,7 @@ PYTHON ?= python3
 ARGS ?=
 MINUTES ?= 5
 BIN := .venv/bin
-RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '*.rs' -o -name Cargo.toml \) -not -path '*/tests/*' -not -path '*/benches/*')
+RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '*.rs' -o -name '*.sql' -o -name '*.lua' -o -name Cargo.toml \) -not -path '*/tests/*' -not -path '*/benches/*')
 # How programs find the free-threaded environment, when there is one with that stamp.
 WITH_FREE_THREADED = $(shell test -e .venv-ft/$(STAMP) && echo CLUTCH_TEST_FT_PYTHON=$(CURDIR)/.venv-ft/bin/python)
 # Most tests wait for other processes.

@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,6 +19,8 @@ from clutch import _core
 from clutch._worker.handlers.call import Tool
 from clutch.errors import BadArguments
 
+BY_NAME = b'{"args":[],"kwargs":'
+"""How the arguments of most jobs begin, as `clutch.Jobs` writes them; behind the last is one more brace."""
 NOTE_BYTES_MAX = 1 << 20
 """Maximum size of a checkpoint or of progress, as JSON."""
 
@@ -45,22 +47,62 @@ class Retry:
     reason: str = "retry asked for by the job"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class CurrentJob:
     """The job that runs, as `clutch.current_job()` returns it."""
 
-    id: str
-    queue: str
-    attempt: int
-    """This attempt; the first is 1."""
-    attempts_max: int
-    created_at: datetime
-    tags: tuple[str, ...]
-    meta: Mapping[str, Any]
-    last_checkpoint: Any
-    """What an earlier attempt gave to `checkpoint`, or None."""
-    _channel: _core.JobChannel = field(repr=False)
-    _keeps_result: bool = field(repr=False)
+    __slots__ = ("_channel", "_details", "_told")
+
+    def __init__(self, channel: _core.JobChannel, details: bytes) -> None:
+        """`details`: JSON, which is read when somebody asks."""
+        self._channel = channel
+        self._details = details
+        self._told: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"CurrentJob(id={self.id!r}, queue={self.queue!r}, attempt={self.attempt})"
+
+    def _get(self, name: str) -> Any:
+        if self._told is None:
+            self._told = json.loads(self._details)
+        return self._told.get(name)
+
+    @property
+    def id(self) -> str:
+        return self._get("id")
+
+    @property
+    def queue(self) -> str:
+        return self._get("queue")
+
+    @property
+    def attempt(self) -> int:
+        """This attempt; the first is 1."""
+        return self._get("attempt")
+
+    @property
+    def attempts_max(self) -> int:
+        return self._get("attempts_max")
+
+    @property
+    def created_at(self) -> datetime:
+        return datetime.fromtimestamp(self._get("created_at") / 1000, UTC)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self._get("tags"))
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        return self._get("meta") or {}
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What an earlier attempt gave to `checkpoint`, or None."""
+        return self._get("checkpoint")
+
+    @property
+    def _keeps_result(self) -> bool:
+        return self._get("keeps_result")
 
     def checkpoint(self, value: Any) -> None:
         """Keep a value for the next attempt, where it is `last_checkpoint`. The last one given is kept.
@@ -109,27 +151,14 @@ def prepare(
     tool: Tool, channel: _core.JobChannel, details: bytes, body: bytes
 ) -> tuple[CurrentJob, tuple[Any, ...], dict[str, Any]]:
     """The job and the arguments of its function. Raises `BadArguments` where those do not fit."""
-    told = json.loads(details)
-    job = CurrentJob(
-        id=told["id"],
-        queue=told["queue"],
-        attempt=told["attempt"],
-        attempts_max=told["attempts_max"],
-        created_at=datetime.fromtimestamp(told["created_at"] / 1000, UTC),
-        tags=tuple(told["tags"]),
-        meta=told.get("meta") or {},
-        last_checkpoint=told.get("checkpoint"),
-        _channel=channel,
-        _keeps_result=told["keeps_result"],
-    )
-    return job, *arguments_of(tool, body)
+    return CurrentJob(channel, details), *arguments_of(tool, body)
 
 
 def arguments_of(tool: Tool, body: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if body.startswith(BY_NAME):
+        return (), tool.decode_json(body[len(BY_NAME) : -1])
     given = json.loads(body)
     positional, by_name = given.get("args", []), given.get("kwargs", {})
-    if not positional and not by_name:
-        return (), tool.decode_json(b"{}")
     names, takes_more = positional_names(tool)
     if len(positional) > len(names) and not takes_more:
         raise BadArguments(

@@ -44,5 +44,5 @@ else
   redis.call('ZREM', P .. 'all', id)
   count(job[2], state, -1)
 end
-tell()
+finish()
 return 1

@@ -27,5 +27,5 @@ for at, job in ipairs(asked.jobs) do
     told[at] = {id, 1}
   end
 end
-tell()
+finish()
 return told

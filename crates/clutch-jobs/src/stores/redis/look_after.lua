@@ -55,6 +55,6 @@ for state, kept in pairs(asked.keep) do
     end
   end
 end
-tell()
+finish()
 local next = redis.call('ZRANGE', P .. 'scheduled', 0, 0, 'WITHSCORES')
 return {staged, rescued, buried, pruned, next[2] or false}

@@ -12,5 +12,5 @@ for _, id in ipairs(redis.call('SMEMBERS', P .. 'cancelling:' .. runner)) do
   if held[id] then cancelled[#cancelled + 1] = id end
 end
 redis.call('DEL', P .. 'cancelling:' .. runner)
-tell()
+finish()
 return cancelled

@@ -15,8 +15,16 @@ local function int(number)
   return string.format('%.0f', number)
 end
 
+-- By queue and state; written once, by finish().
+local counted = {}
+
 local function count(queue, state, by)
-  redis.call('HINCRBY', P .. 'queue:' .. queue, state, by)
+  local states = counted[queue]
+  if not states then
+    states = {}
+    counted[queue] = states
+  end
+  states[state] = (states[state] or 0) + by
 end
 
 local function move(id, queue, from, to)
@@ -58,8 +66,9 @@ local function release(id, key)
 end
 
 local function end_job(id, queue, from, to, key, unique)
-  move(id, queue, from, to)
-  redis.call('HSET', P .. 'job:' .. id, 'f', int(now))
+  redis.call('HSET', P .. 'job:' .. id, 's', to, 'f', int(now))
+  count(queue, from, -1)
+  count(queue, to, 1)
   redis.call('ZADD', P .. 'ended:' .. to, now, id)
   if unique and redis.call('GET', P .. 'unique:' .. unique) == id then
     redis.call('DEL', P .. 'unique:' .. unique)
@@ -81,6 +90,11 @@ local function put_back(id, runner)
   make_ready(id, job[1], tonumber(job[2]), job[3])
 end
 
-local function tell()
+local function finish()
+  for queue, states in pairs(counted) do
+    for state, by in pairs(states) do
+      if by ~= 0 then redis.call('HINCRBY', P .. 'queue:' .. queue, state, by) end
+    end
+  end
   if news then redis.call('PUBLISH', P .. 'news', '') end
 end
