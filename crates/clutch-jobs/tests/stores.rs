@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "each promise is the body of a test")]
 
+#[path = "redis/server.rs"]
+mod server;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
@@ -26,11 +29,19 @@ struct House {
     _kept: Box<dyn std::any::Any>,
 }
 
-fn sqlite() -> House {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:///{}", folder.path().join("jobs.db").display());
+fn house(url: String, kept: impl std::any::Any) -> House {
     let open = move || stores::open(&url).unwrap();
-    House { store: open(), open: Box::new(open), _kept: Box::new(folder) }
+    House { store: open(), open: Box::new(open), _kept: Box::new(kept) }
+}
+
+fn sqlite() -> Option<House> {
+    let folder = tempfile::tempdir().unwrap();
+    Some(house(format!("sqlite:///{}", folder.path().join("jobs.db").display()), folder))
+}
+
+/// None where no server is installed.
+fn redis() -> Option<House> {
+    Some(house(server::shared()?.new_url(), ()))
 }
 
 fn raw(json: &str) -> Box<RawValue> {
@@ -575,13 +586,17 @@ macro_rules! stores {
     (@each [$($store:ident),*] $promises:tt) => { $(stores!(@one $store $promises);)* };
     (@one $store:ident [$($promise:ident),*]) => {
         mod $store {
-            $(#[test] fn $promise() { super::$promise(&super::$store()) })*
+            $(#[test] fn $promise() {
+                if let Some(house) = super::$store() {
+                    super::$promise(&house);
+                }
+            })*
         }
     };
 }
 
 stores! {
-    sqlite;
+    sqlite, redis;
     a_job_comes_out_as_it_went_in,
     jobs_begin_in_order_of_priority_then_age,
     a_claim_takes_no_more_than_it_wants_and_queues_in_order,
