@@ -4,6 +4,8 @@ local p = KEYS[1] .. ':'
 local call = redis.call
 local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED = '0', '1', '2', '3', '4'
 
+local ARGV, unpack = ARGV, unpack -- locals are found faster
+
 local at = 0
 local function take()
   at = at + 1
