@@ -498,6 +498,14 @@ fn a_key_is_free_again_when_its_runner_dies(house: &House) {
     assert_eq!(house.claim_at("b", 9, &["default"], late).len(), 1);
 }
 
+fn a_key_is_free_again_when_who_waits_with_it_is_cancelled_or_deleted(house: &House) {
+    let keyed = NewJob { key: Some("k".to_owned()), ..job("default") };
+    let enqueued = house.enqueue(&[keyed.clone(), keyed.clone(), keyed]);
+    assert!(house.store.change(&enqueued[0], Change::Delete, NOW).unwrap());
+    assert!(house.store.change(&enqueued[1], Change::Cancel, NOW).unwrap());
+    assert_eq!(ids(&house.claim("a", 9)), [enqueued[2].as_str()]);
+}
+
 // ---- what people see
 
 fn lists_are_filtered_and_newest_first(house: &House) {
@@ -625,6 +633,7 @@ stores! {
     a_queue_runs_no_more_than_its_limit_over_all_runners,
     jobs_with_a_key_run_one_at_a_time_in_order,
     a_key_is_free_again_when_its_runner_dies,
+    a_key_is_free_again_when_who_waits_with_it_is_cancelled_or_deleted,
     lists_are_filtered_and_newest_first,
     queues_are_counted_by_state,
     every_job_is_claimed_once_by_many_runners,
