@@ -188,6 +188,11 @@ pub trait Store: Send + Sync {
 
     /// Something that notices new jobs, also those of other programs.
     fn watch(&self) -> Result<Box<dyn Watch>>;
+
+    /// What is wrong with how it is set up, for the log: jobs may be lost.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Notices that there may be something to claim.

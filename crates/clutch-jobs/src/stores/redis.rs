@@ -1,393 +1,324 @@
-//! Jobs in Redis or Valkey, which any number of machines share, in a format of our own.
+//! Jobs on Redis or Valkey, from version 6.2.
 //!
-//! Each method is one script, so one trip, and happens at once or not at all. All keys begin with the same hash tag, so a
-//! cluster keeps them together. The rooms of a store are listed in redis/shared.lua. What is enqueued is as durable as the
-//! server makes it: `appendfsync always` survives a power failure, the default of Redis may lose the last second.
+//! All keys begin with the prefix of the URL in braces, so that they are on one node of a cluster; `{p}` is `{clutch}`.
+//! Each method is one script, so it is done as a whole or not at all, and one round trip. How durable a job is when
+//! [`Store::enqueue`] returns is the server's configuration: `appendonly yes` with `appendfsync always` survives a power
+//! failure, `everysec` loses up to a second.
+//!
+//! | key | type | content |
+//! |---|---|---|
+//! | `{p}:body:ID` | string | the job as it was enqueued, JSON |
+//! | `{p}:job:ID` | hash | what changes, and what scripts look at: see `record.rs` |
+//! | `{p}:errors:ID` | list | its errors, JSON |
+//! | `{p}:all` | sorted set | all ids |
+//! | `{p}:ready:QUEUE` | sorted set | ids that can be claimed, by priority, then age |
+//! | `{p}:scheduled` | sorted set | ids by the time when they are due |
+//! | `{p}:running:RUNNER` | set | ids that a runner has claimed |
+//! | `{p}:cancelling` | set | running ids that are to stop |
+//! | `{p}:ended:STATE`, `{p}:kept` | sorted sets | ended ids by when they ended, or until when their result is kept |
+//! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; the one with −∞ may run |
+//! | `{p}:unique` | hash | the id of each key of unique jobs |
+//! | `{p}:runners`, `{p}:orphaned` | sorted set, set | runners by the end of their lease; those without, to be rescued from |
+//! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE` |
+//! | `{p}:leader`, `{p}:id`, `{p}:schema` | hash, strings | who looks after it, the last id, the version |
+//! | `{p}:news` | stream | one entry, new when a queue that had nothing has something |
 
-mod connection;
+mod link;
+mod location;
+mod news;
+mod record;
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use clutch_wire::sync::Mutex;
-use redis::{FromRedisValue, Script, Value};
-use serde::Serialize;
-use serde_json::value::RawValue;
-use serde_json::{Map, json};
+use redis::{Script, Value};
 
-use self::connection::{Connection, Location, News, told};
-use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, State, millis};
+use self::link::Link;
+pub use self::location::{Location, is_scheme};
+use self::news::News;
+use self::record::{list, number, parsed, text};
+use crate::job::{Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store, Upkeep,
-    Want, Watch,
+    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
+    StoreError, Upkeep, Want, Watch, lapsed,
 };
 
-/// Jobs that one trip of a list looks at, when few of them match.
-const LOOKS_MAX: usize = 1000;
+/// Most jobs that are enqueued at a time: the server does nothing else meanwhile.
+const ENQUEUE_MAX: usize = 100_000;
 
-/// Trips of one list at most: what is further back than that is not found by a queue, tool or tag.
-const LISTS_MAX: usize = 1000;
+/// Most jobs that one step of a list looks at.
+const LIST_STEP: usize = 1000;
 
-macro_rules! script {
-    ($name:literal) => {
-        Script::new(concat!(include_str!("redis/shared.lua"), include_str!(concat!("redis/", $name, ".lua"))))
+/// Each is appended to what all share.
+macro_rules! scripts {
+    ($($name:ident: $($file:literal),*;)*) => {
+        $(static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(concat!(include_str!("redis/common.lua"), $(include_str!($file)),*)));)*
     };
 }
 
-struct Scripts {
-    enqueue: Script,
-    round: Script,
-    renew: Script,
-    lead: Script,
-    look_after: Script,
-    change: Script,
-    queues: Script,
-    list: Script,
+scripts! {
+    ENQUEUE: "redis/enqueue.lua";
+    ROUND: "redis/ending.lua", "redis/round.lua";
+    RENEW: "redis/ending.lua", "redis/renew.lua";
+    LOOK_AFTER: "redis/ending.lua", "redis/look_after.lua";
+    LEAVE: "redis/leave.lua";
+    LEAD: "redis/lead.lua";
+    CHANGE: "redis/change.lua";
+    GET: "redis/get.lua";
+    LIST: "redis/list.lua";
+    QUEUES: "redis/queues.lua";
+    SET_QUEUE: "redis/set_queue.lua";
 }
 
 pub struct Redis {
-    location: Location,
-    scripts: Scripts,
-    connection: Mutex<Connection>,
-}
-
-/// A job as enqueue.lua reads it.
-#[derive(Serialize)]
-struct Entry<'a> {
-    text: String,
-    queue: &'a str,
-    rank: i64,
-    due: Millis,
-    attempts_max: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unique: Option<&'a str>,
-}
-
-/// What has ended, as round.lua reads it.
-#[derive(Serialize)]
-struct Ended<'a> {
-    id: &'a str,
-    attempt: u32,
-    attempts: u32,
-    state: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    due: Option<Millis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    keep_until: Option<Millis>,
-}
-
-/// What a job has noted, as round.lua reads it.
-#[derive(Serialize)]
-struct Note<'a> {
-    id: &'a str,
-    attempt: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    checkpoint: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    progress: Option<&'a str>,
+    link: Link,
 }
 
 impl Redis {
-    /// `redis://`, `rediss://`, `valkey://` and `redis+unix://`, each with `?prefix=NAME`.
+    /// Fails when the server can never be used as it is. One that cannot be reached for now is no failure: it is tried again
+    /// with each use.
     pub fn open(url: &str) -> Result<Redis> {
-        let location = Location::parse(url)?;
-        let mut connection = Connection::new(&location)?;
-        connection.check()?;
-        let scripts = Scripts {
-            enqueue: script!("enqueue"),
-            round: script!("round"),
-            renew: script!("renew"),
-            lead: script!("lead"),
-            look_after: script!("look_after"),
-            change: script!("change"),
-            queues: script!("queues"),
-            list: script!("list"),
+        let link = Link::new(&Location::parse(url)?)?;
+        match link.check() {
+            Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A step of a list: those that match, and the id below which to go on.
+    fn list_step(&self, filter: &Filter, below: &str, left: usize) -> Result<(Vec<Job>, Option<String>)> {
+        let now = crate::job::now();
+        let tag = filter.tag.as_ref().map(|tag| serde_json::to_string(tag).unwrap_or_default());
+        let answer = self.link.run(&LIST, |cmd| {
+            cmd.arg(below).arg(LIST_STEP).arg(left);
+            record::optional(cmd, filter.state.map(|state| number(state).to_string()).as_deref());
+            record::optional(cmd, filter.queue.as_deref());
+            record::optional(cmd, filter.tool.as_deref());
+            record::optional(cmd, tag.as_deref());
+        })?;
+        let mut values = list(answer).into_iter();
+        let last = values.next().and_then(text);
+        let mut found = Vec::new();
+        while let (Some(id), Some(fields), Some(body), Some(errors)) =
+            (values.next().and_then(text), values.next(), values.next(), values.next())
+        {
+            found.extend(record::job(id, fields, body, errors, now));
+        }
+        found.retain(|job| filter.tag.as_ref().is_none_or(|tag| job.tags.contains(tag)));
+        Ok((found, last))
+    }
+
+    /// Jobs whose record cannot be read are dead, with the reason: nobody can run them.
+    fn bury(&self, runner: &Runner, broken: Vec<record::Broken>, now: Millis) -> Result<()> {
+        let dead = |one: record::Broken| Settled {
+            id: one.id,
+            attempt: one.attempt,
+            state: State::Dead,
+            attempts: one.attempt,
+            scheduled_at: None,
+            error: Some(JobError {
+                at: now,
+                attempt: one.attempt,
+                kind: "malformed".to_owned(),
+                message: one.why,
+                traceback: String::new(),
+            }),
+            result: None,
+            reason: None,
         };
-        Ok(Redis { location, scripts, connection: Mutex::new(connection) })
-    }
-
-    /// One trip. `asked` is an object.
-    fn ask<T: FromRedisValue>(&self, script: &Script, now: Millis, mut asked: serde_json::Value) -> Result<T> {
-        asked["now"] = now.into();
-        asked["errors_max"] = ERRORS_MAX.into();
-        let asked = asked.to_string();
-        self.connection.lock().run(|connection| script.key(self.location.key("")).arg(&asked).invoke(connection))
-    }
-
-    fn command<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T> {
-        self.connection.lock().run(|connection| command.query(connection))
-    }
-
-    fn until(runner: &Runner, now: Millis) -> Millis {
-        now.saturating_add(millis(runner.lease))
-    }
-
-    fn jobs(&self, ids: &[JobId]) -> Result<Vec<Job>> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut pipeline = redis::pipe();
-        for id in ids {
-            pipeline.cmd("HGETALL").arg(self.location.key(&format!("job:{id}")));
-            pipeline.cmd("LRANGE").arg(self.location.key(&format!("errors:{id}"))).arg(0).arg(-1);
-        }
-        let found: Vec<Value> = self.connection.lock().run(|connection| pipeline.query(connection))?;
-        let wrong = |error: redis::RedisError| told(&self.location.name, &error);
-        let mut jobs = Vec::with_capacity(ids.len());
-        for (id, pair) in ids.iter().zip(found.chunks_exact(2)) {
-            let fields = Fields::from_redis_value(pair[0].clone()).map_err(|error| wrong(error.into()))?;
-            let errors = Vec::<String>::from_redis_value(pair[1].clone()).map_err(|error| wrong(error.into()))?;
-            jobs.extend(job_of(id, &fields, &errors));
-        }
-        Ok(jobs)
+        let report = Report { settled: broken.into_iter().map(dead).collect(), ..Report::default() };
+        self.round(runner, &report, &Want::default(), now).map(drop)
     }
 }
 
-type Fields = std::collections::HashMap<String, String>;
-
-fn raw(text: Option<&String>) -> Option<Box<RawValue>> {
-    RawValue::from_string(text?.clone()).ok()
-}
-
-fn number(state: State) -> String {
-    State::ALL.iter().position(|known| *known == state).unwrap_or_default().to_string()
-}
-
-/// None: there is no such job, or not one of ours.
-fn job_of(id: &str, fields: &Fields, errors: &[String]) -> Option<Job> {
-    let new: NewJob = serde_json::from_str(fields.get("d")?).ok()?;
-    let millis = |name: &str| fields.get(name).and_then(|text| text.parse::<Millis>().ok());
-    let count = |name: &str| fields.get(name).and_then(|text| text.parse::<u32>().ok()).unwrap_or_default();
-    let state = *State::ALL.get(fields.get("s")?.parse::<usize>().ok()?)?;
-    let is_kept = millis("u").is_some_and(|until| until > crate::job::now());
-    Some(Job {
-        id: id.to_owned(),
-        state,
-        queue: new.queue,
-        tool: new.tool,
-        arguments: new.arguments,
-        priority: new.priority,
-        attempt: count("a"),
-        attempts_max: count("m"),
-        created_at: millis("c")?,
-        scheduled_at: millis("t").filter(|_| state == State::Scheduled),
-        deadline_at: new.deadline_at,
-        attempted_at: millis("g"),
-        finished_at: millis("f"),
-        runner: fields.get("o").cloned(),
-        unique: new.unique,
-        key: new.key,
-        tags: new.tags,
-        meta: new.meta,
-        progress: raw(fields.get("p")),
-        checkpoint: raw(fields.get("k")),
-        errors: errors.iter().filter_map(|text| serde_json::from_str::<JobError>(text).ok()).collect(),
-        reason: fields.get("w").cloned(),
-        result: raw(fields.get("v")).filter(|_| is_kept),
-    })
-}
-
-/// Of round.lua: id, what was enqueued, attempt, attempts_max, created_at, checkpoint.
-type Row = (String, String, u32, u32, Millis, Option<String>);
-
-fn claimed((id, text, attempt, attempts_max, created_at, checkpoint): Row) -> Option<Claimed> {
-    let new: NewJob = serde_json::from_str(&text).ok()?;
-    Some(Claimed {
-        id,
-        queue: new.queue,
-        tool: new.tool,
-        arguments: new.arguments.get().to_owned(),
-        priority: new.priority,
-        attempt,
-        attempts_max,
-        backoff: new.backoff,
-        created_at,
-        deadline_at: new.deadline_at,
-        key: new.key,
-        tags: new.tags,
-        meta: new.meta.map(|meta| meta.get().to_owned()),
-        checkpoint,
-        result_ms: new.result_ms,
-    })
+/// A lease ends this long after its renewal.
+fn until(runner: &Runner, now: Millis) -> Millis {
+    now.saturating_add(millis(runner.lease))
 }
 
 impl Store for Redis {
     fn name(&self) -> &str {
-        &self.location.name
+        &self.link.name
     }
 
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>> {
-        let entries: Vec<Entry<'_>> = jobs
-            .iter()
-            .map(|job| Entry {
-                text: serde_json::to_string(job).unwrap_or_default(),
-                queue: &job.queue,
-                rank: -i64::from(job.priority),
-                due: job.scheduled_at.filter(|at| *at > now).unwrap_or(now),
-                attempts_max: job.attempts_max,
-                key: job.key.as_deref(),
-                unique: job.unique.as_deref(),
-            })
-            .collect();
-        let told: Vec<(String, bool)> = self.ask(&self.scripts.enqueue, now, json!({ "jobs": entries }))?;
-        Ok(told.into_iter().map(|(id, is_new)| Enqueued { id, is_new }).collect())
+        if jobs.len() > ENQUEUE_MAX {
+            let count = jobs.len();
+            return Err(StoreError::Refused(format!("{count} jobs at a time: at most {ENQUEUE_MAX} are taken")));
+        }
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answer = self.link.run(&ENQUEUE, |cmd| {
+            cmd.arg(now).arg(jobs.len());
+            jobs.iter().for_each(|job| record::enqueue(cmd, job, now));
+        })?;
+        Ok(record::enqueued(answer, jobs.len()))
     }
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
-        let settled: Vec<Ended<'_>> = report
-            .settled
-            .iter()
-            .map(|one| {
-                let (result, keep_until) = one.result.as_ref().map(|(text, until)| (text.as_str(), *until)).unzip();
-                Ended {
-                    id: &one.id,
-                    attempt: one.attempt,
-                    attempts: one.attempts,
-                    state: number(one.state),
-                    due: one.scheduled_at,
-                    error: one.error.as_ref().and_then(|error| serde_json::to_string(error).ok()),
-                    reason: one.reason.as_deref(),
-                    result,
-                    keep_until,
-                }
-            })
-            .collect();
-        let noted: Vec<Note<'_>> = report
-            .noted
-            .iter()
-            .map(|one| Note {
-                id: &one.id,
-                attempt: one.attempt,
-                checkpoint: one.checkpoint.as_deref(),
-                progress: one.progress.as_deref(),
-            })
-            .collect();
-        let asked = json!({
-            "runner": runner.name,
-            "leased_until": Redis::until(runner, now),
-            "limit": want.limit,
-            "queues": want.queues,
-            "settled": settled,
-            "noted": noted,
-        });
-        let (rows, lost): (Vec<Row>, Vec<JobId>) = self.ask(&self.scripts.round, now, asked)?;
-        Ok(Round { claimed: rows.into_iter().filter_map(claimed).collect(), lost })
+        let answer = self.link.run(&ROUND, |cmd| {
+            cmd.arg(&runner.name).arg(now).arg(until(runner, now)).arg(want.limit);
+            cmd.arg(want.queues.len()).arg(&want.queues);
+            cmd.arg(report.noted.len());
+            report.noted.iter().for_each(|noted| record::note(cmd, noted));
+            cmd.arg(report.settled.len());
+            report.settled.iter().for_each(|settled| record::settle(cmd, settled));
+        })?;
+        let mut values = list(answer).into_iter();
+        let mut round = Round { lost: values.next().map(record::texts).unwrap_or_default(), ..Round::default() };
+        let mut broken = Vec::new();
+        while let Some(claimed) = record::claimed(&mut values) {
+            match claimed {
+                Ok(job) => round.claimed.push(job),
+                Err(one) => broken.push(one),
+            }
+        }
+        if !broken.is_empty() {
+            self.bury(runner, broken, now)?;
+        }
+        Ok(round)
     }
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
-        let asked = json!({ "runner": runner.name, "leased_until": Redis::until(runner, now), "held": held });
-        self.ask(&self.scripts.renew, now, asked)
+        let answer = self.link.run(&RENEW, |cmd| {
+            cmd.arg(&runner.name).arg(until(runner, now)).arg(now).arg(held);
+        })?;
+        Ok(match answer {
+            Value::Nil => None,
+            cancelled => Some(record::texts(cancelled)),
+        })
     }
 
-    fn leave(&self, runner: &Runner, now: Millis) -> Result<()> {
-        self.ask(&self.scripts.lead, now, json!({ "runner": runner.name, "leaves": true })).map(|_: bool| ())
+    fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
+        self.link
+            .run(&LEAVE, |cmd| {
+                cmd.arg(&runner.name);
+            })
+            .map(drop)
     }
 
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
-        let asked = json!({ "runner": runner.name, "leased_until": Redis::until(runner, now) });
-        self.ask(&self.scripts.lead, now, asked)
+        let answer = self.link.run(&LEAD, |cmd| {
+            cmd.arg(&runner.name).arg(now).arg(until(runner, now));
+        })?;
+        Ok(answer == Value::Int(1))
     }
 
     fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
-        let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
-        let kept: Map<String, serde_json::Value> =
-            times.iter().map(|(state, time)| (number(*state), millis(*time).into())).collect();
-        let asked = json!({ "keep": kept, "limit": limit, "rescues_max": RESCUES_MAX });
-        let (staged, rescued, buried, pruned, next_due) = self.ask(&self.scripts.look_after, now, asked)?;
-        Ok(Upkeep { staged, rescued, buried, pruned, next_due })
+        // Its parts, between which the script puts the name of the runner.
+        let error = lapsed(0, "\0", now);
+        let (message, message_end) = error.message.split_once('\0').unwrap_or((&error.message, ""));
+        let answer = self.link.run(&LOOK_AFTER, |cmd| {
+            cmd.arg(now).arg(limit);
+            for kept in [keep.completed, keep.cancelled, keep.dead] {
+                cmd.arg(now.saturating_sub(millis(kept)));
+            }
+            cmd.arg(RESCUES_MAX).arg(&error.kind).arg(message).arg(message_end);
+        })?;
+        let mut values = list(answer).into_iter();
+        let mut count = || values.next().and_then(parsed).unwrap_or_default();
+        let (staged, rescued, buried, pruned) = (count(), count(), count(), count());
+        Ok(Upkeep { staged, rescued, buried, pruned, next_due: values.next().and_then(parsed) })
     }
 
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
-        let what = match change {
+        let change = match change {
             Change::Cancel => "cancel",
             Change::Retry => "retry",
             Change::Delete => "delete",
         };
-        self.ask(&self.scripts.change, now, json!({ "id": id, "what": what }))
+        let answer = self.link.run(&CHANGE, |cmd| {
+            cmd.arg(id).arg(change).arg(now);
+        })?;
+        Ok(answer == Value::Int(1))
     }
 
     fn get(&self, id: &str) -> Result<Option<Job>> {
-        Ok(self.jobs(&[id.to_owned()])?.pop())
+        let mut values = list(self.link.run(&GET, |cmd| {
+            cmd.arg(id);
+        })?)
+        .into_iter();
+        let mut next = || values.next().unwrap_or(Value::Nil);
+        Ok(record::job(id.to_owned(), next(), next(), next(), crate::job::now()))
     }
 
     fn list(&self, filter: &Filter) -> Result<Vec<Job>> {
+        let mut below = match &filter.before {
+            Some(id) if id.parse::<u64>().is_ok() => format!("({id}"),
+            // Of another store: nothing is older.
+            Some(_) => return Ok(Vec::new()),
+            None => "+inf".to_owned(),
+        };
         let mut found = Vec::new();
-        let mut before = filter.before.clone().unwrap_or_else(|| "+inf".to_owned());
-        for _ in 0..LISTS_MAX {
-            let mut asked = json!({ "before": before, "limit": filter.limit, "looks_max": LOOKS_MAX });
-            for (name, value) in [("state", filter.state.map(number)), ("queue", filter.queue.clone())] {
-                if let Some(value) = value {
-                    asked[name] = value.into();
-                }
-            }
-            let (ids, last): (Vec<JobId>, Option<JobId>) = self.ask(&self.scripts.list, 0, asked)?;
-            found.extend(self.jobs(&ids)?.into_iter().filter(|job| {
-                filter.tool.as_ref().is_none_or(|tool| *tool == job.tool)
-                    && filter.tag.as_ref().is_none_or(|tag| job.tags.contains(tag))
-            }));
-            match last {
-                Some(last) if found.len() < filter.limit => before = last,
-                _ => break,
-            }
+        while found.len() < filter.limit {
+            let (jobs, last) = self.list_step(filter, &below, filter.limit - found.len())?;
+            found.extend(jobs);
+            let Some(last) = last else { break };
+            below = format!("({last}");
         }
-        found.truncate(filter.limit);
         Ok(found)
     }
 
     fn queues(&self) -> Result<Vec<QueueStats>> {
-        let told: Vec<Vec<Option<String>>> = self.ask(&self.scripts.queues, 0, json!({}))?;
-        let mut queues: Vec<QueueStats> = told.iter().map(|row| queue_of(row)).collect();
-        queues.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(queues)
+        let mut values = list(self.link.run(&QUEUES, |_| ())?).into_iter();
+        let mut next = || record::pairs(values.next().unwrap_or(Value::Nil));
+        let mut found = BTreeMap::new();
+        for (field, value) in next() {
+            let Some((state, queue)) = field.split_once(':') else { continue };
+            let state = state.parse::<usize>().ok().and_then(|at| State::ALL.get(at));
+            if let (Some(state), Some(count)) = (state, parsed(value)) {
+                *counted(entry(&mut found, queue), *state) = count;
+            }
+        }
+        for (field, value) in next() {
+            match field.split_once(':') {
+                Some(("paused", queue)) => entry(&mut found, queue).is_paused = parsed(value) == Some(1),
+                Some(("max", queue)) => entry(&mut found, queue).running_max = parsed(value),
+                _ => {}
+            }
+        }
+        for (queue, value) in next() {
+            entry(&mut found, &queue).oldest_at = parsed(value);
+        }
+        Ok(found.into_values().collect())
     }
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
-        let key = self.location.key(&format!("queue:{queue}"));
-        let mut command = match change {
-            QueueChange::RunningMax(None) => redis::cmd("HDEL"),
-            _ => redis::cmd("HSET"),
+        let (name, value) = match change {
+            QueueChange::Pause(is_paused) => ("paused", is_paused.then_some(1)),
+            QueueChange::RunningMax(most) => ("max", most),
         };
-        match change {
-            QueueChange::Pause(is_paused) => command.arg(key).arg("paused").arg(u8::from(is_paused)),
-            QueueChange::RunningMax(Some(most)) => command.arg(key).arg("most").arg(most),
-            QueueChange::RunningMax(None) => command.arg(key).arg("most"),
-        };
-        self.command::<()>(&command)?;
-        self.command::<()>(redis::cmd("SADD").arg(self.location.key("queues")).arg(queue))?;
-        self.command(redis::cmd("PUBLISH").arg(self.location.key("news")).arg(""))
+        let value = value.map(|value| value.to_string()).unwrap_or_default();
+        self.link
+            .run(&SET_QUEUE, |cmd| {
+                cmd.arg(format!("{name}:{queue}")).arg(value);
+            })
+            .map(drop)
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
-        Ok(Box::new(News::subscribe(&self.location)?))
+        Ok(Box::new(News::new(self.link.connect()?, &self.link.root)))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.link.warnings()
     }
 }
 
-fn queue_of(row: &[Option<String>]) -> QueueStats {
-    let text = |at: usize| row.get(at).and_then(Option::as_deref);
-    let count = |at: usize| text(at).and_then(|text| text.parse().ok()).unwrap_or_default();
-    QueueStats {
-        name: text(9).unwrap_or_default().to_owned(),
-        is_paused: text(0) == Some("1"),
-        running_max: text(1).and_then(|text| text.parse().ok()),
-        scheduled: count(2),
-        available: count(3),
-        running: count(4),
-        completed: count(5),
-        cancelled: count(6),
-        dead: count(7),
-        oldest_at: text(8).and_then(|text| text.parse().ok()),
-    }
+fn entry<'a>(found: &'a mut BTreeMap<String, QueueStats>, name: &str) -> &'a mut QueueStats {
+    let named = QueueStats { name: name.to_owned(), ..QueueStats::default() };
+    found.entry(name.to_owned()).or_insert(named)
 }
 
-/// How long a server may take for one answer before its connection is given up.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+fn counted(stats: &mut QueueStats, state: State) -> &mut u64 {
+    match state {
+        State::Scheduled => &mut stats.scheduled,
+        State::Available => &mut stats.available,
+        State::Running => &mut stats.running,
+        State::Completed => &mut stats.completed,
+        State::Cancelled => &mut stats.cancelled,
+        State::Dead => &mut stats.dead,
+    }
+}

@@ -333,6 +333,9 @@ impl Store for Sqlite {
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
         let id = row_id(id);
         let changed = self.write(|transaction| {
+            // Before the change: a job that is deleted has no key any more.
+            let key: Option<Option<String>> =
+                transaction.query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row.get(0)).optional()?;
             let changed = match change {
                 Change::Cancel => cancel(transaction, id, now),
                 Change::Retry => transaction.execute(
@@ -344,8 +347,6 @@ impl Store for Sqlite {
                 ),
                 Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
             };
-            let key: Option<Option<String>> =
-                transaction.query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row.get(0)).optional()?;
             release(transaction, key.flatten().as_deref())?;
             changed
         });

@@ -1,48 +1,63 @@
--- Cancels, retries or deletes a job. Returns whether there was something to change.
-local id = asked.id
-local key = P .. 'job:' .. id
-local job = redis.call('HMGET', key, 's', 'q', 'r', 'y', 'z', 'o', 'a', 'm')
-local state = job[1]
-if not state then return 0 end
+-- ARGV: id, 'cancel', 'retry' or 'delete', now. Returns whether there was something to change.
+local id, change, now = take(), take(), take()
+local job = p .. 'job:' .. id
+local was = call('HMGET', job, 'state', 'queue', 'place', 'key', 'unique', 'attempt', 'max')
+local state, queue, place, key, unique = was[1], was[2], was[3], was[4], was[5]
 
--- Out of where it waits.
-local function take_out()
-  if state == SCHEDULED then redis.call('ZREM', P .. 'scheduled', id) end
-  if state == AVAILABLE then redis.call('ZREM', P .. 'ready:' .. job[2], id) end
-  if state == COMPLETED or state == CANCELLED or state == DEAD then redis.call('ZREM', P .. 'ended:' .. state, id) end
-end
-
-if asked.what == 'cancel' then
-  if state == RUNNING then
-    redis.call('HSET', key, 'x', '1')
-    redis.call('SADD', P .. 'cancelling:' .. job[6], id)
-  elseif state == SCHEDULED or state == AVAILABLE then
-    take_out()
-    redis.call('HSET', key, 'w', 'cancelled')
-    end_job(id, job[2], state, CANCELLED, job[4], job[5])
+-- Out of where a job in its state is; not of its key.
+local function remove()
+  count(state, queue, -1)
+  if state == SCHEDULED then
+    call('ZREM', p .. 'scheduled', id)
+  elseif state == AVAILABLE then
+    call('ZREM', p .. 'ready:' .. queue, id)
   else
-    return 0
+    call('ZREM', p .. 'ended:' .. state, id)
+    call('ZREM', p .. 'kept', id)
   end
-elseif asked.what == 'retry' then
-  if state == AVAILABLE or state == RUNNING then return 0 end
-  if job[5] then
-    local other = redis.call('GET', P .. 'unique:' .. job[5])
-    if other and other ~= id then return 0 end
-    redis.call('SET', P .. 'unique:' .. job[5], id)
-  end
-  take_out()
-  redis.call('HDEL', key, 'f', 'w', 'v', 'u', 'x', 'n')
-  redis.call('HSET', key, 't', int(now), 'm', math.max(tonumber(job[8]), tonumber(job[7]) + 1))
-  move(id, job[2], state, AVAILABLE)
-  make_ready(id, job[2], tonumber(job[3]), job[4])
-else
-  if state == RUNNING then return 0 end
-  take_out()
-  if job[5] and redis.call('GET', P .. 'unique:' .. job[5]) == id then redis.call('DEL', P .. 'unique:' .. job[5]) end
-  release(id, job[4])
-  redis.call('DEL', key, P .. 'errors:' .. id)
-  redis.call('ZREM', P .. 'all', id)
-  count(job[2], state, -1)
 end
+
+local function free_names()
+  if key and state == AVAILABLE then leave_key(id, key) end
+  if unique and state < COMPLETED then call('HDEL', p .. 'unique', unique) end
+end
+
+local function cancel()
+  if state == RUNNING then
+    call('SADD', p .. 'cancelling', id)
+    return 1
+  end
+  if state > RUNNING then return 0 end
+  remove()
+  free_names()
+  count(CANCELLED, queue, 1)
+  call('ZADD', p .. 'ended:' .. CANCELLED, now, id)
+  call('HSET', job, 'state', CANCELLED, 'finished', now, 'reason', 'cancelled')
+  return 1
+end
+
+local function retry()
+  if state == AVAILABLE or state == RUNNING then return 0 end
+  if unique and state > RUNNING and call('HSETNX', p .. 'unique', unique, id) == 0 then return 0 end
+  remove()
+  local most = math.max(tonumber(was[7]), (was[6] or 0) + 1)
+  call('HDEL', job, 'finished', 'reason', 'result', 'until', 'rescues')
+  call('HSET', job, 'state', AVAILABLE, 'due', now, 'max', most)
+  count(AVAILABLE, queue, 1)
+  make_available(id, queue, place, key)
+  return 1
+end
+
+local function delete()
+  if state == RUNNING then return 0 end
+  remove()
+  free_names()
+  call('DEL', job, p .. 'body:' .. id, p .. 'errors:' .. id)
+  call('ZREM', p .. 'all', id)
+  return 1
+end
+
+if not state then return 0 end
+local changed = ({ cancel = cancel, retry = retry, delete = delete })[change]()
 finish()
-return 1
+return changed

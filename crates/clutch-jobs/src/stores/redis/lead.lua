@@ -1,13 +1,6 @@
--- Whether the runner looks after the store from now on. With `leaves` it holds nothing any more.
-local leader = redis.call('HMGET', P .. 'leader', 'name', 'until')
-if asked.leaves then
-  if leader[1] == asked.runner then redis.call('DEL', P .. 'leader') end
-  if redis.call('ZSCORE', P .. 'runners', asked.runner) then
-    -- What it may have left behind is another's at the next look.
-    redis.call('ZADD', P .. 'runners', 0, asked.runner)
-  end
-  return 0
-end
-if leader[1] and leader[1] ~= asked.runner and tonumber(leader[2]) >= now then return 0 end
-redis.call('HSET', P .. 'leader', 'name', asked.runner, 'until', int(asked.leased_until))
+-- ARGV: runner, now, the end of its lease. Returns whether it leads.
+local runner, now, lease = take(), tonumber(take()), take()
+local leader = call('HMGET', p .. 'leader', 'name', 'until')
+if leader[1] and leader[1] ~= runner and tonumber(leader[2]) >= now then return 0 end
+call('HSET', p .. 'leader', 'name', runner, 'until', lease)
 return 1

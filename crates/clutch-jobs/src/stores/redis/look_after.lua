@@ -1,60 +1,101 @@
--- Rescues, stages and prunes at most so many each. Returns how many, and when the next job is due.
-local rescued, buried, staged, pruned = 0, 0, 0, 0
+-- ARGV: now, most jobs of each kind; before when completed, cancelled and dead jobs have finished to be deleted; how often
+-- a job is rescued at most; the kind of a lapsed lease's error, and its message before and after the runner's name.
+-- Returns how many were staged, rescued, buried and deleted, and when the next is due.
+local now, limit = take(), tonumber(take())
+local before = { ['3'] = take(), ['4'] = take(), ['5'] = take() }
+local rescues_max, kind, message, message_end = tonumber(take()), take(), take(), take()
+local DEAD = '5'
+local staged, rescued, buried, pruned = 0, 0, 0, 0
+
+-- ---- rescue
+
+local function lapsed(attempt, runner)
+  local text = message .. runner .. message_end
+  return cjson.encode({ at = tonumber(now), attempt = attempt, kind = kind, message = text, traceback = '' })
+end
+
+local function state_after(id, rescues)
+  if is_cancelling(id) then
+    push(removed, p .. 'cancelling', id)
+    return CANCELLED
+  end
+  return rescues < rescues_max and AVAILABLE or DEAD
+end
 
 local function rescue(id, runner)
-  local key = P .. 'job:' .. id
-  local job = redis.call('HMGET', key, 'a', 'x', 'n', 'q', 'y', 'z')
-  local said = 'runner ' .. runner .. ' has not renewed its lease: it died, or was cut off from the store'
-  add_error(id, '{"at":' .. int(now) .. ',"attempt":' .. job[1] .. ',"kind":"lease_lapsed","message":' .. cjson.encode(said)
-    .. ',"traceback":""}')
-  local rescues = tonumber(job[3] or 0)
-  redis.call('HSET', key, 'n', rescues + 1)
-  rescued = rescued + 1
-  if job[2] == '1' or rescues >= asked.rescues_max then
-    redis.call('HINCRBY', key, 'a', -1)
-    redis.call('HDEL', key, 'x')
-    redis.call('SREM', P .. 'running:' .. runner, id)
-    if job[2] ~= '1' then buried = buried + 1 end
-    end_job(id, job[4], RUNNING, job[2] == '1' and CANCELLED or DEAD, job[5], job[6])
-  else
-    put_back(id, runner)
+  local job = p .. 'job:' .. id
+  local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique', 'rescues')
+  local attempt, queue, rescues = tonumber(was[1]), was[2], tonumber(was[6] or 0)
+  local state = state_after(id, rescues)
+  count(RUNNING, queue, -1)
+  add_error(id, lapsed(attempt, runner))
+  call('HSET', job, 'state', state, 'attempt', attempt - 1, 'rescues', rescues + 1)
+  if state == AVAILABLE then
+    count(state, queue, 1)
+    return offer(id, queue, was[3])
   end
+  call('HSET', job, 'finished', now)
+  finished(id, state, queue, was[4], was[5], now)
+  if state == DEAD then buried = buried + 1 end
 end
 
-for _, runner in ipairs(redis.call('ZRANGEBYSCORE', P .. 'runners', '-inf', '(' .. int(now), 'LIMIT', 0, asked.limit)) do
-  local left = redis.call('SRANDMEMBER', P .. 'running:' .. runner, asked.limit - rescued)
-  for _, id in ipairs(left) do rescue(id, runner) end
-  if redis.call('EXISTS', P .. 'running:' .. runner) == 0 then
-    redis.call('ZREM', P .. 'runners', runner)
-    redis.call('DEL', P .. 'cancelling:' .. runner)
+for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'runners', '-inf', '(' .. now)) do
+  call('ZREM', p .. 'runners', runner)
+  if call('EXISTS', p .. 'running:' .. runner) == 1 then call('SADD', p .. 'orphaned', runner) end
+end
+for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do
+  local running = p .. 'running:' .. runner
+  for _, id in ipairs(call('SPOP', running, limit - rescued)) do
+    rescue(id, runner)
+    rescued = rescued + 1
   end
-  if rescued >= asked.limit then break end
+  if call('EXISTS', running) == 0 then call('SREM', p .. 'orphaned', runner) end
 end
 
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'scheduled', '-inf', int(now), 'LIMIT', 0, asked.limit)) do
-  local job = redis.call('HMGET', P .. 'job:' .. id, 'q', 'r', 'y')
-  redis.call('ZREM', P .. 'scheduled', id)
-  move(id, job[1], SCHEDULED, AVAILABLE)
-  make_ready(id, job[1], tonumber(job[2]), job[3])
-  staged = staged + 1
+-- ---- stage
+
+local due = call('ZRANGEBYSCORE', p .. 'scheduled', '-inf', now, 'LIMIT', 0, limit)
+for _, id in ipairs(due) do
+  local job = p .. 'job:' .. id
+  local was = call('HMGET', job, 'queue', 'place', 'key')
+  call('HSET', job, 'state', AVAILABLE)
+  count(SCHEDULED, was[1], -1)
+  count(AVAILABLE, was[1], 1)
+  make_available(id, was[1], was[2], was[3])
+end
+many('ZREM', p .. 'scheduled', due)
+staged = #due
+flush_endings()
+
+-- ---- prune
+
+local function delete(id, state, queue)
+  call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
+  call('ZREM', p .. 'all', id)
+  count(state, queue, -1)
+  pruned = pruned + 1
 end
 
-for state, kept in pairs(asked.keep) do
-  local old = redis.call('ZRANGEBYSCORE', P .. 'ended:' .. state, '-inf', '(' .. int(now - kept), 'LIMIT', 0, asked.limit)
-  for _, id in ipairs(old) do
-    local job = redis.call('HMGET', P .. 'job:' .. id, 'q', 'u')
-    if job[2] and tonumber(job[2]) >= now then
-      -- Somebody may still ask for its result.
-      redis.call('ZADD', P .. 'ended:' .. state, job[2], id)
+for state, time in pairs(before) do
+  local ended = call('ZRANGEBYSCORE', p .. 'ended:' .. state, '-inf', '(' .. time, 'LIMIT', 0, limit)
+  local kept = {}
+  for _, id in ipairs(ended) do
+    local was = call('HMGET', p .. 'job:' .. id, 'queue', 'until')
+    if was[2] and tonumber(was[2]) >= tonumber(now) then
+      kept[#kept + 1] = was[2]
+      kept[#kept + 1] = id
     else
-      redis.call('DEL', P .. 'job:' .. id, P .. 'errors:' .. id)
-      redis.call('ZREM', P .. 'ended:' .. state, id)
-      redis.call('ZREM', P .. 'all', id)
-      count(job[1], state, -1)
-      pruned = pruned + 1
+      delete(id, state, was[1])
     end
   end
+  many('ZREM', p .. 'ended:' .. state, ended)
+  -- Their results are kept for longer: out of the way of what comes next.
+  many('ZADD', p .. 'kept', kept)
 end
+local kept = call('ZRANGEBYSCORE', p .. 'kept', '-inf', '(' .. now, 'LIMIT', 0, limit)
+for _, id in ipairs(kept) do delete(id, COMPLETED, call('HGET', p .. 'job:' .. id, 'queue')) end
+many('ZREM', p .. 'kept', kept)
+
 finish()
-local next = redis.call('ZRANGE', P .. 'scheduled', 0, 0, 'WITHSCORES')
-return {staged, rescued, buried, pruned, next[2] or false}
+local next_due = call('ZRANGE', p .. 'scheduled', 0, 0, 'WITHSCORES')[2]
+return { staged, rescued, buried, pruned, next_due or false }

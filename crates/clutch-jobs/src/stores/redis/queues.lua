@@ -1,10 +1,15 @@
--- Of each queue its name, settings, counts by state, and when its first available job became that.
-local told = {}
-for at, queue in ipairs(redis.call('SMEMBERS', P .. 'queues')) do
-  local found = redis.call('HMGET', P .. 'queue:' .. queue, 'paused', 'most', '0', '1', '2', '3', '4', '5')
-  local first = redis.call('ZRANGE', P .. 'ready:' .. queue, 0, 0)
-  found[9] = first[1] and redis.call('HGET', P .. 'job:' .. first[1], 't') or false
-  found[10] = queue
-  told[at] = found
+-- Returns the counts, the settings, and of each queue the time since when its first job waits.
+local counts = call('HGETALL', p .. 'counts')
+local oldest = {}
+for nr = 1, #counts, 2 do
+  if string.sub(counts[nr], 1, 2) == AVAILABLE .. ':' then
+    local queue = string.sub(counts[nr], 3)
+    local first = call('ZRANGE', p .. 'ready:' .. queue, 0, 0)[1]
+    local due = first and call('HGET', p .. 'job:' .. first, 'due')
+    if due then
+      oldest[#oldest + 1] = queue
+      oldest[#oldest + 1] = due
+    end
+  end
 end
-return told
+return { counts, call('HGETALL', p .. 'settings'), oldest }

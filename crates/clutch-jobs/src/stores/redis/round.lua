@@ -1,79 +1,131 @@
--- Notes, settles, then claims. Returns the claimed jobs, and the ids of those that are not the runner's any more.
-local runner = asked.runner
-local lost, claimed = {}, {}
+-- ARGV: runner, now, the end of its lease, how many it wants; how many queues, and each; how many notes, and of each: id,
+-- attempt, checkpoint, progress; how many endings, and of each: id, attempt, state, attempts, due, error, result, until
+-- when it is kept, reason. What is empty is none.
+-- Returns the ids that could not be settled, then of each claimed job: id, body, attempt, attempts_max, checkpoint.
+local runner, now, lease, limit = take(), take(), take(), tonumber(take())
+local queues = {}
+for nr = 1, tonumber(take()) do queues[nr] = take() end
 
-local function is_own(id, attempt)
-  local job = redis.call('HMGET', P .. 'job:' .. id, 's', 'o', 'a', 'q', 'r', 'y', 'z', 'k')
-  return job[1] == RUNNING and job[2] == runner and tonumber(job[3]) == attempt and job
+-- A script that has written goes on when the memory is full. What has ended must be settled even then.
+call('DEL', p .. 'none')
+
+local function note(id, attempt, checkpoint, progress)
+  local job = p .. 'job:' .. id
+  local was = call('HMGET', job, 'state', 'runner', 'attempt')
+  if was[1] ~= RUNNING or was[2] ~= runner or was[3] ~= attempt then return end
+  if checkpoint ~= '' then call('HSET', job, 'checkpoint', checkpoint) end
+  if progress ~= '' then call('HSET', job, 'progress', progress) end
 end
 
-for _, noted in ipairs(asked.noted) do
-  if is_own(noted.id, noted.attempt) then
-    if noted.checkpoint then redis.call('HSET', P .. 'job:' .. noted.id, 'k', noted.checkpoint) end
-    if noted.progress then redis.call('HSET', P .. 'job:' .. noted.id, 'p', noted.progress) end
+for _ = 1, tonumber(take()) do note(take(), take(), take(), take()) end
+
+-- ---- settle
+
+local endings = tonumber(take())
+local are_cancelling = endings > 0 and call('EXISTS', p .. 'cancelling') == 1
+
+-- Whether the job was still this runner's.
+local function settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
+  local job = p .. 'job:' .. id
+  local was =
+    call('HMGET', job, 'state', 'runner', 'attempt', 'queue', 'place', 'key', 'unique', 'reason', 'checkpoint')
+  if was[1] ~= RUNNING or was[2] ~= runner or was[3] ~= attempt then return false end
+  local queue, key = was[4], was[6]
+  if are_cancelling and is_cancelling(id) then
+    push(removed, p .. 'cancelling', id)
+    -- Somebody was told that it is cancelled: it does not run again.
+    if state == SCHEDULED or state == AVAILABLE then state, reason = CANCELLED, 'cancelled' end
   end
-end
-
-local settled = {}
-for _, ended in ipairs(asked.settled) do
-  local id, to = ended.id, ended.state
-  local job = is_own(id, ended.attempt)
-  if not job then
-    lost[#lost + 1] = id
+  stop_running(id, runner, queue)
+  local fields = { 'state', state, 'attempt', attempts }
+  local function with(field, value)
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  if reason then with('reason', reason) elseif was[8] then call('HDEL', job, 'reason') end
+  if problem ~= '' then add_error(id, problem) end
+  if state == SCHEDULED then
+    with('due', due)
+    push(added, p .. 'scheduled', due, id)
+    count(state, queue, 1)
+    if key then leave_key(id, key) end
+  elseif state == AVAILABLE then
+    count(state, queue, 1)
+    offer(id, queue, was[5]) -- it is still the one of its key that may run
   else
-    local key = P .. 'job:' .. id
-    settled[#settled + 1] = id
-    if ended.attempts ~= ended.attempt then redis.call('HSET', key, 'a', ended.attempts) end
-    if ended.error then add_error(id, ended.error) end
-    if ended.reason then redis.call('HSET', key, 'w', ended.reason) end
-    if ended.result then redis.call('HSET', key, 'v', ended.result, 'u', int(ended.keep_until)) end
-    if to == COMPLETED and job[8] then redis.call('HDEL', key, 'k') end
-    if to == SCHEDULED then
-      redis.call('HSET', key, 't', int(ended.due))
-      redis.call('ZADD', P .. 'scheduled', int(ended.due), id)
-      move(id, job[4], RUNNING, SCHEDULED)
-      release(id, job[6])
-    elseif to == AVAILABLE then
-      move(id, job[4], RUNNING, AVAILABLE)
-      make_ready(id, job[4], tonumber(job[5]), job[6])
-    else
-      end_job(id, job[4], RUNNING, to, job[6], job[7])
+    with('finished', now)
+    if result ~= '' then
+      with('result', result)
+      with('until', keep_until)
     end
+    if state == COMPLETED and was[9] then call('HDEL', job, 'checkpoint') end
+    finished(id, state, queue, key, was[7], now)
+  end
+  call('HSET', job, unpack(fields))
+  return true
+end
+
+local lost = {}
+for _ = 1, endings do
+  local id = take()
+  if not settle(id, take(), take(), take(), take(), take(), take(), take(), take_optional()) then
+    lost[#lost + 1] = id
+  end
+end
+flush_endings()
+
+-- ---- claim
+
+local told, claimed, bodies = { lost }, {}, {}
+
+-- Most jobs that the queue gives.
+local function most_of(queue, is_paused, most)
+  local left = limit - #claimed
+  if is_paused == '1' then return 0 end
+  if most then return math.min(left, most - running_of(queue)) end
+  return left
+end
+
+local function claim(queue, most)
+  if most <= 0 then return end
+  local popped = call('ZPOPMIN', p .. 'ready:' .. queue, most)
+  for nr = 1, #popped, 2 do
+    local id = popped[nr]
+    local job = p .. 'job:' .. id
+    local was = call('HMGET', job, 'attempt', 'max', 'checkpoint')
+    local attempt = (was[1] or 0) + 1
+    call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
+    claimed[#claimed + 1] = id
+    bodies[#bodies + 1] = p .. 'body:' .. id
+    local last = #told
+    told[last + 1], told[last + 2] = id, false
+    told[last + 3], told[last + 4], told[last + 5] = attempt, was[2], was[3]
+  end
+  count(AVAILABLE, queue, -#popped / 2)
+  count(RUNNING, queue, #popped / 2)
+end
+
+local function read_bodies()
+  for from = 1, #bodies, CHUNK do
+    local found = call('MGET', unpack(bodies, from, math.min(from + CHUNK - 1, #bodies)))
+    for nr = 1, #found do told[5 * (from + nr - 1) - 2] = found[nr] end
   end
 end
 
-if #settled > 0 then redis.call('SREM', P .. 'running:' .. runner, unpack(settled)) end
-
-if asked.limit > 0 then
-  redis.call('ZADD', P .. 'runners', 'NX', int(asked.leased_until), runner)
-  for _, queue in ipairs(asked.queues) do
-    local limit = asked.limit - #claimed
-    if limit <= 0 then break end
-    local settings = redis.call('HMGET', P .. 'queue:' .. queue, 'paused', 'most', RUNNING)
-    if settings[1] == '1' then limit = 0 end
-    if settings[2] then
-      local running = tonumber(settings[3] or 0) + (counted[queue] and counted[queue][RUNNING] or 0)
-      limit = math.min(limit, tonumber(settings[2]) - running)
-    end
-    if limit > 0 then
-      local found = redis.call('ZPOPMIN', P .. 'ready:' .. queue, limit)
-      local taken = {}
-      for at = 1, #found, 2 do
-        local id = found[at]
-        local key = P .. 'job:' .. id
-        local job = redis.call('HMGET', key, 'd', 'a', 'm', 'c', 'k')
-        local attempt = tonumber(job[2]) + 1
-        redis.call('HSET', key, 's', RUNNING, 'a', attempt, 'g', int(now), 'o', runner)
-        taken[#taken + 1] = id
-        claimed[#claimed + 1] = {id, job[1], attempt, tonumber(job[3]), tonumber(job[4]), job[5]}
-      end
-      if #taken > 0 then
-        redis.call('SADD', P .. 'running:' .. runner, unpack(taken))
-        count(queue, AVAILABLE, -#taken)
-        count(queue, RUNNING, #taken)
-      end
-    end
+if limit > 0 and #queues > 0 then
+  flush_offered()
+  if call('ZADD', p .. 'runners', 'NX', lease, runner) == 1 then call('SREM', p .. 'orphaned', runner) end
+  local names = {}
+  for nr, queue in ipairs(queues) do
+    names[2 * nr - 1], names[2 * nr] = 'paused:' .. queue, 'max:' .. queue
   end
+  local settings = call('HMGET', p .. 'settings', unpack(names))
+  for nr, queue in ipairs(queues) do
+    if #claimed >= limit then break end
+    claim(queue, most_of(queue, settings[2 * nr - 1], settings[2 * nr]))
+  end
+  many('SADD', p .. 'running:' .. runner, claimed)
+  read_bodies()
 end
 finish()
-return {claimed, lost}
+return told

@@ -1,0 +1,35 @@
+-- How a job that was running goes on, or ends. Appended to common.lua by the scripts that need it.
+
+-- By key: what is written once at the end.
+local added, removed = {}, {}
+
+local function flush_endings()
+  for key, list in pairs(added) do many('ZADD', key, list) end
+  for key, list in pairs(removed) do many('SREM', key, list) end
+end
+
+local function is_cancelling(id)
+  return call('SISMEMBER', p .. 'cancelling', id) == 1
+end
+
+-- It runs no more.
+local function stop_running(id, runner, queue)
+  push(removed, p .. 'running:' .. runner, id)
+  count(RUNNING, queue, -1)
+end
+
+-- It is finished: the fields of its hash are written by the caller.
+local function finished(id, state, queue, key, unique, now)
+  push(added, p .. 'ended:' .. state, now, id)
+  count(state, queue, 1)
+  if key then leave_key(id, key) end
+  if unique then call('HDEL', p .. 'unique', unique) end
+end
+
+local ERRORS_MAX = 25 -- job.rs
+
+local function add_error(id, text)
+  local errors = p .. 'errors:' .. id
+  if call('RPUSH', errors, text) > ERRORS_MAX then call('LTRIM', errors, -ERRORS_MAX, -1) end
+end
+

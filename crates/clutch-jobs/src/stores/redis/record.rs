@@ -1,0 +1,254 @@
+//! Between jobs and what is kept of them.
+//!
+//! The body of a job is JSON and never changes. What changes is in a small hash beside it, with what scripts look at:
+//! `state` (the number of [`number`]), `queue`, `place` (its score among those that wait), `tool`, `max` (attempts), `due`,
+//! `unique`, `key`, `tags`; once it has run `attempt`, `runner`, `at`; and `finished`, `reason`, `result`, `until`,
+//! `checkpoint`, `progress`, `rescues`.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use redis::{Cmd, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, State};
+use crate::store::{Enqueued, Noted};
+
+pub(super) fn number(state: State) -> usize {
+    State::ALL.iter().position(|known| *known == state).unwrap_or_default()
+}
+
+fn state(number: Option<usize>) -> State {
+    number.and_then(|at| State::ALL.get(at).copied()).unwrap_or(State::Dead)
+}
+
+/// A job as it was enqueued.
+#[derive(Serialize, Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    tool: Cow<'a, str>,
+    #[serde(borrow)]
+    queue: Cow<'a, str>,
+    #[serde(borrow)]
+    arguments: &'a RawValue,
+    created_at: Millis,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    priority: i8,
+    #[serde(default)]
+    backoff: Backoff,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline_at: Option<Millis>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    result_ms: Millis,
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn body(job: &NewJob, now: Millis) -> String {
+    let body = Body {
+        tool: Cow::Borrowed(&job.tool),
+        queue: Cow::Borrowed(&job.queue),
+        arguments: &job.arguments,
+        created_at: now,
+        priority: job.priority,
+        backoff: job.backoff,
+        deadline_at: job.deadline_at,
+        key: job.key.as_deref().map(Cow::Borrowed),
+        tags: job.tags.iter().map(|tag| Cow::Borrowed(tag.as_str())).collect(),
+        meta: job.meta.as_deref(),
+        result_ms: job.result_ms,
+    };
+    // Nothing in it can fail: no map has keys that are not texts.
+    serde_json::to_string(&body).unwrap_or_default()
+}
+
+// ---- arguments of scripts
+
+/// Tells an empty text from none.
+pub(super) fn optional(cmd: &mut Cmd, text: Option<&str>) {
+    match text {
+        Some(text) => cmd.arg(format!("={text}")),
+        None => cmd.arg(""),
+    };
+}
+
+/// A text that is never empty, or a number.
+fn if_any(cmd: &mut Cmd, value: Option<impl redis::ToRedisArgs>) {
+    match value {
+        Some(value) => cmd.arg(value),
+        None => cmd.arg(""),
+    };
+}
+
+pub(super) fn enqueue(cmd: &mut Cmd, job: &NewJob, now: Millis) {
+    let tags = (!job.tags.is_empty()).then(|| serde_json::to_string(&job.tags).unwrap_or_default());
+    cmd.arg(&job.queue).arg(job.priority).arg(&job.tool).arg(job.attempts_max);
+    if_any(cmd, job.scheduled_at.filter(|at| *at > now));
+    optional(cmd, job.unique.as_deref());
+    optional(cmd, job.key.as_deref());
+    optional(cmd, tags.as_deref());
+    cmd.arg(body(job, now));
+}
+
+pub(super) fn note(cmd: &mut Cmd, noted: &Noted) {
+    cmd.arg(&noted.id).arg(noted.attempt);
+    if_any(cmd, noted.checkpoint.as_deref());
+    if_any(cmd, noted.progress.as_deref());
+}
+
+pub(super) fn settle(cmd: &mut Cmd, settled: &crate::job::Settled) {
+    let error = settled.error.as_ref().map(|error| serde_json::to_string(error).unwrap_or_default());
+    cmd.arg(&settled.id).arg(settled.attempt).arg(number(settled.state)).arg(settled.attempts);
+    if_any(cmd, settled.scheduled_at);
+    if_any(cmd, error);
+    if_any(cmd, settled.result.as_ref().map(|(result, _)| result.as_str()));
+    if_any(cmd, settled.result.as_ref().map(|(_, until)| *until));
+    optional(cmd, settled.reason.as_deref());
+}
+
+// ---- answers of scripts
+
+/// What a script answers is a list; anything else is an empty one.
+pub(super) fn list(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) => values,
+        _ => Vec::new(),
+    }
+}
+
+pub(super) fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        }),
+        Value::SimpleString(text) => Some(text),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+pub(super) fn parsed<T: FromStr>(value: Value) -> Option<T> {
+    text(value)?.parse().ok()
+}
+
+pub(super) fn texts(value: Value) -> Vec<String> {
+    list(value).into_iter().filter_map(text).collect()
+}
+
+/// Of names and values, one after the other.
+pub(super) fn pairs(value: Value) -> impl Iterator<Item = (String, Value)> {
+    let mut values = list(value).into_iter();
+    std::iter::from_fn(move || Some((text(values.next()?)?, values.next()?)))
+}
+
+/// What enqueue.lua says of `count` jobs: new ones are numbered one after the other.
+pub(super) fn enqueued(answer: Value, count: usize) -> Vec<Enqueued> {
+    let mut values = list(answer).into_iter();
+    let mut next: u64 = values.next().and_then(parsed).unwrap_or_default();
+    let mut others = HashMap::new();
+    while let (Some(at), Some(id)) = (values.next().and_then(parsed::<usize>), values.next().and_then(text)) {
+        others.insert(at - 1, id);
+    }
+    let each = (0..count).map(|at| match others.remove(&at) {
+        Some(id) => Enqueued { id, is_new: false },
+        None => {
+            next += 1;
+            Enqueued { id: (next - 1).to_string(), is_new: true }
+        }
+    });
+    each.collect()
+}
+
+/// A job that was claimed, or what is wrong with its record.
+pub(super) fn claimed(values: &mut impl Iterator<Item = Value>) -> Option<Result<Claimed, Broken>> {
+    let id = text(values.next()?)?;
+    let body = text(values.next()?);
+    let attempt = parsed(values.next()?).unwrap_or(1);
+    let (attempts_max, checkpoint) = (parsed(values.next()?), text(values.next()?));
+    let Some(body) = body else {
+        return Some(Err(Broken { id, attempt, why: "its arguments are gone from the store".to_owned() }));
+    };
+    Some(match serde_json::from_str::<Body<'_>>(&body) {
+        Ok(body) => Ok(Claimed {
+            tool: body.tool.into_owned(),
+            queue: body.queue.into_owned(),
+            arguments: body.arguments.get().to_owned(),
+            priority: body.priority,
+            attempt,
+            attempts_max: attempts_max.unwrap_or(attempt),
+            backoff: body.backoff,
+            created_at: body.created_at,
+            deadline_at: body.deadline_at,
+            key: body.key.map(Cow::into_owned),
+            tags: body.tags.into_iter().map(Cow::into_owned).collect(),
+            meta: body.meta.map(|meta| meta.get().to_owned()),
+            checkpoint,
+            result_ms: body.result_ms,
+            id,
+        }),
+        Err(error) => Err(Broken { id, attempt, why: format!("its record cannot be read: {error}") }),
+    })
+}
+
+/// A job that can never run.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub id: JobId,
+    pub attempt: u32,
+    pub why: String,
+}
+
+/// From its fields, its body and its errors. None: there is no such job.
+pub(super) fn job(id: JobId, fields: Value, body: Value, errors: Value, now: Millis) -> Option<Job> {
+    let mut fields = pairs(fields).filter_map(|(name, value)| Some((name, text(value)?))).collect::<HashMap<_, _>>();
+    if fields.is_empty() {
+        return None;
+    }
+    let body = text(body).unwrap_or_default();
+    let body = serde_json::from_str::<Body<'_>>(&body).ok();
+    let body = body.as_ref();
+    let errors = texts(errors);
+    let errors = errors.iter().filter_map(|error| serde_json::from_str::<JobError>(error).ok()).collect();
+    let mut take = |name: &str| fields.remove(name);
+    let state = state(take("state").and_then(|number| number.parse().ok()));
+    let time = |text: Option<String>| text.and_then(|text| text.parse::<Millis>().ok());
+    let json = |text: Option<String>| text.and_then(|text| RawValue::from_string(text).ok());
+    let (due, until) = (time(take("due")), time(take("until")));
+    let count = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
+    Some(Job {
+        id,
+        state,
+        queue: take("queue").unwrap_or_default(),
+        tool: take("tool").unwrap_or_default(),
+        arguments: body.map_or(RawValue::NULL, |body| body.arguments).to_owned(),
+        priority: body.map_or(0, |body| body.priority),
+        attempt: count(take("attempt")),
+        attempts_max: count(take("max")),
+        created_at: body.map_or(0, |body| body.created_at),
+        scheduled_at: due.filter(|_| state == State::Scheduled),
+        deadline_at: body.and_then(|body| body.deadline_at),
+        attempted_at: time(take("at")),
+        finished_at: time(take("finished")),
+        runner: take("runner"),
+        unique: take("unique"),
+        key: take("key"),
+        tags: body.map_or_else(Vec::new, |body| body.tags.iter().map(|tag| tag.clone().into_owned()).collect()),
+        meta: body.and_then(|body| body.meta).map(ToOwned::to_owned),
+        progress: json(take("progress")),
+        checkpoint: json(take("checkpoint")),
+        errors,
+        reason: take("reason"),
+        result: json(take("result")).filter(|_| until.is_some_and(|until| until > now)),
+    })
+}

@@ -1,0 +1,271 @@
+//! What a store on Redis does when its server does not do well.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+#[path = "redis/server.rs"]
+mod server;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
+use clutch_jobs::store::{Change, Keep, Report, Round, Runner, Store, StoreError, Want};
+use clutch_jobs::stores;
+use redis::Commands;
+use serde_json::value::RawValue;
+
+use self::server::Server;
+
+const NOW: Millis = 1_800_000_000_000;
+const KEEP: Keep =
+    Keep { completed: Duration::from_secs(60), cancelled: Duration::from_secs(60), dead: Duration::from_secs(60) };
+
+fn job() -> NewJob {
+    NewJob {
+        queue: "default".to_owned(),
+        tool: "send".to_owned(),
+        arguments: RawValue::from_string(r#"{"args":[1],"kwargs":{}}"#.to_owned()).unwrap(),
+        priority: 0,
+        attempts_max: 3,
+        backoff: Backoff::Constant { ms: 1000 },
+        scheduled_at: None,
+        deadline_at: None,
+        unique: None,
+        key: None,
+        tags: Vec::new(),
+        meta: None,
+        result_ms: 0,
+    }
+}
+
+fn runner() -> Runner {
+    Runner { name: "a".to_owned(), lease: Duration::from_secs(30) }
+}
+
+fn round(store: &dyn Store, limit: usize, settled: Vec<Settled>) -> Result<Round, StoreError> {
+    let want = Want { limit, queues: vec!["default".to_owned()] };
+    store.round(&runner(), &Report { settled, ..Report::default() }, &want, NOW)
+}
+
+fn done(job: &Claimed) -> Settled {
+    settle(job, Ending::Returned("null".to_owned()), NOW, 0.5)
+}
+
+fn failed(job: &Claimed) -> Settled {
+    let message = "ValueError: no".to_owned();
+    let error = JobError { at: NOW, attempt: 1, kind: "raised".to_owned(), message, traceback: String::new() };
+    settle(job, Ending::Failed(error), NOW, 0.5)
+}
+
+fn is_unavailable<T>(result: Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::Unavailable { .. }))
+}
+
+fn is_unusable<T>(result: Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::Unusable { .. }))
+}
+
+/// The server that the tests of this program share, and a store of its own on it.
+fn shared() -> Option<(&'static Server, Arc<dyn Store>, String)> {
+    let server = server::shared()?;
+    let url = server.new_url();
+    let root = format!("{{{}}}", url.split_once("prefix=").unwrap().1);
+    Some((server, stores::open(&url).unwrap(), root))
+}
+
+fn keys(server: &Server, root: &str) -> BTreeSet<String> {
+    let found: Vec<String> = server.connect().keys(format!("{root}:*")).unwrap();
+    found.into_iter().map(|key| key[root.len() + 1..].to_owned()).collect()
+}
+
+#[test]
+fn nothing_is_left_of_jobs_that_are_pruned() {
+    let Some((server, store, root)) = shared() else { return };
+    let keyed = NewJob { key: Some("k".to_owned()), unique: Some("u".to_owned()), ..job() };
+    let again = NewJob { key: Some("k".to_owned()), scheduled_at: Some(NOW + 5), ..job() };
+    let kept = NewJob { result_ms: 100_000, tags: vec!["red".to_owned()], ..job() };
+    store.enqueue(&[keyed, again.clone(), again, kept, job(), job()], NOW).unwrap();
+    assert!(store.change("6", Change::Cancel, NOW).unwrap());
+    assert_eq!(store.look_after(&KEEP, 100, NOW + 5).unwrap().staged, 2);
+    assert!(store.change("3", Change::Delete, NOW).unwrap());
+    let claimed = round(&*store, 9, Vec::new()).unwrap().claimed;
+    let mut ends: Vec<_> = claimed.iter().map(done).collect();
+    assert!(store.change(&claimed[2].id, Change::Cancel, NOW).unwrap());
+    ends[2] = failed(&claimed[2]);
+    let claimed = round(&*store, 9, ends).unwrap().claimed;
+    assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["2"], "the key was free");
+    round(&*store, 0, vec![done(&claimed[0])]).unwrap();
+    // The job whose result is kept for longer outlives the others.
+    assert_eq!(store.look_after(&KEEP, 100, NOW + 61_000).unwrap().pruned, 4);
+    assert!(store.get("4").unwrap().is_some());
+    assert_eq!(store.look_after(&KEEP, 100, NOW + 100_001).unwrap().pruned, 1);
+    store.leave(&runner(), NOW).unwrap();
+    assert_eq!(keys(server, &root), ["id", "news", "schema"].map(str::to_owned).into());
+    assert_eq!(store.queues().unwrap(), []);
+}
+
+#[test]
+fn a_cancelled_job_that_fails_is_not_retried() {
+    let Some((_, store, _)) = shared() else { return };
+    store.enqueue(&[job()], NOW).unwrap();
+    let claimed = round(&*store, 1, Vec::new()).unwrap().claimed.remove(0);
+    assert!(store.change(&claimed.id, Change::Cancel, NOW).unwrap());
+    assert!(round(&*store, 0, vec![failed(&claimed)]).unwrap().lost.is_empty());
+    let told = store.get(&claimed.id).unwrap().unwrap();
+    assert_eq!((told.state, told.errors.len()), (State::Cancelled, 1));
+}
+
+#[test]
+fn a_job_whose_record_is_gone_is_dead_with_the_reason() {
+    let Some((server, store, root)) = shared() else { return };
+    store.enqueue(&[job(), job(), job()], NOW).unwrap();
+    let mut connection = server.connect();
+    connection.del::<_, ()>(format!("{root}:body:1")).unwrap();
+    connection.set::<_, _, ()>(format!("{root}:body:2"), "{no json").unwrap();
+    let claimed = round(&*store, 9, Vec::new()).unwrap().claimed;
+    assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["3"]);
+    for id in ["1", "2"] {
+        let told = store.get(id).unwrap().unwrap();
+        assert_eq!((told.state, told.errors[0].kind.as_str()), (State::Dead, "malformed"));
+    }
+}
+
+#[test]
+fn a_server_that_forgot_the_scripts_is_taught_again() {
+    let Some((server, store, _)) = shared() else { return };
+    store.enqueue(&[job()], NOW).unwrap();
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut server.connect()).unwrap();
+    store.enqueue(&[job()], NOW).unwrap();
+    assert_eq!(store.queues().unwrap()[0].available, 2);
+}
+
+#[test]
+fn a_newer_schema_is_not_touched() {
+    let Some(server) = server::shared() else { return };
+    let url = server.new_url();
+    let root = format!("{{{}}}", url.split_once("prefix=").unwrap().1);
+    server.connect().set::<_, _, ()>(format!("{root}:schema"), "2").unwrap();
+    let error = stores::open(&url).err().unwrap();
+    assert!(error.to_string().contains("install a newer one"), "{error}");
+}
+
+#[test]
+fn connections_that_are_killed_are_made_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    let mut watch = store.watch().unwrap();
+    let mut connection = server.connect();
+    for _ in 0..2 {
+        redis::cmd("CLIENT")
+            .arg("KILL")
+            .arg("TYPE")
+            .arg("normal")
+            .arg("SKIPME")
+            .arg("yes")
+            .exec(&mut connection)
+            .unwrap();
+        assert!(watch.wait(Duration::from_secs(30)).is_err(), "whoever waits is told");
+        assert!(is_unavailable(store.enqueue(&[job()], NOW)), "what was asked may have been done or not");
+        store.enqueue(&[job()], NOW).unwrap();
+        watch = store.watch().unwrap();
+        assert!(watch.wait(Duration::from_secs(30)).unwrap(), "it has missed nothing");
+    }
+}
+
+#[test]
+fn a_store_is_used_as_soon_as_its_server_is_there() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    server.stop();
+    let store = stores::open(&server.new_url()).unwrap();
+    assert!(is_unavailable(store.enqueue(&[job()], NOW)));
+    assert!(is_unavailable(store.watch().map(drop)));
+    server.restart(&[]);
+    store.enqueue(&[job()], NOW).unwrap();
+    server.restart(&[]);
+    assert!(is_unavailable(store.queues()));
+    assert_eq!(store.queues().unwrap(), [], "nothing was to be kept");
+    store.enqueue(&[job()], NOW).unwrap();
+}
+
+#[test]
+fn a_full_memory_refuses_new_jobs_and_lets_others_end() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    store.enqueue(&[job(), job()], NOW).unwrap();
+    let claimed = round(&*store, 1, Vec::new()).unwrap().claimed;
+    let mut connection = server.connect();
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").exec(&mut connection).unwrap();
+    let before = store.queues().unwrap();
+    let error = store.enqueue(&[job(), job()], NOW).unwrap_err();
+    assert!(error.to_string().contains("OOM"), "{error}");
+    assert!(is_unavailable::<()>(Err(error)));
+    assert_eq!(store.queues().unwrap(), before, "nothing is half written");
+    let next = round(&*store, 1, claimed.iter().map(done).collect()).unwrap();
+    assert_eq!((next.lost.len(), next.claimed.len()), (0, 1));
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").exec(&mut connection).unwrap();
+    store.enqueue(&[job()], NOW).unwrap();
+}
+
+#[test]
+fn a_replica_may_become_a_master() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    let mut connection = server.connect();
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec(&mut connection).unwrap();
+    assert!(is_unavailable(store.enqueue(&[job()], NOW)));
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut connection).unwrap();
+    store.enqueue(&[job()], NOW).unwrap();
+}
+
+#[test]
+fn a_wrong_password_is_final_and_told_without_it() {
+    let Some(server) = Server::start(&["--requirepass", "right"]) else { return };
+    let socket = server.socket();
+    let url = |pass: &str| format!("redis+unix://{}?pass={pass}", socket.display());
+    for url in [url("s3cret"), url("").replace("?pass=", "")] {
+        let error = stores::open(&url).err().unwrap();
+        assert!(!error.to_string().contains("s3cret"), "{error}");
+        assert!(is_unusable::<()>(Err(error)));
+    }
+    let store = stores::open(&url("right")).unwrap();
+    store.enqueue(&[job()], NOW).unwrap();
+    assert!(!store.name().contains("right"));
+    assert_eq!(store.warnings().len(), 1, "it keeps nothing on disk: {:?}", store.warnings());
+}
+
+#[test]
+fn what_is_no_redis_server_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let web = thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let _ = connection.read(&mut [0; 1024]).unwrap();
+        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let error = stores::open(&url).err().unwrap();
+    assert!(error.to_string().contains("not a Redis server"), "{error}");
+    web.join().unwrap();
+}
+
+#[test]
+fn a_server_that_stands_still_is_noticed() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    let mut watch = store.watch().unwrap();
+    let about: String = redis::cmd("INFO").arg("server").query(&mut server.connect()).unwrap();
+    let pid = about.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().parse().unwrap();
+    let server_pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(server_pid, rustix::process::Signal::STOP).unwrap();
+    let since = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(is_unavailable(store.enqueue(&[job()], NOW))));
+        scope.spawn(|| assert!(watch.wait(Duration::from_millis(500)).is_err(), "it is never deaf"));
+    });
+    assert!(since.elapsed() < Duration::from_secs(20));
+    rustix::process::kill_process(server_pid, rustix::process::Signal::CONT).unwrap();
+    store.queues().unwrap();
+}
