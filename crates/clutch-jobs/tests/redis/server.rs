@@ -24,6 +24,7 @@ pub struct Server {
 }
 
 /// One for all tests of a program, or none where no server is installed.
+#[expect(clippy::print_stdout, reason = "it says what is left out")]
 pub fn shared() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     SERVER.get_or_init(|| Server::start(&[])).as_ref()
