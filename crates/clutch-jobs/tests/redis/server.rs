@@ -24,7 +24,6 @@ pub struct Server {
 }
 
 /// One for all tests of a program, or none where no server is installed.
-#[expect(clippy::print_stdout, reason = "it says what is left out")]
 pub fn shared() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     SERVER.get_or_init(|| Server::start(&[])).as_ref()
@@ -32,6 +31,7 @@ pub fn shared() -> Option<&'static Server> {
 
 impl Server {
     /// With further flags. None, and a line that says so, where no server is installed.
+    #[expect(clippy::print_stdout, reason = "it says what is left out")]
     pub fn start(flags: &[&str]) -> Option<Server> {
         if Command::new("redis-server").arg("--version").output().is_err() {
             println!("skipped: there is no redis-server");
