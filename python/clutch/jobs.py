@@ -26,7 +26,7 @@ from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, curre
 from clutch._worker.handlers.json import Encoder, JsonFace
 from clutch.config.values import without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
-from clutch.tools import JobOptions, Seconds, options_of
+from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of
 
 __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
 
@@ -161,8 +161,8 @@ class Jobs:
         connections: int = 4,
         options: JobOptions | None = None,
     ) -> None:
-        """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…` with
-        TLS, `valkey://…` or `redis+unix:///path`, with `?prefix=NAME` for several stores on one server.
+        """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…`
+        with TLS, `valkey://…` or `redis+unix:///path`, with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
         the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.
@@ -171,7 +171,9 @@ class Jobs:
         if strategy not in STRATEGIES:
             raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
         if "://" not in url:
-            raise ConfigError(f"{url!r} is not the URL of a store; allowed: sqlite:///jobs.db, redis://localhost:6379/0")
+            raise ConfigError(
+                f"{url!r} is not the URL of a store; allowed: sqlite:///jobs.db, redis://localhost:6379/0"
+            )
         self.url = url
         self._strategy = strategy
         self._connections = connections if strategy in ("pool", "checkout") else 1
@@ -478,8 +480,6 @@ def result_of(job: Job) -> Any:
 
 # ---- from a call to a job
 
-NO_OPTIONS = JobOptions()
-
 
 @dataclass(frozen=True, slots=True)
 class Called:
@@ -489,7 +489,7 @@ class Called:
     face: JsonFace | None = None
     """Of a function: what checks its arguments."""
     signature: inspect.Signature | None = None
-    defaults: JobOptions = NO_OPTIONS
+    defaults: JobOptions = NO_JOB_OPTIONS
 
     def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
         """Keywords that are options of the job, not arguments of the tool."""
@@ -542,8 +542,9 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
             "function of a module, or its name"
         )
     options = options_of(function)
-    defaults = options.job if options is not None else NO_OPTIONS
-    return Called(name, JsonFace(name, function), inspect.signature(function), defaults)
+    if options is None:
+        raise ValueError(f"{name} is no tool, so no worker would run it by its name: mark it with @clutch.tool")
+    return Called(name, JsonFace(name, function), inspect.signature(function), options.job)
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -19,6 +19,7 @@ import clutch
 from clutch import BadArguments, ConfigError, Jobs, StoreError, StoreUnavailable, tool
 
 
+@tool
 def send(to: str, *, subject: str = "", at: datetime | None = None) -> None:
     """A tool, which is never run here."""
 
@@ -114,7 +115,13 @@ def test_large_arguments_are_refused_with_the_limit(jobs: Jobs) -> None:
         jobs.enqueue("send", "x" * 100_000_000)
 
 
+def no_tool() -> None:
+    """It has no mark."""
+
+
 def test_functions_that_no_worker_finds_are_refused(jobs: Jobs) -> None:
+    with pytest.raises(ValueError, match="no_tool is no tool, so no worker would run it by its name: mark it with"):
+        jobs.enqueue(no_tool)
     with pytest.raises(ValueError, match="workers find functions by name"):
         jobs.enqueue(lambda: None)
 
@@ -212,12 +219,13 @@ def test_48_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> N
     assert told[1] == "1", "batches are there whole or not at all"
 
 
-def test_a_newer_schema_is_refused(jobs: Jobs, tmp_path: Path) -> None:
-    jobs.stats()
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    subprocess.run([sys.executable, "-c", "import clutch, sys; clutch.Jobs(sys.argv[1]).stats()", url], check=True)
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         connection.execute("UPDATE clutch_schema SET version = 99")
     with pytest.raises(StoreError, match="version 99, and this Clutch knows them up to 1: install a newer one"):
-        Jobs(f"sqlite:///{tmp_path}/jobs.db").stats()
+        Jobs(url).stats()
 
 
 # ---- many callers

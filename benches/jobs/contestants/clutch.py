@@ -6,8 +6,11 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from benches.jobs import work
 from benches.jobs.contestant import Contestant, spread
+
+
+def tool_of(job: str) -> Any:
+    return getattr(importlib.import_module("benches.jobs.clutch_tools"), job)
 
 
 class Clutch(Contestant):
@@ -38,18 +41,18 @@ class Clutch(Contestant):
     def consumer(self, url: str, slots: int) -> list[str]:
         workers, threads = spread(slots) if self.profile == "thread" else (1, slots)
         shape = ["--queues", "default", "--workers", str(workers), "--threads", str(threads)]
-        return ["-m", "clutch", "work", "benches.jobs.work", "--store", url, *shape, "--profile", self.profile]
+        return ["-m", "clutch", "work", "benches.jobs.clutch_tools", "--store", url, *shape, "--profile", self.profile]
 
     def connect(self, url: str) -> None:
         self._jobs = self.app(url)["jobs"]
 
     def enqueue(self, job: str, count: int) -> None:
-        function, enqueue = getattr(work, job), self._jobs.enqueue
+        function, enqueue = tool_of(job), self._jobs.enqueue
         for _ in range(count):
             enqueue(function)
 
     def enqueue_many(self, job: str, count: int) -> None:
-        function, chunk = getattr(work, job), 1_000
+        function, chunk = tool_of(job), 1_000
         for begin in range(0, count, chunk):
             self._jobs.enqueue_many(function, [()] * min(chunk, count - begin))
 

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clutch_wire::forked::PerProcess;
 use clutch_wire::sync::{Condvar, Mutex};
 pub use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -33,6 +34,9 @@ const SCHEMA_VERSION: i64 = 1;
 
 /// How long a file that others have locked is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long one that could not be opened is left alone.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often it is looked whether another process has written.
 const WATCH_INTERVAL: Duration = Duration::from_millis(5);
@@ -153,7 +157,28 @@ impl Sqlite {
     }
 }
 
+/// One after the other: while a file is not in WAL mode yet, connections of one process share a lock that only the first of
+/// them could release.
+static CONNECTING: PerProcess<Mutex<()>> = PerProcess::new();
+
 fn connect(location: &Location, synchronous: Synchronous) -> rusqlite::Result<Connection> {
+    let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
+    let _alone = connecting.map(|(connecting, _)| connecting.lock());
+    let until = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match connect_once(location, synchronous) {
+            // Two processes that make the same file wait for each other, and SQLite lets neither go first.
+            Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
+            connected => return connected,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+fn connect_once(location: &Location, synchronous: Synchronous) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&location.path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;

@@ -1,5 +1,8 @@
 //! `clutch.Jobs`' native half, and the front that runs jobs in a pool.
 
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use clutch_jobs::job::{self, NewJob, State};
 use clutch_jobs::runner::{Config, Runs};
 use clutch_jobs::store::{Change, Enqueued, Filter, Keep, QueueChange, Store, StoreError};
 use clutch_jobs::stores::{self, sqlite};
-use clutch_wire::forked::Moment;
+use clutch_wire::forked::{Moment, PerProcess};
 use clutch_wire::sync::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -56,6 +59,31 @@ impl<T> Drop for Own<T> {
             std::mem::forget(self.0.clone());
         }
     }
+}
+
+/// Of each URL as many connections as anybody wants at a time; the last number is that of a file.
+type Opened = HashMap<(String, usize, u64), Arc<dyn Store>>;
+
+/// Stores are shared by all of the process, and stay open: a program that makes a `Jobs` for each request has few
+/// connections, and none is closed that would take the locks of a neighbour away (clutch-jobs, locks.rs).
+fn opened(url: &str, at: usize) -> clutch_jobs::store::Result<Arc<dyn Store>> {
+    static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new();
+    let failed = |failure: io::Error| StoreError::Refused(failure.to_string());
+    let (opened, _) = OPENED.get(|| Ok(Mutex::default())).map_err(failed)?;
+    let mut opened = opened.lock();
+    let key = || (url.to_owned(), at, number_of_file(url));
+    if let Some(store) = opened.get(&key()) {
+        return Ok(store.clone());
+    }
+    let store = stores::open(url)?;
+    opened.insert(key(), store.clone());
+    Ok(store)
+}
+
+/// A file that was removed and made anew is another store. 0: there is no file.
+fn number_of_file(url: &str) -> u64 {
+    let location = sqlite::Location::parse(url).ok();
+    location.and_then(|location| std::fs::metadata(location.path).ok()).map_or(0, |file| file.ino())
 }
 
 /// A statement, its parameters by name, and the file that it is for.
@@ -113,7 +141,7 @@ impl JobStore {
     #[new]
     fn new(py: Python<'_>, url: &str, strategy: &str, connections: usize) -> PyResult<JobStore> {
         let strategy = Strategy::named(strategy).ok_or_else(|| PyValueError::new_err(strategy.to_owned()))?;
-        let open = || (0..connections.max(1)).map(|_| stores::open(url)).collect::<Result<Vec<_>, _>>();
+        let open = || (0..connections.max(1)).map(|at| opened(url, at)).collect::<Result<Vec<_>, _>>();
         let opened = py.detach(open).map_err(|failed| error(py, &failed))?;
         let store = opened[0].clone();
         Ok(JobStore { url: url.to_owned(), store: Own::new((store, Enqueuer::new(strategy, opened))) })

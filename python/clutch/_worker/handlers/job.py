@@ -62,9 +62,10 @@ class CurrentJob:
         return f"CurrentJob(id={self.id!r}, queue={self.queue!r}, attempt={self.attempt})"
 
     def _get(self, name: str) -> Any:
-        if self._told is None:
-            self._told = json.loads(self._details)
-        return self._told.get(name)
+        told = self._told
+        if told is None:
+            told = self._told = json.loads(self._details)
+        return told.get(name)
 
     @property
     def id(self) -> str:

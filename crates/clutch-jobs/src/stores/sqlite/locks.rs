@@ -3,8 +3,8 @@
 //! SQLite locks with POSIX record locks, which belong to the process: when anybody in it closes any descriptor of the same
 //! file, all of them are gone, and two writers may destroy the file (<https://www.sqlite.org/howtocorrupt.html>, 2.2). SQLite
 //! takes care of that within one copy of itself; but a program that uses Python's `sqlite3` on the file where its jobs are
-//! has two copies. So ours takes open file description locks (fcntl(2)), which end with its own descriptors only, and a
-//! store that was opened is never closed, since that would take the neighbour's locks away.
+//! has two copies. So ours takes open file description locks (fcntl(2)), which end with its own descriptors only, and
+//! whoever opens a store for a program keeps it open, since to close it would take the neighbour's locks away.
 //!
 //! The only unsafe code of this crate.
 
