@@ -51,6 +51,14 @@ _PROMISES = {
         r"after the reload: goodbye goodbye",
         r"in another worker: True\nlate: STILL THERE\?",
     ],
+    "jobs": [
+        r"the same job: True",
+        r"refused at once: tool 'charge': fails: Input should be a valid integer",
+        r"of two transactions one has its job: \['cleo'\]",
+        r"charged: ann",
+        r"after failures: \['ConnectionError: the bank hangs up, attempt 1', '.*, attempt 2'\]",
+        r"in the store: \{'available': 0, 'completed': 4, 'dead': 0\}",
+    ],
     "http_curl": [r'\{"result": ?25\}', r"1\. Definitions", r"below", r"primes?"],
 }
 
