@@ -34,7 +34,7 @@ def main() -> None:
 
         shaky = jobs.options(result=60).enqueue(orders.charge, "ann", fails=2)
         try:
-            jobs.enqueue(orders.charge, "ann", fails="twice")
+            jobs.enqueue(orders.charge, "ann", fails="twice")  # pyright: ignore
         except clutch.BadArguments as error:
             print("refused at once:", error)
 

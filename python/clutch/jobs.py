@@ -36,6 +36,8 @@ STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 RETRIES = 20
 """Unless an option says otherwise. With the default delays the last attempt is about eight days after the first."""
+MS_MAX = 253_402_300_799_000
+"""The end of the year 9999: Python has no later time, but another client of the store may."""
 RETRIES_MAX = 1_000_000
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
@@ -139,7 +141,7 @@ class Queue:
 
 
 def time_of(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    return None if ms is None else datetime.fromtimestamp(min(max(ms, 0), MS_MAX) / 1000, UTC)
 
 
 class Jobs:
@@ -338,10 +340,10 @@ class Jobs:
         statement, row, file = self._store.insert(text)
         if not has_file(connection, file):
             raise ConfigError(f"this connection is not one to {file}, where the jobs are: their transactions are two")
-        cursor = connection.execute(statement, dict(row))
+        cursor = plain_cursor(connection).execute(statement, dict(row))
         if cursor.rowcount > 0:
             return JobId(str(cursor.lastrowid))
-        found = connection.execute(
+        found = plain_cursor(connection).execute(
             "SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (dict(row)["unique_key"],)
         )
         return JobId(str(found.fetchone()[0]), is_new=False)
@@ -618,6 +620,13 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
     return {"kind": "constant", "ms": round(seconds(given, "backoff") * 1000)}
 
 
+def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    """One whose rows are tuples, whatever the program wants of its own."""
+    cursor = connection.cursor(sqlite3.Cursor)
+    cursor.row_factory = None
+    return cursor
+
+
 def has_file(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
-    files = (row[2] for row in connection.execute("PRAGMA database_list"))
+    files = (row[2] for row in plain_cursor(connection).execute("PRAGMA database_list"))
     return any(os.path.exists(other) and os.path.samefile(other, file) for other in files if other)

@@ -162,6 +162,9 @@ impl NewJob {
         within("meta (as JSON)", self.meta.as_ref().map_or(0, |meta| meta.get().len()), META_BYTES_MAX)?;
         for (what, text) in [("a tool's name", &self.tool), ("a queue's name", &self.queue)] {
             within(what, text.len(), NAME_BYTES_MAX)?;
+            if text.chars().any(char::is_control) {
+                return Err(format!("{what} of {text:?}: control characters are not allowed"));
+            }
         }
         for (what, text) in [("a unique key", &self.unique), ("a key", &self.key)] {
             within(what, text.as_ref().map_or(0, String::len), NAME_BYTES_MAX)?;
@@ -270,7 +273,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
     // An attempt that does not count was never one.
     let again = |ms: Millis| Settled {
         scheduled_at: Some(now.saturating_add(ms.max(0))),
-        attempts: job.attempt - 1,
+        attempts: job.attempt.saturating_sub(1),
         ..with(State::Scheduled)
     };
     let retry = |ms: Millis, error: JobError| match job.attempt < job.attempts_max {
@@ -294,7 +297,7 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
         Ending::Impossible(error) => Settled { error: Some(error), ..with(State::Dead) },
         Ending::Failed(error) => retry(job.backoff.after(job.attempt, random), error),
         Ending::CutOff { reason } => {
-            Settled { attempts: job.attempt - 1, reason: Some(reason), ..with(State::Available) }
+            Settled { attempts: job.attempt.saturating_sub(1), reason: Some(reason), ..with(State::Available) }
         }
     }
 }

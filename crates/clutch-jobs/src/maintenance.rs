@@ -12,6 +12,9 @@ use crate::store::Upkeep;
 /// How long at most between two looks of a leader: how late a rescue is beyond its lease.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long at least between two looks while there is more to delete: nobody waits for that.
+const PRUNE_PAUSE: Duration = Duration::from_millis(100);
+
 /// Most jobs of each kind in one look, so that claims come in between.
 pub const BATCH: usize = 1000;
 
@@ -64,9 +67,10 @@ impl Maintenance {
                 self.lead_at = now + self.lease / 3;
             }
             Event::Looked { upkeep, now: then } => {
-                let is_more = [upkeep.staged, upkeep.rescued, upkeep.pruned].iter().any(|done| *done >= BATCH);
+                let is_more = [upkeep.staged, upkeep.rescued].iter().any(|done| *done >= BATCH);
                 let due = upkeep.next_due.map(|due| Duration::from_millis(u64::try_from(due - then).unwrap_or(0)));
-                let wait = if is_more { Duration::ZERO } else { due.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL) };
+                let longest = if upkeep.pruned >= BATCH { PRUNE_PAUSE } else { LOOK_INTERVAL };
+                let wait = if is_more { Duration::ZERO } else { due.unwrap_or(longest).min(longest) };
                 // What is due at once and was not staged is due to a clock that went back: not without a pause.
                 let least = if is_more { Duration::ZERO } else { Duration::from_millis(1) };
                 self.look_at = now + wait.max(least);

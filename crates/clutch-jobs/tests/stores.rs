@@ -420,6 +420,19 @@ fn a_waiting_job_is_cancelled_and_a_running_one_told(house: &House) {
     assert!(!house.store.change("no such job", Change::Cancel, NOW).unwrap());
 }
 
+fn a_cancel_of_a_running_job_is_not_forgotten(house: &House) {
+    let enqueued = house.enqueue(&vec![job("default"); 3]);
+    let claimed = house.claim("a", 3);
+    for id in &enqueued {
+        assert!(house.store.change(id, Change::Cancel, NOW).unwrap());
+    }
+    house.end("a", &claimed[0], failure(), NOW);
+    house.end("a", &claimed[1], Ending::CutOff { reason: "stopping".to_owned() }, NOW);
+    house.end("a", &claimed[2], done(), NOW);
+    let states = enqueued.iter().map(|id| house.state(id)).collect::<Vec<_>>();
+    assert_eq!(states, [Some(State::Cancelled), Some(State::Cancelled), Some(State::Completed)]);
+}
+
 fn a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once(house: &House) {
     let once = NewJob { attempts_max: 1, ..job("default") };
     let later = NewJob { scheduled_at: Some(NOW + HOUR), ..job("default") };
@@ -627,6 +640,7 @@ stores! {
     two_keepers_at_once_stage_each_job_once,
     ended_jobs_are_pruned_by_their_state,
     a_waiting_job_is_cancelled_and_a_running_one_told,
+    a_cancel_of_a_running_job_is_not_forgotten,
     a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once,
     a_job_is_deleted_unless_it_runs,
     a_paused_queue_gives_nothing_and_takes_everything,

@@ -65,6 +65,11 @@ impl Forks {
     }
 }
 
+/// How many forks this process is away from one that was started afresh.
+pub fn generation() -> usize {
+    FORKS.generation()
+}
+
 /// The moment when something was made, in forks: tells later whether the process was forked since.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {

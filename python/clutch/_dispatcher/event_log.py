@@ -98,12 +98,17 @@ def killed(event: Event) -> Line:
     return harm(event, True), f"{worker(event)}: sent {event['signal']}: {event['reason']}{running(event)}"
 
 
+def printable(text: str) -> str:
+    """What others have written into a store, on one line and without orders to a terminal."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def job_failed(event: Event) -> str:
     """`job 7 (send, queue mail), attempt 2 of 21: ValueError: no; next in 16 s`."""
-    message = event["message"].partition("\n")[0]
+    message = printable(event["message"].partition("\n")[0])
     then = "it is dead" if event["next_s"] is None else f"next attempt in {seconds(event['next_s'])}"
     attempt = f"attempt {event['attempt']} of {event['attempts_max']}"
-    return f"job {event['job']} ({event['tool']}, queue {event['queue']}), {attempt}: {message}; {then}"
+    return f"job {event['job']} ({printable(event['tool'])}, queue {printable(event['queue'])}), {attempt}: {message}; {then}"
 
 
 def harm(event: Event, by_us: bool) -> int:

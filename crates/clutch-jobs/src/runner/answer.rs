@@ -60,7 +60,7 @@ pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {
         Outcome::Value(payload) => value(&payload),
         Outcome::Failure(failure) => failed(job, &failure, now),
         Outcome::Refused(Refusal::Expired(expired)) => {
-            Ending::Impossible(error(job, now, "deadline", expired.to_string(), expired.stacks))
+            expired_as(job, now, error(job, now, "deadline", expired.to_string(), expired.stacks))
         }
         Outcome::Refused(refusal) => Ending::CutOff { reason: refusal.to_string() },
     }
@@ -87,12 +87,20 @@ fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
         Failure::BadArguments { .. } => Ending::Impossible(told("bad_arguments", "")),
         Failure::NoSuchTool { .. } => Ending::Impossible(told("no_such_tool", "")),
         Failure::Poisoned { .. } => Ending::Impossible(told("poisoned", "")),
-        Failure::Expired(expired) => Ending::Impossible(told("deadline", &expired.stacks)),
+        Failure::Expired(expired) => expired_as(job, now, told("deadline", &expired.stacks)),
         // No fault of its own: Clutch ended the worker for another's, or none can start.
         Failure::WorkerLost { cause: Some(cause), .. } => Ending::CutOff { reason: cause.clone() },
         Failure::WorkerLost { worker_pid: 0, message, .. } => Ending::CutOff { reason: message.clone() },
         Failure::WorkerLost { output, .. } => Ending::Failed(told("worker_lost", output)),
         Failure::Config { message } => Ending::CutOff { reason: message.clone() },
+    }
+}
+
+/// Past the job's own deadline there is no other attempt; past that of the pool, which each attempt has, there is.
+fn expired_as(job: &Claimed, now: Millis, error: JobError) -> Ending {
+    match job.deadline_at {
+        Some(at) if at <= now => Ending::Impossible(error),
+        _ => Ending::Failed(error),
     }
 }
 

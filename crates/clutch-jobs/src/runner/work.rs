@@ -36,7 +36,7 @@ struct Details<'a> {
 pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dyn Reply>) -> Result<Work, Ending> {
     let deadline = match job.deadline_at {
         None => pool.config.deadline().and_then(|time| Instant::now().checked_add(time)),
-        Some(at) => match u64::try_from(at - job::now()) {
+        Some(at) => match u64::try_from(at.saturating_sub(job::now())) {
             Ok(left) if left > 0 => Instant::now().checked_add(Duration::from_millis(left)),
             _ => return Err(Ending::Impossible(overdue(job))),
         },

@@ -90,10 +90,9 @@ impl Location {
 
 pub struct Sqlite {
     name: String,
-    location: Location,
     writing: Mutex<Connection>,
     rounds: Mutex<Connection>,
-    reading: Mutex<Connection>,
+    reading: Arc<Mutex<Connection>>,
     written: Arc<Written>,
 }
 
@@ -117,9 +116,8 @@ impl Sqlite {
         Ok(Sqlite {
             writing: Mutex::new(writing),
             rounds: Mutex::new(rounds),
-            reading: Mutex::new(reading),
+            reading: Arc::new(Mutex::new(reading)),
             written: Arc::default(),
-            location,
             name,
         })
     }
@@ -192,26 +190,41 @@ fn connect_once(location: &Location, synchronous: Synchronous) -> rusqlite::Resu
     Ok(connection)
 }
 
-/// Makes the tables where there are none.
+/// Makes the tables where there are none. Where there are, nothing is written: the caller may be in the middle of a
+/// transaction of its own.
 fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
     let failed = |error| told(name, error);
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let has_tables = transaction
-        .query_row("SELECT 1 FROM sqlite_schema WHERE name = 'clutch_schema'", [], |_| Ok(()))
-        .optional()
-        .map_err(failed)?;
-    if has_tables.is_none() {
-        transaction.execute_batch(include_str!("sqlite/schema.sql")).map_err(failed)?;
-    }
-    let version: i64 =
-        transaction.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map_err(failed)?;
+    let known = version_of(connection).map_err(failed)?;
+    let version = match known {
+        Some(version) => version,
+        None => make_tables(connection).map_err(failed)?,
+    };
     if version > SCHEMA_VERSION {
         let reason = format!(
             "its tables are of version {version}, and this Clutch knows them up to {SCHEMA_VERSION}: install a newer one"
         );
         return Err(StoreError::Unusable { store: name.to_owned(), reason });
     }
-    transaction.commit().map_err(failed)
+    Ok(())
+}
+
+fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    let has_tables = connection.query_row("SELECT 1 FROM sqlite_schema WHERE name = 'clutch_schema'", [], |_| Ok(()));
+    if has_tables.optional()?.is_none() {
+        return Ok(None);
+    }
+    connection.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map(Some)
+}
+
+/// Returns the version that there is now: another process may have been first.
+fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let known = version_of(&transaction)?;
+    if known.is_none() {
+        transaction.execute_batch(include_str!("sqlite/schema.sql"))?;
+    }
+    transaction.commit()?;
+    Ok(known.unwrap_or(SCHEMA_VERSION))
 }
 
 fn told(store: &str, error: rusqlite::Error) -> StoreError {
@@ -226,6 +239,7 @@ fn told(store: &str, error: rusqlite::Error) -> StoreError {
                 | ErrorCode::CannotOpen
                 | ErrorCode::ReadOnly
                 | ErrorCode::OutOfMemory
+                | ErrorCode::FileLockingProtocolFailed
         )
     );
     let reason = match error.sqlite_error_code() {
@@ -302,10 +316,13 @@ impl Store for Sqlite {
             let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?)))?;
             let own = own.collect::<rusqlite::Result<Vec<(i64, bool, Option<String>)>>>()?;
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
-            let mut release_claim =
-                transaction.prepare_cached("UPDATE clutch_jobs SET state = 1, attempt = attempt - 1 WHERE id = ?1")?;
+            let mut release_claim = transaction.prepare_cached(
+                "UPDATE clutch_jobs SET attempt = attempt - 1, state = CASE WHEN cancelling = 1 THEN 4 ELSE 1 END, \
+                 reason = CASE WHEN cancelling = 1 THEN 'cancelled' END, \
+                 finished_at = CASE WHEN cancelling = 1 THEN ?2 END WHERE id = ?1",
+            )?;
             for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
-                release_claim.execute([id])?;
+                release_claim.execute([id, &now])?;
                 release(transaction, key.as_deref())?;
             }
             let cancelled = own.iter().filter(|(id, cancelling, _)| *cancelling && held.contains(id));
@@ -433,8 +450,7 @@ impl Store for Sqlite {
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
-        let connection = connect(&self.location, Synchronous::Soon).map_err(|error| told(&self.name, error))?;
-        Ok(Box::new(Versions { connection, last: None, written: self.written.clone(), seen: 0 }))
+        Ok(Box::new(Versions { connection: self.reading.clone(), last: None, written: self.written.clone(), seen: 0 }))
     }
 }
 
@@ -505,8 +521,10 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
     let (result, keep_until) = settled.result.clone().unzip();
     let key: Option<Option<String>> = transaction
         .prepare_cached(
-            "UPDATE clutch_jobs SET state = ?4, attempt = ?5, due_at = coalesce(?6, due_at), errors = coalesce(?7, errors), \
-             result = ?8, keep_until = ?9, reason = ?10, finished_at = ?11, cancelling = 0, \
+            "UPDATE clutch_jobs SET state = CASE WHEN cancelling = 1 AND ?4 < 3 THEN 4 ELSE ?4 END, attempt = ?5, due_at = coalesce(?6, due_at), errors = coalesce(?7, errors), \
+             result = ?8, keep_until = ?9, cancelling = 0, \
+             reason = CASE WHEN cancelling = 1 AND ?4 < 3 THEN 'cancelled' ELSE ?10 END, \
+             finished_at = CASE WHEN cancelling = 1 AND ?4 < 3 THEN ?12 ELSE ?11 END, \
              checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END \
              WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
         )?
@@ -523,6 +541,7 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
                 keep_until,
                 settled.reason,
                 settled.state.is_end().then_some(now),
+                now,
             ],
             |row| row.get(0),
         )
@@ -667,7 +686,7 @@ fn entry(found: &mut BTreeMap<String, QueueStats>, name: String) -> &mut QueueSt
 
 /// Notices the commits of others: SQLite counts them.
 struct Versions {
-    connection: Connection,
+    connection: Arc<Mutex<Connection>>,
     last: Option<i64>,
     written: Arc<Written>,
     seen: u64,
@@ -677,7 +696,7 @@ impl Watch for Versions {
     fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + at_most;
         loop {
-            let version = self.connection.query_row("PRAGMA data_version", [], |row| row.get(0));
+            let version = self.connection.lock().query_row("PRAGMA data_version", [], |row| row.get(0));
             let version = Some(version.map_err(io::Error::other)?);
             if std::mem::replace(&mut self.last, version) != version {
                 return Ok(true);

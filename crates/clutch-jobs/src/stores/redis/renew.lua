@@ -1,5 +1,7 @@
 -- ARGV: runner, the end of its lease, now, the ids that it holds.
 -- Returns false when the lease had lapsed; otherwise the ids that are to be stopped.
+-- After a write, a server that is full refuses no other one: whoever holds jobs must be able to end them.
+call('DEL', p .. 'none')
 local runner, lease, now = take(), take(), take()
 if call('ZADD', p .. 'runners', 'XX', 'CH', lease, runner) == 0 and not call('ZSCORE', p .. 'runners', runner) then
   return false

@@ -1,4 +1,4 @@
-//! Locks of files that no neighbour in the same process can take away.
+//! SQLite beside neighbours in the same process, and after a fork.
 //!
 //! SQLite locks with POSIX record locks, which belong to the process: when anybody in it closes any descriptor of the same
 //! file, all of them are gone, and two writers may destroy the file (<https://www.sqlite.org/howtocorrupt.html>, 2.2). SQLite
@@ -6,34 +6,72 @@
 //! has two copies. So ours takes open file description locks (fcntl(2)), which end with its own descriptors only, and
 //! whoever opens a store for a program keeps it open, since to close it would take the neighbour's locks away.
 //!
+//! After a fork, SQLite in the copy would find the original's files in its own tables, take their locks for its own, and
+//! write beside the original (2.6). So a copy sees each file under another device number: it knows none of them, and opens
+//! them anew. The descriptors of the original are closed in it, or their locks would outlive the original.
+//!
 //! The only unsafe code of this crate.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Once;
 
+use clutch_wire::forked;
 use rusqlite::ffi;
+
+/// Far above the numbers of real devices.
+const DEVICE_OF_COPY: u32 = 40;
+
+type Any = unsafe extern "C" fn();
+type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
+type Close = unsafe extern "C" fn(c_int) -> c_int;
+type Fcntl = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
+type Stat = unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int;
+type Fstat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
 
 /// Before the first connection.
 pub(super) fn keep_from_neighbours() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        const NAME: *const c_char = c"fcntl".as_ptr();
-        // SAFETY: the default VFS lives as long as the library. SQLite calls a replaced system call with the signature of
-        // the original, fcntl(int, int, ...); with integers and pointers a variadic call passes its arguments as any other
-        // on the platforms of Linux that this is built for (x86-64 and AArch64).
+        // SAFETY: SQLite calls a replaced system call with the signature of the original. That of fcntl is variadic: with
+        // integers and pointers such a call passes its arguments as any other on the platforms of Linux that this is built
+        // for (x86-64 and AArch64).
+        let calls: [(&CStr, Any); 5] = unsafe {
+            [
+                (c"open", std::mem::transmute::<Open, Any>(open)),
+                (c"close", std::mem::transmute::<Close, Any>(close)),
+                (c"fcntl", std::mem::transmute::<Fcntl, Any>(fcntl)),
+                (c"stat", std::mem::transmute::<Stat, Any>(stat)),
+                (c"fstat", std::mem::transmute::<Fstat, Any>(fstat)),
+            ]
+        };
+        // SAFETY: the default VFS lives as long as the library.
         unsafe {
             let vfs = ffi::sqlite3_vfs_find(std::ptr::null());
             if let Some(vfs) = vfs.as_mut()
                 && let Some(set) = vfs.xSetSystemCall
             {
-                let ours = std::mem::transmute::<Fcntl, unsafe extern "C" fn()>(fcntl);
-                set(vfs, NAME, Some(ours));
+                for (name, call) in calls {
+                    set(vfs, name.as_ptr(), Some(call));
+                }
             }
         }
     });
 }
 
-type Fcntl = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
+unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
+    // SAFETY: as SQLite has called it.
+    let descriptor = unsafe { libc::open(path, flags, mode) };
+    if descriptor >= 0 {
+        forked::track(descriptor);
+    }
+    descriptor
+}
+
+unsafe extern "C" fn close(descriptor: c_int) -> c_int {
+    forked::untrack(descriptor);
+    // SAFETY: as SQLite has called it.
+    unsafe { libc::close(descriptor) }
+}
 
 unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: *mut c_void) -> c_int {
     let own = match command {
@@ -48,4 +86,26 @@ unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: *mut c_v
         (*argument.cast::<libc::flock>()).l_pid = 0;
         libc::fcntl(descriptor, own, argument)
     }
+}
+
+unsafe extern "C" fn stat(path: *const c_char, found: *mut libc::stat) -> c_int {
+    // SAFETY: as SQLite has called it.
+    unsafe { renamed(libc::stat(path, found), found) }
+}
+
+unsafe extern "C" fn fstat(descriptor: c_int, found: *mut libc::stat) -> c_int {
+    // SAFETY: as SQLite has called it.
+    unsafe { renamed(libc::fstat(descriptor, found), found) }
+}
+
+/// The same file under the device number of this copy.
+///
+/// # Safety
+/// `found` is filled where `result` is 0.
+unsafe fn renamed(result: c_int, found: *mut libc::stat) -> c_int {
+    if result == 0 {
+        // SAFETY: see above.
+        unsafe { (*found).st_dev ^= (forked::generation() as libc::dev_t) << DEVICE_OF_COPY };
+    }
+    result
 }
