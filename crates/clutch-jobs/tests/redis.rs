@@ -109,17 +109,6 @@ fn nothing_is_left_of_jobs_that_are_pruned() {
 }
 
 #[test]
-fn a_cancelled_job_that_fails_is_not_retried() {
-    let Some((_, store, _)) = shared() else { return };
-    store.enqueue(&[job()], NOW).unwrap();
-    let claimed = round(&*store, 1, Vec::new()).unwrap().claimed.remove(0);
-    assert!(store.change(&claimed.id, Change::Cancel, NOW).unwrap());
-    assert!(round(&*store, 0, vec![failed(&claimed)]).unwrap().lost.is_empty());
-    let told = store.get(&claimed.id).unwrap().unwrap();
-    assert_eq!((told.state, told.errors.len()), (State::Cancelled, 1));
-}
-
-#[test]
 fn a_job_whose_record_is_gone_is_dead_with_the_reason() {
     let Some((server, store, root)) = shared() else { return };
     store.enqueue(&[job(), job(), job()], NOW).unwrap();

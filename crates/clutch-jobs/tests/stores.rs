@@ -420,6 +420,27 @@ fn a_waiting_job_is_cancelled_and_a_running_one_told(house: &House) {
     assert!(!house.store.change("no such job", Change::Cancel, NOW).unwrap());
 }
 
+fn a_cancelled_job_does_not_run_again(house: &House) {
+    let enqueued = house.enqueue(&vec![job("default"); 4]);
+    let claimed = house.claim("a", 4);
+    for id in &enqueued {
+        assert!(house.store.change(id, Change::Cancel, NOW).unwrap());
+    }
+    // Before its runner is told, one fails, one is cut off, one is completed, and the answer to the claim of one was lost.
+    house.end("a", &claimed[0], failure(), NOW);
+    house.end("a", &claimed[1], Ending::CutOff { reason: "stopping".to_owned() }, NOW);
+    house.end("a", &claimed[2], done(), NOW);
+    house.store.renew(&runner("a"), &[], NOW).unwrap();
+    let told = enqueued.iter().map(|id| house.store.get(id).unwrap().unwrap()).collect::<Vec<_>>();
+    for at in [0, 1, 3] {
+        assert_eq!((told[at].state, told[at].finished_at), (State::Cancelled, Some(NOW)), "{at}");
+        assert_eq!(told[at].reason.as_deref(), Some("cancelled"));
+    }
+    assert_eq!((told[2].state, told[0].errors.len()), (State::Completed, 1));
+    house.look(NOW + 5000);
+    assert!(house.claim("b", 9).is_empty());
+}
+
 fn a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once(house: &House) {
     let once = NewJob { attempts_max: 1, ..job("default") };
     let later = NewJob { scheduled_at: Some(NOW + HOUR), ..job("default") };
@@ -627,6 +648,7 @@ stores! {
     two_keepers_at_once_stage_each_job_once,
     ended_jobs_are_pruned_by_their_state,
     a_waiting_job_is_cancelled_and_a_running_one_told,
+    a_cancelled_job_does_not_run_again,
     a_dead_job_is_retried_by_hand_and_a_scheduled_one_at_once,
     a_job_is_deleted_unless_it_runs,
     a_paused_queue_gives_nothing_and_takes_everything,

@@ -247,10 +247,12 @@ impl Store for Sqlite {
             let own = own.query_map([&runner.name], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?)))?;
             let own = own.collect::<rusqlite::Result<Vec<(i64, bool, Option<String>)>>>()?;
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
-            let mut release_claim =
-                transaction.prepare_cached("UPDATE clutch_jobs SET state = 1, attempt = attempt - 1 WHERE id = ?1")?;
+            let mut release_claim = transaction.prepare_cached(
+                "UPDATE clutch_jobs SET state = iif(cancelling, 4, 1), attempt = attempt - 1, cancelling = 0, \
+                 finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
+            )?;
             for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
-                release_claim.execute([id])?;
+                release_claim.execute(params![id, now])?;
                 release(transaction, key.as_deref())?;
             }
             let cancelled = own.iter().filter(|(id, cancelling, _)| *cancelling && held.contains(id));
@@ -441,7 +443,7 @@ fn claim(
     Ok(())
 }
 
-/// Whether the job was still this runner's.
+/// Whether the job was still this runner's. One that somebody has cancelled does not run again.
 fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now: Millis) -> rusqlite::Result<bool> {
     let errors = match &settled.error {
         None => None,
@@ -450,8 +452,9 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
     let (result, keep_until) = settled.result.clone().unzip();
     let key: Option<Option<String>> = transaction
         .prepare_cached(
-            "UPDATE clutch_jobs SET state = ?4, attempt = ?5, due_at = coalesce(?6, due_at), errors = coalesce(?7, errors), \
-             result = ?8, keep_until = ?9, reason = ?10, finished_at = ?11, cancelling = 0, \
+            "UPDATE clutch_jobs SET state = iif(cancelling AND ?4 < 2, 4, ?4), attempt = ?5, due_at = coalesce(?6, due_at), \
+             errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, \
+             reason = iif(cancelling AND ?4 < 2, 'cancelled', ?10), finished_at = iif(cancelling OR ?4 > 2, ?11, NULL), \
              checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END \
              WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
         )?
@@ -467,7 +470,7 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
                 result,
                 keep_until,
                 settled.reason,
-                settled.state.is_end().then_some(now),
+                now,
             ],
             |row| row.get(0),
         )
