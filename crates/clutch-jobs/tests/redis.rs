@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Keep, Report, Round, Runner, Store, StoreError, Want};
+use clutch_jobs::store::{Change, Filter, Keep, Report, Round, Runner, Store, StoreError, Want};
 use clutch_jobs::stores;
 use redis::Commands;
 use serde_json::value::RawValue;
@@ -106,6 +106,35 @@ fn nothing_is_left_of_jobs_that_are_pruned() {
     store.leave(&runner(), NOW).unwrap();
     assert_eq!(keys(server, &root), ["id", "news", "schema"].map(str::to_owned).into());
     assert_eq!(store.queues().unwrap(), []);
+}
+
+#[test]
+fn long_lists_are_whole() {
+    let Some((_, store, _)) = shared() else { return };
+    for _ in 0..5 {
+        store.enqueue(&vec![job(); 500], NOW).unwrap();
+    }
+    let claimed = round(&*store, 2300, Vec::new()).unwrap().claimed;
+    let failed = Ending::Impossible(JobError {
+        at: NOW,
+        attempt: 1,
+        kind: "x".into(),
+        message: "x".into(),
+        traceback: "".into(),
+    });
+    let dead = claimed.iter().take(20).map(|job| settle(job, failed.clone(), NOW, 0.5));
+    round(&*store, 0, dead.collect()).unwrap();
+    let list = |state, limit| {
+        let found = store.list(&Filter { state, limit, ..Filter::default() }).unwrap();
+        found.iter().map(|job| job.id.parse::<u32>().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, 5000), (1..=2500).rev().collect::<Vec<_>>());
+    assert_eq!(list(Some(State::Dead), 10), (11..=20).rev().collect::<Vec<_>>());
+    // More than one index is read for.
+    assert_eq!(list(Some(State::Running), 5000), (21..=2300).rev().collect::<Vec<_>>());
+    assert_eq!(list(Some(State::Available), 3), [2500, 2499, 2498]);
+    let before = Filter { before: Some("12".to_owned()), state: Some(State::Dead), limit: 9, ..Filter::default() };
+    assert_eq!(store.list(&before).unwrap().len(), 9);
 }
 
 #[test]

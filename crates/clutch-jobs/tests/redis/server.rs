@@ -1,6 +1,7 @@
 //! A Redis server of a test's own: on a socket in a folder of its own, ended with the program that started it.
 
 #![allow(dead_code, reason = "each test program uses a part")]
+#![allow(clippy::print_stdout, reason = "who runs the tests is told what was left out")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
