@@ -258,14 +258,19 @@ fn a_wrong_password_is_final_and_told_without_it() {
 #[test]
 fn what_is_no_redis_server_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
     let web = thread::spawn(move || {
-        let (mut connection, _) = listener.accept().unwrap();
-        let _ = connection.read(&mut [0; 1024]).unwrap();
-        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        for connection in listener.incoming().take(2) {
+            let mut connection = connection.unwrap();
+            let _ = connection.read(&mut [0; 1024]).unwrap();
+            connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        }
     });
-    let error = stores::open(&url).err().unwrap();
-    assert!(error.to_string().contains("not a Redis server"), "{error}");
+    for (scheme, reason) in [("redis", "not a Redis server"), ("rediss", "TLS")] {
+        let error = stores::open(&format!("{scheme}://{address}")).err().unwrap();
+        assert!(error.to_string().contains(reason), "{error}");
+        assert!(is_unusable::<()>(Err(error)));
+    }
     web.join().unwrap();
 }
 

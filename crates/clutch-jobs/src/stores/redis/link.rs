@@ -3,6 +3,9 @@
 //! One for the store, behind a mutex. After a failure it is dropped, and the next use connects anew: whether what failed was
 //! carried out is not known then, so nothing is repeated here.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Mutex, MutexGuard};
@@ -45,6 +48,8 @@ struct Open {
 impl Link {
     pub fn new(location: &Location) -> Result<Link> {
         let name = location.name();
+        // Another part of the program may have chosen one: the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::open(location.info.clone()).map_err(|error| told(&name, &error))?;
         let root = format!("{{{}}}", location.prefix);
         Ok(Link { name, client, root, open: Mutex::new(None), warnings: Mutex::default() })
@@ -198,17 +203,26 @@ const MAY_PASS_TEXTS: [&str; 5] = ["OOM command", "READONLY", "MISCONF", "max nu
 pub(super) fn told(store: &str, error: &RedisError) -> StoreError {
     let store = store.to_owned();
     let detail = error.detail().unwrap_or_default();
-    let may_pass = error.is_io_error()
+    let may_pass = (error.is_io_error() && !is_nonsense(error))
         || error.is_connection_dropped()
         || error.code().is_some_and(|code| MAY_PASS.contains(&code))
         || MAY_PASS_TEXTS.iter().any(|text| detail.contains(text));
     let reason = match error.kind() {
-        _ if error.is_timeout() => format!("no answer in {} s", RESPONSE_TIMEOUT.as_secs()),
-        ErrorKind::AuthenticationFailed => "the password is wrong".to_owned(),
+        _ if error.is_timeout() => "it does not answer in time".to_owned(),
+        ErrorKind::AuthenticationFailed => "it does not accept the password".to_owned(),
+        _ if is_nonsense(error) => format!("what answers does not do as a server with TLS does: {error}"),
         ErrorKind::Parse => "what answers is not a Redis server".to_owned(),
         _ => error.to_string(),
     };
     if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
+}
+
+/// Whether bytes came that mean nothing: a certificate that is not trusted, or no TLS at all.
+fn is_nonsense(error: &RedisError) -> bool {
+    // The library's errors share their cause.
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    let cause = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Whether the connection is of no more use, or leads to a server that is none.
