@@ -44,6 +44,11 @@ fn redis() -> Option<House> {
     Some(house(server::shared()?.new_url(), ()))
 }
 
+/// None where no server is installed.
+fn sidekiq() -> Option<House> {
+    Some(house(server::shared()?.new_url_of("sidekiq", "namespace"), ()))
+}
+
 fn raw(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).unwrap()
 }
@@ -659,5 +664,26 @@ stores! {
     lists_are_filtered_and_newest_first,
     queues_are_counted_by_state,
     every_job_is_claimed_once_by_many_runners,
+    jobs_of_another_program_are_noticed,
+}
+
+// The format of Sidekiq keeps neither completed nor cancelled jobs, only the last error of each, no results and no progress;
+// its lists have no order of age over all states; and it refuses priorities, keys, unique jobs, keyword arguments and limits.
+// What of the other promises it keeps in its own way is in sidekiq.rs.
+stores! {
+    sidekiq;
+    a_claim_takes_no_more_than_it_wants_and_queues_in_order,
+    odd_names_of_queues_are_names,
+    a_job_that_is_put_back_is_first_in_line_again,
+    nobody_settles_what_is_anothers,
+    a_lapsed_lease_gives_its_jobs_back_once,
+    a_renewed_lease_does_not_lapse,
+    a_claim_whose_answer_was_lost_is_given_back_by_the_renewal,
+    a_job_whose_runners_all_die_is_dead_in_the_end,
+    who_leaves_holds_nothing,
+    one_leads_at_a_time,
+    due_jobs_are_staged_once_and_on_time,
+    two_keepers_at_once_stage_each_job_once,
+    a_paused_queue_gives_nothing_and_takes_everything,
     jobs_of_another_program_are_noticed,
 }

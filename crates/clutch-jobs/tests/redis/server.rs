@@ -62,8 +62,13 @@ impl Server {
 
     /// Of a store that nobody else has.
     pub fn new_url(&self) -> String {
+        self.new_url_of("redis", "prefix")
+    }
+
+    /// Of a format, and what sets its stores apart.
+    pub fn new_url_of(&self, scheme: &str, option: &str) -> String {
         let nr = self.prefixes.fetch_add(1, Ordering::Relaxed);
-        format!("redis+unix://{}?prefix=t{nr}", self.socket().display())
+        format!("{scheme}+unix://{}?{option}=t{nr}", self.socket().display())
     }
 
     /// For what only the server's own commands can do.
