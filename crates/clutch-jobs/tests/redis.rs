@@ -210,6 +210,22 @@ fn a_store_is_used_as_soon_as_its_server_is_there() {
 }
 
 #[test]
+fn a_server_that_keeps_a_file_loses_nothing_when_it_is_killed() {
+    let flags = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(mut server) = Server::start(&flags) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    assert_eq!(store.warnings(), [""; 0]);
+    store.enqueue(&[job(), job()], NOW).unwrap();
+    let claimed = round(&*store, 1, Vec::new()).unwrap().claimed;
+    server.restart(&flags);
+    let ended = || claimed.iter().map(done).collect::<Vec<_>>();
+    assert!(is_unavailable(round(&*store, 1, ended())), "the connection is lost");
+    let next = round(&*store, 1, ended()).unwrap();
+    assert_eq!((next.lost.len(), next.claimed.len()), (0, 1));
+    assert_eq!(store.get(&claimed[0].id).unwrap().unwrap().state, State::Completed);
+}
+
+#[test]
 fn a_full_memory_refuses_new_jobs_and_lets_others_end() {
     let Some(server) = Server::start(&[]) else { return };
     let store = stores::open(&server.new_url()).unwrap();

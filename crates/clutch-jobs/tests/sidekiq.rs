@@ -236,7 +236,7 @@ fn a_runner_is_seen_as_a_process() {
     let Some(mut site) = site() else { return };
     site.push(OF_RUBY);
     let claimed = site.claim();
-    site.store.renew(&runner(), &[claimed.id.clone()], NOW).unwrap().unwrap();
+    site.store.renew(&runner(), std::slice::from_ref(&claimed.id), NOW).unwrap().unwrap();
     let processes: Vec<String> = site.connection.smembers(site.key("processes")).unwrap();
     assert_eq!(processes, ["host:7:abc"]);
     let fields: BTreeMap<String, String> = site.connection.hgetall(site.key("host:7:abc")).unwrap();

@@ -12,7 +12,8 @@ while at < #ARGV do
   -- Somebody was told that it is cancelled: it does not run again.
   local is_cancelled = are_cancelling and call('SREM', p .. 'cancelling', id) == 1
   if is_cancelled and where ~= 'dead' then where = 'nowhere' end
-  if call('LREM', backup_of(runner, queue), 1, payload) == 1 then
+  -- From the end: what was fetched first is there, and ends first.
+  if call('LREM', backup_of(runner, queue), -1, payload) == 1 then
     put(where, to, score, new)
     if where ~= 'front' then processed = processed + 1 end
     failed = failed + has_failed
