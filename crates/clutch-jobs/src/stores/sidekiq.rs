@@ -68,6 +68,7 @@ pub struct Sidekiq {
     /// With its colon, or empty.
     namespace: String,
     times: Times,
+    work: &'static str,
     /// What runners of this program have fetched, by id: it is settled by its very bytes.
     held: Mutex<HashMap<JobId, Held>>,
     /// What they have asked for.
@@ -140,7 +141,7 @@ fn new_jid() -> String {
 impl Sidekiq {
     /// As [`super::redis::Redis::open`].
     pub fn open(url: &str) -> Result<Sidekiq> {
-        let Options { namespace, times, url } = options(url)?;
+        let Options { namespace, times, work, url } = options(url)?;
         let location = Location::parse(&url)?;
         let name = location.name().replacen("rediss", "sidekiqs", 1).replacen("redis", "sidekiq", 1);
         let name = if namespace.is_empty() { name } else { format!("{name} ({})", namespace.trim_end_matches(':')) };
@@ -150,7 +151,7 @@ impl Sidekiq {
             Err(error) => return Err(error),
         }
         let (held, queues) = (Mutex::default(), Arc::default());
-        Ok(Sidekiq { link, namespace, times, held, queues, opened_at: crate::job::now() })
+        Ok(Sidekiq { link, namespace, times, work, held, queues, opened_at: crate::job::now() })
     }
 
     fn places(&self) -> Places<'_> {
@@ -411,7 +412,7 @@ impl Store for Sidekiq {
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
         let (fields, work) = (self.heartbeat(runner, held.len(), now), self.work_of(runner));
         let answer = self.link.run(&RENEW, |cmd| {
-            cmd.arg(&runner.name).arg(until(runner, now)).arg(seconds(now)).arg(2 * fields.len());
+            cmd.arg(&runner.name).arg(until(runner, now)).arg(seconds(now)).arg(self.work).arg(2 * fields.len());
             for (name, value) in &fields {
                 cmd.arg(name).arg(value);
             }
@@ -450,7 +451,7 @@ impl Store for Sidekiq {
     fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
         self.held.lock().retain(|_, one| one.runner != runner.name);
         self.link.run(&LEAVE, |cmd| {
-            cmd.arg(&runner.name);
+            cmd.arg(&runner.name).arg(self.work);
         })?;
         Ok(())
     }

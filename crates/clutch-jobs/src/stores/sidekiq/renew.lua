@@ -1,7 +1,7 @@
--- ARGV: runner, the end of its lease (milliseconds), the time (seconds), how many fields its heartbeat has, these, then the
--- fields of the hash of what it runs.
+-- ARGV: runner, the end of its lease (milliseconds), the time (seconds), the end of the name of the hash of what it
+-- runs, how many fields its heartbeat has, these, then the fields of that hash.
 -- Returns false when the lease had lapsed; otherwise the ids to be stopped, then queue and payload of each job it holds.
-local runner, lease, now = take(), take(), take()
+local runner, lease, now, suffix = take(), take(), take(), take()
 if not call('ZSCORE', p .. 'leases', runner) then return false end
 call('ZADD', p .. 'leases', lease, runner)
 local HEARTBEAT_SECONDS = 60
@@ -10,7 +10,7 @@ call('SADD', n .. 'processes', runner)
 local fields = tonumber(take())
 call('HSET', n .. runner, unpack(ARGV, at + 1, at + fields))
 call('EXPIRE', n .. runner, HEARTBEAT_SECONDS)
-local work = n .. runner .. ':work'
+local work = n .. runner .. suffix
 call('DEL', work)
 for nr = at + fields + 1, #ARGV, 2 do call('HSET', work, ARGV[nr], ARGV[nr + 1]) end
 call('EXPIRE', work, HEARTBEAT_SECONDS)
