@@ -120,6 +120,12 @@ fn a_job_is_pushed_as_sidekiq_does_it() {
 }
 
 #[test]
+fn the_name_has_no_secrets() {
+    let store = stores::open("sidekiq://:s3cret@127.0.0.1:1/3?namespace=app").unwrap();
+    assert_eq!(store.name(), "sidekiq://127.0.0.1:1/3 (app)");
+}
+
+#[test]
 fn sidekiq_eight_gets_milliseconds() {
     let Some(mut site) = site() else { return };
     let store = stores::open(&format!("{}&version=8", site.url)).unwrap();
@@ -183,6 +189,20 @@ fn a_retry_has_a_queue_of_its_own() {
     site.end(&claimed, Ending::Failed(error()), NOW);
     site.store.look_after(&KEEP, 100, NOW + 60_000).unwrap();
     assert_eq!((site.list("queue:default").len(), site.list("queue:low").len()), (0, 1));
+}
+
+#[test]
+fn what_a_job_says_of_its_end_is_followed() {
+    let Some(mut site) = site() else { return };
+    site.push(&OF_RUBY.replace(r#""retry":true"#, r#""retry":false,"dead":false"#));
+    let claimed = site.claim();
+    assert_eq!(claimed.attempts_max, 1);
+    site.end(&claimed, Ending::Failed(error()), NOW);
+    assert!(site.filed("dead").is_empty() && site.store.get(&claimed.id).unwrap().is_none());
+    site.push(&OF_RUBY.replace(r#""queue":"default","#, ""));
+    let claimed = site.claim();
+    site.end(&claimed, Ending::Failed(error()), NOW);
+    assert!(site.filed("retry")[0].0.contains(r#""queue":"default""#), "it comes back to where it was");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! loses nothing. Keys of the format are as Sidekiq documents them; `clutch:leases`, `clutch:orphaned`, `clutch:queues`,
 //! `clutch:cancelling` and `clutch:leader`, after the namespace, are read by Clutch only.
 //!
+//! A checkpoint goes into the job when its attempt ends, so a crash loses it; progress is kept nowhere.
+//!
 //! The format keeps no completed or cancelled jobs and no results, and it has no priorities, unique jobs, concurrency keys,
 //! keyword arguments, or limits of queues: what asks for one is refused. There is no index of jobs, so whoever looks for one
 //! goes through all. A pause of a queue is Sidekiq Pro's set `paused`.
@@ -175,6 +177,7 @@ impl Sidekiq {
 
     fn target(&self, held: &Held, settled: &Settled, now: Millis) -> Target {
         let mut payload = held.payload.clone();
+        payload.set_queue(&held.queue);
         if let Some(checkpoint) = &held.checkpoint {
             payload.set_checkpoint(checkpoint);
         }
@@ -186,6 +189,7 @@ impl Sidekiq {
             State::Completed | State::Cancelled => Target::nowhere(),
             State::Scheduled if settled.error.is_some() => Target::new("retry", &held.queue, at, &payload),
             State::Scheduled => Target::new("schedule", &held.queue, at, &payload),
+            State::Dead if payload.is_dropped_at_last() => Target::nowhere(),
             State::Dead => Target::new("dead", &held.queue, now, &payload),
             State::Available | State::Running => Target::new("front", &held.queue, now, &payload),
         }

@@ -115,6 +115,11 @@ impl Payload {
         self.text("queue").unwrap_or_else(|| "default".to_owned())
     }
 
+    /// Whoever enqueued it does not want it among the dead ones.
+    pub fn is_dropped_at_last(&self) -> bool {
+        self.get("dead") == Some(false)
+    }
+
     fn arguments(&self) -> String {
         format!(r#"{{"args":{},"kwargs":{{}}}}"#, self.args().map_or("[]", RawValue::get))
     }
@@ -214,6 +219,13 @@ impl Payload {
     pub fn enqueue(&mut self, now: Millis, times: Times) {
         self.remove("at");
         self.set_time("enqueued_at", now, times);
+    }
+
+    /// It waits where it came from, which it need not say itself.
+    pub fn set_queue(&mut self, queue: &str) {
+        if self.text("queue").as_deref() != Some(queue) {
+            self.set("queue", queue);
+        }
     }
 
     /// A retry may have a queue of its own.
