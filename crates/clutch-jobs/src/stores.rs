@@ -1,21 +1,24 @@
 //! The stores that there are, by the scheme of their URL.
 
 pub mod redis;
+pub mod sidekiq;
 pub mod sqlite;
 
 use std::sync::Arc;
 
 use crate::store::{Result, Store, StoreError};
 
-/// Opens `sqlite:///relative.db`, `sqlite:////absolute.db`, `redis://host:port/db` and what else [`redis::Location`] knows.
+/// Opens `sqlite:///relative.db`, `sqlite:////absolute.db`, `redis://host:port/db` and what else [`redis::Location`] knows,
+/// and `sidekiq://host:port/db`.
 pub fn open(url: &str) -> Result<Arc<dyn Store>> {
     let (scheme, _) = url.split_once("://").unwrap_or_default();
     match scheme {
         "sqlite" => Ok(Arc::new(sqlite::Sqlite::open(url)?)),
         _ if redis::is_scheme(scheme) => Ok(Arc::new(redis::Redis::open(url)?)),
+        _ if sidekiq::is_scheme(scheme) => Ok(Arc::new(sidekiq::Sidekiq::open(url)?)),
         // The rest of a URL may hold a password.
         _ => Err(StoreError::Refused(format!(
-            "'{scheme}://…' is not the URL of a store; allowed: sqlite:///jobs.db, redis://host:port/db"
+            "'{scheme}://…' is not the URL of a store; allowed: sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db"
         ))),
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Keep, Report, Round, Runner, Store, StoreError, Want};
+use clutch_jobs::store::{Change, Filter, Keep, Report, Round, Runner, Store, StoreError, Want};
 use clutch_jobs::stores;
 use redis::Commands;
 use serde_json::value::RawValue;
@@ -109,14 +109,32 @@ fn nothing_is_left_of_jobs_that_are_pruned() {
 }
 
 #[test]
-fn a_cancelled_job_that_fails_is_not_retried() {
+fn long_lists_are_whole() {
     let Some((_, store, _)) = shared() else { return };
-    store.enqueue(&[job()], NOW).unwrap();
-    let claimed = round(&*store, 1, Vec::new()).unwrap().claimed.remove(0);
-    assert!(store.change(&claimed.id, Change::Cancel, NOW).unwrap());
-    assert!(round(&*store, 0, vec![failed(&claimed)]).unwrap().lost.is_empty());
-    let told = store.get(&claimed.id).unwrap().unwrap();
-    assert_eq!((told.state, told.errors.len()), (State::Cancelled, 1));
+    for _ in 0..5 {
+        store.enqueue(&vec![job(); 500], NOW).unwrap();
+    }
+    let claimed = round(&*store, 2300, Vec::new()).unwrap().claimed;
+    let failed = Ending::Impossible(JobError {
+        at: NOW,
+        attempt: 1,
+        kind: "x".into(),
+        message: "x".into(),
+        traceback: "".into(),
+    });
+    let dead = claimed.iter().take(20).map(|job| settle(job, failed.clone(), NOW, 0.5));
+    round(&*store, 0, dead.collect()).unwrap();
+    let list = |state, limit| {
+        let found = store.list(&Filter { state, limit, ..Filter::default() }).unwrap();
+        found.iter().map(|job| job.id.parse::<u32>().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, 5000), (1..=2500).rev().collect::<Vec<_>>());
+    assert_eq!(list(Some(State::Dead), 10), (11..=20).rev().collect::<Vec<_>>());
+    // More than one index is read for.
+    assert_eq!(list(Some(State::Running), 5000), (21..=2300).rev().collect::<Vec<_>>());
+    assert_eq!(list(Some(State::Available), 3), [2500, 2499, 2498]);
+    let before = Filter { before: Some("12".to_owned()), state: Some(State::Dead), limit: 9, ..Filter::default() };
+    assert_eq!(store.list(&before).unwrap().len(), 9);
 }
 
 #[test]
@@ -192,6 +210,22 @@ fn a_store_is_used_as_soon_as_its_server_is_there() {
 }
 
 #[test]
+fn a_server_that_keeps_a_file_loses_nothing_when_it_is_killed() {
+    let flags = ["--appendonly", "yes", "--appendfsync", "always"];
+    let Some(mut server) = Server::start(&flags) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    assert_eq!(store.warnings(), [""; 0]);
+    store.enqueue(&[job(), job()], NOW).unwrap();
+    let claimed = round(&*store, 1, Vec::new()).unwrap().claimed;
+    server.restart(&flags);
+    let ended = || claimed.iter().map(done).collect::<Vec<_>>();
+    assert!(is_unavailable(round(&*store, 1, ended())), "the connection is lost");
+    let next = round(&*store, 1, ended()).unwrap();
+    assert_eq!((next.lost.len(), next.claimed.len()), (0, 1));
+    assert_eq!(store.get(&claimed[0].id).unwrap().unwrap().state, State::Completed);
+}
+
+#[test]
 fn a_full_memory_refuses_new_jobs_and_lets_others_end() {
     let Some(server) = Server::start(&[]) else { return };
     let store = stores::open(&server.new_url()).unwrap();
@@ -240,14 +274,19 @@ fn a_wrong_password_is_final_and_told_without_it() {
 #[test]
 fn what_is_no_redis_server_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
     let web = thread::spawn(move || {
-        let (mut connection, _) = listener.accept().unwrap();
-        let _ = connection.read(&mut [0; 1024]).unwrap();
-        connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        for connection in listener.incoming().take(2) {
+            let mut connection = connection.unwrap();
+            let _ = connection.read(&mut [0; 1024]).unwrap();
+            connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        }
     });
-    let error = stores::open(&url).err().unwrap();
-    assert!(error.to_string().contains("not a Redis server"), "{error}");
+    for (scheme, reason) in [("redis", "not a Redis server"), ("rediss", "TLS")] {
+        let error = stores::open(&format!("{scheme}://{address}")).err().unwrap();
+        assert!(error.to_string().contains(reason), "{error}");
+        assert!(is_unusable::<()>(Err(error)));
+    }
     web.join().unwrap();
 }
 

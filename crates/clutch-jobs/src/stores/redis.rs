@@ -23,10 +23,10 @@
 //! | `{p}:leader`, `{p}:id`, `{p}:schema` | hash, strings | who looks after it, the last id, the version |
 //! | `{p}:news` | stream | one entry, new when a queue that had nothing has something |
 
-mod link;
+pub(super) mod link;
 mod location;
 mod news;
-mod record;
+pub(super) mod record;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -42,6 +42,9 @@ use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
     StoreError, Upkeep, Want, Watch, lapsed,
 };
+
+/// What this version reads and writes.
+const SCHEMA_VERSION: u32 = 1;
 
 /// Most jobs that are enqueued at a time: the server does nothing else meanwhile.
 const ENQUEUE_MAX: usize = 100_000;
@@ -79,7 +82,10 @@ impl Redis {
     /// Fails when the server can never be used as it is. One that cannot be reached for now is no failure: it is tried again
     /// with each use.
     pub fn open(url: &str) -> Result<Redis> {
-        let link = Link::new(&Location::parse(url)?)?;
+        let location = Location::parse(url)?;
+        // In braces, so that all keys are on one node of a cluster.
+        let root = format!("{{{}}}", location.prefix);
+        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION))?;
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link }),
             Err(error) => Err(error),

@@ -317,12 +317,11 @@ impl Store for Sqlite {
             let own = own.collect::<rusqlite::Result<Vec<(i64, bool, Option<String>)>>>()?;
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
             let mut release_claim = transaction.prepare_cached(
-                "UPDATE clutch_jobs SET attempt = attempt - 1, state = CASE WHEN cancelling = 1 THEN 4 ELSE 1 END, \
-                 reason = CASE WHEN cancelling = 1 THEN 'cancelled' END, \
-                 finished_at = CASE WHEN cancelling = 1 THEN ?2 END WHERE id = ?1",
+                "UPDATE clutch_jobs SET state = iif(cancelling, 4, 1), attempt = attempt - 1, cancelling = 0, \
+                 finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
             )?;
             for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
-                release_claim.execute([id, &now])?;
+                release_claim.execute(params![id, now])?;
                 release(transaction, key.as_deref())?;
             }
             let cancelled = own.iter().filter(|(id, cancelling, _)| *cancelling && held.contains(id));
@@ -512,7 +511,7 @@ fn claim(
     Ok(())
 }
 
-/// Whether the job was still this runner's.
+/// Whether the job was still this runner's. One that somebody has cancelled does not run again.
 fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now: Millis) -> rusqlite::Result<bool> {
     let errors = match &settled.error {
         None => None,
@@ -521,10 +520,9 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
     let (result, keep_until) = settled.result.clone().unzip();
     let key: Option<Option<String>> = transaction
         .prepare_cached(
-            "UPDATE clutch_jobs SET state = CASE WHEN cancelling = 1 AND ?4 < 3 THEN 4 ELSE ?4 END, attempt = ?5, due_at = coalesce(?6, due_at), errors = coalesce(?7, errors), \
-             result = ?8, keep_until = ?9, cancelling = 0, \
-             reason = CASE WHEN cancelling = 1 AND ?4 < 3 THEN 'cancelled' ELSE ?10 END, \
-             finished_at = CASE WHEN cancelling = 1 AND ?4 < 3 THEN ?12 ELSE ?11 END, \
+            "UPDATE clutch_jobs SET state = iif(cancelling AND ?4 < 2, 4, ?4), attempt = ?5, due_at = coalesce(?6, due_at), \
+             errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, \
+             reason = iif(cancelling AND ?4 < 2, 'cancelled', ?10), finished_at = iif(cancelling OR ?4 > 2, ?11, NULL), \
              checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END \
              WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
         )?
@@ -540,7 +538,6 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
                 result,
                 keep_until,
                 settled.reason,
-                settled.state.is_end().then_some(now),
                 now,
             ],
             |row| row.get(0),

@@ -1,6 +1,7 @@
 //! A Redis server of a test's own: on a socket in a folder of its own, ended with the program that started it.
 
 #![allow(dead_code, reason = "each test program uses a part")]
+#![allow(clippy::print_stdout, reason = "who runs the tests is told what was left out")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -62,8 +63,13 @@ impl Server {
 
     /// Of a store that nobody else has.
     pub fn new_url(&self) -> String {
+        self.new_url_of("redis", "prefix")
+    }
+
+    /// Of a format, and what sets its stores apart.
+    pub fn new_url_of(&self, scheme: &str, option: &str) -> String {
         let nr = self.prefixes.fetch_add(1, Ordering::Relaxed);
-        format!("redis+unix://{}?prefix=t{nr}", self.socket().display())
+        format!("{scheme}+unix://{}?{option}=t{nr}", self.socket().display())
     }
 
     /// For what only the server's own commands can do.

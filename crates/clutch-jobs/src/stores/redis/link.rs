@@ -3,6 +3,9 @@
 //! One for the store, behind a mutex. After a failure it is dropped, and the next use connects anew: whether what failed was
 //! carried out is not known then, so nothing is repeated here.
 
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Mutex, MutexGuard};
@@ -17,7 +20,7 @@ use crate::store::{Result, StoreError};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long an answer may take: a server that has stopped is noticed.
-pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(in crate::stores) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that was idle for longer is tried before its use, since the server may have closed it.
 const IDLE_MAX: Duration = Duration::from_secs(1);
@@ -25,14 +28,13 @@ const IDLE_MAX: Duration = Duration::from_secs(1);
 /// The oldest server whose commands suffice.
 const VERSION_MIN: (u32, u32) = (6, 2);
 
-/// What this version reads and writes.
-const SCHEMA_VERSION: u32 = 1;
-
-pub(super) struct Link {
+pub(in crate::stores) struct Link {
     pub name: String,
     client: Client,
-    /// The prefix in braces: the one key that scripts are given.
+    /// How all keys begin: the one key that scripts are given.
     pub root: String,
+    /// The version of the format that this program reads and writes.
+    schema: Option<u32>,
     open: Mutex<Option<Open>>,
     warnings: Mutex<Vec<String>>,
 }
@@ -43,11 +45,12 @@ struct Open {
 }
 
 impl Link {
-    pub fn new(location: &Location) -> Result<Link> {
-        let name = location.name();
+    /// To a server that keeps jobs in a format under these keys. None: it is another program's, and has no version.
+    pub fn new(location: &Location, name: String, root: String, schema: Option<u32>) -> Result<Link> {
+        // Another part of the program may have chosen one: the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::open(location.info.clone()).map_err(|error| told(&name, &error))?;
-        let root = format!("{{{}}}", location.prefix);
-        Ok(Link { name, client, root, open: Mutex::new(None), warnings: Mutex::default() })
+        Ok(Link { name, client, root, schema, open: Mutex::new(None), warnings: Mutex::default() })
     }
 
     /// Makes the connection if there is none.
@@ -65,12 +68,23 @@ impl Link {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(script.get_hash()).arg(1).arg(&self.root);
         arguments(&mut cmd);
+        self.with(|connection| match cmd.query(connection) {
+            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+                script.prepare_invoke().load(connection).and_then(|_| cmd.query(connection))
+            }
+            answer => answer,
+        })
+    }
+
+    /// Runs one command.
+    pub fn query(&self, cmd: &Cmd) -> Result<Value> {
+        self.with(|connection| cmd.query(connection))
+    }
+
+    fn with(&self, ask: impl FnOnce(&mut Connection) -> RedisResult<Value>) -> Result<Value> {
         let mut guard = self.ready()?;
         let Some(open) = guard.as_mut() else { return Err(lost(&self.name)) };
-        let mut answer = cmd.query(&mut open.connection);
-        if answer.as_ref().is_err_and(|error: &RedisError| error.kind() == ServerErrorKind::NoScript.into()) {
-            answer = script.prepare_invoke().load(&mut open.connection).and_then(|_| cmd.query(&mut open.connection));
-        }
+        let answer = ask(&mut open.connection);
         open.used_at = Instant::now();
         answer.map_err(|error| {
             if breaks(&error) {
@@ -117,26 +131,28 @@ impl Link {
             return Err(self.unusable(format!("its version is {version}, and at least {major}.{minor} is needed")));
         }
         *self.warnings.lock() = warnings(&self.name, &about);
-        self.check_schema(&mut connection)?;
+        if let Some(known) = self.schema {
+            self.check_schema(&mut connection, known)?;
+        }
         Ok(connection)
     }
 
-    fn check_schema(&self, connection: &mut Connection) -> Result<()> {
+    fn check_schema(&self, connection: &mut Connection, known: u32) -> Result<()> {
         let key = format!("{}:schema", self.root);
         let mut read = || redis::cmd("GET").arg(&key).query::<Option<String>>(connection);
         let mut found = read().map_err(|error| told(&self.name, &error))?;
         if found.is_none() {
             redis::cmd("SETNX")
                 .arg(&key)
-                .arg(SCHEMA_VERSION)
+                .arg(known)
                 .query::<Value>(connection)
                 .map_err(|error| told(&self.name, &error))?;
-            found = Some(SCHEMA_VERSION.to_string());
+            found = Some(known.to_string());
         }
         match found.and_then(|version| version.parse::<u32>().ok()) {
-            Some(version) if version <= SCHEMA_VERSION => Ok(()),
+            Some(version) if version <= known => Ok(()),
             version => Err(self.unusable(format!(
-                "its keys are of version {}, and this Clutch knows them up to {SCHEMA_VERSION}: install a newer one",
+                "its keys are of version {}, and this Clutch knows them up to {known}: install a newer one",
                 version.map_or("unknown".to_owned(), |version| version.to_string())
             ))),
         }
@@ -195,20 +211,29 @@ const MAY_PASS: [&str; 11] = [
 /// Errors of the general kind that may pass, by what they say. Redis 6 says why a script failed only there.
 const MAY_PASS_TEXTS: [&str; 5] = ["OOM command", "READONLY", "MISCONF", "max number of clients", "NOREPLICAS"];
 
-pub(super) fn told(store: &str, error: &RedisError) -> StoreError {
+pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
     let store = store.to_owned();
     let detail = error.detail().unwrap_or_default();
-    let may_pass = error.is_io_error()
+    let may_pass = (error.is_io_error() && !is_nonsense(error))
         || error.is_connection_dropped()
         || error.code().is_some_and(|code| MAY_PASS.contains(&code))
         || MAY_PASS_TEXTS.iter().any(|text| detail.contains(text));
     let reason = match error.kind() {
-        _ if error.is_timeout() => format!("no answer in {} s", RESPONSE_TIMEOUT.as_secs()),
-        ErrorKind::AuthenticationFailed => "the password is wrong".to_owned(),
+        _ if error.is_timeout() => "it does not answer in time".to_owned(),
+        ErrorKind::AuthenticationFailed => "it does not accept the password".to_owned(),
+        _ if is_nonsense(error) => format!("what answers does not do as a server with TLS does: {error}"),
         ErrorKind::Parse => "what answers is not a Redis server".to_owned(),
         _ => error.to_string(),
     };
     if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
+}
+
+/// Whether bytes came that mean nothing: a certificate that is not trusted, or no TLS at all.
+fn is_nonsense(error: &RedisError) -> bool {
+    // The library's errors share their cause.
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    let cause = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
 }
 
 /// Whether the connection is of no more use, or leads to a server that is none.

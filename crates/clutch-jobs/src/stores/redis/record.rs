@@ -119,14 +119,14 @@ pub(super) fn settle(cmd: &mut Cmd, settled: &crate::job::Settled) {
 // ---- answers of scripts
 
 /// What a script answers is a list; anything else is an empty one.
-pub(super) fn list(value: Value) -> Vec<Value> {
+pub(in crate::stores) fn list(value: Value) -> Vec<Value> {
     match value {
         Value::Array(values) => values,
         _ => Vec::new(),
     }
 }
 
-pub(super) fn text(value: Value) -> Option<String> {
+pub(in crate::stores) fn text(value: Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(match String::from_utf8(bytes) {
             Ok(text) => text,
@@ -138,16 +138,16 @@ pub(super) fn text(value: Value) -> Option<String> {
     }
 }
 
-pub(super) fn parsed<T: FromStr>(value: Value) -> Option<T> {
+pub(in crate::stores) fn parsed<T: FromStr>(value: Value) -> Option<T> {
     text(value)?.parse().ok()
 }
 
-pub(super) fn texts(value: Value) -> Vec<String> {
+pub(in crate::stores) fn texts(value: Value) -> Vec<String> {
     list(value).into_iter().filter_map(text).collect()
 }
 
 /// Of names and values, one after the other.
-pub(super) fn pairs(value: Value) -> impl Iterator<Item = (String, Value)> {
+pub(in crate::stores) fn pairs(value: Value) -> impl Iterator<Item = (String, Value)> {
     let mut values = list(value).into_iter();
     std::iter::from_fn(move || Some((text(values.next()?)?, values.next()?)))
 }

@@ -1,0 +1,24 @@
+-- ARGV: runner, the end of its lease (milliseconds), the time (seconds), the end of the name of the hash of what it
+-- runs, how many fields its heartbeat has, these, then the fields of that hash.
+-- Returns false when the lease had lapsed; otherwise the ids to be stopped, then queue and payload of each job it holds.
+local runner, lease, now, suffix = take(), take(), take(), take()
+if not call('ZSCORE', p .. 'leases', runner) then return false end
+call('ZADD', p .. 'leases', lease, runner)
+local HEARTBEAT_SECONDS = 60
+call('ZADD', n .. 'heartbeats', now, runner) -- of Exq
+call('SADD', n .. 'processes', runner)
+local fields = tonumber(take())
+call('HSET', n .. runner, unpack(ARGV, at + 1, at + fields))
+call('EXPIRE', n .. runner, HEARTBEAT_SECONDS)
+local work = n .. runner .. suffix
+call('DEL', work)
+for nr = at + fields + 1, #ARGV, 2 do call('HSET', work, ARGV[nr], ARGV[nr + 1]) end
+call('EXPIRE', work, HEARTBEAT_SECONDS)
+local told = { call('SMEMBERS', p .. 'cancelling') }
+for _, queue in ipairs(call('SMEMBERS', p .. 'queues')) do
+  for _, payload in ipairs(call('LRANGE', backup_of(runner, queue), 0, -1)) do
+    told[#told + 1] = queue
+    told[#told + 1] = payload
+  end
+end
+return told

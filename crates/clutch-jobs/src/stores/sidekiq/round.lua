@@ -1,0 +1,52 @@
+-- ARGV: runner, the end of its lease (milliseconds), the day, how many it wants; how many queues, and each; then of each job
+-- that ended: 1 if it failed, its queue, its payload, where it goes, in which queue, the score, its new payload, its id.
+-- Returns the places of those that were not this runner's any more, then of each fetched job: queue, payload.
+local runner, lease, day, limit = take(), take(), take(), tonumber(take())
+local queues = {}
+for nr = 1, tonumber(take()) do queues[nr] = take() end
+local processed, failed, nr, lost, told = 0, 0, 0, {}, {}
+local are_cancelling = at < #ARGV and call('EXISTS', p .. 'cancelling') == 1
+while at < #ARGV do
+  local has_failed, queue, payload = take(), take(), take()
+  local where, to, score, new, id = take(), take(), take(), take(), take()
+  -- Somebody was told that it is cancelled: it does not run again.
+  local is_cancelled = are_cancelling and call('SREM', p .. 'cancelling', id) == 1
+  if is_cancelled and where ~= 'dead' then where = 'nowhere' end
+  -- From the end: what was fetched first is there, and ends first.
+  if call('LREM', backup_of(runner, queue), -1, payload) == 1 then
+    put(where, to, score, new)
+    if where ~= 'front' then processed = processed + 1 end
+    failed = failed + has_failed
+  else
+    lost[#lost + 1] = nr
+  end
+  nr = nr + 1
+end
+
+local function count(name, by)
+  if by == 0 then return end
+  call('INCRBY', n .. 'stat:' .. name, by)
+  call('INCRBY', n .. 'stat:' .. name .. ':' .. day, by)
+end
+
+count('processed', processed)
+count('failed', failed)
+
+local function fetch(queue)
+  local backup = backup_of(runner, queue)
+  while #told < 2 * limit do
+    local payload = call('LMOVE', n .. 'queue:' .. queue, backup, 'RIGHT', 'LEFT')
+    if not payload then return end
+    if #told == 0 or told[#told - 1] ~= queue then call('SADD', p .. 'queues', queue) end
+    told[#told + 1] = queue
+    told[#told + 1] = payload
+  end
+end
+
+if limit > 0 then
+  if call('ZADD', p .. 'leases', 'NX', lease, runner) == 1 then call('SREM', p .. 'orphaned', runner) end
+  for _, queue in ipairs(queues) do
+    if call('SISMEMBER', n .. 'paused', queue) == 0 then fetch(queue) end
+  end
+end
+return { lost, told }
