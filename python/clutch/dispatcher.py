@@ -196,7 +196,12 @@ class Dispatcher:
     def _start_jobs(self, spec: JobsSpec, plane: _core.Plane) -> None:
         from clutch import _core
 
-        store = _core.JobStore(spec.url, "single", 1)
+        try:
+            store = _core.JobStore(spec.url, "single", 1)
+        except ValueError as error:
+            raise ConfigError(f"fronts.{spec.name}: {error}") from None
+        for warning in store.warnings():
+            logs.log.warning("%s: %s", spec.name, warning)
         pool = self.pools[spec.pool]
         self._jobs[spec.name] = _core.JobsFront(spec.name, json.dumps(spec.core), store, pool, plane)
         queues = ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])

@@ -32,10 +32,11 @@ __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue"
 
 P = ParamSpec("P")
 
+SIDEKIQ = ("sidekiq://", "sidekiqs://")
 STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 RETRIES = 20
-"""Unless an option says otherwise. With the default delays the last attempt is about eight days after the first."""
+"""Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
 MS_MAX = 253_402_300_799_000
 """The end of the year 9999: Python has no later time, but another client of the store may."""
 RETRIES_MAX = 1_000_000
@@ -307,7 +308,8 @@ class Jobs:
         options = self._options.over(called.defaults)
         if own:
             options = replace(options, **own)
-        return written(called.name, called.arguments(args, kwargs), options)
+        by_name = not self.url.startswith(SIDEKIQ)
+        return written(called.name, called.arguments(args, kwargs, by_name), options)
 
     def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         if is_patched():
@@ -340,7 +342,14 @@ class Jobs:
         statement, row, file = self._store.insert(text)
         if not has_file(connection, file):
             raise ConfigError(f"this connection is not one to {file}, where the jobs are: their transactions are two")
-        cursor = plain_cursor(connection).execute(statement, dict(row))
+        try:
+            cursor = plain_cursor(connection).execute(statement, dict(row))
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            raise ClutchError(
+                f"{error}: this transaction began before {file} had tables for jobs; call jobs.stats() once before it"
+            ) from error
         if cursor.rowcount > 0:
             return JobId(str(cursor.lastrowid))
         found = plain_cursor(connection).execute(
@@ -409,8 +418,8 @@ class Jobs:
     def result(self, job: str, timeout: float | None = None) -> Any:
         """Wait for the end of a job and return what it returned, as JSON has it.
 
-        The result must be kept: enqueue the job with `result=` and the seconds for that. Raises `JobFailed` for a job
-        that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such job or no result.
+        The result is kept only if the job was enqueued with `result=` and the seconds for that; else this returns None.
+        Raises `JobFailed` for a job that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such job.
         """
         for wait in looks(timeout):
             outcome = self._ended(job)
@@ -498,8 +507,9 @@ class Called:
         parameters = self.signature.parameters if self.signature is not None else {}
         return {name for name in keywords if name in OPTION_NAMES and name not in parameters}
 
-    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """As JSON, checked. By name where that is possible, so that they mean the same when a parameter is moved."""
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], by_name: bool) -> str:
+        """As JSON, checked. By name, so that they mean the same when a parameter is moved; for those who know positions
+        alone, by position."""
         if self.signature is None or self.face is None:
             return _encode({"args": args, "kwargs": kwargs})
         try:
@@ -507,7 +517,9 @@ class Called:
         except TypeError as error:
             raise self.face.bad(str(error)) from None
         kinds = {one.kind for one in self.signature.parameters.values()}
-        if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds:
+        if not by_name:
+            self.face.decode(_encode(bound.arguments).encode())
+        if not by_name or inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds:
             return _encode({"args": bound.args, "kwargs": bound.kwargs})
         named = bound.arguments
         for one in self.signature.parameters.values():

@@ -270,6 +270,44 @@ def test_a_forked_process_opens_its_own(jobs: Jobs) -> None:
     assert len(jobs.list()) == 3
 
 
+def test_a_fork_after_use_writes_beside_nobody(jobs: Jobs, tmp_path: Path) -> None:
+    """SQLite in a copy would take the original's locks for its own, and destroy the file."""
+    jobs.enqueue("send", "before")
+
+    def work() -> None:
+        for n in range(50):
+            jobs.enqueue("send", n)
+
+    children = []
+    for _ in range(3):
+        if (pid := os.fork()) == 0:
+            try:
+                work()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(pid)
+    work()
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0, 0]
+    assert len(jobs.list(limit=1000)) == 201
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_the_first_use_may_be_within_a_transaction(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    subprocess.run([sys.executable, "-c", "import clutch, sys; clutch.Jobs(sys.argv[1]).stats()", url], check=True)
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    connection.row_factory = lambda _cursor, row: {"row": row}
+    connection.execute("CREATE TABLE orders (n)")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    jobs = Jobs(url)
+    jobs.options(queue="mail").enqueue(send, "ann", connection=connection)
+    assert jobs.list() == []
+    connection.commit()
+    assert only(jobs).queue == "mail"
+
+
 IN_GREENLETS = """
 from gevent import monkey
 monkey.patch_all()

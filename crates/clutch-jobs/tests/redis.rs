@@ -245,7 +245,7 @@ fn a_full_memory_refuses_new_jobs_and_lets_others_end() {
 }
 
 #[test]
-fn a_replica_may_become_a_master() {
+fn a_replica_may_take_over() {
     let Some(server) = Server::start(&[]) else { return };
     let store = stores::open(&server.new_url()).unwrap();
     let mut connection = server.connect();

@@ -12,7 +12,7 @@ mod row;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,10 @@ impl Sqlite {
         let name = format!("sqlite:{}", location.path.display());
         let failed = |error| told(&name, error);
         let mut writing = connect(&location, location.enqueues).map_err(failed)?;
-        prepare(&mut writing, &name)?;
+        if let Err(error) = prepare(&mut writing, &name) {
+            put_aside(&location.path, writing);
+            return Err(error);
+        }
         let rounds = connect(&location, location.rounds).map_err(failed)?;
         let reading = connect(&location, location.rounds).map_err(failed)?;
         Ok(Sqlite {
@@ -162,32 +165,60 @@ static CONNECTING: PerProcess<Mutex<()>> = PerProcess::new();
 fn connect(location: &Location, synchronous: Synchronous) -> rusqlite::Result<Connection> {
     let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
     let _alone = connecting.map(|(connecting, _)| connecting.lock());
+    let connection = match taken_up(&location.path) {
+        Some(connection) => connection,
+        None => open(&location.path)?,
+    };
     let until = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match connect_once(location, synchronous) {
+        match set_up(&connection, synchronous) {
+            Ok(()) => return Ok(connection),
             // Two processes that make the same file wait for each other, and SQLite lets neither go first.
             Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
-            connected => return connected,
+            Err(error) => {
+                put_aside(&location.path, connection);
+                return Err(error);
+            }
         }
     }
+}
+
+/// Connections that could not be set up, which the next try takes up: to close one would take away the locks that a
+/// neighbour in this process has on the file.
+static ASIDE: PerProcess<Mutex<Vec<(PathBuf, Connection)>>> = PerProcess::new();
+
+fn put_aside(path: &Path, connection: Connection) {
+    match ASIDE.get(|| Ok(Mutex::default())) {
+        Ok((aside, _)) => aside.lock().push((path.to_owned(), connection)),
+        Err(_) => std::mem::forget(connection),
+    }
+}
+
+fn taken_up(path: &Path) -> Option<Connection> {
+    let mut aside = ASIDE.made()?.lock();
+    let at = aside.iter().position(|(of, _)| of == path)?;
+    Some(aside.swap_remove(at).1)
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-fn connect_once(location: &Location, synchronous: Synchronous) -> rusqlite::Result<Connection> {
+fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(&location.path, flags)?;
+    let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     let synchronous = match synchronous {
         Synchronous::AtOnce => "FULL",
         Synchronous::Soon => "NORMAL",
     };
-    connection.pragma_update(None, "synchronous", synchronous)?;
-    connection.set_prepared_statement_cache_capacity(64);
-    Ok(connection)
+    connection.pragma_update(None, "synchronous", synchronous)
 }
 
 /// Makes the tables where there are none. Where there are, nothing is written: the caller may be in the middle of a

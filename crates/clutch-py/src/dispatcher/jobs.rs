@@ -157,6 +157,11 @@ impl JobStore {
         self.store().name()
     }
 
+    /// What of its server is not as jobs need it, for the log.
+    fn warnings(&self, py: Python<'_>) -> Vec<String> {
+        py.detach(|| self.store().warnings())
+    }
+
     /// Enqueues jobs, each the JSON of a `NewJob`; returns when they are durable.
     fn enqueue(&self, py: Python<'_>, jobs: Vec<String>) -> PyResult<Vec<(String, bool)>> {
         wait_when_finalizing();
