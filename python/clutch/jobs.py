@@ -419,7 +419,8 @@ class Jobs:
         """Wait for the end of a job and return what it returned, as JSON has it.
 
         The result is kept only if the job was enqueued with `result=` and the seconds for that; else this returns None.
-        Raises `JobFailed` for a job that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such job.
+        Raises `JobFailed` for a job that is cancelled or dead, TimeoutError, and `ClutchError` where there is no such
+        job.
         """
         for wait in looks(timeout):
             outcome = self._ended(job)

@@ -108,7 +108,8 @@ def job_failed(event: Event) -> str:
     message = printable(event["message"].partition("\n")[0])
     then = "it is dead" if event["next_s"] is None else f"next attempt in {seconds(event['next_s'])}"
     attempt = f"attempt {event['attempt']} of {event['attempts_max']}"
-    return f"job {event['job']} ({printable(event['tool'])}, queue {printable(event['queue'])}), {attempt}: {message}; {then}"
+    job = f"job {event['job']} ({printable(event['tool'])}, queue {printable(event['queue'])})"
+    return f"{job}, {attempt}: {message}; {then}"
 
 
 def harm(event: Event, by_us: bool) -> int:
