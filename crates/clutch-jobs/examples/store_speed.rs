@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clutch_jobs::job::{Backoff, Ending, NewJob, now, settle};
+use clutch_jobs::job::{Ending, NewJob, now, settle};
 use clutch_jobs::store::{Report, Runner, Store, Want};
 use clutch_jobs::stores;
 use serde_json::value::RawValue;
@@ -23,19 +23,12 @@ const LEASE: Duration = Duration::from_secs(30);
 
 fn job() -> NewJob {
     NewJob {
-        queue: "speed".to_owned(),
-        tool: "mail.send".to_owned(),
-        arguments: RawValue::from_string(r#"{"args":[1,"somebody@example.com"],"kwargs":{}}"#.to_owned()).unwrap(),
-        priority: 0,
         attempts_max: 25,
-        backoff: Backoff::default(),
-        scheduled_at: None,
-        deadline_at: None,
-        unique: None,
-        key: None,
-        tags: Vec::new(),
-        meta: None,
-        result_ms: 0,
+        ..NewJob::new(
+            "speed",
+            "mail.send",
+            RawValue::from_string(r#"{"args":[1,"somebody@example.com"],"kwargs":{}}"#.to_owned()).unwrap(),
+        )
     }
 }
 

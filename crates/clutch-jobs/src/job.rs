@@ -73,6 +73,15 @@ impl State {
         }
     }
 
+    /// As stores write it: its place in [`State::ALL`].
+    pub fn number(self) -> usize {
+        State::ALL.iter().position(|known| *known == self).unwrap_or_default()
+    }
+
+    pub fn numbered(number: usize) -> Option<State> {
+        State::ALL.get(number).copied()
+    }
+
     pub fn named(name: &str) -> Option<State> {
         State::ALL.into_iter().find(|state| state.as_str() == name)
     }
@@ -152,6 +161,25 @@ pub struct NewJob {
 }
 
 impl NewJob {
+    /// Due at once, tried once; whoever wants more sets the fields.
+    pub fn new(queue: &str, tool: &str, arguments: Box<RawValue>) -> NewJob {
+        NewJob {
+            queue: queue.to_owned(),
+            tool: tool.to_owned(),
+            arguments,
+            priority: 0,
+            attempts_max: 1,
+            backoff: Backoff::default(),
+            scheduled_at: None,
+            deadline_at: None,
+            unique: None,
+            key: None,
+            tags: Vec::new(),
+            meta: None,
+            result_ms: 0,
+        }
+    }
+
     /// Why no store takes it.
     pub fn check(&self) -> Result<(), String> {
         let within = |what: &str, given: usize, most: usize| match given <= most {

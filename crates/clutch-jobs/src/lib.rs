@@ -7,6 +7,7 @@ pub mod enqueuer;
 pub mod fetcher;
 pub mod job;
 pub mod maintenance;
+mod random;
 pub mod runner;
 pub mod store;
 pub mod stores;

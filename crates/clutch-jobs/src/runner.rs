@@ -22,6 +22,7 @@ use serde::Serialize;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::maintenance::{self, Maintenance};
+use crate::random;
 use crate::store::{Keep, Noted, QueueStats, Report, Runner, Store, StoreError, Want};
 
 /// How often the pool's slots are counted anew.
@@ -291,7 +292,7 @@ fn new_runner(config: &Config) -> Runner {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let pid = std::process::id();
-    Runner { name: format!("{host}:{pid}:{:016x}", random_u64()), lease: config.lease }
+    Runner { name: format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), lease: config.lease }
 }
 
 /// One job that runs.
@@ -388,7 +389,7 @@ impl Loop {
     }
 
     fn round(&mut self, limit: usize) {
-        let queues = if limit > 0 { self.shared.config.lanes.order(random) } else { Vec::new() };
+        let queues = if limit > 0 { self.shared.config.lanes.order(random::fraction) } else { Vec::new() };
         let want = Want { limit, queues };
         let noted = std::mem::take(&mut self.noted);
         let report = Report { noted: noted.values().cloned().collect(), settled: std::mem::take(&mut self.settled) };
@@ -497,7 +498,7 @@ impl Loop {
     }
 
     fn settle(&mut self, job: &Claimed, ending: Ending) {
-        let settled = settle(job, ending, job::now(), random());
+        let settled = settle(job, ending, job::now(), random::fraction());
         let mut stats = self.shared.stats.lock();
         let count = match settled.state {
             State::Completed => &mut stats.completed,
@@ -526,16 +527,4 @@ impl Loop {
         answer::note(payload, noted);
         self.machine.on(fetcher::Event::Noted, Instant::now());
     }
-}
-
-/// In 0..1.
-fn random() -> f64 {
-    (random_u64() >> 11) as f64 / (1u64 << 53) as f64
-}
-
-fn random_u64() -> u64 {
-    let mut bytes = [0; 8];
-    // It fails only where the kernel has no such call.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
 }

@@ -7,13 +7,14 @@
 //! When a lease has lapsed, any other runner may put the jobs back; a runner that comes too late is told, and what it then
 //! settles is refused.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::job::{Claimed, Job, JobError, JobId, Millis, NewJob, Settled, State};
+use crate::job::{Claimed, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
@@ -44,6 +45,13 @@ pub struct Runner {
     /// Unlike any other's, also one of the same program in another life.
     pub name: String,
     pub lease: Duration,
+}
+
+impl Runner {
+    /// When its lease ends, if it is renewed now.
+    pub fn leased_until(&self, now: Millis) -> Millis {
+        now.saturating_add(millis(self.lease))
+    }
 }
 
 /// What a runner can begin.
@@ -119,6 +127,26 @@ pub struct QueueStats {
     pub dead: u64,
     /// When its oldest available job became available.
     pub oldest_at: Option<Millis>,
+}
+
+impl QueueStats {
+    /// Those of this name among what was found, where there are none yet: with nothing in them.
+    pub(crate) fn entry<'a>(found: &'a mut BTreeMap<String, QueueStats>, name: &str) -> &'a mut QueueStats {
+        let named = QueueStats { name: name.to_owned(), ..QueueStats::default() };
+        found.entry(name.to_owned()).or_insert(named)
+    }
+
+    /// How many jobs are in this state.
+    pub(crate) fn count_mut(&mut self, state: State) -> &mut u64 {
+        match state {
+            State::Scheduled => &mut self.scheduled,
+            State::Available => &mut self.available,
+            State::Running => &mut self.running,
+            State::Completed => &mut self.completed,
+            State::Cancelled => &mut self.cancelled,
+            State::Dead => &mut self.dead,
+        }
+    }
 }
 
 /// A setting of a queue that holds for all runners.

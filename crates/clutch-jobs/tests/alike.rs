@@ -123,19 +123,14 @@ impl Side {
         match step {
             Step::Enqueue { queue, priority, later, unique, key, result_ms } => {
                 let job = NewJob {
-                    queue: QUEUES[*queue].to_owned(),
-                    tool: "t".to_owned(),
-                    arguments: RawValue::from_string("{}".to_owned()).unwrap(),
                     priority: *priority,
                     attempts_max: 2,
                     backoff: Backoff::Constant { ms: 7_007 },
                     scheduled_at: (*later > 0).then_some(self.now + later),
-                    deadline_at: None,
                     unique: unique.map(|nr| nr.to_string()),
                     key: key.map(|nr| nr.to_string()),
-                    tags: Vec::new(),
-                    meta: None,
                     result_ms: *result_ms,
+                    ..NewJob::new(QUEUES[*queue], "t", RawValue::from_string("{}".to_owned()).unwrap())
                 };
                 let told = self.store.enqueue(&[job], self.now).unwrap().remove(0);
                 if told.is_new {

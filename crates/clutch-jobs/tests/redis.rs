@@ -26,19 +26,9 @@ const KEEP: Keep =
 
 fn job() -> NewJob {
     NewJob {
-        queue: "default".to_owned(),
-        tool: "send".to_owned(),
-        arguments: RawValue::from_string(r#"{"args":[1],"kwargs":{}}"#.to_owned()).unwrap(),
-        priority: 0,
         attempts_max: 3,
         backoff: Backoff::Constant { ms: 1000 },
-        scheduled_at: None,
-        deadline_at: None,
-        unique: None,
-        key: None,
-        tags: Vec::new(),
-        meta: None,
-        result_ms: 0,
+        ..NewJob::new("default", "send", RawValue::from_string(r#"{"args":[1],"kwargs":{}}"#.to_owned()).unwrap())
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
+use clutch_jobs::job::{Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
 use clutch_jobs::store::{Change, Keep, Noted, Report, Round, Runner, Store, StoreError, Want};
 use clutch_jobs::stores;
 use redis::{Commands, Connection};
@@ -26,19 +26,12 @@ const OF_RUBY: &str = r#"{"retry":true,"queue":"default","class":"HardJob","args
 
 fn job() -> NewJob {
     NewJob {
-        queue: "default".to_owned(),
-        tool: "HardJob".to_owned(),
-        arguments: RawValue::from_string(r#"{"args":["x",1.50],"kwargs":{}}"#.to_owned()).unwrap(),
-        priority: 0,
         attempts_max: 26,
-        backoff: Backoff::Polynomial,
-        scheduled_at: None,
-        deadline_at: None,
-        unique: None,
-        key: None,
-        tags: Vec::new(),
-        meta: None,
-        result_ms: 0,
+        ..NewJob::new(
+            "default",
+            "HardJob",
+            RawValue::from_string(r#"{"args":["x",1.50],"kwargs":{}}"#.to_owned()).unwrap(),
+        )
     }
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, NewJob, now, settle};
+use clutch_jobs::job::{Claimed, Ending, JobError, NewJob, now, settle};
 use clutch_jobs::store::{Change, Report, Runner, Store, Want};
 use clutch_jobs::stores;
 use redis::Commands;
@@ -53,19 +53,12 @@ fn start() -> Option<(Server, Arc<dyn Store>)> {
 
 fn job(args: &str) -> NewJob {
     NewJob {
-        queue: "default".to_owned(),
-        tool: "HardJob".to_owned(),
-        arguments: RawValue::from_string(format!(r#"{{"args":{args},"kwargs":{{}}}}"#)).unwrap(),
-        priority: 0,
         attempts_max: 4,
-        backoff: Backoff::Polynomial,
-        scheduled_at: None,
-        deadline_at: None,
-        unique: None,
-        key: None,
-        tags: Vec::new(),
-        meta: None,
-        result_ms: 0,
+        ..NewJob::new(
+            "default",
+            "HardJob",
+            RawValue::from_string(format!(r#"{{"args":{args},"kwargs":{{}}}}"#)).unwrap(),
+        )
     }
 }
 

@@ -55,19 +55,9 @@ fn raw(json: &str) -> Box<RawValue> {
 
 fn job(queue: &str) -> NewJob {
     NewJob {
-        queue: queue.to_owned(),
-        tool: "send".to_owned(),
-        arguments: raw(r#"{"args":[1],"kwargs":{}}"#),
-        priority: 0,
         attempts_max: 3,
         backoff: Backoff::Constant { ms: 1000 },
-        scheduled_at: None,
-        deadline_at: None,
-        unique: None,
-        key: None,
-        tags: Vec::new(),
-        meta: None,
-        result_ms: 0,
+        ..NewJob::new(queue, "send", raw(r#"{"args":[1],"kwargs":{}}"#))
     }
 }
 

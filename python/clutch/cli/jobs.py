@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from clutch.cli.flags import as_json
+from clutch.cli.table import age, aligned
 from clutch.errors import ClutchError
 from clutch.jobs import Job, Jobs, Queue
 
@@ -49,7 +50,7 @@ def stats(jobs: Jobs, as_json: bool) -> None:
 def queue_row(queue: Queue) -> tuple[str, ...]:
     notes = ["paused"] if queue.is_paused else []
     notes += [f"at most {queue.running_max} at a time"] if queue.running_max is not None else []
-    oldest = "-" if queue.oldest_at is None else age(queue.oldest_at)
+    oldest = "-" if queue.oldest_at is None else since(queue.oldest_at)
     return (queue.name, *(str(getattr(queue, state)) for state in STATES), oldest, ", ".join(notes))
 
 
@@ -89,7 +90,7 @@ def show_list(jobs: Jobs, as_json: bool, wanted: dict[str, Any]) -> None:
 
 def job_row(job: Job) -> tuple[str, ...]:
     attempt = f"{job.attempt} of {job.attempts_max}"
-    return (job.id, job.state, job.queue, job.tool, attempt, age(job.created_at), note_of(job))
+    return (job.id, job.state, job.queue, job.tool, attempt, since(job.created_at), note_of(job))
 
 
 def note_of(job: Job) -> str:
@@ -187,15 +188,8 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Iterable[tuple[str, ...]]) -> None:
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    click.echo("\n".join(aligned(rows)))
 
 
-def age(since: datetime) -> str:
-    seconds = (datetime.now(UTC) - since).total_seconds()
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds // length:.0f}{unit}"
-    return f"{max(0, seconds):.0f}s"
+def since(time: datetime) -> str:
+    return age(max(0.0, (datetime.now(UTC) - time).total_seconds()))

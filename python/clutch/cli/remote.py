@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from clutch.cli.flags import as_json
+from clutch.cli.table import age, aligned
 from clutch.config.options import CONTROL_OFF
 from clutch.control import client
 from clutch.control.client import ControlError, NoAnswer, Process, of_pool
@@ -365,8 +366,7 @@ def pool_text(pool: dict[str, Any]) -> str:
     lines = [head] if pool["reason"] is None else [head, f"  {pool['reason'].rstrip()}"]
     rows = [("worker", "pid", "generation", "state", "calls", "sent", "age", "memory")]
     rows += [worker_row(pool["name"], worker) for worker in pool["workers"]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    shown = [f"  {line}" for line in aligned(rows)]
     lines.append(shown[0])
     for row, worker in zip(shown[1:], pool["workers"], strict=True):
         lines += [row, *(f"    {running_text(one)}" for one in worker["running"])]
@@ -390,12 +390,3 @@ def memory(worker: dict[str, Any]) -> str:
     if private is not None:
         return f"{private / (1 << 20):.0f} MB"
     return "" if rss is None else f"{rss / (1 << 20):.0f} MB, shared included"
-
-
-def age(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.0f}s"

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from clutch.cli.flags import as_json
-from clutch.cli.remote import ANSWER_SECONDS_MAX, age, dispatcher_flags, find, memory
+from clutch.cli.remote import ANSWER_SECONDS_MAX, dispatcher_flags, find, memory
+from clutch.cli.table import age
 from clutch.config.values import CALL_TIME
 from clutch.control import client
 from clutch.control.client import ControlError, NoAnswer

@@ -36,7 +36,7 @@ use redis::{Script, Value};
 use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
-use self::record::{list, number, parsed, text};
+use self::record::{list, parsed, text};
 use crate::job::{Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
@@ -98,7 +98,7 @@ impl Redis {
         let tag = filter.tag.as_ref().map(|tag| serde_json::to_string(tag).unwrap_or_default());
         let answer = self.link.run(&LIST, |cmd| {
             cmd.arg(below).arg(LIST_STEP).arg(left);
-            record::optional(cmd, filter.state.map(|state| number(state).to_string()).as_deref());
+            record::optional(cmd, filter.state.map(|state| state.number().to_string()).as_deref());
             record::optional(cmd, filter.queue.as_deref());
             record::optional(cmd, filter.tool.as_deref());
             record::optional(cmd, tag.as_deref());
@@ -138,11 +138,6 @@ impl Redis {
     }
 }
 
-/// A lease ends this long after its renewal.
-fn until(runner: &Runner, now: Millis) -> Millis {
-    now.saturating_add(millis(runner.lease))
-}
-
 impl Store for Redis {
     fn name(&self) -> &str {
         &self.link.name
@@ -165,7 +160,7 @@ impl Store for Redis {
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
         let answer = self.link.run(&ROUND, |cmd| {
-            cmd.arg(&runner.name).arg(now).arg(until(runner, now)).arg(want.limit);
+            cmd.arg(&runner.name).arg(now).arg(runner.leased_until(now)).arg(want.limit);
             cmd.arg(want.queues.len()).arg(&want.queues);
             cmd.arg(report.noted.len());
             report.noted.iter().for_each(|noted| record::note(cmd, noted));
@@ -189,7 +184,7 @@ impl Store for Redis {
 
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
         let answer = self.link.run(&RENEW, |cmd| {
-            cmd.arg(&runner.name).arg(until(runner, now)).arg(now).arg(held);
+            cmd.arg(&runner.name).arg(runner.leased_until(now)).arg(now).arg(held);
         })?;
         Ok(match answer {
             Value::Nil => None,
@@ -207,7 +202,7 @@ impl Store for Redis {
 
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
         let answer = self.link.run(&LEAD, |cmd| {
-            cmd.arg(&runner.name).arg(now).arg(until(runner, now));
+            cmd.arg(&runner.name).arg(now).arg(runner.leased_until(now));
         })?;
         Ok(answer == Value::Int(1))
     }
@@ -273,20 +268,20 @@ impl Store for Redis {
         let mut found = BTreeMap::new();
         for (field, value) in next() {
             let Some((state, queue)) = field.split_once(':') else { continue };
-            let state = state.parse::<usize>().ok().and_then(|at| State::ALL.get(at));
+            let state = state.parse().ok().and_then(State::numbered);
             if let (Some(state), Some(count)) = (state, parsed(value)) {
-                *counted(entry(&mut found, queue), *state) = count;
+                *QueueStats::entry(&mut found, queue).count_mut(state) = count;
             }
         }
         for (field, value) in next() {
             match field.split_once(':') {
-                Some(("paused", queue)) => entry(&mut found, queue).is_paused = parsed(value) == Some(1),
-                Some(("max", queue)) => entry(&mut found, queue).running_max = parsed(value),
+                Some(("paused", queue)) => QueueStats::entry(&mut found, queue).is_paused = parsed(value) == Some(1),
+                Some(("max", queue)) => QueueStats::entry(&mut found, queue).running_max = parsed(value),
                 _ => {}
             }
         }
         for (queue, value) in next() {
-            entry(&mut found, &queue).oldest_at = parsed(value);
+            QueueStats::entry(&mut found, &queue).oldest_at = parsed(value);
         }
         Ok(found.into_values().collect())
     }
@@ -310,21 +305,5 @@ impl Store for Redis {
 
     fn warnings(&self) -> Vec<String> {
         self.link.warnings()
-    }
-}
-
-fn entry<'a>(found: &'a mut BTreeMap<String, QueueStats>, name: &str) -> &'a mut QueueStats {
-    let named = QueueStats { name: name.to_owned(), ..QueueStats::default() };
-    found.entry(name.to_owned()).or_insert(named)
-}
-
-fn counted(stats: &mut QueueStats, state: State) -> &mut u64 {
-    match state {
-        State::Scheduled => &mut stats.scheduled,
-        State::Available => &mut stats.available,
-        State::Running => &mut stats.running,
-        State::Completed => &mut stats.completed,
-        State::Cancelled => &mut stats.cancelled,
-        State::Dead => &mut stats.dead,
     }
 }

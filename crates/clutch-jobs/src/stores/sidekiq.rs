@@ -17,7 +17,6 @@ mod payload;
 mod places;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
@@ -26,22 +25,20 @@ use redis::{Cmd, Script, Value};
 use serde_json::json;
 use time::OffsetDateTime;
 
+use self::address::Address;
 pub use self::address::is_scheme;
-use self::address::{Options, options};
 use self::heads::Heads;
 use self::payload::{Payload, Times};
 use self::places::{Places, backup_of, scored};
 use super::redis::Location;
 use super::redis::link::Link;
 use super::redis::record::{list, parsed, text, texts};
-use crate::job::{Claimed, Job, JobId, Millis, NewJob, Settled, State, millis};
+use crate::job::{Claimed, Job, JobId, Millis, NewJob, Settled, State};
+use crate::random;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, Report, Result, Round, Runner, Store, StoreError, Upkeep,
-    Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
+    StoreError, Upkeep, Want, Watch, lapsed,
 };
-
-/// A job whose runner's lease lapsed more often is dead.
-const RESCUES_MAX: u32 = 10;
 
 /// Most jobs of one kind that are counted by queue.
 const COUNTED_MAX: usize = 10_000;
@@ -110,7 +107,7 @@ impl Target {
 }
 
 /// One job that goes elsewhere, if it is still where it was found.
-struct Step {
+struct Move {
     key: String,
     kind: &'static str,
     text: String,
@@ -126,24 +123,14 @@ fn day(now: Millis) -> String {
     OffsetDateTime::from_unix_timestamp(now / 1000).unwrap_or(OffsetDateTime::UNIX_EPOCH).date().to_string()
 }
 
-fn until(runner: &Runner, now: Millis) -> Millis {
-    now.saturating_add(millis(runner.lease))
-}
-
 fn new_jid() -> String {
-    let mut bytes = [0; 12];
-    // It fails only where the kernel has no such call.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().fold(String::new(), |mut jid, byte| {
-        let _ = write!(jid, "{byte:02x}");
-        jid
-    })
+    random::bytes::<12>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Sidekiq {
     /// As [`super::redis::Redis::open`].
     pub fn open(url: &str) -> Result<Sidekiq> {
-        let Options { namespace, times, work, url } = options(url)?;
+        let Address { namespace, times, work, url } = Address::parse(url)?;
         let location = Location::parse(&url)?;
         let name = location.name().replacen("rediss", "sidekiqs", 1).replacen("redis", "sidekiq", 1);
         let name = if namespace.is_empty() { name } else { format!("{name} ({})", namespace.trim_end_matches(':')) };
@@ -160,7 +147,7 @@ impl Sidekiq {
         Places { link: &self.link, namespace: &self.namespace }
     }
 
-    fn take_steps(&self, steps: &[Step]) -> Result<usize> {
+    fn make_moves(&self, steps: &[Move]) -> Result<usize> {
         if steps.is_empty() {
             return Ok(0);
         }
@@ -234,7 +221,7 @@ impl Sidekiq {
         while let (Some(queue), Some(text)) = (values.next(), values.next()) {
             let Some(payload) = Payload::parse(&text) else {
                 let target = Target { place: "dead", queue: String::new(), at: now, text: text.clone() };
-                broken.push(Step { key: backup_of(&runner.name, &queue), kind: "list", text, target });
+                broken.push(Move { key: backup_of(&runner.name, &queue), kind: "list", text, target });
                 continue;
             };
             let job = payload.claimed(queue.clone());
@@ -243,7 +230,7 @@ impl Sidekiq {
             claimed.push(job);
         }
         drop(held);
-        self.take_steps(&broken)?;
+        self.make_moves(&broken)?;
         Ok(claimed)
     }
 
@@ -270,9 +257,9 @@ impl Sidekiq {
                     Target::new("front", &queue, now, &payload)
                 }
             };
-            steps.push(Step { key, kind, text, target });
+            steps.push(Move { key, kind, text, target });
         }
-        Ok((self.take_steps(&steps)?, buried))
+        Ok((self.make_moves(&steps)?, buried))
     }
 
     fn stage(&self, key: &'static str, limit: usize, now: Millis) -> Result<usize> {
@@ -286,9 +273,9 @@ impl Sidekiq {
                 }
                 None => Target { place: "dead", queue: String::new(), at: now, text: text.clone() },
             };
-            Step { key: key.to_owned(), kind: "zset", text, target }
+            Move { key: key.to_owned(), kind: "zset", text, target }
         });
-        self.take_steps(&due.collect::<Vec<_>>())
+        self.make_moves(&due.collect::<Vec<_>>())
     }
 
     fn next_due(&self) -> Result<Option<Millis>> {
@@ -337,7 +324,7 @@ impl Sidekiq {
             let mut left = COUNTED_MAX;
             for place in self.places().of(Some(state))? {
                 let _ = self.places().each(&place, |one| {
-                    let stats = entry(found, &one.payload.queue());
+                    let stats = QueueStats::entry(found, &one.payload.queue());
                     *(if state == State::Dead { &mut stats.dead } else { &mut stats.scheduled }) += 1;
                     left -= 1;
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -357,11 +344,6 @@ struct Ended<'a> {
     queue: String,
     text: String,
     target: Target,
-}
-
-fn entry<'a>(found: &'a mut BTreeMap<String, QueueStats>, name: &str) -> &'a mut QueueStats {
-    let named = QueueStats { name: name.to_owned(), ..QueueStats::default() };
-    found.entry(name.to_owned()).or_insert(named)
 }
 
 impl Store for Sidekiq {
@@ -393,7 +375,7 @@ impl Store for Sidekiq {
         self.note(runner, report);
         let (ended, mut lost) = self.endings(runner, report, now);
         let answer = self.link.run(&ROUND, |cmd| {
-            cmd.arg(&runner.name).arg(until(runner, now)).arg(day(now)).arg(want.limit);
+            cmd.arg(&runner.name).arg(runner.leased_until(now)).arg(day(now)).arg(want.limit);
             cmd.arg(want.queues.len()).arg(&want.queues);
             for one in &ended {
                 cmd.arg(u8::from(one.settled.error.is_some())).arg(&one.queue).arg(&one.text);
@@ -416,7 +398,7 @@ impl Store for Sidekiq {
     fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
         let (fields, work) = (self.heartbeat(runner, held.len(), now), self.work_of(runner));
         let answer = self.link.run(&RENEW, |cmd| {
-            cmd.arg(&runner.name).arg(until(runner, now)).arg(seconds(now)).arg(self.work).arg(2 * fields.len());
+            cmd.arg(&runner.name).arg(runner.leased_until(now)).arg(seconds(now)).arg(self.work).arg(2 * fields.len());
             for (name, value) in &fields {
                 cmd.arg(name).arg(value);
             }
@@ -446,9 +428,9 @@ impl Store for Sidekiq {
                 true => Target::nowhere(),
                 false => Target { place: "front", queue: queue.clone(), at: now, text: text.clone() },
             };
-            surplus.push(Step { key: backup_of(&runner.name, &queue), kind: "list", text, target });
+            surplus.push(Move { key: backup_of(&runner.name, &queue), kind: "list", text, target });
         }
-        self.take_steps(&surplus)?;
+        self.make_moves(&surplus)?;
         Ok(Some(cancelling.into_iter().filter(|id| held.contains(id.as_str())).collect()))
     }
 
@@ -462,7 +444,7 @@ impl Store for Sidekiq {
 
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
         let answer = self.link.run(&LEAD, |cmd| {
-            cmd.arg(&runner.name).arg(now).arg(until(runner, now));
+            cmd.arg(&runner.name).arg(now).arg(runner.leased_until(now));
         })?;
         Ok(answer == Value::Int(1))
     }
@@ -491,8 +473,8 @@ impl Store for Sidekiq {
             }
             _ => return Ok(false),
         };
-        let step = Step { kind: place.kind(), key: place.key, text: found.text, target };
-        Ok(self.take_steps(&[step])? > 0)
+        let step = Move { kind: place.kind(), key: place.key, text: found.text, target };
+        Ok(self.make_moves(&[step])? > 0)
     }
 
     fn get(&self, id: &str) -> Result<Option<Job>> {
@@ -528,7 +510,7 @@ impl Store for Sidekiq {
         for place in places.of(Some(State::Available))?.into_iter().chain(places.of(Some(State::Running))?) {
             let queue = place.queue.unwrap_or_default();
             let length = parsed(self.link.query(redis::cmd("LLEN").arg(places.key(&place.key)))?).unwrap_or_default();
-            let stats = entry(&mut found, &queue);
+            let stats = QueueStats::entry(&mut found, &queue);
             stats.is_paused = paused.contains(&queue);
             if place.state == State::Running {
                 stats.running += length;

@@ -45,14 +45,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(5);
 /// [`parameters`].
 pub const INSERT: &str = include_str!("sqlite/insert.sql");
 
-/// A row of the leader or of a runner lapses this long after its renewal.
-fn until(runner: &Runner, now: Millis) -> Millis {
-    now.saturating_add(millis(runner.lease))
-}
-
 /// `sqlite:///relative.db`, `sqlite:////absolute.db`, either with `?synchronous=full`, `extra` or `normal`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct DatabaseFile {
     pub path: PathBuf,
     /// Of what is enqueued or changed by people.
     enqueues: Synchronous,
@@ -67,8 +62,8 @@ enum Synchronous {
     Soon,
 }
 
-impl Location {
-    pub fn parse(url: &str) -> Result<Location> {
+impl DatabaseFile {
+    pub fn parse(url: &str) -> Result<DatabaseFile> {
         let refused = |why: &str| {
             StoreError::Refused(format!("'{url}': {why}; allowed: sqlite:///jobs.db, sqlite:////var/lib/jobs.db"))
         };
@@ -84,7 +79,7 @@ impl Location {
             "synchronous=normal" => (Synchronous::Soon, Synchronous::Soon),
             _ => return Err(refused("its query can be ?synchronous=full, =extra or =normal")),
         };
-        Ok(Location { path: PathBuf::from(path), enqueues, rounds })
+        Ok(DatabaseFile { path: PathBuf::from(path), enqueues, rounds })
     }
 }
 
@@ -105,17 +100,17 @@ struct Written {
 
 impl Sqlite {
     pub fn open(url: &str) -> Result<Sqlite> {
-        let location = Location::parse(url)?;
+        let file = DatabaseFile::parse(url)?;
         locks::keep_from_neighbours();
-        let name = format!("sqlite:{}", location.path.display());
+        let name = format!("sqlite:{}", file.path.display());
         let failed = |error| told(&name, error);
-        let mut writing = connect(&location, location.enqueues).map_err(failed)?;
+        let mut writing = connect(&file, file.enqueues).map_err(failed)?;
         if let Err(error) = prepare(&mut writing, &name) {
-            put_aside(&location.path, writing);
+            put_aside(&file.path, writing);
             return Err(error);
         }
-        let rounds = connect(&location, location.rounds).map_err(failed)?;
-        let reading = connect(&location, location.rounds).map_err(failed)?;
+        let rounds = connect(&file, file.rounds).map_err(failed)?;
+        let reading = connect(&file, file.rounds).map_err(failed)?;
         Ok(Sqlite {
             writing: Mutex::new(writing),
             rounds: Mutex::new(rounds),
@@ -162,12 +157,12 @@ impl Sqlite {
 /// them could release.
 static CONNECTING: PerProcess<Mutex<()>> = PerProcess::new();
 
-fn connect(location: &Location, synchronous: Synchronous) -> rusqlite::Result<Connection> {
+fn connect(file: &DatabaseFile, synchronous: Synchronous) -> rusqlite::Result<Connection> {
     let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
     let _alone = connecting.map(|(connecting, _)| connecting.lock());
-    let connection = match taken_up(&location.path) {
+    let connection = match taken_up(&file.path) {
         Some(connection) => connection,
-        None => open(&location.path)?,
+        None => open(&file.path)?,
     };
     let until = Instant::now() + BUSY_TIMEOUT;
     loop {
@@ -176,7 +171,7 @@ fn connect(location: &Location, synchronous: Synchronous) -> rusqlite::Result<Co
             // Two processes that make the same file wait for each other, and SQLite lets neither go first.
             Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
             Err(error) => {
-                put_aside(&location.path, connection);
+                put_aside(&file.path, connection);
                 return Err(error);
             }
         }
@@ -338,7 +333,7 @@ impl Store for Sqlite {
         let renewed = self.write_round(|transaction| {
             let leased = transaction
                 .prepare_cached("UPDATE clutch_runners SET leased_until = ?2 WHERE name = ?1")?
-                .execute(params![runner.name, until(runner, now)])?;
+                .execute(params![runner.name, runner.leased_until(now)])?;
             if leased == 0 {
                 return Ok(None);
             }
@@ -376,7 +371,7 @@ impl Store for Sqlite {
                  SET name = excluded.name, leased_until = excluded.leased_until \
                  WHERE clutch_leader.name = excluded.name OR clutch_leader.leased_until < ?3",
             )?;
-            Ok(lead.execute(params![runner.name, until(runner, now), now])? > 0)
+            Ok(lead.execute(params![runner.name, runner.leased_until(now), now])? > 0)
         })
     }
 
@@ -490,7 +485,7 @@ impl Store for Sqlite {
 fn lease(transaction: &Transaction<'_>, runner: &Runner, now: Millis) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("INSERT INTO clutch_runners VALUES (?1, ?2) ON CONFLICT DO NOTHING")?
-        .execute(params![runner.name, until(runner, now)])
+        .execute(params![runner.name, runner.leased_until(now)])
         .map(drop)
 }
 
@@ -680,23 +675,15 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut settings = connection.prepare_cached("SELECT name, is_paused, running_max FROM clutch_queues")?;
     let mut rows = settings.query([])?;
     while let Some(row) = rows.next()? {
-        let stats = entry(&mut found, row.get(0)?);
+        let stats = QueueStats::entry(&mut found, row.get_ref(0)?.as_str()?);
         (stats.is_paused, stats.running_max) = (row.get(1)?, row.get(2)?);
     }
     let mut counts =
         connection.prepare_cached("SELECT queue, state, count(*) FROM clutch_jobs GROUP BY queue, state")?;
     let mut rows = counts.query([])?;
     while let Some(row) = rows.next()? {
-        let stats = entry(&mut found, row.get(0)?);
-        let count = match row::state(row.get(1)?) {
-            State::Scheduled => &mut stats.scheduled,
-            State::Available => &mut stats.available,
-            State::Running => &mut stats.running,
-            State::Completed => &mut stats.completed,
-            State::Cancelled => &mut stats.cancelled,
-            State::Dead => &mut stats.dead,
-        };
-        *count = row.get::<_, i64>(2)? as u64;
+        let stats = QueueStats::entry(&mut found, row.get_ref(0)?.as_str()?);
+        *stats.count_mut(row::state(row.get(1)?)) = row.get::<_, i64>(2)? as u64;
     }
     let mut oldest = connection.prepare_cached(
         "SELECT due_at FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT 1",
@@ -705,11 +692,6 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
         stats.oldest_at = oldest.query_row([&stats.name], |row| row.get(0)).optional()?;
     }
     Ok(found.into_values().collect())
-}
-
-fn entry(found: &mut BTreeMap<String, QueueStats>, name: String) -> &mut QueueStats {
-    let named = QueueStats { name: name.clone(), ..QueueStats::default() };
-    found.entry(name).or_insert(named)
 }
 
 /// Notices the commits of others: SQLite counts them.
@@ -777,7 +759,7 @@ mod tests {
 
     #[test]
     fn urls_name_a_file() {
-        let path = |url| Location::parse(url).map(|location| location.path.display().to_string()).map_err(|_| ());
+        let path = |url| DatabaseFile::parse(url).map(|file| file.path.display().to_string()).map_err(|_| ());
         assert_eq!(path("sqlite:///jobs.db"), Ok("jobs.db".to_owned()));
         assert_eq!(path("sqlite:////var/jobs.db?synchronous=normal"), Ok("/var/jobs.db".to_owned()));
         for wrong in

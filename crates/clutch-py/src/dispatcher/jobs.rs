@@ -82,7 +82,7 @@ fn opened(url: &str, at: usize) -> clutch_jobs::store::Result<Arc<dyn Store>> {
 
 /// A file that was removed and made anew is another store. 0: there is no file.
 fn number_of_file(url: &str) -> u64 {
-    let location = sqlite::Location::parse(url).ok();
+    let location = sqlite::DatabaseFile::parse(url).ok();
     location.and_then(|location| std::fs::metadata(location.path).ok()).map_or(0, |file| file.ino())
 }
 
@@ -145,11 +145,6 @@ impl JobStore {
         let opened = py.detach(open).map_err(|failed| error(py, &failed))?;
         let store = opened[0].clone();
         Ok(JobStore { url: url.to_owned(), store: Own::new((store, Enqueuer::new(strategy, opened))) })
-    }
-
-    /// Whether this process is a fork of the one that opened it, and must not use it.
-    fn is_in_copy(&self) -> bool {
-        self.store.1.is_in_copy()
     }
 
     #[getter]
@@ -228,7 +223,7 @@ impl JobStore {
     fn insert_of(&self, py: Python<'_>, job: &str) -> PyResult<Insert> {
         let job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
         job.check().map_err(PyValueError::new_err)?;
-        let location = sqlite::Location::parse(&self.url).map_err(|failed| error(py, &failed))?;
+        let location = sqlite::DatabaseFile::parse(&self.url).map_err(|failed| error(py, &failed))?;
         let row =
             sqlite::parameters(&job, job::now()).into_iter().map(|(name, value)| Ok((name, to_python(py, value)?)));
         Ok((sqlite::INSERT, row.collect::<PyResult<_>>()?, location.path))
@@ -281,16 +276,16 @@ struct FrontOptions {
 /// A front that runs the jobs of a store in a pool.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct JobsFront {
-    runs: Own<Shown>,
+    runs: Own<JobsMember>,
 }
 
 /// As operators see it.
-struct Shown {
+struct JobsMember {
     runs: Runs,
     pool: Arc<str>,
 }
 
-impl Member for Shown {
+impl Member for JobsMember {
     fn unready(&self) -> Option<Value> {
         let reason = self.runs.stats().reason?;
         Some(json!({ "front": self.runs.name(), "store": self.runs.store(), "reason": reason }))
@@ -373,15 +368,10 @@ impl JobsFront {
         };
         let (store, pool) = (store.store().clone(), pool.core(py)?);
         let runs = py.detach(|| Runs::start(store, &pool, config))?;
-        let runs = Own::new(Shown { runs, pool: pool.config.name.as_str().into() });
+        let runs = Own::new(JobsMember { runs, pool: pool.config.name.as_str().into() });
         let member: Arc<dyn Member> = runs.0.clone();
         plane.plane.add(Arc::downgrade(&member));
         Ok(JobsFront { runs })
-    }
-
-    /// The JSON of `Stats`.
-    fn stats(&self) -> PyResult<String> {
-        to_json(&self.runs.0.runs.stats())
     }
 
     /// Claims no more, or again.

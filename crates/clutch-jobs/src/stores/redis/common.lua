@@ -1,5 +1,5 @@
 -- What all scripts share; each is appended to this one. KEYS[1] is the store's prefix in braces: all its keys are on one
--- node of a cluster. The time is always an argument. Numbers of states are those of record.rs.
+-- node of a cluster. The time is always an argument. Numbers of states are those of job.rs.
 local p = KEYS[1] .. ':'
 local call = redis.call
 local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED = '0', '1', '2', '3', '4'

@@ -16,14 +16,6 @@ use serde_json::value::RawValue;
 use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, State};
 use crate::store::{Enqueued, Noted};
 
-pub(super) fn number(state: State) -> usize {
-    State::ALL.iter().position(|known| *known == state).unwrap_or_default()
-}
-
-fn state(number: Option<usize>) -> State {
-    number.and_then(|at| State::ALL.get(at).copied()).unwrap_or(State::Dead)
-}
-
 /// A job as it was enqueued.
 #[derive(Serialize, Deserialize)]
 struct Body<'a> {
@@ -108,7 +100,7 @@ pub(super) fn note(cmd: &mut Cmd, noted: &Noted) {
 
 pub(super) fn settle(cmd: &mut Cmd, settled: &crate::job::Settled) {
     let error = settled.error.as_ref().map(|error| serde_json::to_string(error).unwrap_or_default());
-    cmd.arg(&settled.id).arg(settled.attempt).arg(number(settled.state)).arg(settled.attempts);
+    cmd.arg(&settled.id).arg(settled.attempt).arg(settled.state.number()).arg(settled.attempts);
     if_any(cmd, settled.scheduled_at);
     if_any(cmd, error);
     if_any(cmd, settled.result.as_ref().map(|(result, _)| result.as_str()));
@@ -221,7 +213,7 @@ pub(super) fn job(id: JobId, fields: Value, body: Value, errors: Value, now: Mil
     let errors = texts(errors);
     let errors = errors.iter().filter_map(|error| serde_json::from_str::<JobError>(error).ok()).collect();
     let mut take = |name: &str| fields.remove(name);
-    let state = state(take("state").and_then(|number| number.parse().ok()));
+    let state = take("state").and_then(|number| number.parse().ok()).and_then(State::numbered).unwrap_or(State::Dead);
     let time = |text: Option<String>| text.and_then(|text| text.parse::<Millis>().ok());
     let json = |text: Option<String>| text.and_then(|text| RawValue::from_string(text).ok());
     let (due, until) = (time(take("due")), time(take("until")));

@@ -12,7 +12,7 @@ pub fn is_scheme(scheme: &str) -> bool {
 }
 
 /// What the URL says beside the address.
-pub(super) struct Options {
+pub(super) struct Address {
     /// With its colon, or empty.
     pub namespace: String,
     pub times: Times,
@@ -22,35 +22,37 @@ pub(super) struct Options {
     pub url: String,
 }
 
-pub(super) fn options(url: &str) -> Result<Options> {
-    let refused = |why: &str| {
-        Err(StoreError::Refused(format!(
-            "the URL of the store: {why}; allowed: sidekiq://[:password@]host[:port][/db][?namespace=NAME][&version=8]"
-        )))
-    };
-    let (scheme, rest) = url.split_once("://").unwrap_or_default();
-    let Some((_, scheme)) = SCHEMES.iter().find(|(known, _)| *known == scheme) else {
-        return refused("not one of Sidekiq's");
-    };
-    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut work = ":work";
-    let (mut namespace, mut times, mut others) = (String::new(), Times::Seconds, Vec::new());
-    for option in query.split('&').filter(|option| !option.is_empty()) {
-        match option.split_once('=').unwrap_or((option, "")) {
-            ("namespace", "") => namespace.clear(),
-            ("namespace", name) => namespace = format!("{name}:"),
-            ("version", version) => match version.parse::<u32>() {
-                Ok(version) => {
-                    times = if version >= 8 { Times::Milliseconds } else { Times::Seconds };
-                    work = if version >= 7 { ":work" } else { ":workers" };
-                }
-                Err(_) => return refused("version is a number, such as 7 or 8"),
-            },
-            ("prefix", _) => return refused("its prefix is called namespace"),
-            _ => others.push(option),
+impl Address {
+    pub fn parse(url: &str) -> Result<Address> {
+        let refused = |why: &str| {
+            Err(StoreError::Refused(format!(
+                "the URL of the store: {why}; allowed: sidekiq://[:password@]host[:port][/db][?namespace=NAME][&version=8]"
+            )))
+        };
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        let Some((_, scheme)) = SCHEMES.iter().find(|(known, _)| *known == scheme) else {
+            return refused("not one of Sidekiq's");
+        };
+        let (server, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut work = ":work";
+        let (mut namespace, mut times, mut others) = (String::new(), Times::Seconds, Vec::new());
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=').unwrap_or((option, "")) {
+                ("namespace", "") => namespace.clear(),
+                ("namespace", name) => namespace = format!("{name}:"),
+                ("version", version) => match version.parse::<u32>() {
+                    Ok(version) => {
+                        times = if version >= 8 { Times::Milliseconds } else { Times::Seconds };
+                        work = if version >= 7 { ":work" } else { ":workers" };
+                    }
+                    Err(_) => return refused("version is a number, such as 7 or 8"),
+                },
+                ("prefix", _) => return refused("its prefix is called namespace"),
+                _ => others.push(option),
+            }
         }
+        Ok(Address { namespace, times, work, url: format!("{scheme}://{server}?{}", others.join("&")) })
     }
-    Ok(Options { namespace, times, work, url: format!("{scheme}://{address}?{}", others.join("&")) })
 }
 
 #[cfg(test)]
@@ -59,14 +61,14 @@ mod tests {
 
     #[test]
     fn the_url_says_what_writes_there() {
-        let told = options("sidekiq://:s3cret@host:7000/3?namespace=app&version=8").unwrap();
+        let told = Address::parse("sidekiq://:s3cret@host:7000/3?namespace=app&version=8").unwrap();
         assert_eq!((told.namespace.as_str(), told.times), ("app:", Times::Milliseconds));
         assert_eq!(told.url, "redis://:s3cret@host:7000/3?");
-        let plain = options("sidekiq://host").unwrap();
+        let plain = Address::parse("sidekiq://host").unwrap();
         assert_eq!((plain.times, plain.work), (Times::Seconds, ":work"));
-        assert_eq!(options("sidekiq://host?version=6").unwrap().work, ":workers");
+        assert_eq!(Address::parse("sidekiq://host?version=6").unwrap().work, ":workers");
         for url in ["sidekiq://:s3cret@host?version=new", "sidekiq://:s3cret@host?prefix=a"] {
-            assert!(!options(url).err().unwrap().to_string().contains("s3cret"));
+            assert!(!Address::parse(url).err().unwrap().to_string().contains("s3cret"));
         }
     }
 }

@@ -25,11 +25,11 @@ impl Options {
 }
 
 pub(super) fn number(state: State) -> i64 {
-    State::ALL.iter().position(|known| *known == state).unwrap_or_default() as i64
+    state.number() as i64
 }
 
 pub(super) fn state(number: i64) -> State {
-    usize::try_from(number).ok().and_then(|at| State::ALL.get(at).copied()).unwrap_or(State::Dead)
+    usize::try_from(number).ok().and_then(State::numbered).unwrap_or(State::Dead)
 }
 
 /// The parameters of insert.sql for one job, without their colons.
