@@ -17,14 +17,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, ParamSpec, Self, overload
 
 from clutch import _core
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch._worker.handlers.json import Encoder, JsonFace
-from clutch.config.values import without_password
+from clutch.config.values import CALL_TIME, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
 from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of
 
@@ -40,6 +40,7 @@ RETRIES = 20
 MS_MAX = 253_402_300_799_000
 """The end of the year 9999: Python has no later time, but another client of the store may."""
 RETRIES_MAX = 1_000_000
+SECONDS_MAX = 1e10
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
 ENDS = ("completed", "cancelled", "dead")
@@ -616,9 +617,12 @@ def milliseconds(time: datetime) -> int:
 
 
 def seconds(given: Seconds, option: str) -> float:
-    number = given.total_seconds() if isinstance(given, timedelta) else float(given)
-    if not 0 <= number <= 1e10:
-        raise ValueError(f"{option} {given!r}: allowed are seconds from 0 up, or a timedelta")
+    try:
+        number: float = CALL_TIME.parse(given)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= SECONDS_MAX:
+        raise ValueError(f'{option} {given!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
     return number
 
 
@@ -628,9 +632,10 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
             return {"kind": "polynomial"}
         case "exponential":
             return {"kind": "exponential", "first_ms": 1000, "most_ms": 3_600_000}
-        case str():
-            raise ValueError(f"backoff {given!r}: allowed are 'polynomial', 'exponential', seconds, or a timedelta")
-    return {"kind": "constant", "ms": round(seconds(given, "backoff") * 1000)}
+    try:
+        return {"kind": "constant", "ms": round(seconds(given, "backoff") * 1000)}
+    except ValueError as error:
+        raise ValueError(f"{error}, or 'polynomial' or 'exponential'") from None
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:

@@ -20,7 +20,8 @@ PARTIALS_MAX = 100
 """Maximum depth of nested partials: one that contains itself has no end."""
 
 
-Seconds = float | timedelta
+Seconds = float | str | timedelta
+"""Seconds, or text such as `"5m"`."""
 
 
 @dataclass(frozen=True, slots=True)

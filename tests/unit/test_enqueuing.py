@@ -69,6 +69,12 @@ def test_options_beside_arguments(jobs: Jobs) -> None:
     assert timedelta(seconds=58) < found.scheduled_at - datetime.now(UTC) < timedelta(seconds=61)
 
 
+def test_times_may_be_text(jobs: Jobs) -> None:
+    found = jobs.get(jobs.enqueue(send, "ann", in_="5m", backoff="10s"))
+    assert found is not None and found.scheduled_at is not None
+    assert timedelta(seconds=295) < found.scheduled_at - datetime.now(UTC) < timedelta(seconds=301)
+
+
 def test_a_tool_has_defaults_which_options_override(jobs: Jobs) -> None:
     first, second = jobs.enqueue(with_defaults), jobs.options(queue="other", retry=0).enqueue(with_defaults, 1)
     one, two = jobs.get(first), jobs.get(second)
@@ -98,6 +104,7 @@ def test_wrong_arguments_are_refused_at_enqueue(jobs: Jobs, args: Any, kwargs: A
         ({"priority": 10}, "priority 10: allowed are -9 to 9"),
         ({"in_": -1}, "in_ -1: allowed are seconds from 0 up"),
         ({"in_": float("nan")}, "in_ nan"),
+        ({"in_": "soon"}, "in_ 'soon': allowed are seconds from 0 up, text such as"),
         ({"in_": 1, "at": datetime.now(UTC)}, "at and in_ are both given"),
         ({"retry": -2}, "retry -2: allowed are 0 to 1,000,000"),
         ({"backoff": "soon"}, "backoff 'soon': allowed are"),
