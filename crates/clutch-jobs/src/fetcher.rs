@@ -40,6 +40,10 @@ pub enum Event {
         settled: usize,
     },
     Renewed,
+    /// The lease seems to have lapsed: to renew it tells.
+    Unleased,
+    /// A limit of rate holds jobs back until then.
+    HeldBack(Instant),
     /// The lease had lapsed: none of the jobs is its own any more. They were told to stop, and end unsettled.
     Lapsed,
     /// A job of a lapsed lease has ended.
@@ -80,6 +84,8 @@ pub struct Fetcher {
     renew_at: Instant,
     ask_at: Instant,
     note_at: Instant,
+    /// When a limit of rate gives more.
+    again_at: Option<Instant>,
 }
 
 impl Fetcher {
@@ -98,6 +104,7 @@ impl Fetcher {
             renew_at: now + lease / RENEWALS,
             ask_at: now + ASK_ANYWAY,
             note_at: now,
+            again_at: None,
         }
     }
 
@@ -137,6 +144,8 @@ impl Fetcher {
                 self.renew_at = now + self.lease / RENEWALS;
                 self.works();
             }
+            Event::Unleased => self.renew_at = now,
+            Event::HeldBack(until) => self.again_at = Some(until),
             Event::Lapsed => {
                 self.renew_at = now + self.lease / RENEWALS;
                 self.unsettled = 0;
@@ -177,12 +186,16 @@ impl Fetcher {
             self.may_have = true;
             self.ask_at = now + ASK_ANYWAY;
         }
+        if self.again_at.is_some_and(|at| now >= at) {
+            self.again_at = None;
+            self.may_have = true;
+        }
         let free = if self.may_have && !self.quiet { self.slots.saturating_sub(self.running) } else { 0 };
         let limit = if now >= self.claim_at { free } else { 0 };
         if limit > 0 || self.unsettled > 0 || (self.has_notes && now >= self.note_at) {
             return Step::Round { limit };
         }
-        let mut wait = self.renew_at.min(self.ask_at);
+        let mut wait = self.renew_at.min(self.ask_at).min(self.again_at.unwrap_or(self.ask_at));
         if free > 0 {
             wait = wait.min(self.claim_at);
         }

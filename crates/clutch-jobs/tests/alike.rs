@@ -5,6 +5,7 @@
 #[path = "redis/server.rs"]
 mod server;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,7 +92,7 @@ struct Side {
 }
 
 fn runner(nr: u8) -> Runner {
-    Runner { name: format!("r{nr}"), lease: LEASE }
+    Runner::new(format!("r{nr}"), LEASE)
 }
 
 fn ending(kind: u8, now: Millis) -> Ending {
@@ -145,10 +146,11 @@ impl Side {
                     held.pop();
                 }
                 let ids: Vec<_> = held.iter().map(|job| job.id.clone()).collect();
-                let cancelled = self.store.renew(&runner(*nr), &ids, self.now).unwrap();
-                let mut cancelled = cancelled.map(|ids| ids.iter().map(|id| self.nr(id)).collect::<Vec<_>>());
-                cancelled.iter_mut().for_each(|nrs| nrs.sort_unstable());
-                format!("{cancelled:?}")
+                let renewed = self.store.renew(&runner(*nr), &ids, self.now).unwrap();
+                let renewed = renewed.map(|told| {
+                    [told.cancelled, told.lost].map(|ids| ids.iter().map(|id| self.nr(id)).collect::<BTreeSet<_>>())
+                });
+                format!("{renewed:?}")
             }
             Step::Leave { runner: nr } => format!("{:?}", self.store.leave(&runner(*nr), self.now)),
             Step::Look => format!("{:?}", self.store.look_after(&KEEP, 1000, self.now).unwrap()),

@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Filter, Keep, Noted, QueueChange, Report, Round, Runner, Store, Upkeep, Want};
+use clutch_jobs::store::{
+    Change, Filter, Keep, Noted, QueueChange, Renewed, Report, Round, Runner, Store, Upkeep, Want,
+};
 use clutch_jobs::stores;
 use serde_json::value::RawValue;
 
@@ -62,7 +64,7 @@ fn job(queue: &str) -> NewJob {
 }
 
 fn runner(name: &str) -> Runner {
-    Runner { name: name.to_owned(), lease: LEASE }
+    Runner::new(name.to_owned(), LEASE)
 }
 
 fn want(limit: usize, queues: &[&str]) -> Want {
@@ -296,7 +298,10 @@ fn a_lapsed_lease_gives_its_jobs_back_once(house: &House) {
 fn a_renewed_lease_does_not_lapse(house: &House) {
     let id = house.enqueue(&[job("default")]).remove(0);
     house.claim("a", 1);
-    assert_eq!(house.store.renew(&runner("a"), std::slice::from_ref(&id), NOW + 20_000).unwrap(), Some(vec![]));
+    assert_eq!(
+        house.store.renew(&runner("a"), std::slice::from_ref(&id), NOW + 20_000).unwrap(),
+        Some(Renewed::default())
+    );
     assert_eq!(house.look(NOW + 45_000).rescued, 0);
     assert_eq!(house.look(NOW + 51_000).rescued, 1);
 }
@@ -408,7 +413,7 @@ fn a_waiting_job_is_cancelled_and_a_running_one_told(house: &House) {
     assert_eq!(house.state(&enqueued[1]), Some(State::Cancelled));
     assert_eq!(house.state(&enqueued[0]), Some(State::Running));
     let told = house.store.renew(&runner("a"), &enqueued[..1], NOW).unwrap();
-    assert_eq!(told, Some(vec![enqueued[0].clone()]));
+    assert_eq!(told, Some(Renewed { cancelled: vec![enqueued[0].clone()], lost: vec![] }));
     house.end("a", &claimed, Ending::Cancelled, NOW);
     assert_eq!(house.state(&enqueued[0]), Some(State::Cancelled));
     assert!(!house.store.change(&enqueued[0], Change::Cancel, NOW).unwrap(), "it has ended");

@@ -25,8 +25,8 @@ pub use self::row::parameters;
 use self::row::{CLAIMED, JOB, number};
 use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
-    StoreError, Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
+    Runner, Store, StoreError, Upkeep, Want, Watch, lapsed,
 };
 
 /// What this version reads and writes.
@@ -329,7 +329,7 @@ impl Store for Sqlite {
         })
     }
 
-    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
+    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let renewed = self.write_round(|transaction| {
             let leased = transaction
                 .prepare_cached("UPDATE clutch_runners SET leased_until = ?2 WHERE name = ?1")?
@@ -344,14 +344,17 @@ impl Store for Sqlite {
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
             let mut release_claim = transaction.prepare_cached(
                 "UPDATE clutch_jobs SET state = iif(cancelling, 4, 1), attempt = attempt - 1, cancelling = 0, \
-                 finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
+                 runner = NULL, attempted_at = NULL, finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
             )?;
             for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
                 release_claim.execute(params![id, now])?;
                 release(transaction, key.as_deref())?;
             }
             let cancelled = own.iter().filter(|(id, cancelling, _)| *cancelling && held.contains(id));
-            Ok(Some(cancelled.map(|(id, ..)| id.to_string()).collect()))
+            let cancelled = cancelled.map(|(id, ..)| id.to_string()).collect();
+            let own: HashSet<i64> = own.iter().map(|(id, ..)| *id).collect();
+            let lost = held.difference(&own).map(i64::to_string).collect();
+            Ok(Some(Renewed { cancelled, lost }))
         });
         self.wake();
         renewed
@@ -463,6 +466,7 @@ impl Store for Sqlite {
             let (column, value) = match change {
                 QueueChange::Pause(is_paused) => ("is_paused", Some(i64::from(is_paused))),
                 QueueChange::RunningMax(most) => ("running_max", most.map(i64::from)),
+                QueueChange::Rate(_) => todo!(),
             };
             let upsert = format!(
                 "INSERT INTO clutch_queues (name, {column}) VALUES (?1, ?2) \
