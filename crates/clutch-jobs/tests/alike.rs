@@ -30,6 +30,7 @@ enum Step {
         later: Millis,
         unique: Option<u8>,
         key: Option<u8>,
+        key_limit: u32,
         result_ms: Millis,
     },
     /// By one of the runners: so many, and what it holds ends like this.
@@ -65,10 +66,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let new = (0..2usize, -1..2i8, 0..4i64, prop::option::weighted(0.3, 0..3u8), prop::option::weighted(0.4, 0..2u8));
-    let new = (new, prop_oneof![Just(0), Just(70_000)]);
+    let new = (new, 1..3u32, prop_oneof![Just(0), Just(70_000)]);
     prop_oneof![
-        6 => new.prop_map(|((queue, priority, later, unique, key), result_ms)| Step::Enqueue {
-            queue, priority, unique, key, result_ms, later: (later - 1).max(0) * 20_000,
+        6 => new.prop_map(|((queue, priority, later, unique, key), key_limit, result_ms)| Step::Enqueue {
+            queue, priority, unique, key, key_limit, result_ms, later: (later - 1).max(0) * 20_000,
         }),
         6 => (0..3u8, 0..4usize, prop::collection::vec(0..8u8, 0..4))
             .prop_map(|(runner, limit, ends)| Step::Round { runner, limit, ends }),
@@ -122,7 +123,7 @@ impl Side {
         // So that no two jobs are due at the same time.
         self.now += 1;
         match step {
-            Step::Enqueue { queue, priority, later, unique, key, result_ms } => {
+            Step::Enqueue { queue, priority, later, unique, key, key_limit, result_ms } => {
                 let job = NewJob {
                     priority: *priority,
                     attempts_max: 2,
@@ -130,6 +131,7 @@ impl Side {
                     scheduled_at: (*later > 0).then_some(self.now + later),
                     unique: unique.map(|nr| nr.to_string()),
                     key: key.map(|nr| nr.to_string()),
+                    key_limit: *key_limit,
                     result_ms: *result_ms,
                     ..NewJob::new(QUEUES[*queue], "t", RawValue::from_string("{}".to_owned()).unwrap())
                 };

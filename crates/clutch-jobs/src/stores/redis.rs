@@ -50,7 +50,7 @@ use self::record::{Entry, list, parsed, text, texts};
 use crate::job::{Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
-    Store, StoreError, Upkeep, Want, Watch, lapsed,
+    Store, StoreError, Upkeep, Want, Watch, lapsed, shift,
 };
 
 /// What this version reads and writes.
@@ -97,15 +97,6 @@ pub struct Redis {
     /// Plain jobs were waiting where the last one was put.
     has_backlog: AtomicBool,
 }
-
-/// What a call adds to the server's clock: nothing, unless tests let time pass.
-pub(super) fn shift(now: Millis) -> Millis {
-    let shift = now - crate::job::now();
-    if shift.abs() < SHIFT_LEAST { 0 } else { shift }
-}
-
-/// A call takes less from its time to its command.
-const SHIFT_LEAST: Millis = 1000;
 
 pub(super) fn add_runner(cmd: &mut Cmd, runner: &Runner, now: Millis) {
     cmd.arg(&runner.name).arg(runner.round).arg(millis(runner.lease)).arg(shift(now));

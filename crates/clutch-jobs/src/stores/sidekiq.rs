@@ -32,12 +32,12 @@ use self::payload::{Payload, Times};
 use self::places::{Places, backup_of, scored};
 use super::redis::link::Link;
 use super::redis::record::{list, parsed, text, texts};
-use super::redis::{Location, add_runner, shift};
+use super::redis::{Location, add_runner};
 use crate::job::{Claimed, Job, JobId, Millis, NewJob, Settled, State, millis};
 use crate::random;
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
-    Store, StoreError, Upkeep, Want, Watch, lapsed,
+    Store, StoreError, Upkeep, Want, Watch, lapsed, shift,
 };
 
 /// Most jobs of one kind that are counted by queue.
