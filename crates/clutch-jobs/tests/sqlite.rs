@@ -18,6 +18,8 @@ const KEEP: Keep =
 /// A folder, the file in it, and how to open that.
 fn file() -> (tempfile::TempDir, PathBuf, impl Fn() -> Arc<dyn Store>) {
     let folder = tempfile::tempdir().unwrap();
+    // The first store changes how this process locks files: before any other connection.
+    stores::open(&format!("sqlite:///{}", folder.path().join("first.db").display())).unwrap();
     let path = folder.path().join("jobs.db");
     let url = format!("sqlite:///{}", path.display());
     (folder, path, move || stores::open(&url).unwrap())

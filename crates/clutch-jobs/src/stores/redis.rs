@@ -11,14 +11,14 @@
 //! | key | type | content |
 //! |---|---|---|
 //! | `{p}:inbox:QUEUE`, `{p}:inboxes` | list, set | plain jobs that wait, the newest first; queues that have some |
-//! | `{p}:done` | hash | plain jobs that have completed, by id |
+//! | `{p}:done` | hash | plain jobs that have completed, by id: what was kept while they ran |
 //! | `{p}:body:ID` | string | the job as it was enqueued, JSON |
 //! | `{p}:job:ID` | hash | what changes, and what scripts look at: see `record.rs` |
 //! | `{p}:errors:ID` | list | its errors, JSON |
 //! | `{p}:all` | sorted set | all ids but those of plain jobs that wait or run |
 //! | `{p}:ready:QUEUE` | sorted set | ids that can be claimed, by priority, then age |
 //! | `{p}:scheduled` | sorted set | ids by the time when they are due |
-//! | `{p}:running:RUNNER` | hash | by id, what a runner has claimed: the number of the round, when, and a plain job's entry |
+//! | `{p}:running:RUNNER` | hash | by id, what a runner has claimed: the number of the round, when, its name, and a plain job's entry |
 //! | `{p}:cancelling` | set | running ids that are to stop |
 //! | `{p}:ended:STATE`, `{p}:kept` | sorted sets | ended ids by when they ended, or until when their result is kept |
 //! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; those with −∞ may run |
@@ -167,7 +167,7 @@ impl Redis {
         let mut found = None;
         for queue in self.inboxes()? {
             self.each_waiting(&queue, |entry| {
-                if entry.strip_prefix(id).is_some_and(|rest| rest.starts_with('\n')) {
+                if entry.strip_suffix(id).is_some_and(|rest| rest.ends_with('\n')) {
                     found = Some(entry.to_owned());
                 }
                 found.is_none()
@@ -236,14 +236,8 @@ impl Redis {
     }
 
     fn list_running(&self, filter: &Filter) -> Result<Vec<Job>> {
-        let mut values = list(self.link.run(&RUNNING, |_| ())?).into_iter();
-        let mut found = Vec::new();
-        while let (Some(_), Some(claim), Some(runner)) =
-            (values.next(), values.next().and_then(text), values.next().and_then(text))
-        {
-            found.extend(record::running(&claim, runner).filter(|job| filter.takes(job)));
-        }
-        Ok(found)
+        let claims = texts(self.link.run(&RUNNING, |_| ())?);
+        Ok(claims.iter().filter_map(|claim| record::running(claim)).filter(|job| filter.takes(job)).collect())
     }
 
     fn list_waiting(&self, filter: &Filter) -> Result<Vec<Job>> {
@@ -319,11 +313,13 @@ impl Store for Redis {
             cmd.arg(want.queues.len()).arg(&want.queues);
             cmd.arg(report.noted.len());
             report.noted.iter().for_each(|noted| record::note(cmd, noted));
-            cmd.arg(report.settled.len());
-            report.settled.iter().for_each(|settled| {
-                cmd.arg(&settled.id);
-            });
-            report.settled.iter().for_each(|settled| record::settle(cmd, settled));
+            let (simple, others): (Vec<_>, Vec<_>) =
+                report.settled.iter().partition(|settled| record::is_simple(settled));
+            for settled in [&simple, &others] {
+                cmd.arg(settled.len()).arg(settled.iter().map(|one| &one.id).collect::<Vec<_>>());
+            }
+            cmd.arg(simple.iter().map(|one| one.attempt).collect::<Vec<_>>());
+            others.into_iter().for_each(|settled| record::settle(cmd, settled));
         })?;
         let mut values = list(answer).into_iter();
         let lost = values.next().map(texts).unwrap_or_default();

@@ -14,10 +14,9 @@ local function recorded()
   end
   local found = find_plain(id)
   if found[1] ~= 'done' then return found[1] and RUNNING end
-  local finished, began, runner, from = string.match(found[2], '^([^\n]*)\n([^\n]*)\n([^\n]*)\n()')
   call('HDEL', p .. 'done', id)
-  write_record(id, string.sub(found[2], from), COMPLETED)
-  call('HSET', job, 'attempt', 1, 'at', began, 'finished', finished, 'runner', runner)
+  write_claimed(id, found[2], COMPLETED)
+  call('HSET', job, 'finished', found[3] or now)
   return COMPLETED
 end
 

@@ -43,15 +43,18 @@ local function set_aside(id) call('SADD', p .. 'broken', id) end
 
 -- ---- entries: what a plain job is as long as nothing but its run happens to it (record.rs)
 
-local function id_of(entry) return string.match(entry, '^[^\n]*') end
+local ID_LENGTH = 26
 
-local function created_of(entry) return string.match(entry, '^[^\n]*\n([^\n]*)') end
+local function id_of(entry) return string.sub(entry, -ID_LENGTH) end
+
+local function created_of(entry) return string.match(entry, '^%d+') end
 
 -- Of the queue, tool, attempts_max, tags, and where its body begins.
-local function parts_of(entry) return string.match(entry, '^[^\n]*\n[^\n]*\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()') end
+local function parts_of(entry) return string.match(entry, '^[^\n]*\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()') end
 
--- A running plain job is kept with the number of the round that claimed it, and when; of others the entry is empty.
-local function claim_of(claim) return string.match(claim, '^(%d+)\n(%d+)\n()') end
+-- What is kept of each running job: the number of the round that claimed it, when, the runner; and where its entry begins,
+-- which is empty if it has a record.
+local function claim_of(claim) return string.match(claim, '^(%d+)\n(%d+)\n([^\n]*)\n()') end
 
 -- From now on it has a record as others have. Returns its queue, or nothing when it is no entry.
 local function write_record(id, entry, state)
@@ -61,9 +64,17 @@ local function write_record(id, entry, state)
   local job = p .. 'job:' .. id
   call('HSET', job, 'state', state, 'queue', queue, 'place', created, 'tool', tool, 'max', most, 'due', created)
   if tags ~= '' then call('HSET', job, 'tags', tags) end
-  call('SET', p .. 'body:' .. id, string.sub(entry, body))
+  call('SET', p .. 'body:' .. id, string.sub(entry, body, -ID_LENGTH - 2))
   call('ZADD', p .. 'all', 0, id)
   return queue
+end
+
+-- The same of one that was claimed; nothing is done where it has a record.
+local function write_claimed(id, claim, state)
+  local _, began, runner, entry = claim_of(claim)
+  if not entry or entry > #claim or not write_record(id, string.sub(claim, entry), state) then return end
+  call('HSET', p .. 'job:' .. id, 'attempt', 1, 'at', began, 'runner', runner)
+  return string.sub(claim, 1, entry - 1)
 end
 
 -- ---- counts by state and queue, written once at the end; available plain jobs are not among them

@@ -36,7 +36,7 @@ end
 for nr = 1, jobs do
   local id, entry = take(), take()
   if entry ~= '' then
-    push(entries, string.match(entry, '^[^\n]*\n[^\n]*\n([^\n]*)'), entry)
+    push(entries, string.match(entry, '^[^\n]*\n([^\n]*)'), entry)
   else
     local queue, place, tool, most, due = take(), take(), take(), take(), take()
     local unique, key, limit, rate = take_optional(), take_optional(), take_optional(), take_optional()

@@ -12,24 +12,31 @@ const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const LENGTH: usize = 26;
 const RANDOM_BITS: u32 = 80;
 
+/// How much one is greater than the one before, at most: no less than a million have room in a millisecond.
+const STEP_BITS: u32 = 60;
+
 /// The last one of this process: a time of 48 bits, then a random number.
 static LAST: PerProcess<Mutex<u128>> = PerProcess::new();
 
 /// So many new ones, one after the other.
 pub(super) fn new_ids(count: usize, now: Millis) -> Vec<JobId> {
-    let fresh = || {
-        let mut random = [0; 16];
-        random[6..].copy_from_slice(&random::bytes::<{ RANDOM_BITS as usize / 8 }>());
-        (u128::from(now.clamp(0, (1 << 48) - 1) as u64) << RANDOM_BITS) | u128::from_be_bytes(random)
-    };
-    let Ok((last, _)) = LAST.get(|| Ok(Mutex::new(0))) else {
-        return (0..count).map(|_| text(fresh())).collect();
-    };
-    let mut last = last.lock();
-    let is_later = now > (*last >> RANDOM_BITS) as Millis;
-    let first = if is_later { fresh() } else { last.wrapping_add(1) };
-    *last = first.wrapping_add(count.saturating_sub(1) as u128);
-    (0..count as u128).map(|nr| text(first.wrapping_add(nr))).collect()
+    let fresh =
+        |random: u64| (u128::from(now.clamp(0, (1 << 48) - 1) as u64) << RANDOM_BITS) | (u128::from(random) << 15);
+    let numbers = random::numbers(count);
+    let last = LAST.get(|| Ok(Mutex::new(0)));
+    let mut last = last.as_ref().map(|(last, _)| last.lock());
+    let mut next = last.as_ref().map_or(0, |last| **last);
+    let ids = numbers.into_iter().map(|number| {
+        let is_later = now > (next >> RANDOM_BITS) as Millis;
+        let step = 1 + u128::from(number >> (u64::BITS - STEP_BITS));
+        next = if is_later { fresh(number) } else { next.wrapping_add(step) };
+        text(next)
+    });
+    let ids = ids.collect();
+    if let Ok(last) = &mut last {
+        **last = next;
+    }
+    ids
 }
 
 /// Whether it may be one, in the letters in which it is written here.

@@ -66,11 +66,12 @@ for _, id in ipairs(ids) do
       tell(id, call('HGETALL', job), call('GET', p .. 'body:' .. id), call('LRANGE', p .. 'errors:' .. id, 0, -1))
     end
   elseif not state or state == COMPLETED then
-    local done = call('HGET', p .. 'done', id)
-    local from = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n()')
+    local found_done = find_plain(id)
+    local done = found_done[1] == 'done' and found_done[2]
+    local _, _, _, from = claim_of(done or '')
     if from then
       local of, name, _, tags = parts_of(string.sub(done, from))
-      if matches({ COMPLETED, of, name, tags }) then tell(id, 'done', done, '') end
+      if matches({ COMPLETED, of, name, tags }) then tell(id, unpack(found_done)) end
     end
   end
   if limit == 0 then break end

@@ -25,10 +25,7 @@ end
 
 local function rescue(id, runner, claim)
   local job = p .. 'job:' .. id
-  local _, began, entry = claim_of(claim)
-  if entry and entry <= #claim and write_record(id, string.sub(claim, entry), RUNNING) then
-    call('HSET', job, 'attempt', 1, 'at', began, 'runner', runner)
-  end
+  write_claimed(id, claim, RUNNING)
   local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique', 'rescues')
   local attempt, queue, rescues = tonumber(was[1]) or 1, was[2], tonumber(was[6] or 0) or 0
   if not queue or not was[3] then return set_aside(id) end
@@ -89,7 +86,7 @@ local function delete(id, state)
     call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
   else
     local done = call('HGET', p .. 'done', id)
-    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
+    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
     call('HDEL', p .. 'done', id)
   end
   call('ZREM', p .. 'all', id)

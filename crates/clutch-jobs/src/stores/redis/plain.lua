@@ -9,14 +9,14 @@ local function each_runner(look)
   end
 end
 
--- 'done' and when it finished and began, its runner and its entry, in one text; 'running', its claim, and its runner.
+-- 'done', its claim, and when it finished; or 'running', and its claim.
 local function find_plain(id)
   local done = call('HGET', p .. 'done', id)
-  if done then return { 'done', done, '' } end
+  if done then return { 'done', done, call('ZSCORE', p .. 'ended:' .. COMPLETED, id) } end
   local found
   each_runner(function(runner)
     local claim = call('HGET', p .. 'running:' .. runner, id)
-    if claim then found = { 'running', claim, runner } end
+    if claim then found = { 'running', claim, '' } end
     return claim
   end)
   return found or {}

@@ -6,8 +6,9 @@
 //! `reason`, `result`, `until`, `checkpoint`, `progress`, `rescues`.
 //!
 //! A **plain** job, which is due at once and has no priority, key or result, is an entry, one text, from its enqueue to its
-//! end: lines with its id, when it was created, its queue, tool, `max` and tags, then its body. It gets a hash when anything
-//! happens to it that an entry cannot say.
+//! end: lines with when it was created, its queue, tool, `max` and tags, then its body, and its id. (Lua's hash of a long text
+//! looks at few of its letters, always at the last: texts that differ there only are found fast.) It gets a hash when
+//! anything happens to it that an entry cannot say.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -98,7 +99,7 @@ pub(super) fn is_plain(job: &NewJob, now: Millis) -> bool {
 
 pub(super) fn entry(job: &NewJob, id: &str, now: Millis) -> String {
     let (queue, tool, max, tags, body) = (&job.queue, &job.tool, job.attempts_max, tags(job), body(job, now));
-    format!("{id}\n{now}\n{queue}\n{tool}\n{max}\n{}\n{body}", tags.unwrap_or_default())
+    format!("{now}\n{queue}\n{tool}\n{max}\n{}\n{body}\n{id}", tags.unwrap_or_default())
 }
 
 fn tags(job: &NewJob) -> Option<String> {
@@ -136,6 +137,15 @@ pub(super) fn note(cmd: &mut Cmd, noted: &Noted) {
     cmd.arg(&noted.id).arg(noted.attempt);
     if_any(cmd, noted.checkpoint.as_deref());
     if_any(cmd, noted.progress.as_deref());
+}
+
+/// Whether nothing is to be said of it but that it has completed.
+pub(super) fn is_simple(settled: &crate::job::Settled) -> bool {
+    settled.state == State::Completed
+        && settled.attempts == settled.attempt
+        && settled.error.is_none()
+        && settled.result.is_none()
+        && settled.reason.is_none()
 }
 
 pub(super) fn settle(cmd: &mut Cmd, settled: &crate::job::Settled) {
@@ -207,8 +217,9 @@ pub(super) struct Entry<'a> {
 
 impl Entry<'_> {
     pub fn parse(text: &str) -> Option<Entry<'_>> {
-        let mut lines = text.splitn(7, '\n');
-        let (id, _created_at, queue, tool) = (lines.next()?, lines.next()?, lines.next()?, lines.next()?);
+        let (text, id) = text.rsplit_once('\n')?;
+        let mut lines = text.splitn(6, '\n');
+        let (_created_at, queue, tool) = (lines.next()?, lines.next()?, lines.next()?);
         let (attempts_max, _tags, body) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
         Some(Entry { id, queue, tool, attempts_max, body })
     }
@@ -222,26 +233,12 @@ impl Entry<'_> {
     }
 }
 
-/// A plain job that runs: the number of the round that claimed it, when, and its entry.
-pub(super) fn running(claim: &str, runner: String) -> Option<Job> {
-    let mut lines = claim.splitn(3, '\n');
-    let (_round, began, entry) = (lines.next()?, lines.next()?, lines.next()?);
+/// A plain job that was claimed: the number of the round, when, the runner, and its entry.
+pub(super) fn running(claim: &str) -> Option<Job> {
+    let mut lines = claim.splitn(4, '\n');
+    let (_round, began, runner, entry) = (lines.next()?, lines.next()?, lines.next()?, lines.next()?);
     let (job, attempted_at) = (Entry::parse(entry)?.job(), began.parse().ok());
-    Some(Job { state: State::Running, attempt: 1, attempted_at, runner: Some(runner), ..job })
-}
-
-/// A plain job that has completed: when, when it began, its runner, and its entry.
-pub(super) fn done(text: &str) -> Option<Job> {
-    let mut lines = text.splitn(4, '\n');
-    let (finished, began, runner, entry) = (lines.next()?, lines.next()?, lines.next()?, lines.next()?);
-    Some(Job {
-        state: State::Completed,
-        attempt: 1,
-        attempted_at: began.parse().ok(),
-        finished_at: finished.parse().ok(),
-        runner: Some(runner.to_owned()),
-        ..Entry::parse(entry)?.job()
-    })
+    Some(Job { state: State::Running, attempt: 1, attempted_at, runner: Some(runner.to_owned()), ..job })
 }
 
 /// What get.lua says of a job: its record, or where it is as a plain one. None: there is no such job.
@@ -249,8 +246,8 @@ pub(super) fn found(id: JobId, first: Value, second: Value, third: Value, now: M
     match first {
         Value::Array(_) | Value::Map(_) => job(id, first, second, third, now),
         kind => match text(kind)?.as_str() {
-            "done" => done(&text(second)?),
-            _ => running(&text(second)?, text(third)?),
+            "done" => Some(Job { state: State::Completed, finished_at: parsed(third), ..running(&text(second)?)? }),
+            _ => running(&text(second)?),
         },
     }
 }
@@ -261,7 +258,7 @@ pub(super) fn claimed(value: Value) -> Option<Result<Claimed, Broken>> {
     let first = text(values.next()?)?;
     let Some(body) = values.next() else {
         let Some(entry) = Entry::parse(&first) else {
-            let id = first.lines().next().unwrap_or_default().to_owned();
+            let id = first.lines().next_back().unwrap_or_default().to_owned();
             return Some(Err(Broken { id, attempt: 1, why: "its entry cannot be read".to_owned() }));
         };
         return Some(of_body(entry.id.to_owned(), entry.body, 1, Some(entry.attempts_max), None));

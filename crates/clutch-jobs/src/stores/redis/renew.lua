@@ -17,10 +17,7 @@ local function release(id, claim, entry)
     return put_entries('RPUSH', queue, { string.sub(claim, entry) })
   end
   local job = p .. 'job:' .. id
-  if entry <= #claim then
-    write_record(id, string.sub(claim, entry), RUNNING)
-    call('HSET', job, 'attempt', 1)
-  end
+  write_claimed(id, claim, RUNNING)
   local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique')
   local queue = was[2]
   if not queue or not was[3] then return set_aside(id) end
@@ -51,7 +48,7 @@ end
 for _, id in ipairs(call('HKEYS', running)) do
   if not held[id] then
     local claim = call('HGET', running, id)
-    local round, _, entry = claim_of(claim)
+    local round, _, _, entry = claim_of(claim)
     -- What was claimed since belongs to a later renewal: this one was late.
     if not round or tonumber(round) <= number then
       call('HDEL', running, id)

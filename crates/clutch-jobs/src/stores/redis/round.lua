@@ -1,6 +1,7 @@
 -- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock, now, how many it wants; how many queues, and
--- each; how many notes, and of each: id, attempt, checkpoint, progress; how many endings, then of each: its id; then of each:
--- attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
+-- each; how many notes, and of each: id, attempt, checkpoint, progress; how many have simply completed, and the ids;
+-- how many have ended otherwise, and the ids; of each of the first its attempt; of each of the others: attempt, state,
+-- attempts, due, error, result, until when it is kept, reason. What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body, attempt,
 -- attempts_max and checkpoint.
@@ -14,11 +15,8 @@ call('DEL', p .. 'none')
 
 -- A plain job that this runner runs gets a record.
 local function record(id, claim)
-  local _, began, entry = claim_of(claim)
-  if not entry or entry > #claim then return end
-  write_record(id, string.sub(claim, entry), RUNNING)
-  call('HSET', p .. 'job:' .. id, 'attempt', 1, 'at', began, 'runner', runner)
-  call('HSET', running, id, string.sub(claim, 1, entry - 1))
+  local kept = write_claimed(id, claim, RUNNING)
+  if kept then call('HSET', running, id, kept) end
 end
 
 local function note(id, attempt, checkpoint, progress)
@@ -80,51 +78,60 @@ local function settle(id, attempt, state, attempts, due, problem, result, keep_u
 end
 
 -- A plain job that has simply completed needs no record.
-local function complete(id, claim, entry, began)
+local function complete(id, claim)
   local queue = string.match(claim, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
   local last = #done
-  done[last + 1], done[last + 2] = id, table.concat({ now, began, runner, string.sub(claim, entry) }, '\n')
-  done_ids[#done_ids + 1] = 0
-  done_ids[#done_ids + 1] = id
+  done[last + 1], done[last + 2] = id, claim
+  done_ids[last + 1], done_ids[last + 2] = 0, id
   push(added, p .. 'ended:' .. COMPLETED, now, id)
   count(RUNNING, queue, -1)
   count(COMPLETED, queue, 1)
   if are_cancelling and is_cancelling(id) then push(removed, p .. 'cancelling', id) end
 end
 
-local function end_one(id, claim, attempt, state, attempts, due, problem, result, keep_until, reason)
-  local _, began, entry = claim_of(claim or '')
-  if not entry then return false end
-  if entry <= #claim then
-    if attempt ~= '1' then return false end
-    if state == COMPLETED and result == '' then
-      complete(id, claim, entry, began)
-      return true
-    end
-    record(id, claim)
-  end
-  return settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
+-- Whether it has a record, or gets one; nothing if it is not this runner's.
+local function has_record(id, claim, attempt, is_simple)
+  local _, _, _, entry = claim_of(claim or '')
+  if not entry or entry > #claim then return entry end
+  if attempt ~= '1' then return end
+  if is_simple then return false end
+  record(id, claim)
+  return true
 end
 
-local endings = tonumber(take())
-if endings > 0 then
-  are_cancelling = call('EXISTS', p .. 'cancelling') == 1
-  local ids = {}
-  for nr = 1, endings do ids[nr] = take() end
-  for from = 1, endings, CHUNK do
-    local last = math.min(from + CHUNK - 1, endings)
-    local claims = call('HMGET', running, unpack(ids, from, last))
-    for nr = from, last do
-      local id = ids[nr]
-      local attempt, state, attempts, due, problem = take(), take(), take(), take(), take()
-      local result, keep_until, reason = take(), take(), take_optional()
-      if end_one(id, claims[nr - from + 1], attempt, state, attempts, due, problem, result, keep_until, reason) then
-        unheld[#unheld + 1] = id
-      else
-        lost[#lost + 1] = id
-      end
+-- Of each id what was claimed, in pieces.
+local function each_claim(ids, look)
+  for from = 1, #ids, CHUNK do
+    local claims = call('HMGET', running, unpack(ids, from, math.min(from + CHUNK - 1, #ids)))
+    for nr = 1, #claims do
+      local id = ids[from + nr - 1]
+      local where = look(id, claims[nr]) and unheld or lost
+      where[#where + 1] = id
     end
   end
+end
+
+local function take_ids()
+  local ids = {}
+  for nr = 1, tonumber(take()) do ids[nr] = take() end
+  return ids
+end
+
+local completed, ended = take_ids(), take_ids()
+if #completed + #ended > 0 then
+  are_cancelling = call('EXISTS', p .. 'cancelling') == 1
+  each_claim(completed, function(id, claim)
+    local attempt = take()
+    local recorded = has_record(id, claim, attempt, true)
+    if recorded then return settle(id, attempt, COMPLETED, attempt, '', '', '', '') end
+    if recorded == false then complete(id, claim) end
+    return recorded == false
+  end)
+  each_claim(ended, function(id, claim)
+    local attempt, state, attempts, due, problem = take(), take(), take(), take(), take()
+    local result, keep_until, reason = take(), take(), take_optional()
+    return has_record(id, claim, attempt) and settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
+  end)
   many('HDEL', running, unheld)
   many('HSET', p .. 'done', done)
   many('ZADD', p .. 'all', done_ids)
@@ -159,7 +166,7 @@ end
 -- ---- claim
 
 local claimed, told, claims, bodies, with_body = 0, {}, {}, {}, {}
-local before = number .. '\n' .. now .. '\n' -- of what is kept of each claim
+local before = table.concat({ number, now, runner, '' }, '\n') -- of what is kept of each claim
 local TRIES_MAX = 1000 -- of jobs that cannot begin, in one round
 
 local function note_claim(queue, id, claim, what)
