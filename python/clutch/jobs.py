@@ -502,6 +502,8 @@ def result_of(job: Job) -> Any:
             state=job.state,
             remote_traceback=error.traceback if error is not None else "",
         )
+    if job.reason is not None and job.result is None:
+        raise ClutchError(f"job {job.id} ({job.tool}) is completed: {job.reason}")
     return job.result
 
 

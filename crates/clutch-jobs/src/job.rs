@@ -25,6 +25,9 @@ pub type JobId = String;
 /// Most bytes of the arguments of one job, as JSON.
 pub const ARGUMENTS_BYTES_MAX: usize = 8 << 20;
 
+/// Most bytes of a result that is kept, as JSON.
+pub const RESULT_BYTES_MAX: usize = 8 << 20;
+
 /// Most bytes of what a user keeps with a job, as JSON.
 pub const META_BYTES_MAX: usize = 64 << 10;
 
@@ -349,6 +352,10 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
         false => Settled { error: Some(error), ..with(State::Dead) },
     };
     match ending {
+        Ending::Returned(value) if job.result_ms > 0 && value.len() > RESULT_BYTES_MAX => Settled {
+            reason: Some(format!("its result of {} bytes is not kept: allowed are {RESULT_BYTES_MAX}", value.len())),
+            ..with(State::Completed)
+        },
         Ending::Returned(value) => {
             let until = now.saturating_add(job.result_ms);
             Settled { result: (job.result_ms > 0).then_some((value, until)), ..with(State::Completed) }
