@@ -277,8 +277,8 @@ class Jobs:
         """Enqueue a call of a tool, given as the function or by its name; return the job's id when it is durable.
 
         Beside the arguments it takes the options of `options()` by keyword: `queue`, `priority`, `at`, `in_`, `retry`,
-        `backoff`, `unique`, `key`, `key_limit`, `key_rate`, `deadline`, `tags`, `meta`, `result`. Where the tool has a parameter of that name,
-        the keyword is the tool's: use `options()`.
+        `backoff`, `unique`, `key`, `key_limit`, `key_rate`, `deadline`, `tags`, `meta`, `result`. Where the tool has a
+        parameter of that name, the keyword is the tool's: use `options()`.
 
         `connection`: of the module `sqlite3`, to the same file. The job is then part of its transaction, and exists if
         and only if that commits.
@@ -652,7 +652,8 @@ def rate_of(given: str, option: str) -> tuple[int, int]:
         time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
         return int(count), round(time * 1000)
     except (AttributeError, ValueError):
-        raise ValueError(f'{option} {given!r}: allowed are a number and a time, as in "10/s", "100/m", "5/30s"') from None
+        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
+        raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
 
 
 def backoff_of(given: str | Seconds | None) -> dict[str, Any]:

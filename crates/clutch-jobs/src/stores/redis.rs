@@ -46,7 +46,7 @@ use redis::{Cmd, Script, Value};
 use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
-use self::record::{Entry, list, parsed, text, texts};
+use self::record::{Plain, list, parsed, text, texts};
 use crate::job::{Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
@@ -248,7 +248,7 @@ impl Redis {
             }
             let mut left = filter.limit;
             self.each_waiting(&queue, |entry| {
-                let job = Entry::parse(entry).map(|entry| entry.job()).filter(|job| filter.takes(job));
+                let job = Plain::parse(entry).map(|entry| entry.job()).filter(|job| filter.takes(job));
                 left -= usize::from(job.is_some());
                 found.extend(job);
                 left > 0
@@ -410,7 +410,7 @@ impl Store for Redis {
             return Ok(Some(job));
         }
         match self.find_waiting(id)? {
-            Some(entry) => Ok(Entry::parse(&entry).map(|entry| entry.job())),
+            Some(entry) => Ok(Plain::parse(&entry).map(|entry| entry.job())),
             // It may have begun meanwhile.
             None => self.find_kept(id),
         }

@@ -207,7 +207,7 @@ pub(super) fn enqueued(answer: Value, ids: Vec<JobId>) -> Vec<Enqueued> {
 }
 
 /// A plain job.
-pub(super) struct Entry<'a> {
+pub(super) struct Plain<'a> {
     pub id: &'a str,
     pub queue: &'a str,
     tool: &'a str,
@@ -215,13 +215,13 @@ pub(super) struct Entry<'a> {
     body: &'a str,
 }
 
-impl Entry<'_> {
-    pub fn parse(text: &str) -> Option<Entry<'_>> {
+impl Plain<'_> {
+    pub fn parse(text: &str) -> Option<Plain<'_>> {
         let (text, id) = text.rsplit_once('\n')?;
         let mut lines = text.splitn(6, '\n');
         let (_created_at, queue, tool) = (lines.next()?, lines.next()?, lines.next()?);
         let (attempts_max, _tags, body) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
-        Some(Entry { id, queue, tool, attempts_max, body })
+        Some(Plain { id, queue, tool, attempts_max, body })
     }
 
     /// Its job, waiting.
@@ -237,7 +237,7 @@ impl Entry<'_> {
 pub(super) fn running(claim: &str) -> Option<Job> {
     let mut lines = claim.splitn(4, '\n');
     let (_round, began, runner, entry) = (lines.next()?, lines.next()?, lines.next()?, lines.next()?);
-    let (job, attempted_at) = (Entry::parse(entry)?.job(), began.parse().ok());
+    let (job, attempted_at) = (Plain::parse(entry)?.job(), began.parse().ok());
     Some(Job { state: State::Running, attempt: 1, attempted_at, runner: Some(runner.to_owned()), ..job })
 }
 
@@ -257,7 +257,7 @@ pub(super) fn claimed(value: Value) -> Option<Result<Claimed, Broken>> {
     let mut values = list(value).into_iter();
     let first = text(values.next()?)?;
     let Some(body) = values.next() else {
-        let Some(entry) = Entry::parse(&first) else {
+        let Some(entry) = Plain::parse(&first) else {
             let id = first.lines().next_back().unwrap_or_default().to_owned();
             return Some(Err(Broken { id, attempt: 1, why: "its entry cannot be read".to_owned() }));
         };
