@@ -318,7 +318,7 @@ class Jobs:
     def _text(self, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The job as JSON."""
         called = called_of(tool)
-        own = {name: kwargs.pop(name) for name in called.options_in(kwargs)}
+        own = {name: kwargs.pop(name) for name in called.options_in(kwargs)} if kwargs else {}
         options = self._options.over(called.defaults)
         if own:
             options = replace(options, **own)
@@ -590,6 +590,26 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def written(tool: str, arguments: str, options: JobOptions) -> str:
     """A job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
+    try:
+        return f"{head_of_any(tool, options)}{arguments}}}"
+    except (DependsOnTheJob, TypeError):  # or options that cannot be hashed
+        return f"{head_of(tool, arguments, options)}{arguments}}}"
+
+
+class DependsOnTheJob(Exception):
+    """Two jobs with the same options differ: by the time, or by their arguments."""
+
+
+@functools.lru_cache(maxsize=1000)
+def head_of_any(tool: str, options: JobOptions) -> str:
+    """The same for all jobs of a tool with these options. Raises DependsOnTheJob."""
+    if options.unique is True or not (options.at is options.in_ is options.deadline is None):
+        raise DependsOnTheJob
+    return head_of(tool, "", options)
+
+
+def head_of(tool: str, arguments: str, options: JobOptions) -> str:
+    """All of the job up to its arguments."""
     now = time.time()
     due = due_at(options, now)
     deadline = options.deadline
@@ -619,7 +639,7 @@ def written(tool: str, arguments: str, options: JobOptions) -> str:
         "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
     }
     given = {name: value for name, value in fields.items() if value is not None and value != []}
-    return f'{json.dumps(given, allow_nan=False)[:-1]},"arguments":{arguments}}}'
+    return f'{json.dumps(given, allow_nan=False)[:-1]},"arguments":'
 
 
 def due_at(options: JobOptions, now: float) -> int | None:
