@@ -188,7 +188,7 @@ class Jobs:
         self.url = url
         self._strategy = strategy
         self._connections = connections if strategy in ("pool", "checkout") else 1
-        self._options = options or JobOptions()
+        self._options = options or NO_JOB_OPTIONS
         self._opened: tuple[int, _core.JobStore] | None = None
 
     def __repr__(self) -> str:
@@ -300,7 +300,7 @@ class Jobs:
         argument. Takes the options of `options()` by keyword.
         """
         jobs = self.options(**options) if options else self
-        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        texts = jobs._texts(tool, arguments)
         return self._enqueue(texts) if texts else []
 
     async def aenqueue(self, tool: Any, /, *args: Any, **kwargs: Any) -> JobId:
@@ -312,7 +312,7 @@ class Jobs:
     ) -> builtins.list[JobId]:
         """`enqueue_many` for asyncio."""
         jobs = self.options(**options) if options else self
-        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        texts = jobs._texts(tool, arguments)
         return await self._aenqueue(texts) if texts else []
 
     def _text(self, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -324,6 +324,13 @@ class Jobs:
             options = replace(options, **own)
         by_name = not self.url.startswith(SIDEKIQ)
         return written(called.name, called.arguments(args, kwargs, by_name), options)
+
+    def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
+        """Of jobs that differ in their arguments; in these, no keyword is an option."""
+        called, by_name = called_of(tool), not self.url.startswith(SIDEKIQ)
+        options = self._options.over(called.defaults)
+        arguments = (called.arguments(*arguments_of(given), by_name) for given in many)
+        return [written(called.name, one, options) for one in arguments]
 
     def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         if is_patched():
@@ -519,6 +526,9 @@ class Called:
     """Of a function: what checks its arguments."""
     signature: inspect.Signature | None = None
     defaults: JobOptions = NO_JOB_OPTIONS
+    names: tuple[str, ...] = ()
+    """Of its parameters, if each may be given by position and by name; the last ones may be left out."""
+    required: int = 1
 
     def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
         """Keywords that are options of the job, not arguments of the tool."""
@@ -530,6 +540,9 @@ class Called:
         alone, by position."""
         if self.signature is None or self.face is None:
             return _encode({"args": args, "kwargs": kwargs})
+        if by_name and not kwargs and self.required <= len(args) <= len(self.names):
+            # The common case: what `bind` would make of it.
+            return self._by_name(dict(zip(self.names, args, strict=False)))
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -543,9 +556,13 @@ class Called:
         for one in self.signature.parameters.values():
             if one.kind is one.VAR_KEYWORD:
                 named |= named.pop(one.name, {})
-        text = _encode(named)
-        self.face.decode(text.encode())
-        return f'{{"args":[],"kwargs":{text}}}'
+        return self._by_name(named)
+
+    def _by_name(self, named: dict[str, Any]) -> str:
+        assert self.face is not None
+        text = _encode_bytes(named)
+        self.face.decode(text)
+        return f'{{"args":[],"kwargs":{text.decode()}}}'
 
 
 OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
@@ -576,7 +593,12 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
     options = options_of(function)
     if options is None:
         raise ValueError(f"{name} is no tool, so no worker would run it by its name: mark it with @clutch.tool")
-    return Called(name, JsonFace(name, function), inspect.signature(function), options.job)
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    names = tuple(one.name for one in parameters) if is_simple else ()
+    required = sum(one.default is one.empty for one in parameters) if is_simple else 1
+    return Called(name, JsonFace(name, function), signature, options.job, names, required)
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -60,6 +60,8 @@ class JobOptions:
 
     def over(self, defaults: JobOptions) -> JobOptions:
         """These options, and where there is none the one of `defaults`."""
+        if self is NO_JOB_OPTIONS:
+            return defaults
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         return replace(defaults, **given) if given else defaults
 
