@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "redis/cluster.rs"]
+mod cluster;
+#[path = "redis/sentinel.rs"]
+mod sentinel;
 #[path = "redis/server.rs"]
 mod server;
 
@@ -57,6 +61,18 @@ fn is_unavailable<T>(result: Result<T, StoreError>) -> bool {
 
 fn is_unusable<T>(result: Result<T, StoreError>) -> bool {
     matches!(result, Err(StoreError::Unusable { .. }))
+}
+
+/// Until it can be done: for as long as others need to notice and to agree.
+fn until_done<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> T {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < until && is_unavailable::<()>(Err(error.clone())), "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The server that the tests of this program share, and a store of its own on it.
