@@ -1,24 +1,27 @@
 //! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and [`Maintenance`].
 //!
 //! Three threads: one claims, submits and settles; one looks after the store; one waits for news of it. Answers of the pool
-//! come on its own threads and only put a note in the inbox.
+//! come on its own threads and only put a note in the inbox. A thread that panics is started again, and readiness says so.
 
 mod answer;
+mod threads;
 mod work;
 
 use std::collections::HashMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Batch, Health, Pool};
 use clutch_pool::telemetry::{Emitter, Event};
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
+use clutch_wire::Payload;
 use clutch_wire::sync::{Condvar, Mutex};
-use clutch_wire::{Payload, sys};
 use serde::Serialize;
 
+use self::threads::Threads;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::maintenance::{self, Maintenance};
@@ -31,6 +34,15 @@ const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the queues are counted while somebody looks at them, and how long that lasts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 const LOOKED_FOR: Duration = Duration::from_secs(60);
+
+/// How long whoever looks waits at most until they are counted.
+const COUNT_WAIT: Duration = Duration::from_millis(250);
+
+/// How long a stop waits at most beyond its time: for the store to hear that the runner leaves.
+const LEAVE_WAIT: Duration = Duration::from_millis(500);
+
+/// How long a thread that has panicked rests.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long one wait for news of the store lasts at most: a stop comes in between.
 const WATCH_WAIT: Duration = Duration::from_millis(500);
@@ -63,7 +75,7 @@ pub struct Stats {
     pub dead: u64,
     /// Ended when its lease had lapsed.
     pub lost: u64,
-    /// Why the store cannot be had now.
+    /// Why nothing can be claimed now: mostly, that the store cannot be had.
     pub reason: Option<String>,
 }
 
@@ -109,6 +121,15 @@ struct Counts {
     looked_at: Option<Instant>,
 }
 
+/// What the threads are told.
+#[derive(Default)]
+struct Orders {
+    /// Once it stops: until when it waits for what runs.
+    stopping: Option<Instant>,
+    /// Somebody waits for the queues to be counted.
+    counts: bool,
+}
+
 impl Counts {
     fn is_due(&self, now: Instant) -> bool {
         let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
@@ -120,49 +141,37 @@ struct Shared {
     store: Arc<dyn Store>,
     config: Config,
     inbox: Arc<Inbox>,
+    /// Of jobs that run. One life of the loop uses none of another: answers to that come late.
+    next_key: AtomicUsize,
     stats: Mutex<Stats>,
     counts: Mutex<Counts>,
-    /// Once it stops: until when it waits for what runs.
-    stopping: Mutex<Option<Instant>>,
-    stopped: Condvar,
+    counted: Condvar,
+    orders: Mutex<Orders>,
+    ordered: Condvar,
     telemetry: Emitter,
 }
 
 /// A running front of jobs.
 pub struct Runs {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Arc<Threads>,
 }
 
 impl Runs {
     /// Claims as soon as the pool has slots. Fails when no thread can be had.
     pub fn start(store: Arc<dyn Store>, pool: &Arc<Pool>, config: Config) -> io::Result<Runs> {
-        let shared = Arc::new(Shared {
-            store,
-            config,
-            inbox: Arc::default(),
-            stats: Mutex::default(),
-            counts: Mutex::default(),
-            stopping: Mutex::new(None),
-            stopped: Condvar::new(),
-            telemetry: pool.telemetry.clone(),
-        });
-        let runs = Runs { shared: shared.clone(), threads: Mutex::default() };
-        let (of_loop, pool) = (shared.clone(), pool.clone());
-        runs.spawn("clutch-jobs", move || Loop::new(of_loop, pool).run())?;
-        let of_upkeep = shared.clone();
-        runs.spawn("clutch-upkeep", move || of_upkeep.look_after())?;
-        runs.spawn("clutch-watch", move || shared.watch())?;
+        let runs =
+            Runs { shared: Arc::new(Shared::new(store, config, pool.telemetry.clone())), threads: Arc::default() };
+        let pool = pool.clone();
+        runs.spawn("clutch-jobs", move |shared| Loop::new(shared.clone(), &pool).run())?;
+        runs.spawn("clutch-upkeep", |shared| shared.look_after())?;
+        runs.spawn("clutch-watch", |shared| shared.watch())?;
         Ok(runs)
     }
 
-    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let run = move || {
-            sys::block_signals();
-            run();
-        };
-        self.threads.lock().push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
-        Ok(())
+    fn spawn(&self, name: &'static str, run: impl Fn(&Arc<Shared>) + Send + 'static) -> io::Result<()> {
+        let shared = self.shared.clone();
+        self.threads.spawn(name, move || shared.keep_running(name, || run(&shared)))
     }
 
     pub fn stats(&self) -> Stats {
@@ -178,10 +187,17 @@ impl Runs {
         self.shared.store.name()
     }
 
-    /// The queues of the store, as of some seconds ago: to count them may take long.
+    /// The queues of the store, as of some seconds ago. To count them may take long: who looks for the first time waits for
+    /// that a moment only.
     pub fn queues(&self) -> Vec<QueueStats> {
+        let (now, is_there) = (Instant::now(), self.shared.stats.lock().reason.is_none());
         let mut counts = self.shared.counts.lock();
-        counts.looked_at = Some(Instant::now());
+        counts.looked_at = Some(now);
+        if counts.is_due(now) && is_there {
+            self.shared.order(|orders| orders.counts = true);
+            let is_counted = |counts: &Counts| counts.counted_at >= Some(now);
+            (counts, _) = self.shared.counted.wait_until(counts, now + COUNT_WAIT, is_counted);
+        }
         counts.queues.clone()
     }
 
@@ -190,32 +206,56 @@ impl Runs {
         self.shared.inbox.put(Note::Quiet(quiet));
     }
 
-    /// Claims no more, settles what has ended, and waits until nothing runs: for at most so long. What is left then is
-    /// another runner's when the lease lapses. A second stop has no effect.
+    /// Claims no more, settles what has ended, and waits until nothing runs: for at most so long, and half a second more
+    /// until the store has heard that its jobs are free. However long the store itself takes, this returns then. What is
+    /// left is another runner's when the lease lapses. A second stop can only hurry the first.
     pub fn stop(&self, at_most: Duration) {
-        *self.shared.stopping.lock() = Some(Instant::now() + at_most);
-        self.shared.stopped.notify_all();
+        let until = Instant::now() + at_most;
+        self.shared.order(|orders| orders.stopping = Some(orders.stopping.map_or(until, |set| set.min(until))));
         self.set_quiet(true);
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            // A panic of it was told when it happened.
-            let _ = thread.join();
-        }
+        self.threads.wait(until + LEAVE_WAIT);
     }
 }
 
 impl Shared {
+    fn new(store: Arc<dyn Store>, config: Config, telemetry: Emitter) -> Shared {
+        Shared {
+            store,
+            config,
+            inbox: Arc::default(),
+            next_key: AtomicUsize::new(0),
+            stats: Mutex::default(),
+            counts: Mutex::default(),
+            counted: Condvar::new(),
+            orders: Mutex::default(),
+            ordered: Condvar::new(),
+            telemetry,
+        }
+    }
+
+    fn order(&self, change: impl FnOnce(&mut Orders)) {
+        change(&mut self.orders.lock());
+        self.ordered.notify_all();
+    }
+
     fn stops(&self) -> bool {
-        self.stopping.lock().is_some()
+        self.orders.lock().stopping.is_some()
     }
 
     /// Waits until a time, or the stop.
     fn pause(&self, until: Instant) {
-        drop(self.stopped.wait_until(self.stopping.lock(), until, Option::is_some));
+        drop(self.ordered.wait_until(self.orders.lock(), until, |orders| orders.stopping.is_some()));
     }
 
-    fn failed(&self, error: &StoreError) {
-        let reason = error.to_string();
+    /// Runs until the stop: again when it panics, which the program's log tells.
+    fn keep_running(&self, name: &str, run: impl Fn()) {
+        while catch_unwind(AssertUnwindSafe(&run)).is_err() && !self.stops() {
+            self.failed(format!("its thread {name} has panicked, and is started again"));
+            self.pause(Instant::now() + PANIC_PAUSE);
+        }
+    }
+
+    fn failed(&self, reason: String) {
         if self.stats.lock().reason.replace(reason.clone()).is_none() {
             let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
             self.telemetry.emit(|pool| Event::StoreLost { pool, front, store, reason });
@@ -255,17 +295,20 @@ impl Shared {
 
     fn count_queues(&self) {
         let now = Instant::now();
+        self.orders.lock().counts = false;
         if self.counts.lock().is_due(now)
             && let Ok(queues) = self.store.queues()
         {
             let mut counts = self.counts.lock();
-            (counts.queues, counts.counted_at) = (queues, Some(now));
+            (counts.queues, counts.counted_at) = (queues, Some(Instant::now()));
+            self.counted.notify_all();
         }
     }
 
     fn look_after(&self) {
         let runner = new_runner(&self.config);
         let mut machine = Maintenance::new(self.config.lease, Instant::now());
+        let mut is_failing = false;
         while !self.stops() {
             self.count_queues();
             let event = match machine.step(Instant::now()) {
@@ -276,14 +319,18 @@ impl Shared {
                     looked.map(|upkeep| maintenance::Event::Looked { upkeep, now })
                 }
                 maintenance::Step::Wait(until) => {
-                    self.pause(until.min(Instant::now() + COUNT_INTERVAL));
+                    let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
+                    drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
                     continue;
                 }
             };
+            is_failing = event.is_err();
             machine.on(event.unwrap_or(maintenance::Event::Failed), Instant::now());
         }
         // The next leader comes at once; where the store cannot be had, when the lease ends.
-        let _ = self.store.leave(&runner, job::now());
+        if !is_failing {
+            let _ = self.store.leave(&runner, job::now());
+        }
     }
 }
 
@@ -311,7 +358,6 @@ struct Loop {
     machine: Fetcher,
     functions: HashMap<String, FunctionId>,
     running: HashMap<usize, RunningJob>,
-    next_key: usize,
     /// What jobs that run have noted, by their keys.
     noted: HashMap<usize, Noted>,
     settled: Vec<Settled>,
@@ -319,15 +365,14 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(shared: Arc<Shared>, pool: Arc<Pool>) -> Loop {
+    fn new(shared: Arc<Shared>, pool: &Arc<Pool>) -> Loop {
         let now = Instant::now();
         Loop {
-            batch: Batch::new(&pool),
+            batch: Batch::new(pool),
             runner: new_runner(&shared.config),
             machine: Fetcher::new(shared.config.lease, now),
             functions: HashMap::new(),
             running: HashMap::new(),
-            next_key: 0,
             noted: HashMap::new(),
             settled: Vec::new(),
             slots_at: now,
@@ -336,30 +381,31 @@ impl Loop {
     }
 
     fn run(mut self) {
-        loop {
+        while !self.is_over() {
             self.count_slots();
             let now = Instant::now();
-            match self.machine.step(now) {
-                fetcher::Step::Round { limit } => self.round(limit),
-                fetcher::Step::Renew => self.renew(),
-                fetcher::Step::Wait(until) => {
-                    if self.is_over() {
-                        break;
-                    }
-                    let notes = self.shared.inbox.wait(until.min(self.slots_at));
-                    self.read(notes);
-                    continue;
+            let notes = match self.machine.step(now) {
+                fetcher::Step::Round { limit } => {
+                    self.round(limit);
+                    self.shared.inbox.take()
                 }
-            }
-            let notes = self.shared.inbox.take();
+                fetcher::Step::Renew => {
+                    self.renew();
+                    self.shared.inbox.take()
+                }
+                fetcher::Step::Wait(until) => self.shared.inbox.wait(until.min(self.slots_at)),
+            };
             self.read(notes);
         }
-        let _ = self.shared.store.leave(&self.runner, job::now());
+        // What still runs can be another's at once. A store that did not answer is not waited for: its lease lapses.
+        if !self.machine.is_failing() {
+            let _ = self.shared.store.leave(&self.runner, job::now());
+        }
     }
 
     /// It stops, and nothing is left that it could do.
     fn is_over(&self) -> bool {
-        let stopping = *self.shared.stopping.lock();
+        let stopping = self.shared.orders.lock().stopping;
         stopping.is_some_and(|until| self.machine.held() == 0 || Instant::now() >= until)
     }
 
@@ -417,7 +463,7 @@ impl Loop {
     }
 
     fn failed(&mut self, error: &StoreError) {
-        self.shared.failed(error);
+        self.shared.failed(error.to_string());
         self.machine.on(fetcher::Event::Failed, Instant::now());
     }
 
@@ -454,8 +500,7 @@ impl Loop {
     }
 
     fn begin(&mut self, job: Claimed) {
-        let key = self.next_key;
-        self.next_key += 1;
+        let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         let reply = Arc::new(answer::JobReply { inbox: self.shared.inbox.clone(), key });
         let submitted =
             self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
@@ -466,6 +511,10 @@ impl Loop {
             }
             Err(ending) => {
                 self.machine.on(fetcher::Event::Ended, Instant::now());
+                // Not the job's fault: it is put back, and would be claimed again at once.
+                if matches!(ending, Ending::CutOff { .. }) {
+                    self.machine.on(fetcher::Event::Refused, Instant::now());
+                }
                 self.settle(&job, ending);
             }
         }
@@ -526,5 +575,57 @@ impl Loop {
         });
         answer::note(payload, noted);
         self.machine.on(fetcher::Event::Noted, Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::job::NewJob;
+    use crate::stores;
+
+    fn shared(folder: &tempfile::TempDir) -> Arc<Shared> {
+        let store = stores::open(&format!("sqlite:///{}/jobs.db", folder.path().display())).unwrap();
+        let day = Duration::from_secs(86_400);
+        let config = Config {
+            name: "jobs".into(),
+            lanes: Lanes { queues: vec![("default".to_owned(), 1)], strict: false },
+            slots_max: None,
+            lease: Duration::from_secs(30),
+            keep: Keep { completed: day, cancelled: day, dead: day },
+        };
+        Arc::new(Shared::new(store, config, Emitter::new(Arc::default(), "work")))
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_told_of_and_started_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = shared(&folder);
+        let runs = AtomicUsize::new(0);
+        shared.keep_running("clutch-x", || {
+            let reason = shared.stats.lock().reason.clone();
+            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+                panic!("of the test");
+            }
+            assert!(reason.is_some_and(|reason| reason.contains("clutch-x")), "readiness says so meanwhile");
+        });
+        assert_eq!(runs.into_inner(), 2);
+    }
+
+    #[test]
+    fn whoever_looks_first_sees_what_is_there_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = Runs { shared: shared(&folder), threads: Arc::default() };
+        runs.spawn("upkeep", |shared| shared.look_after()).unwrap();
+        assert_eq!(runs.queues(), [], "it is counted at the start");
+        let arguments = RawValue::from_string("{}".to_owned()).unwrap();
+        runs.shared.store.enqueue(&[NewJob::new("default", "send", arguments)], job::now()).unwrap();
+        // Long ago.
+        runs.shared.counts.lock().counted_at = Instant::now().checked_sub(COUNT_INTERVAL);
+        assert_eq!(runs.queues().first().map(|queue| queue.available), Some(1));
+        runs.stop(Duration::ZERO);
+        assert!(runs.threads.wait(Instant::now() + Duration::from_secs(30)));
     }
 }
