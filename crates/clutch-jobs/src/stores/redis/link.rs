@@ -1,7 +1,7 @@
 //! The connection that commands go through, and what becomes of its errors.
 //!
-//! One for the store, which one caller has at a time: whoever waits for it longer than an answer may take gives up. After a
-//! failure it is dropped, and the next use connects anew. Whether what failed was carried out is not known then, so nothing
+//! One for the store, which one caller has at a time. Where that one gets no answer, all who wait for it give up too. After
+//! a failure it is dropped, and the next use connects anew. Whether what failed was carried out is not known then, so nothing
 //! is repeated here; but it is not carried out later: the server ends the old connection before the new one is used.
 
 mod discovery;
@@ -18,11 +18,14 @@ use self::discovery::Discovery;
 use super::location::Location;
 use crate::store::{Result, StoreError};
 
-/// How long an answer may take, with the wait for the connection: a server that has stopped is noticed.
+/// How long an answer may take, with what is needed to connect: a server that has stopped is noticed.
 pub(in crate::stores) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an answer may take at least, however long the wait was.
+/// How long an answer may take at least, however long it took to connect.
 const RESPONSE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// After how long a failure is one of all who wait.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// A connection that was idle for longer is tried before its use, since the server may have closed it.
 const IDLE_MAX: Duration = Duration::from_secs(1);
@@ -50,6 +53,8 @@ struct Line {
     open: Option<Open>,
     /// The one that was dropped last.
     dropped: Option<Identity>,
+    /// How often all who waited gave up.
+    given_up: u64,
 }
 
 struct Open {
@@ -100,10 +105,7 @@ impl Link {
 
     /// Makes the connection if there is none.
     pub fn check(&self) -> Result<()> {
-        let until = Instant::now() + RESPONSE_TIMEOUT;
-        let mut turn = self.turn(until)?;
-        turn.open = Some(self.ready(turn.open.take(), until)?);
-        Ok(())
+        self.with(|_| Ok(Value::Nil)).map(drop)
     }
 
     /// What is wrong with the server's configuration, as it was when the connection was made.
@@ -129,10 +131,24 @@ impl Link {
         self.with(|connection| cmd.query(connection))
     }
 
-    /// Asks, once more where the node of a cluster says that it has the keys no more: that was surely not carried out.
     fn with(&self, ask: impl Fn(&mut Connection) -> RedisResult<Value>) -> Result<Value> {
-        let until = Instant::now() + RESPONSE_TIMEOUT;
-        let mut turn = self.turn(until)?;
+        let mut turn = self.turn()?;
+        let since = Instant::now();
+        let answer = self.ask(&mut turn, ask, since + RESPONSE_TIMEOUT);
+        if matches!(answer, Err(StoreError::Unavailable { .. })) && since.elapsed() >= SLOW {
+            self.line.lock().given_up += 1;
+            self.freed.notify_all();
+        }
+        answer
+    }
+
+    /// Asks, once more where the node of a cluster says that it has the keys no more: that was surely not carried out.
+    fn ask(
+        &self,
+        turn: &mut Turn<'_>,
+        ask: impl Fn(&mut Connection) -> RedisResult<Value>,
+        until: Instant,
+    ) -> Result<Value> {
         let mut has_moved = false;
         loop {
             let mut open = self.ready(turn.open.take(), until)?;
@@ -152,10 +168,12 @@ impl Link {
         }
     }
 
-    /// Waits until nobody else uses the connection.
-    fn turn(&self, until: Instant) -> Result<Turn<'_>> {
-        let (mut line, is_free) = self.freed.wait_until(self.line.lock(), until, |line| !line.is_taken);
-        if !is_free {
+    /// Waits until nobody else uses the connection, or one of those has waited for its answer in vain.
+    fn turn(&self) -> Result<Turn<'_>> {
+        let line = self.line.lock();
+        let given_up = line.given_up;
+        let mut line = self.freed.wait(line, |line| !line.is_taken || line.given_up != given_up);
+        if line.given_up != given_up {
             return Err(told(&self.name, &timed_out()));
         }
         line.is_taken = true;
