@@ -4,6 +4,8 @@
 
 #[path = "redis/cluster.rs"]
 mod cluster;
+#[path = "redis/late.rs"]
+mod late;
 #[path = "redis/sentinel.rs"]
 mod sentinel;
 #[path = "redis/server.rs"]
