@@ -39,7 +39,7 @@ LEAVING_SECONDS_MAX = 5.0
 """What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
 LEAVING_FRACTION = 0.25
 JOBS_SETTLED_SECONDS = 1.5
-"""How long beyond the grace a stop waits for a store to take what has become of the jobs; what it does not is run again."""
+"""How long beyond the grace a stop waits for a store to take how its jobs ended; what it does not take runs again."""
 LEAST_GRACE = 0.001
 """Seconds. Without any, workers at work would be killed rather than told with TERM first."""
 
@@ -384,8 +384,8 @@ class Dispatcher:
             self._plane.close(waits=True)
 
     def leave_jobs(self) -> None:
-        """Right before the end of the process, in the midst of a stop or not: the jobs that run are others' at once, and not
-        only when the leases end. Takes half a second at most for each front.
+        """Leaves the jobs that run to other programs at once, and not only when the leases end: right before the end of
+        the process, also in the midst of a stop. Takes half a second at most for each front.
         """
         for jobs in list(self._jobs.values()):
             jobs.stop(0.0)

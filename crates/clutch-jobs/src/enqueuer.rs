@@ -1,9 +1,9 @@
 //! Enqueues of many callers at a time: how they share the connections to their store.
 //!
-//! With [`Strategy::Pipelined`], the default, whoever finds nobody at work leads: it takes along all that waits, in one trip
-//! to the store (on SQLite one commit), and hands the lead on. So batches grow with the load, and nobody waits for a timer.
-//! Every enqueue returns only when the store has confirmed it; where the store does not answer a trip, all that wait fail
-//! with it, rather than one trip after the other.
+//! With [`Strategy::Pipelined`], the default, whoever finds nobody at work leads: it takes along all that waits, in one
+//! trip to the store (on SQLite one commit), and hands the lead on. So batches grow with the load, and nobody waits for
+//! a timer. Every enqueue returns only when the store has confirmed it; where the store does not answer a trip, all
+//! that wait fail with it, rather than one trip after the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,16 +1,16 @@
 //! When the runner that leads its store looks after it: a pure machine.
 //!
-//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time has
-//! come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as there is more
-//! than one look takes in, it looks again at once.
+//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time
+//! has come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as
+//! there is more than one look takes in, it looks again at once.
 
 use std::time::{Duration, Instant};
 
 use crate::job::Millis;
 use crate::store::Upkeep;
 
-/// How long at most between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued for a
-/// time before the next that was known.
+/// How long at most between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
+/// for a time before the next that was known.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How often who does not lead tries to: how long nobody does when the leader has left.

@@ -1,7 +1,8 @@
 //! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and [`Maintenance`].
 //!
-//! Three threads: one claims, submits and settles; one looks after the store; one waits for news of it. Answers of the pool
-//! come on its own threads and only put a note in the inbox. A thread that panics is started again, and readiness says so.
+//! Three threads: one claims, submits and settles; one looks after the store; one waits for news of it. Answers of the
+//! pool come on its own threads and only put a note in the inbox. A thread that panics is started again, and readiness
+//! says so.
 
 mod answer;
 mod threads;
@@ -187,8 +188,8 @@ impl Runs {
         self.shared.store.name()
     }
 
-    /// The queues of the store, as of some seconds ago. To count them may take long: who looks for the first time waits for
-    /// that a moment only.
+    /// The queues of the store, as of some seconds ago. To count them may take long: who looks for the first time waits
+    /// for that a moment only.
     pub fn queues(&self) -> Vec<QueueStats> {
         let (now, is_there) = (Instant::now(), self.shared.stats.lock().reason.is_none());
         let mut counts = self.shared.counts.lock();
@@ -206,9 +207,9 @@ impl Runs {
         self.shared.inbox.put(Note::Quiet(quiet));
     }
 
-    /// Claims no more, settles what has ended, and waits until nothing runs: for at most so long, and half a second more
-    /// until the store has heard that its jobs are free. However long the store itself takes, this returns then. What is
-    /// left is another runner's when the lease lapses. A second stop can only hurry the first.
+    /// Claims no more, settles what has ended, and waits until nothing runs: for at most so long, and half a second
+    /// more until the store has heard that its jobs are free. However long the store itself takes, this returns then.
+    /// What is left is another runner's when the lease lapses. A second stop can only hurry the first.
     pub fn stop(&self, at_most: Duration) {
         let until = Instant::now() + at_most;
         self.shared.order(|orders| orders.stopping = Some(orders.stopping.map_or(until, |set| set.min(until))));

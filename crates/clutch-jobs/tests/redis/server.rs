@@ -1,5 +1,6 @@
-//! A Redis server of a test's own: on a socket in a folder of its own, ended with the program that started it. The variable
-//! `CLUTCH_TEST_REDIS_SERVER` names another program than `redis-server`: of another version, or of Valkey.
+//! A Redis server of a test's own: on a socket in a folder of its own, ended with the program that started it.
+//!
+//! The variable `CLUTCH_TEST_REDIS_SERVER` names another program than `redis-server`: of another version, or of Valkey.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 #![allow(clippy::print_stdout, reason = "who runs the tests is told what was left out")]
@@ -11,8 +12,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Ends the server when the program that holds the other end of its input is gone, however that came about, and removes its
-/// folder; after a line only the server ends.
+/// Ends the server when the program that holds the other end of its input is gone, however that came about, and removes
+/// its folder; after a line only the server ends.
 const WATCHER: &str = r#"
 folder=$1; shift
 "$@" < /dev/null & read -r again; kill -KILL $!; wait

@@ -1,8 +1,9 @@
 //! The connection that commands go through, and what becomes of its errors.
 //!
-//! One for the store, which one caller has at a time. Where that one gets no answer, all who wait for it give up too. After
-//! a failure it is dropped, and the next use connects anew. Whether what failed was carried out is not known then, so nothing
-//! is repeated here; but it is not carried out later: the server ends the old connection before the new one is used.
+//! One for the store, which one caller has at a time. Where that one gets no answer, all who wait for it give up too.
+//! After a failure it is dropped, and the next use connects anew. Whether what failed was carried out is not known
+//! then, so nothing is repeated here; but it is not carried out later: the server ends the old connection before the
+//! new one is used.
 
 mod discovery;
 
@@ -223,8 +224,8 @@ impl Link {
         Ok(Open { connection, identity, used_at: Instant::now() })
     }
 
-    /// Ends the connection that was dropped: the server may not have read yet what was sent there, and would carry it out
-    /// after what is sent here. Where that is forbidden, it may.
+    /// Ends the connection that was dropped: the server may not have read yet what was sent there, and would carry it
+    /// out after what is sent here. Where that is forbidden, it may.
     fn replace(&self, connection: &mut Connection, about: &str) -> RedisResult<Option<Identity>> {
         let Some(run_id) = field(about, "run_id") else { return Ok(None) };
         let client_id = match redis::cmd("CLIENT").arg("ID").query(connection) {
@@ -287,12 +288,14 @@ fn warnings(name: &str, about: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(policy) = field(about, "maxmemory_policy").filter(|policy| *policy != "noeviction") {
         warnings.push(format!(
-            "{name}: its maxmemory-policy is {policy}, so it may drop jobs when its memory is full: set it to noeviction"
+            "{name}: its maxmemory-policy is {policy}, so it may drop jobs when its memory is full: \
+             set it to noeviction"
         ));
     }
     if field(about, "aof_enabled") == Some("0") {
         warnings.push(format!(
-            "{name}: it keeps no append-only file, so a crash loses the jobs since its last snapshot: set appendonly yes"
+            "{name}: it keeps no append-only file, so a crash loses the jobs since its last snapshot: \
+             set appendonly yes"
         ));
     }
     warnings

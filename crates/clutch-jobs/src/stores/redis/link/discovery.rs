@@ -1,5 +1,5 @@
-//! Which server has the jobs now: the one that the URL names, the master that sentinels name, or the node of a cluster that
-//! has the slot of the keys. It is found anew for each connection.
+//! Which server has the jobs now: the one that the URL names, the master that sentinels name, or the node of a cluster
+//! that has the slot of the keys. It is found anew for each connection.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -106,8 +106,8 @@ impl Discovery {
         Ok(Some((connection, vec![sentinel.clone()])))
     }
 
-    /// Follows from one node to the next until one has the slot. While the slot is being moved to another, none has it as
-    /// a whole, and both would work on a part of the keys: that is an error here, and not followed.
+    /// Follows from one node to the next until one has the slot. While the slot is being moved to another, none has it
+    /// as a whole, and both would work on a part of the keys: that is an error here, and not followed.
     fn node(&self, search: &mut Search, mut address: ConnectionAddr) -> RedisResult<Found> {
         for _ in 0..REDIRECTIONS_MAX {
             if search.tried.contains(&address) {
