@@ -1,52 +1,44 @@
-//! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and [`Maintenance`].
+//! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and
+//! [`Maintenance`](crate::maintenance::Maintenance).
 //!
 //! Three threads: one claims, submits and settles; one looks after the store; one waits for news of it. Answers of the
 //! pool come on its own threads and only put a note in the inbox. A thread that panics is started again, and readiness
 //! says so.
 
 mod answer;
+mod shared;
 mod threads;
 mod work;
 
 use std::collections::HashMap;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Batch, Health, Pool};
-use clutch_pool::telemetry::{Emitter, Event};
+use clutch_pool::telemetry::Event;
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
 use clutch_wire::Payload;
-use clutch_wire::sync::{Condvar, Mutex};
 use serde::Serialize;
 
+use self::shared::{Inbox, Note, Shared};
 use self::threads::Threads;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
-use crate::maintenance::{self, Maintenance};
 use crate::random;
 use crate::store::{Keep, Noted, QueueStats, Report, Runner, Store, StoreError, Want};
 
 /// How often the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often the queues are counted while somebody looks at them, and how long that lasts.
-const COUNT_INTERVAL: Duration = Duration::from_secs(5);
-const LOOKED_FOR: Duration = Duration::from_secs(60);
-
-/// How long whoever looks waits at most until they are counted.
-const COUNT_WAIT: Duration = Duration::from_millis(250);
-
 /// How long a stop waits at most beyond its time: for the store to hear that the runner leaves.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
-/// How long a thread that has panicked rests.
-const PANIC_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long one wait for news of the store lasts at most: a stop comes in between.
-const WATCH_WAIT: Duration = Duration::from_millis(500);
+/// Names of its threads.
+const LOOP: &str = "clutch-jobs";
+const UPKEEP: &str = "clutch-upkeep";
+const WATCH: &str = "clutch-watch";
 
 /// Most names of tools that are remembered; the target's own are far fewer.
 const FUNCTIONS_MAX: usize = 10_000;
@@ -80,78 +72,6 @@ pub struct Stats {
     pub reason: Option<String>,
 }
 
-/// What the loop is told.
-enum Note {
-    Answered { key: usize, outcome: Outcome },
-    Said { key: usize, payload: Payload },
-    Arrived,
-    Quiet(bool),
-}
-
-/// Where others leave notes for the loop.
-#[derive(Default)]
-struct Inbox {
-    notes: Mutex<Vec<Note>>,
-    came: Condvar,
-}
-
-impl Inbox {
-    fn put(&self, note: Note) {
-        let mut notes = self.notes.lock();
-        notes.push(note);
-        if notes.len() == 1 {
-            self.came.notify_one();
-        }
-    }
-
-    fn take(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.notes.lock())
-    }
-
-    fn wait(&self, until: Instant) -> Vec<Note> {
-        let (mut notes, _) = self.came.wait_until(self.notes.lock(), until, |notes| !notes.is_empty());
-        std::mem::take(&mut *notes)
-    }
-}
-
-/// The queues as they were counted last.
-#[derive(Default)]
-struct Counts {
-    queues: Vec<QueueStats>,
-    counted_at: Option<Instant>,
-    looked_at: Option<Instant>,
-}
-
-/// What the threads are told.
-#[derive(Default)]
-struct Orders {
-    /// Once it stops: until when it waits for what runs.
-    stopping: Option<Instant>,
-    /// Somebody waits for the queues to be counted.
-    counts: bool,
-}
-
-impl Counts {
-    fn is_due(&self, now: Instant) -> bool {
-        let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
-        self.counted_at.is_none() || (within(self.looked_at, LOOKED_FOR) && !within(self.counted_at, COUNT_INTERVAL))
-    }
-}
-
-struct Shared {
-    store: Arc<dyn Store>,
-    config: Config,
-    inbox: Arc<Inbox>,
-    /// Of jobs that run. One life of the loop uses none of another: answers to that come late.
-    next_key: AtomicUsize,
-    stats: Mutex<Stats>,
-    counts: Mutex<Counts>,
-    counted: Condvar,
-    orders: Mutex<Orders>,
-    ordered: Condvar,
-    telemetry: Emitter,
-}
-
 /// A running front of jobs.
 pub struct Runs {
     shared: Arc<Shared>,
@@ -164,9 +84,9 @@ impl Runs {
         let runs =
             Runs { shared: Arc::new(Shared::new(store, config, pool.telemetry.clone())), threads: Arc::default() };
         let pool = pool.clone();
-        runs.spawn("clutch-jobs", move |shared| Loop::new(shared.clone(), &pool).run())?;
-        runs.spawn("clutch-upkeep", |shared| shared.look_after())?;
-        runs.spawn("clutch-watch", |shared| shared.watch())?;
+        runs.spawn(LOOP, move |shared| Loop::new(shared.clone(), &pool).run())?;
+        runs.spawn(UPKEEP, |shared| shared.look_after())?;
+        runs.spawn(WATCH, |shared| shared.watch())?;
         Ok(runs)
     }
 
@@ -176,7 +96,7 @@ impl Runs {
     }
 
     pub fn stats(&self) -> Stats {
-        self.shared.stats.lock().clone()
+        self.shared.stats()
     }
 
     pub fn name(&self) -> &str {
@@ -188,18 +108,9 @@ impl Runs {
         self.shared.store.name()
     }
 
-    /// The queues of the store, as of some seconds ago. To count them may take long: who looks for the first time waits
-    /// for that a moment only.
+    /// Of the store, as of some seconds ago. Who looks for the first time waits a moment until they are counted.
     pub fn queues(&self) -> Vec<QueueStats> {
-        let (now, is_there) = (Instant::now(), self.shared.stats.lock().reason.is_none());
-        let mut counts = self.shared.counts.lock();
-        counts.looked_at = Some(now);
-        if counts.is_due(now) && is_there {
-            self.shared.order(|orders| orders.counts = true);
-            let is_counted = |counts: &Counts| counts.counted_at >= Some(now);
-            (counts, _) = self.shared.counted.wait_until(counts, now + COUNT_WAIT, is_counted);
-        }
-        counts.queues.clone()
+        self.shared.queues()
     }
 
     /// Claims no more, or again. What runs goes on.
@@ -212,126 +123,9 @@ impl Runs {
     /// What is left is another runner's when the lease lapses. A second stop can only hurry the first.
     pub fn stop(&self, at_most: Duration) {
         let until = Instant::now() + at_most;
-        self.shared.order(|orders| orders.stopping = Some(orders.stopping.map_or(until, |set| set.min(until))));
+        self.shared.stop(until);
         self.set_quiet(true);
         self.threads.wait(until + LEAVE_WAIT);
-    }
-}
-
-impl Shared {
-    fn new(store: Arc<dyn Store>, config: Config, telemetry: Emitter) -> Shared {
-        Shared {
-            store,
-            config,
-            inbox: Arc::default(),
-            next_key: AtomicUsize::new(0),
-            stats: Mutex::default(),
-            counts: Mutex::default(),
-            counted: Condvar::new(),
-            orders: Mutex::default(),
-            ordered: Condvar::new(),
-            telemetry,
-        }
-    }
-
-    fn order(&self, change: impl FnOnce(&mut Orders)) {
-        change(&mut self.orders.lock());
-        self.ordered.notify_all();
-    }
-
-    fn stops(&self) -> bool {
-        self.orders.lock().stopping.is_some()
-    }
-
-    /// Waits until a time, or the stop.
-    fn pause(&self, until: Instant) {
-        drop(self.ordered.wait_until(self.orders.lock(), until, |orders| orders.stopping.is_some()));
-    }
-
-    /// Runs until the stop: again when it panics, which the program's log tells.
-    fn keep_running(&self, name: &str, run: impl Fn()) {
-        while catch_unwind(AssertUnwindSafe(&run)).is_err() && !self.stops() {
-            self.failed(format!("its thread {name} has panicked, and is started again"));
-            self.pause(Instant::now() + PANIC_PAUSE);
-        }
-    }
-
-    fn failed(&self, reason: String) {
-        if self.stats.lock().reason.replace(reason.clone()).is_none() {
-            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
-            self.telemetry.emit(|pool| Event::StoreLost { pool, front, store, reason });
-        }
-    }
-
-    fn works(&self) {
-        if self.stats.lock().reason.take().is_some() {
-            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
-            self.telemetry.emit(|pool| Event::StoreRecovered { pool, front, store });
-        }
-    }
-
-    fn watch(&self) {
-        let mut watch = None;
-        while !self.stops() {
-            let waited = match &mut watch {
-                None => match self.store.watch() {
-                    Ok(made) => {
-                        watch = Some(made);
-                        Ok(true)
-                    }
-                    Err(error) => Err(io::Error::other(error)),
-                },
-                Some(watch) => watch.wait(WATCH_WAIT),
-            };
-            match waited {
-                Ok(true) => self.inbox.put(Note::Arrived),
-                Ok(false) => {}
-                Err(_) => {
-                    watch = None;
-                    self.pause(Instant::now() + WATCH_WAIT);
-                }
-            }
-        }
-    }
-
-    fn count_queues(&self) {
-        let now = Instant::now();
-        self.orders.lock().counts = false;
-        if self.counts.lock().is_due(now)
-            && let Ok(queues) = self.store.queues()
-        {
-            let mut counts = self.counts.lock();
-            (counts.queues, counts.counted_at) = (queues, Some(Instant::now()));
-            self.counted.notify_all();
-        }
-    }
-
-    fn look_after(&self) {
-        let runner = new_runner(&self.config);
-        let mut machine = Maintenance::new(self.config.lease, Instant::now());
-        let mut is_failing = false;
-        while !self.stops() {
-            self.count_queues();
-            let event = match machine.step(Instant::now()) {
-                maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
-                maintenance::Step::Look => {
-                    let now = job::now();
-                    let looked = self.store.look_after(&self.config.keep, maintenance::BATCH, now);
-                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, now })
-                }
-                maintenance::Step::Wait(until) => {
-                    let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
-                    drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
-                    continue;
-                }
-            };
-            is_failing = event.is_err();
-            machine.on(event.unwrap_or(maintenance::Event::Failed), Instant::now());
-        }
-        // The next leader comes at once; where the store cannot be had, when the lease ends.
-        if !is_failing {
-            let _ = self.store.leave(&runner, job::now());
-        }
     }
 }
 
@@ -406,8 +200,7 @@ impl Loop {
 
     /// It stops, and nothing is left that it could do.
     fn is_over(&self) -> bool {
-        let stopping = self.shared.orders.lock().stopping;
-        stopping.is_some_and(|until| self.machine.held() == 0 || Instant::now() >= until)
+        self.shared.stopping().is_some_and(|until| self.machine.held() == 0 || Instant::now() >= until)
     }
 
     fn count_slots(&mut self) {
@@ -444,7 +237,7 @@ impl Loop {
         let now = Instant::now();
         match round {
             Ok(round) => {
-                self.shared.works();
+                self.shared.works(LOOP);
                 let (claimed, settled) = (round.claimed.len(), report.settled.len());
                 self.machine.on(fetcher::Event::Round { asked: limit, claimed, settled }, now);
                 let mut stats = self.shared.stats.lock();
@@ -464,7 +257,7 @@ impl Loop {
     }
 
     fn failed(&mut self, error: &StoreError) {
-        self.shared.failed(error.to_string());
+        self.shared.failed(LOOP, error.to_string());
         self.machine.on(fetcher::Event::Failed, Instant::now());
     }
 
@@ -474,7 +267,7 @@ impl Loop {
         let now = Instant::now();
         match self.shared.store.renew(&self.runner, &held, job::now()) {
             Ok(Some(cancelled)) => {
-                self.shared.works();
+                self.shared.works(LOOP);
                 self.machine.on(fetcher::Event::Renewed, now);
                 for one in self.running.values_mut().filter(|one| cancelled.contains(&one.job.id)) {
                     one.is_cancelled = true;
@@ -482,7 +275,7 @@ impl Loop {
                 }
             }
             Ok(None) => {
-                self.shared.works();
+                self.shared.works(LOOP);
                 if !held.is_empty() {
                     let (front, jobs) = (self.shared.config.name.clone(), held.len());
                     self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
@@ -576,57 +369,5 @@ impl Loop {
         });
         answer::note(payload, noted);
         self.machine.on(fetcher::Event::Noted, Instant::now());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::value::RawValue;
-
-    use super::*;
-    use crate::job::NewJob;
-    use crate::stores;
-
-    fn shared(folder: &tempfile::TempDir) -> Arc<Shared> {
-        let store = stores::open(&format!("sqlite:///{}/jobs.db", folder.path().display())).unwrap();
-        let day = Duration::from_secs(86_400);
-        let config = Config {
-            name: "jobs".into(),
-            lanes: Lanes { queues: vec![("default".to_owned(), 1)], strict: false },
-            slots_max: None,
-            lease: Duration::from_secs(30),
-            keep: Keep { completed: day, cancelled: day, dead: day },
-        };
-        Arc::new(Shared::new(store, config, Emitter::new(Arc::default(), "work")))
-    }
-
-    #[test]
-    fn a_thread_that_panics_is_told_of_and_started_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let shared = shared(&folder);
-        let runs = AtomicUsize::new(0);
-        shared.keep_running("clutch-x", || {
-            let reason = shared.stats.lock().reason.clone();
-            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
-                panic!("of the test");
-            }
-            assert!(reason.is_some_and(|reason| reason.contains("clutch-x")), "readiness says so meanwhile");
-        });
-        assert_eq!(runs.into_inner(), 2);
-    }
-
-    #[test]
-    fn whoever_looks_first_sees_what_is_there_now() {
-        let folder = tempfile::tempdir().unwrap();
-        let runs = Runs { shared: shared(&folder), threads: Arc::default() };
-        runs.spawn("upkeep", |shared| shared.look_after()).unwrap();
-        assert_eq!(runs.queues(), [], "it is counted at the start");
-        let arguments = RawValue::from_string("{}".to_owned()).unwrap();
-        runs.shared.store.enqueue(&[NewJob::new("default", "send", arguments)], job::now()).unwrap();
-        // Long ago.
-        runs.shared.counts.lock().counted_at = Instant::now().checked_sub(COUNT_INTERVAL);
-        assert_eq!(runs.queues().first().map(|queue| queue.available), Some(1));
-        runs.stop(Duration::ZERO);
-        assert!(runs.threads.wait(Instant::now() + Duration::from_secs(30)));
     }
 }
