@@ -166,7 +166,7 @@ class Jobs:
         options: JobOptions | None = None,
     ) -> None:
         """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…`
-        with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/MASTER` or `redis+cluster://host1,host2`, each
+        with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/NAME` or `redis+cluster://host1,host2`, each
         also with `valkey`, and with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to

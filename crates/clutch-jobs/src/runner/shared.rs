@@ -144,7 +144,7 @@ impl Shared {
 
     /// Runs until the stop: again when it panics, which the program's log tells.
     pub(super) fn keep_running(&self, name: &'static str, run: impl Fn()) {
-        while catch_unwind(AssertUnwindSafe(&run)).is_err() && !self.stopping().is_some() {
+        while catch_unwind(AssertUnwindSafe(&run)).is_err() && self.stopping().is_none() {
             self.failed(name, format!("its thread {name} has panicked, and is started again"));
             self.pause(Instant::now() + PANIC_PAUSE);
         }
@@ -192,7 +192,7 @@ impl Shared {
 
     pub(super) fn watch(&self) {
         let mut watch = None;
-        while !self.stopping().is_some() {
+        while self.stopping().is_none() {
             let waited = match &mut watch {
                 None => match self.store.watch() {
                     Ok(made) => {
@@ -231,7 +231,7 @@ impl Shared {
         let runner = new_runner(&self.config);
         let mut machine = Maintenance::new(self.config.lease, Instant::now());
         let mut is_failing = false;
-        while !self.stopping().is_some() {
+        while self.stopping().is_none() {
             self.count_queues();
             let event = match machine.step(Instant::now()) {
                 maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),

@@ -14,7 +14,7 @@ const SLOTS: u32 = 16_384;
 const FLAGS: [&str; 6] =
     ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
 
-/// Masters that share the slots, and a replica of the first.
+/// Primaries that share the slots, and a replica of the first.
 struct Cluster {
     nodes: Vec<Server>,
     connections: Vec<Connection>,
@@ -28,10 +28,10 @@ fn cluster(words: &[&str]) -> redis::Cmd {
 }
 
 impl Cluster {
-    const MASTERS: u32 = 3;
+    const PRIMARIES: u32 = 3;
 
     fn start() -> Option<Cluster> {
-        let nodes: Vec<Server> = (0..=Cluster::MASTERS).map_while(|_| Server::with_port(&FLAGS)).collect();
+        let nodes: Vec<Server> = (0..=Cluster::PRIMARIES).map_while(|_| Server::with_port(&FLAGS)).collect();
         let mut connections: Vec<Connection> = nodes.iter().map(Server::connect).collect();
         connections.first()?;
         let ids = connections.iter_mut().map(|node| cluster(&["MYID"]).query(node).unwrap()).collect();
@@ -39,8 +39,8 @@ impl Cluster {
             let nr: u32 = nr;
             cluster(&["SET-CONFIG-EPOCH", &(nr + 1).to_string()]).exec(node).unwrap();
             cluster(&["MEET", "127.0.0.1", &nodes[0].port.to_string()]).exec(node).unwrap();
-            let slots = (0..SLOTS).filter(|slot| slot % Cluster::MASTERS == nr);
-            if nr < Cluster::MASTERS {
+            let slots = (0..SLOTS).filter(|slot| slot % Cluster::PRIMARIES == nr);
+            if nr < Cluster::PRIMARIES {
                 redis::cmd("CLUSTER").arg("ADDSLOTS").arg(slots.collect::<Vec<_>>()).exec(node).unwrap();
             }
         }
@@ -67,13 +67,13 @@ impl Cluster {
         });
     }
 
-    /// A prefix whose keys are on this master.
+    /// A prefix whose keys are on this primary.
     fn prefix_at(&mut self, nr: u32) -> (String, u32) {
         let slot_of =
             |connection: &mut Connection, prefix: &str| cluster(&["KEYSLOT", prefix]).query(connection).unwrap();
         let names = (0..).map(|nr: u32| format!("p{nr}"));
         let mut with_slots = names.map(|prefix| (slot_of(&mut self.connections[0], &prefix), prefix));
-        let (slot, prefix) = with_slots.find(|(slot, _): &(u32, _)| slot % Cluster::MASTERS == nr).unwrap();
+        let (slot, prefix) = with_slots.find(|(slot, _): &(u32, _)| slot % Cluster::PRIMARIES == nr).unwrap();
         (prefix, slot)
     }
 
@@ -112,7 +112,7 @@ fn work(store: &dyn Store) {
 #[test]
 fn each_prefix_is_on_its_node_whichever_is_asked() {
     let Some(mut cluster) = Cluster::start() else { return };
-    for nr in 0..Cluster::MASTERS {
+    for nr in 0..Cluster::PRIMARIES {
         let (prefix, _) = cluster.prefix_at(nr);
         // The last is a replica.
         let store = stores::open(&cluster.url(&[3], &prefix)).unwrap();

@@ -25,7 +25,7 @@ const SENTINEL_PORT: u16 = 26379;
 const SERVER_PORT: u16 = 6379;
 
 /// `redis://[[user]:password@]host[:port][/db]`, `rediss://` with TLS, `redis+unix:///path[?db=…&user=…&pass=…]`;
-/// `redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/MASTER[/db][?sentinel_user=…&sentinel_password=…]`;
+/// `redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/NAME[/db][?sentinel_user=…&sentinel_password=…]`;
 /// `redis+cluster://[[user]:password@]host[:port][,host[:port]…]`; the same with `valkey`. Each takes `?prefix=NAME`.
 #[derive(Clone, Debug)]
 pub struct Location {
@@ -42,8 +42,8 @@ pub struct Location {
 pub enum Topology {
     /// The URL names it.
     Server,
-    /// Sentinels know it as the master of this name. They have a user and a password of their own.
-    Sentinel { master: String, settings: RedisConnectionInfo },
+    /// Sentinels know it as the primary of this name. They have a user and a password of their own.
+    Sentinel { primary: String, settings: RedisConnectionInfo },
     /// It is the node of the slot of the keys.
     Cluster,
 }
@@ -101,7 +101,7 @@ impl Location {
         let mut name = match &self.topology {
             Topology::Server if scheme == "redis+unix" => format!("{scheme}://{hosts}"),
             Topology::Server => format!("{scheme}://{hosts}/{db}"),
-            Topology::Sentinel { master, .. } => format!("{scheme}{SENTINEL}://{hosts}/{master}/{db}"),
+            Topology::Sentinel { primary, .. } => format!("{scheme}{SENTINEL}://{hosts}/{primary}/{db}"),
             Topology::Cluster => format!("{scheme}{CLUSTER}://{hosts}"),
         };
         let mut query = Vec::new();
@@ -181,13 +181,13 @@ impl<'a> Parts<'a> {
         };
         self.finish()?;
         let path = self.path.strip_prefix('/').unwrap_or_default();
-        let (master, db) = path.split_once('/').unwrap_or((path, ""));
-        if master.is_empty() {
-            return Err(refused("the name of the master is missing"));
+        let (primary, db) = path.split_once('/').unwrap_or((path, ""));
+        if primary.is_empty() {
+            return Err(refused("the name of the primary is missing"));
         }
         let settings = named(self.each(&own_user, "", SENTINEL_PORT)?[0].redis_settings());
         let infos = self.each(self.user, db, SENTINEL_PORT)?;
-        Ok((Topology::Sentinel { master: master.to_owned(), settings }, infos))
+        Ok((Topology::Sentinel { primary: primary.to_owned(), settings }, infos))
     }
 
     /// One for each host.
@@ -239,7 +239,7 @@ fn checked(prefix: &str) -> Result<String> {
 fn refused(why: &str) -> StoreError {
     StoreError::Refused(format!(
         "the URL of the store: {why}; allowed: redis://[:password@]host[:port][/db], rediss://…, redis+unix:///path, \
-         redis+sentinel://host[:port],…/MASTER[/db], redis+cluster://host[:port],…, each with ?prefix=NAME"
+         redis+sentinel://host[:port],…/NAME[/db], redis+cluster://host[:port],…, each with ?prefix=NAME"
     ))
 }
 
@@ -282,11 +282,11 @@ mod tests {
         let parse = |query: &str| Location::parse(&format!("redis+sentinel://me:a@host/main/4?{query}")).unwrap();
         let location = parse("sentinel_user=you&prefix=p&sentinel_password=b%26");
         assert_eq!((location.settings.username(), location.settings.password()), (Some("me"), Some("a")));
-        let Topology::Sentinel { master, settings } = location.topology else { panic!("it is sentinels'") };
-        assert_eq!((master.as_str(), location.settings.db(), settings.db()), ("main", 4, 0));
+        let Topology::Sentinel { primary, settings } = location.topology else { panic!("it is sentinels'") };
+        assert_eq!((primary.as_str(), location.settings.db(), settings.db()), ("main", 4, 0));
         assert_eq!((settings.username(), settings.password()), (Some("you"), Some("b&")));
         let Topology::Sentinel { settings, .. } = parse("").topology else { panic!("it is sentinels'") };
-        assert_eq!((settings.username(), settings.password()), (None, None), "the master's is not shown to them");
+        assert_eq!((settings.username(), settings.password()), (None, None), "the primary's is not shown to them");
     }
 
     #[test]

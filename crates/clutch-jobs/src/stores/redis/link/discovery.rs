@@ -1,4 +1,4 @@
-//! Which server has the jobs now: the one that the URL names, the master that sentinels name, or the node of a cluster
+//! Which server has the jobs now: the one that the URL names, the primary that sentinels name, or the node of a cluster
 //! that has the slot of the keys. It is found anew for each connection.
 
 use std::io;
@@ -57,7 +57,7 @@ impl Discovery {
         for address in &known {
             let found = match &self.location.topology {
                 Topology::Server => search.open(address, &self.location.settings).map(|made| Some((made, Vec::new()))),
-                Topology::Sentinel { master, settings } => self.master(&mut search, address, settings, master),
+                Topology::Sentinel { primary, settings } => self.primary(&mut search, address, settings, primary),
                 Topology::Cluster => self.node(&mut search, address.clone()),
             };
             match found {
@@ -66,7 +66,7 @@ impl Discovery {
                     return Ok(connection);
                 }
                 Ok(None) => {}
-                // That one knows no such master says less than that others cannot be asked.
+                // That one knows no such primary says less than that others cannot be asked.
                 Err(error) if has_failed && error.kind() == ErrorKind::MasterNameNotFoundBySentinel => {}
                 Err(error) => (failure, has_failed) = (error, true),
             }
@@ -84,7 +84,7 @@ impl Discovery {
         *self.known.lock() = first;
     }
 
-    fn master(
+    fn primary(
         &self,
         search: &mut Search,
         sentinel: &ConnectionAddr,
@@ -95,14 +95,14 @@ impl Discovery {
         connection.set_read_timeout(Some(SENTINEL_TIMEOUT))?;
         let mut ask = redis::cmd("SENTINEL");
         let told: Option<(String, u16)> = ask.arg("GET-MASTER-ADDR-BY-NAME").arg(name).query(&mut connection)?;
-        let missing = || RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "no sentinel knows the master"));
+        let missing = || RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, "no sentinel knows the primary"));
         let (host, port) = told.ok_or_else(missing)?;
         let address = with_host(sentinel, &host, port);
         if search.tried.contains(&address) {
             return Ok(None);
         }
         let mut connection = search.open(&address, &self.location.settings)?;
-        check_is_master(&mut connection)?;
+        check_is_primary(&mut connection)?;
         Ok(Some((connection, vec![sentinel.clone()])))
     }
 
@@ -150,12 +150,12 @@ fn open(
     Client::open(with_settings(address, settings)?)?.get_connection_with_timeout(left)
 }
 
-/// A sentinel may name a master that was one.
-fn check_is_master(connection: &mut Connection) -> RedisResult<()> {
+/// A sentinel may name a primary that was one.
+fn check_is_primary(connection: &mut Connection) -> RedisResult<()> {
     match redis::cmd("ROLE").query::<Value>(connection) {
-        Ok(role) if list(role.clone()).into_iter().next().and_then(text).is_some_and(|role| role != "master") => {
-            Err(RedisError::from((ServerErrorKind::ReadOnly.into(), "the master that the sentinels know is a replica")))
-        }
+        Ok(role) if list(role.clone()).into_iter().next().and_then(text).is_some_and(|role| role != "master") => Err(
+            RedisError::from((ServerErrorKind::ReadOnly.into(), "the primary that the sentinels know is a replica")),
+        ),
         Err(error) if error.is_io_error() => Err(error),
         // It may be forbidden, and then it is not known.
         _ => Ok(()),
