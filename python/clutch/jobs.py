@@ -131,6 +131,8 @@ class Queue:
     is_paused: bool
     running_max: int | None
     """Maximum number of its jobs that run at a time, over all runners."""
+    rate: str | None
+    """Maximum number of its jobs that begin in a time, over all runners: `"100/60s"`."""
     scheduled: int
     available: int
     running: int
@@ -140,6 +142,11 @@ class Queue:
     dead: int
     oldest_at: datetime | None
     """When its first available job became available."""
+
+
+def queue_of(told: dict[str, Any]) -> Queue:
+    rate = told["rate"] and f"{told['rate']['count']}/{told['rate']['per_ms'] / 1000:g}s"
+    return Queue(**{**told, "rate": rate, "oldest_at": time_of(told["oldest_at"])})
 
 
 def time_of(ms: int | None) -> datetime | None:
@@ -218,6 +225,8 @@ class Jobs:
         backoff: str | Seconds | None = None,
         unique: str | bool | None = None,
         key: str | None = None,
+        key_limit: int | None = None,
+        key_rate: str | None = None,
         deadline: datetime | Seconds | None = None,
         tags: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -250,6 +259,10 @@ class Jobs:
     @overload
     def enqueue(self, tool: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> JobId: ...
     @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, key_limit: int, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, key_rate: str, **kwargs: Any) -> JobId: ...
+    @overload
     def enqueue(
         self, tool: Callable[..., Any], /, *args: Any, deadline: datetime | Seconds, **kwargs: Any
     ) -> JobId: ...
@@ -265,8 +278,8 @@ class Jobs:
         """Enqueue a call of a tool, given as the function or by its name; return the job's id when it is durable.
 
         Beside the arguments it takes the options of `options()` by keyword: `queue`, `priority`, `at`, `in_`, `retry`,
-        `backoff`, `unique`, `key`, `deadline`, `tags`, `meta`, `result`. Where the tool has a parameter of that name,
-        the keyword is the tool's: use `options()`.
+        `backoff`, `unique`, `key`, `key_limit`, `key_rate`, `deadline`, `tags`, `meta`, `result`. Where the tool has a
+        parameter of that name, the keyword is the tool's: use `options()`.
 
         `connection`: of the module `sqlite3`, to the same file. The job is then part of its transaction, and exists if
         and only if that commits.
@@ -388,7 +401,7 @@ class Jobs:
 
     def stats(self) -> dict[str, Queue]:
         """Return the queues by name, with the number of jobs in each state."""
-        queues = (Queue(**{**one, "oldest_at": time_of(one["oldest_at"])}) for one in json.loads(self._store.queues()))
+        queues = map(queue_of, json.loads(self._store.queues()))
         return {queue.name: queue for queue in queues}
 
     def cancel(self, job: str) -> bool:
@@ -413,9 +426,10 @@ class Jobs:
         """End a pause."""
         self._store.pause(queue, False)
 
-    def limit(self, queue: str, running_max: int | None) -> None:
-        """At most so many jobs of this queue run at a time, over all runners; None: no limit."""
-        self._store.limit(queue, running_max)
+    def limit(self, queue: str, running_max: int | None = None, *, rate: str | None = None) -> None:
+        """At most `running_max` jobs of this queue run at a time, and at most as many begin as `rate` says (`"100/m"`,
+        `"5/30s"`), over all runners; None: no limit."""
+        self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))
 
     def result(self, job: str, timeout: float | None = None) -> Any:
         """Wait for the end of a job and return what it returned, as JSON has it.
@@ -489,6 +503,8 @@ def result_of(job: Job) -> Any:
             state=job.state,
             remote_traceback=error.traceback if error is not None else "",
         )
+    if job.reason is not None and job.result is None:
+        raise ClutchError(f"job {job.id} ({job.tool}) is completed: {job.reason}")
     return job.result
 
 
@@ -586,6 +602,7 @@ def written(tool: str, arguments: str, options: JobOptions) -> str:
     retry = RETRIES if options.retry is None else options.retry
     if not 0 <= retry <= RETRIES_MAX:
         raise ValueError(f"retry {retry}: allowed are 0 to {RETRIES_MAX:,}")
+    rate = None if options.key_rate is None else rate_of(options.key_rate, "key_rate")
     fields: dict[str, Any] = {
         "queue": options.queue or "default",
         "tool": tool,
@@ -596,6 +613,8 @@ def written(tool: str, arguments: str, options: JobOptions) -> str:
         "deadline_at": None if deadline is None else milliseconds(deadline),
         "unique": unique or None,
         "key": options.key,
+        "key_limit": options.key_limit,
+        "key_rate": None if rate is None else {"count": rate[0], "per_ms": rate[1]},
         "tags": list(options.tags or ()),
         "meta": options.meta,
         "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
@@ -625,6 +644,17 @@ def seconds(given: Seconds, option: str) -> float:
     if not 0 <= number <= SECONDS_MAX:
         raise ValueError(f'{option} {given!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
     return number
+
+
+def rate_of(given: str, option: str) -> tuple[int, int]:
+    """`"100/m"` or `"5/30s"` as a number and milliseconds."""
+    try:
+        count, per = given.split("/")
+        time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
+        return int(count), round(time * 1000)
+    except (AttributeError, ValueError):
+        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
+        raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
 
 
 def backoff_of(given: str | Seconds | None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ use self::threads::Threads;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::random;
-use crate::store::{Keep, Noted, QueueStats, Report, Runner, Store, StoreError, Want};
+use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, StoreError, Want};
 
 /// How often the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
@@ -134,7 +134,7 @@ fn new_runner(config: &Config) -> Runner {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let pid = std::process::id();
-    Runner { name: format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), lease: config.lease }
+    Runner::new(format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), config.lease)
 }
 
 /// One job that runs.
@@ -233,6 +233,7 @@ impl Loop {
         let want = Want { limit, queues };
         let noted = std::mem::take(&mut self.noted);
         let report = Report { noted: noted.values().cloned().collect(), settled: std::mem::take(&mut self.settled) };
+        self.runner.round += 1;
         let round = self.shared.store.round(&self.runner, &report, &want, job::now());
         let now = Instant::now();
         match round {
@@ -240,6 +241,12 @@ impl Loop {
                 self.shared.works(LOOP);
                 let (claimed, settled) = (round.claimed.len(), report.settled.len());
                 self.machine.on(fetcher::Event::Round { asked: limit, claimed, settled }, now);
+                if round.has_no_lease {
+                    self.machine.on(fetcher::Event::Unleased, now);
+                }
+                if let Some(wait) = round.again_in {
+                    self.machine.on(fetcher::Event::HeldBack(now + wait), now);
+                }
                 let mut stats = self.shared.stats.lock();
                 stats.lost += round.lost.len() as u64;
                 drop(stats);
@@ -266,13 +273,10 @@ impl Loop {
         let held: Vec<JobId> = running.chain(self.settled.iter().map(|settled| settled.id.clone())).collect();
         let now = Instant::now();
         match self.shared.store.renew(&self.runner, &held, job::now()) {
-            Ok(Some(cancelled)) => {
+            Ok(Some(renewed)) => {
                 self.shared.works(LOOP);
                 self.machine.on(fetcher::Event::Renewed, now);
-                for one in self.running.values_mut().filter(|one| cancelled.contains(&one.job.id)) {
-                    one.is_cancelled = true;
-                    self.batch.pool().cancel(one.id);
-                }
+                self.stop_running(&renewed);
             }
             Ok(None) => {
                 self.shared.works(LOOP);
@@ -290,6 +294,20 @@ impl Loop {
                 }
             }
             Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Tells those that were cancelled, and those that are another's.
+    fn stop_running(&mut self, renewed: &Renewed) {
+        for one in self.running.values_mut().filter(|one| !one.is_dropped) {
+            one.is_cancelled |= renewed.cancelled.contains(&one.job.id);
+            let is_lost = renewed.lost.contains(&one.job.id);
+            if is_lost {
+                one.is_dropped = true;
+            }
+            if is_lost || one.is_cancelled {
+                self.batch.pool().cancel(one.id);
+            }
         }
     }
 

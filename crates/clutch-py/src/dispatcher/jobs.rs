@@ -10,7 +10,7 @@ use std::time::Duration;
 use clutch_fronts::{Figure, Member};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::fetcher::Lanes;
-use clutch_jobs::job::{self, NewJob, State};
+use clutch_jobs::job::{self, NewJob, Rate, State};
 use clutch_jobs::runner::{Config, Runs};
 use clutch_jobs::store::{Change, Enqueued, Filter, Keep, QueueChange, Store, StoreError};
 use clutch_jobs::stores::{self, sqlite};
@@ -233,9 +233,16 @@ impl JobStore {
         self.set_queue(py, queue, QueueChange::Pause(is_paused))
     }
 
-    /// Most jobs of the queue that run at a time, over all runners; None: no limit.
-    fn limit(&self, py: Python<'_>, queue: &str, running_max: Option<u32>) -> PyResult<()> {
-        self.set_queue(py, queue, QueueChange::RunningMax(running_max))
+    /// Most jobs of the queue that run at a time, and that begin in so many milliseconds, over all runners; None: no limit.
+    fn limit(&self, py: Python<'_>, queue: &str, running_max: Option<u32>, rate: Option<(u32, u32)>) -> PyResult<()> {
+        let rate = rate.map(|(count, per_ms)| Rate { count, per_ms });
+        rate.as_ref().map_or(Ok(()), Rate::check).map_err(PyValueError::new_err)?;
+        self.set_queue(py, queue, QueueChange::RunningMax(running_max))?;
+        // Where there is no such limit, to have none is no change.
+        match (rate, self.set_queue(py, queue, QueueChange::Rate(rate))) {
+            (None, Err(error)) if error.is_instance_of::<PyValueError>(py) => Ok(()),
+            (_, set) => set,
+        }
     }
 }
 
