@@ -173,7 +173,8 @@ class Jobs:
         options: JobOptions | None = None,
     ) -> None:
         """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…`
-        with TLS, `valkey://…` or `redis+unix:///path`, with `?prefix=NAME` for several stores on one server.
+        with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/NAME` or `redis+cluster://host1,host2`, each
+        also with `valkey`, and with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
         the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.

@@ -1,16 +1,20 @@
 //! When the runner that leads its store looks after it: a pure machine.
 //!
-//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time has
-//! come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as there is more
-//! than one look takes in, it looks again at once.
+//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time
+//! has come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as
+//! there is more than one look takes in, it looks again at once.
 
 use std::time::{Duration, Instant};
 
 use crate::job::Millis;
 use crate::store::Upkeep;
 
-/// How long at most between two looks of a leader: how late a rescue is beyond its lease.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long at most between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
+/// for a time before the next that was known.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often who does not lead tries to: how long nobody does when the leader has left.
+const LEAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long at least between two looks while there is more to delete: nobody waits for that.
 const PRUNE_PAUSE: Duration = Duration::from_millis(100);
@@ -27,8 +31,6 @@ pub enum Event {
         upkeep: Upkeep,
         now: Millis,
     },
-    /// Something was enqueued or settled: it may be due before what was known.
-    Changed,
     Failed,
 }
 
@@ -64,7 +66,8 @@ impl Maintenance {
                     self.look_at = now;
                 }
                 self.leads = leads;
-                self.lead_at = now + self.lease / 3;
+                let longest = if leads { Duration::MAX } else { LEAD_INTERVAL };
+                self.lead_at = now + (self.lease / 3).min(longest);
             }
             Event::Looked { upkeep, now: then } => {
                 let is_more = [upkeep.staged, upkeep.rescued].iter().any(|done| *done >= BATCH);
@@ -75,11 +78,10 @@ impl Maintenance {
                 let least = if is_more { Duration::ZERO } else { Duration::from_millis(1) };
                 self.look_at = now + wait.max(least);
             }
-            Event::Changed => self.look_at = self.look_at.min(now),
             Event::Failed => {
                 // Whoever cannot reach the store does not know whether it leads.
                 self.leads = false;
-                self.lead_at = now + LOOK_INTERVAL;
+                self.lead_at = now + LEAD_INTERVAL;
             }
         }
     }
@@ -114,7 +116,11 @@ mod tests {
         let now = Instant::now();
         let mut one = Maintenance::new(LEASE, now);
         one.on(Event::Leads(false), now);
-        assert_eq!(one.step(now), Step::Wait(now + LEASE / 3));
+        assert_eq!(one.step(now), Step::Wait(now + LEAD_INTERVAL));
+        assert_eq!(one.step(now + LEAD_INTERVAL), Step::Lead);
+        one.on(Event::Leads(true), now);
+        one.on(Event::Looked { upkeep: Upkeep::default(), now: 0 }, now);
+        assert!(matches!(one.step(now + LEAD_INTERVAL), Step::Look), "the leader holds on for a third of its lease");
         assert_eq!(one.step(now + LEASE / 3), Step::Lead);
     }
 
@@ -123,11 +129,12 @@ mod tests {
         let now = Instant::now();
         let mut one = leader(now);
         assert_eq!(one.step(now), Step::Look);
-        let upkeep = Upkeep { next_due: Some(5_250), ..Upkeep::default() };
+        let upkeep = Upkeep { next_due: Some(5_150), ..Upkeep::default() };
         one.on(Event::Looked { upkeep, now: 5_000 }, now);
-        assert_eq!(one.step(now), Step::Wait(now + Duration::from_millis(250)));
-        one.on(Event::Changed, now);
-        assert_eq!(one.step(now), Step::Look);
+        assert_eq!(one.step(now), Step::Wait(now + Duration::from_millis(150)));
+        // Another may be enqueued meanwhile that is due before.
+        one.on(Event::Looked { upkeep: Upkeep { next_due: Some(9_000), ..upkeep }, now: 5_000 }, now);
+        assert_eq!(one.step(now), Step::Wait(now + LOOK_INTERVAL));
     }
 
     #[test]
@@ -159,6 +166,6 @@ mod tests {
         let mut one = leader(now);
         one.on(Event::Failed, now);
         assert!(!one.leads());
-        assert_eq!(one.step(now + LOOK_INTERVAL), Step::Lead);
+        assert_eq!(one.step(now + LEAD_INTERVAL), Step::Lead);
     }
 }

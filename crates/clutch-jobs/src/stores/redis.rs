@@ -109,7 +109,7 @@ impl Redis {
         let location = Location::parse(url)?;
         // In braces, so that all keys are on one node of a cluster.
         let root = format!("{{{}}}", location.prefix);
-        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION))?;
+        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION));
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link, has_backlog: AtomicBool::new(false) }),
             Err(error) => Err(error),

@@ -136,7 +136,7 @@ impl Sidekiq {
         let location = Location::parse(&url)?;
         let name = location.name().replacen("rediss", "sidekiqs", 1).replacen("redis", "sidekiq", 1);
         let name = if namespace.is_empty() { name } else { format!("{name} ({})", namespace.trim_end_matches(':')) };
-        let link = Link::new(&location, name, format!("{namespace}clutch"), None)?;
+        let link = Link::new(&location, name, format!("{namespace}clutch"), None);
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => {}
             Err(error) => return Err(error),

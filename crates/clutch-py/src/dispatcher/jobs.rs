@@ -386,7 +386,8 @@ impl JobsFront {
         self.runs.0.runs.set_quiet(is_quiet);
     }
 
-    /// Settles what has ended, waits for what runs, at most so many seconds, and ends. A second stop has no effect.
+    /// Settles what has ended, waits for what runs, at most so many seconds and a moment, and ends. A second stop can
+    /// only hurry the first.
     fn stop(&self, py: Python<'_>, at_most_s: f64) {
         let at_most = Duration::try_from_secs_f64(at_most_s.max(0.0)).unwrap_or(Duration::ZERO);
         py.detach(|| self.runs.0.runs.stop(at_most));
