@@ -663,8 +663,8 @@ fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite:
 
 fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) -> rusqlite::Result<usize> {
     let mut delete = transaction.prepare_cached(
-        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 AND finished_at < ?2 \
-         AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
+        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 \
+         AND finished_at < ?2 AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
     )?;
     let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
     times
