@@ -46,6 +46,11 @@ class RedisServer:
             self.process.wait(WAIT_SECONDS)
             self.process = None
 
+    def ask(self, *command: str) -> str:
+        """What redis-cli says of a command."""
+        ask = ["redis-cli", "-s", str(self.folder / "redis.sock"), *command]
+        return subprocess.run(ask, capture_output=True, text=True, check=True, timeout=WAIT_SECONDS).stdout
+
     def stop_answering(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)

@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,34 +20,14 @@ import pytest
 
 import clutch
 from clutch.testing import children
-from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, soon
+from support.clutch_process import WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
+from support.jobs_house import worker
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
 
 JOBS = int(os.environ.get("CLUTCH_TEST_JOBS", "1500"))
 KILLS = 12
-
-
-def worker(folder: Path, store: str, *flags: str) -> Dispatcher:
-    arguments = ["work", "job_tools", "--store", store, "--lease", "1s", "--workers", "2", *flags]
-    return Dispatcher(folder, [*COMMAND, *arguments])
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty store."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
-    else:
-        with RedisServer(tmp_path) as server:
-            yield server.url
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path) as server:
-        yield server
 
 
 @pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
