@@ -19,6 +19,7 @@ use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::{Payload, sys};
 use serde::Serialize;
 
+use crate::cron::{Cron, Entry};
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::maintenance::{self, Maintenance};
@@ -48,6 +49,8 @@ pub struct Config {
     pub slots_max: Option<usize>,
     pub lease: Duration,
     pub keep: Keep,
+    /// The periodic jobs of the store that this program knows.
+    pub cron: Vec<Entry>,
 }
 
 /// Counts since the start, and what is so now.
@@ -265,15 +268,17 @@ impl Shared {
 
     fn look_after(&self) {
         let runner = new_runner(&self.config);
-        let mut machine = Maintenance::new(self.config.lease, Instant::now());
+        let cron = Cron::new(self.config.cron.clone());
+        let mut machine = Maintenance::new(self.config.lease, cron, Instant::now());
         while !self.stops() {
             self.count_queues();
-            let event = match machine.step(Instant::now()) {
+            let event = match machine.step(Instant::now(), job::now()) {
                 maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
-                maintenance::Step::Look => {
+                maintenance::Step::Look { limit } => {
                     let now = job::now();
-                    let looked = self.store.look_after(&self.config.keep, maintenance::BATCH, now);
-                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, now })
+                    let ticks = machine.ticks(now);
+                    let looked = self.store.look_after(&self.config.keep, limit, &ticks, now);
+                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, ticks, now })
                 }
                 maintenance::Step::Wait(until) => {
                     self.pause(until.min(Instant::now() + COUNT_INTERVAL));

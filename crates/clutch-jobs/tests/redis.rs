@@ -80,7 +80,7 @@ fn nothing_is_left_of_jobs_that_are_pruned() {
     let kept = NewJob { result_ms: 100_000, tags: vec!["red".to_owned()], ..job() };
     store.enqueue(&[keyed, again.clone(), again, kept, job(), job()], NOW).unwrap();
     assert!(store.change("6", Change::Cancel, NOW).unwrap());
-    assert_eq!(store.look_after(&KEEP, 100, NOW + 5).unwrap().staged, 2);
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 5).unwrap().staged, 2);
     assert!(store.change("3", Change::Delete, NOW).unwrap());
     let claimed = round(&*store, 9, Vec::new()).unwrap().claimed;
     let mut ends: Vec<_> = claimed.iter().map(done).collect();
@@ -90,9 +90,9 @@ fn nothing_is_left_of_jobs_that_are_pruned() {
     assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["2"], "the key was free");
     round(&*store, 0, vec![done(&claimed[0])]).unwrap();
     // The job whose result is kept for longer outlives the others.
-    assert_eq!(store.look_after(&KEEP, 100, NOW + 61_000).unwrap().pruned, 4);
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 61_000).unwrap().pruned, 4);
     assert!(store.get("4").unwrap().is_some());
-    assert_eq!(store.look_after(&KEEP, 100, NOW + 100_001).unwrap().pruned, 1);
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 100_001).unwrap().pruned, 1);
     store.leave(&runner(), NOW).unwrap();
     assert_eq!(keys(server, &root), ["id", "news", "schema"].map(str::to_owned).into());
     assert_eq!(store.queues().unwrap(), []);

@@ -92,7 +92,7 @@ impl House {
     }
 
     fn look(&self, now: Millis) -> Upkeep {
-        self.store.look_after(&KEEP, 1000, now).unwrap()
+        self.store.look_after(&KEEP, 1000, &[], now).unwrap()
     }
 
     fn state(&self, id: &str) -> Option<State> {
@@ -370,7 +370,7 @@ fn two_keepers_at_once_stage_each_job_once(house: &House) {
             .iter()
             .map(|store| {
                 scope.spawn(move || {
-                    let looks = (0..).map(|_| store.look_after(&KEEP, 100, NOW + 10).unwrap().staged);
+                    let looks = (0..).map(|_| store.look_after(&KEEP, 100, &[], NOW + 10).unwrap().staged);
                     looks.take_while(|staged| *staged > 0).sum::<usize>()
                 })
             })

@@ -26,11 +26,15 @@ use self::row::{CLAIMED, JOB, number};
 use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
-    StoreError, Upkeep, Want, Watch, lapsed,
+    StoreError, Tick, Upkeep, Want, Watch, lapsed,
 };
 
+/// What leads from each version of the tables to the next, the first of them from a file without tables. Programs of older
+/// versions that have the file open go on: tables and columns are only added.
+const MIGRATIONS: [&str; 2] = [include_str!("sqlite/schema.sql"), include_str!("sqlite/cron.sql")];
+
 /// What this version reads and writes.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: usize = MIGRATIONS.len();
 
 /// How long a file that others have locked is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -216,14 +220,14 @@ fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result
     connection.pragma_update(None, "synchronous", synchronous)
 }
 
-/// Makes the tables where there are none. Where there are, nothing is written: the caller may be in the middle of a
-/// transaction of its own.
+/// Makes the tables that are missing. Where none is, nothing is written: the caller may be in the middle of a transaction
+/// of its own.
 fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
     let failed = |error| told(name, error);
     let known = version_of(connection).map_err(failed)?;
     let version = match known {
-        Some(version) => version,
-        None => make_tables(connection).map_err(failed)?,
+        known if known < SCHEMA_VERSION => migrate(connection).map_err(failed)?,
+        known => known,
     };
     if version > SCHEMA_VERSION {
         let reason = format!(
@@ -234,23 +238,26 @@ fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+/// 0: there are no tables.
+fn version_of(connection: &Connection) -> rusqlite::Result<usize> {
     let has_tables = connection.query_row("SELECT 1 FROM sqlite_schema WHERE name = 'clutch_schema'", [], |_| Ok(()));
     if has_tables.optional()?.is_none() {
-        return Ok(None);
+        return Ok(0);
     }
-    connection.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map(Some)
+    connection
+        .query_row("SELECT version FROM clutch_schema", [], |row| row.get::<_, u32>(0))
+        .map(|version| version as usize)
 }
 
 /// Returns the version that there is now: another process may have been first.
-fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
+fn migrate(connection: &mut Connection) -> rusqlite::Result<usize> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let known = version_of(&transaction)?;
-    if known.is_none() {
-        transaction.execute_batch(include_str!("sqlite/schema.sql"))?;
+    for migration in MIGRATIONS.iter().skip(known) {
+        transaction.execute_batch(migration)?;
     }
     transaction.commit()?;
-    Ok(known.unwrap_or(SCHEMA_VERSION))
+    Ok(known.max(SCHEMA_VERSION))
 }
 
 fn told(store: &str, error: rusqlite::Error) -> StoreError {
@@ -375,7 +382,7 @@ impl Store for Sqlite {
         })
     }
 
-    fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
+    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
         let upkeep = self.write_round(|transaction| {
             let (rescued, buried) = rescue(transaction, limit, now)?;
             let next_due = |transaction: &Transaction<'_>| {
@@ -388,10 +395,11 @@ impl Store for Sqlite {
                 rescued,
                 buried,
                 pruned: prune(transaction, keep, limit, now)?,
+                last_ticks: ticks.iter().map(|one| tick(transaction, one, now)).collect::<rusqlite::Result<_>>()?,
                 next_due: next_due(transaction)?,
             })
         });
-        if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued > 0) {
+        if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued + ticks.len() > 0) {
             self.wake();
         }
         upkeep
@@ -611,6 +619,21 @@ fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Resu
 }
 
 // ---- upkeep
+
+/// When the last tick of its entry was.
+fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<Millis> {
+    let mut note = transaction.prepare_cached(
+        "INSERT INTO clutch_cron VALUES (?1, ?2) ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
+         WHERE ?3 AND excluded.ticked_at > clutch_cron.ticked_at",
+    )?;
+    let is_new = note.execute(params![tick.name, tick.at, tick.job.is_some()])? > 0;
+    if let Some(job) = tick.job.as_ref().filter(|_| is_new) {
+        row::insert(&mut *transaction.prepare_cached(INSERT)?, job, now)?;
+    }
+    transaction
+        .prepare_cached("SELECT ticked_at FROM clutch_cron WHERE name = ?1")?
+        .query_row([&tick.name], |row| row.get(0))
+}
 
 fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<usize> {
     // One by one: of two that become due with the same key, the second is held.

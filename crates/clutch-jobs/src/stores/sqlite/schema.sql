@@ -1,4 +1,4 @@
--- Version 1. The names begin with clutch_, since the file may be the user's own.
+-- To version 1. The names begin with clutch_, since the file may be the user's own.
 CREATE TABLE clutch_jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     state INTEGER NOT NULL, -- as in sqlite/row.rs
