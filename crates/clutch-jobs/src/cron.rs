@@ -335,13 +335,23 @@ mod tests {
         assert_eq!(wrong(EntryOptions { job, ..options("@daily", "UTC") }), "");
     }
 
+    /// An entry and a time, mostly within a day of a change of the clocks.
+    fn cases() -> impl Strategy<Value = (Entry, Millis)> {
+        let times = at("2025-01-01T00:00:00Z")..at("2028-01-01T00:00:00Z");
+        let beside = prop_oneof![1 => Just(None), 3 => (-26 * HOUR..26 * HOUR).prop_map(Some)];
+        let names = (proptest::sample::select(&SCHEDULES[..]), proptest::sample::select(&ZONES[..]));
+        (names, times, beside).prop_map(|((schedule, zone), time, beside)| {
+            let rules = TimeZone::get(zone).unwrap();
+            let change = rules.following(Timestamp::from_millisecond(time).unwrap()).next();
+            let near = change.zip(beside).map(|(change, beside)| change.timestamp().as_millisecond() + beside);
+            (entry(schedule, zone), near.unwrap_or(time))
+        })
+    }
+
     proptest! {
         #[test]
-        fn next_and_last_agree(
-            schedule in proptest::sample::select(&SCHEDULES[..]), zone in proptest::sample::select(&ZONES[..]),
-            time in at("2025-01-01T00:00:00Z")..at("2028-01-01T00:00:00Z")
-        ) {
-            let schedule = entry(schedule, zone).schedule;
+        fn next_and_last_agree((entry, time) in cases()) {
+            let schedule = entry.schedule;
             let next = schedule.next(time).unwrap();
             prop_assert!(next > time);
             prop_assert_eq!(schedule.last(next), Some(next));
@@ -444,10 +454,8 @@ mod tests {
     proptest! {
         #[test]
         fn each_tick_makes_one_job_at_most_and_none_is_lost_but_missed_ones(
-            schedule in proptest::sample::select(&SCHEDULES[..]), zone in proptest::sample::select(&ZONES[..]),
-            start in at("2026-01-01T00:00:00Z")..at("2027-01-01T00:00:00Z"), history in histories()
+            (entry, start) in cases(), history in histories()
         ) {
-            let entry = entry(schedule, zone);
             let fresh = || Cron::new(vec![entry.clone()]);
             let (mut house, mut programs, mut clocks) = (House::default(), [fresh(), fresh()], [start; 2]);
             for (which, moved, starts_anew) in history {
@@ -468,11 +476,7 @@ mod tests {
         }
 
         #[test]
-        fn who_looks_in_time_misses_nothing(
-            schedule in proptest::sample::select(&SCHEDULES[..]), zone in proptest::sample::select(&ZONES[..]),
-            start in at("2026-01-01T00:00:00Z")..at("2027-01-01T00:00:00Z"), late in 0..50i64, ticks in 1..40usize
-        ) {
-            let entry = entry(schedule, zone);
+        fn who_looks_in_time_misses_nothing((entry, start) in cases(), late in 0..50i64, ticks in 1..40usize) {
             let (mut house, mut cron) = (House::default(), Cron::new(vec![entry.clone()]));
             house.look(&mut cron, start);
             for _ in 0..ticks {

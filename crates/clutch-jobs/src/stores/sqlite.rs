@@ -752,6 +752,8 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsRawFd;
 
+    use serde_json::value::RawValue;
+
     use super::*;
 
     /// Of the byte that SQLite locks to write, in the file beside the write-ahead log.
@@ -778,6 +780,24 @@ mod tests {
             })
             .unwrap();
         assert!(others_may_write(&other));
+    }
+
+    #[test]
+    fn a_file_of_each_older_version_is_migrated_with_its_jobs() {
+        for older in 1..SCHEMA_VERSION {
+            let folder = tempfile::tempdir().unwrap();
+            let url = format!("sqlite:///{}", folder.path().join("jobs.db").display());
+            let connection = Connection::open(folder.path().join("jobs.db")).unwrap();
+            MIGRATIONS[..older].iter().for_each(|migration| connection.execute_batch(migration).unwrap());
+            assert_eq!(version_of(&connection).unwrap(), older);
+            let job = NewJob::new("default", "send", RawValue::NULL.to_owned());
+            row::insert(&mut connection.prepare(INSERT).unwrap(), &job, 5).unwrap();
+            for _ in 0..2 {
+                let store = Sqlite::open(&url).unwrap();
+                assert_eq!(version_of(&connection).unwrap(), SCHEMA_VERSION);
+                assert_eq!(store.get("1").unwrap().unwrap().created_at, 5);
+            }
+        }
     }
 
     #[test]
