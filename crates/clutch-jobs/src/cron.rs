@@ -157,6 +157,16 @@ impl Entry {
         self.schedule.next(after)
     }
 
+    /// The same for people: as clocks in its zone show it, in ISO 8601. Empty: there is none.
+    pub fn next_shown(&self, after: Millis) -> String {
+        let zone = match &self.schedule {
+            Schedule::Pattern { zone, .. } => zone.clone(),
+            Schedule::Every(_) => TimeZone::UTC,
+        };
+        let next = self.next(after).and_then(|next| second_of(next, &zone));
+        next.map(|next| next.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()).unwrap_or_default()
+    }
+
     /// The job of the tick at this time, which is enqueued now.
     fn job(&self, at: Millis, now: Millis) -> NewJob {
         let EntryOptions { name, overlap, deadline_ms, job, .. } = &self.options;

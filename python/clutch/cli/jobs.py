@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
 from clutch.cli.table import age, aligned
 from clutch.errors import ClutchError
@@ -171,6 +172,26 @@ def limit(jobs: Jobs, queue: str, most: int | None) -> None:
     """Run at most MOST jobs of a queue at a time, over all runners; without MOST, any number."""
     jobs.limit(queue, most)
     click.echo(f"queue {queue}: " + ("no limit" if most is None else f"at most {most} at a time"))
+
+
+@command.command("cron")
+@click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
+@as_json
+def cron(config: str | None, as_json: bool) -> None:
+    """List the periodic jobs of CONFIG (default: the nearest clutch.toml), each with its next tick.
+
+    `clutch jobs list --tag cron:NAME` lists the jobs of one.
+    """
+    from clutch.config import load
+
+    ticks = next_ticks(load(config).cron)
+    if as_json:
+        print_json([{"name": entry.name, **entry.values, "store": entry.store, "next": tick} for entry, tick in ticks])
+    elif not ticks:
+        click.echo("no periodic jobs", err=True)
+    else:
+        rows = ((one.name, one.when, one.values["tool"], one.values["queue"], one.store, str(at)) for one, at in ticks)
+        print_table([("name", "when", "tool", "queue", "store", "next"), *rows])
 
 
 # ---- printing
