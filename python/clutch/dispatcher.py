@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
-from clutch._dispatcher.schedules import next_ticks
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
+from clutch._dispatcher.schedules import next_ticks
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
 from clutch.config.options import CONTROL_OFF, FRONTS
@@ -182,9 +182,7 @@ class Dispatcher:
             logs.info(f"{front}: {shown}", front=front, address=address)
         for spec in self.config.jobs:
             self._start_jobs(spec, plane)
-        for entry, tick in next_ticks(self.config.cron):
-            text = f"cron {entry.name}: {entry.values['tool']}, {entry.when}, next {tick}"
-            logs.info(text, cron=entry.name, next=tick.isoformat())
+        self._tell_cron()
         if fronts:
             self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
             self._warner.start()
@@ -215,6 +213,11 @@ class Dispatcher:
             front=spec.name,
             pool=spec.pool,
         )
+
+    def _tell_cron(self) -> None:
+        for entry, tick in next_ticks(self.config.cron):
+            text = f"cron {entry.name}: {entry.values['tool']}, {entry.when}, next {tick}"
+            logs.info(text, cron=entry.name, next=tick.isoformat())
 
     def _start_pool(self, spec: PoolSpec, plane: _core.Plane) -> None:
         from clutch.pool import Pool

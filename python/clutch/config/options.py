@@ -349,8 +349,8 @@ CRON = Section("cron.NAME", "A job that is enqueued again and again. A time at w
     Option("queue", TEXT, "default", "The queue that its jobs wait in.", "job.queue"),
     Option("priority", whole(-9, 9), 0, "Priority of its jobs, larger first.", "job.priority"),
     Option("overlap", choice("skip", "wait", "allow"), "skip",
-           "While an earlier job of the entry has not ended: skip the tick, let its job wait until no other one runs, or "
-           "allow it.", "overlap"),
+           "While an earlier job of the entry has not ended: skip the tick, let its job wait until no other one runs, "
+           "or allow it.", "overlap"),
     Option("misfire", choice("last", "skip"), "last",
            "Of ticks that are missed by more than a minute: make up for the last one, or skip them all.", "misfire"),
     Option("retry", replace(whole(0, RETRIES_MAX), core=lambda retry: 1 + retry), 0,

@@ -105,7 +105,7 @@ def test_settings_alone_make_an_entry(tmp_path: Path) -> None:
         (JOBS + ENTRY + "every = 5\npriority = 10\n", "cron.x.priority", "invalid value"),
         (JOBS + ENTRY + 'every = 5\noverlap = "alow"\n', "cron.x.overlap", "invalid value"),
         (JOBS + ENTRY + 'every = 5\nstore = "mian"\n', "cron.x.store", "no such store"),
-        (JOBS + ENTRY + 'every = 5\nretries = 5\n', "cron.x.retries", "no such option"),
+        (JOBS + ENTRY + "every = 5\nretries = 5\n", "cron.x.retries", "no such option"),
         (OTHER.replace("jobs]", 'jobs]\nstore = "main"') + ENTRY + "every = 5\n", "cron.x.store", "is missing"),
         (
             OTHER.replace("jobs]", 'jobs]\nstore = "main"') + ENTRY + 'every = 5\nstore = "other"\n',
