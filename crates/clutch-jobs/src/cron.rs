@@ -11,6 +11,7 @@
 use std::fmt;
 
 use croner::Cron as Pattern;
+use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -26,6 +27,9 @@ const MISSED_AFTER: Millis = 60_000;
 
 /// Shortest time between two ticks of a plain interval.
 const EVERY_MIN: Millis = 1000;
+
+/// Most fixed times of one day, one for each minute; a schedule with more of them is none of fixed times.
+const FIXED_TIMES_MAX: usize = 24 * 60;
 
 /// What becomes of ticks that nobody could run in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -74,8 +78,8 @@ pub struct WrongEntry {
 #[derive(Clone, Debug)]
 enum Schedule {
     Pattern {
-        /// On the heap: it is large.
-        pattern: Box<Pattern>,
+        /// It ticks when any of them does.
+        patterns: Vec<Pattern>,
         zone: TimeZone,
     },
     /// At the multiples of this time since 1970.
@@ -89,11 +93,10 @@ impl Schedule {
             (None, Some(every)) if every >= EVERY_MIN => Ok(Schedule::Every(every)),
             (None, Some(every)) => Err(wrong("every", format!("{every} ms is less than 1 s"))),
             (Some(text), None) => {
-                let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-                let pattern = parser.parse(text).map_err(|error| wrong("schedule", error.to_string()))?;
+                let patterns = patterns(text).map_err(|error| wrong("schedule", error.to_string()))?;
                 let zone =
                     TimeZone::get(&options.zone).map_err(|_| wrong("zone", "there is no such time zone".to_owned()))?;
-                Ok(Schedule::Pattern { pattern: Box::new(pattern), zone })
+                Ok(Schedule::Pattern { patterns, zone })
             }
             _ => Err(wrong("schedule", "one of schedule and every must be given".to_owned())),
         }
@@ -103,9 +106,10 @@ impl Schedule {
     fn next(&self, after: Millis) -> Option<Millis> {
         match self {
             Schedule::Every(every) => after.div_euclid(*every).checked_add(1)?.checked_mul(*every),
-            Schedule::Pattern { pattern, zone } => {
-                let found = pattern.find_next_occurrence(&second_of(after, zone)?, false).ok()?;
-                Some(found.timestamp().as_millisecond())
+            Schedule::Pattern { patterns, zone } => {
+                let after = second_of(after, zone)?;
+                let found = patterns.iter().map_while(|pattern| pattern.find_next_occurrence(&after, false).ok());
+                found.map(|time| time.timestamp().as_millisecond()).min()
             }
         }
     }
@@ -114,12 +118,37 @@ impl Schedule {
     fn last(&self, now: Millis) -> Option<Millis> {
         match self {
             Schedule::Every(every) => Some(now - now.rem_euclid(*every)),
-            Schedule::Pattern { pattern, zone } => {
-                let found = pattern.find_previous_occurrence(&second_of(now, zone)?, true).ok()?;
-                Some(found.timestamp().as_millisecond())
+            Schedule::Pattern { patterns, zone } => {
+                let now = second_of(now, zone)?;
+                let found = patterns.iter().map_while(|pattern| pattern.find_previous_occurrence(&now, true).ok());
+                found.map(|time| time.timestamp().as_millisecond()).max()
             }
         }
     }
+}
+
+/// The parser takes only a schedule with one time of day for one of fixed times, which summer time neither loses nor
+/// doubles. Here it is any without wildcards and steps in its time: as a pattern for each time of day. Of patterns with the
+/// same days, all have a next time, or none.
+fn patterns(text: &str) -> Result<Vec<Pattern>, CronError> {
+    let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+    let whole = parser.parse(text)?;
+    let fields = [&whole.pattern.hours, &whole.pattern.minutes, &whole.pattern.seconds];
+    let [hours, minutes, seconds] = fields.map(|field| field.values());
+    let is_fixed = fields.iter().all(|field| field.step == 1 && !field.from_wildcard);
+    let count = hours.len() * minutes.len() * seconds.len();
+    if !is_fixed || !(2..=FIXED_TIMES_MAX).contains(&count) {
+        return Ok(vec![whole]);
+    }
+    let words: Vec<_> = text.split_whitespace().collect();
+    let days = words[words.len() - 3..].join(" ");
+    let mut times = Vec::with_capacity(count);
+    for hour in &hours {
+        for minute in &minutes {
+            times.extend(seconds.iter().map(|second| format!("{second} {minute} {hour} {days}")));
+        }
+    }
+    times.iter().map(|time| parser.parse(time)).collect()
 }
 
 /// The beginning of its second, as clocks in the zone show it.
@@ -253,7 +282,7 @@ mod tests {
     use super::*;
 
     const ZONES: [&str; 5] = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca", "UTC"];
-    const SCHEDULES: [&str; 10] = [
+    const SCHEDULES: [&str; 11] = [
         "30 2 * * *",
         "0,30 1-3 * * *",
         "15 */2 * * *",
@@ -264,6 +293,7 @@ mod tests {
         "@daily",
         "@hourly",
         "20,40 30 1,2 * * *",
+        "0 2,3,14 * * *",
     ];
     const HOUR: Millis = 3_600_000;
 
@@ -312,6 +342,27 @@ mod tests {
         let ticks =
             ticks_between(&entry("30 2 * * *", "Europe/Berlin"), "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z");
         assert_eq!(ticks, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
+    }
+
+    #[test]
+    fn so_does_each_of_several_fixed_times() {
+        for schedule in ["0 2,14 * * *", "0 2-2,14 * * *", "0 0 2,14 * * *"] {
+            let twice = entry(schedule, "Europe/Berlin");
+            let spring = ticks_between(&twice, "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z");
+            assert_eq!(spring, ["2026-03-29T01:00:00Z", "2026-03-29T12:00:00Z"], "{schedule}");
+            let autumn = ticks_between(&twice, "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z");
+            assert_eq!(autumn, ["2026-10-25T00:00:00Z", "2026-10-25T13:00:00Z"], "{schedule}");
+        }
+        // Two that the clocks leave out are one, and one that falls upon another is none of its own.
+        let several = entry("0,30 2,3 * * *", "Europe/Berlin");
+        let spring = ticks_between(&several, "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z");
+        assert_eq!(spring, ["2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"]);
+    }
+
+    #[test]
+    fn a_schedule_with_very_many_times_is_none_of_fixed_times() {
+        let Schedule::Pattern { patterns, .. } = entry("0-59 0-59 1-2 * * *", "UTC").schedule else { unreachable!() };
+        assert_eq!(patterns.len(), 1);
     }
 
     #[test]
