@@ -93,7 +93,7 @@ impl Schedule {
             (None, Some(every)) if every >= EVERY_MIN => Ok(Schedule::Every(every)),
             (None, Some(every)) => Err(wrong("every", format!("{every} ms is less than 1 s"))),
             (Some(text), None) => {
-                let patterns = patterns(text).map_err(|error| wrong("schedule", error.to_string()))?;
+                let patterns = patterns(text).map_err(|error| wrong("schedule", unreadable(error)))?;
                 let zone =
                     TimeZone::get(&options.zone).map_err(|_| wrong("zone", "there is no such time zone".to_owned()))?;
                 Ok(Schedule::Pattern { patterns, zone })
@@ -149,6 +149,14 @@ fn patterns(text: &str) -> Result<Vec<Pattern>, CronError> {
         }
     }
     times.iter().map(|time| parser.parse(time)).collect()
+}
+
+fn unreadable(error: CronError) -> String {
+    let why = match error {
+        CronError::InvalidPattern(why) | CronError::IllegalCharacters(why) | CronError::ComponentError(why) => why,
+        other => other.to_string(),
+    };
+    format!("cannot be read: {}", why.trim_end_matches('.'))
 }
 
 /// The beginning of its second, as clocks in the zone show it.
