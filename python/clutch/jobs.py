@@ -130,6 +130,8 @@ class Queue:
     is_paused: bool
     running_max: int | None
     """Maximum number of its jobs that run at a time, over all runners."""
+    rate: str | None
+    """Maximum number of its jobs that begin in a time, over all runners: `"100/60s"`."""
     scheduled: int
     available: int
     running: int
@@ -139,6 +141,11 @@ class Queue:
     dead: int
     oldest_at: datetime | None
     """When its first available job became available."""
+
+
+def queue_of(told: dict[str, Any]) -> Queue:
+    rate = told["rate"] and f"{told['rate']['count']}/{told['rate']['per_ms'] / 1000:g}s"
+    return Queue(**{**told, "rate": rate, "oldest_at": time_of(told["oldest_at"])})
 
 
 def time_of(ms: int | None) -> datetime | None:
@@ -165,7 +172,8 @@ class Jobs:
         options: JobOptions | None = None,
     ) -> None:
         """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…`
-        with TLS, `valkey://…` or `redis+unix:///path`, with `?prefix=NAME` for several stores on one server.
+        with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/NAME` or `redis+cluster://host1,host2`, each
+        also with `valkey`, and with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
         the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.
@@ -180,7 +188,7 @@ class Jobs:
         self.url = url
         self._strategy = strategy
         self._connections = connections if strategy in ("pool", "checkout") else 1
-        self._options = options or JobOptions()
+        self._options = options or NO_JOB_OPTIONS
         self._opened: tuple[int, _core.JobStore] | None = None
 
     def __repr__(self) -> str:
@@ -216,6 +224,8 @@ class Jobs:
         backoff: str | Seconds | None = None,
         unique: str | bool | None = None,
         key: str | None = None,
+        key_limit: int | None = None,
+        key_rate: str | None = None,
         deadline: datetime | Seconds | None = None,
         tags: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -248,6 +258,10 @@ class Jobs:
     @overload
     def enqueue(self, tool: Callable[..., Any], /, *args: Any, key: str, **kwargs: Any) -> JobId: ...
     @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, key_limit: int, **kwargs: Any) -> JobId: ...
+    @overload
+    def enqueue(self, tool: Callable[..., Any], /, *args: Any, key_rate: str, **kwargs: Any) -> JobId: ...
+    @overload
     def enqueue(
         self, tool: Callable[..., Any], /, *args: Any, deadline: datetime | Seconds, **kwargs: Any
     ) -> JobId: ...
@@ -263,8 +277,8 @@ class Jobs:
         """Enqueue a call of a tool, given as the function or by its name; return the job's id when it is durable.
 
         Beside the arguments it takes the options of `options()` by keyword: `queue`, `priority`, `at`, `in_`, `retry`,
-        `backoff`, `unique`, `key`, `deadline`, `tags`, `meta`, `result`. Where the tool has a parameter of that name,
-        the keyword is the tool's: use `options()`.
+        `backoff`, `unique`, `key`, `key_limit`, `key_rate`, `deadline`, `tags`, `meta`, `result`. Where the tool has a
+        parameter of that name, the keyword is the tool's: use `options()`.
 
         `connection`: of the module `sqlite3`, to the same file. The job is then part of its transaction, and exists if
         and only if that commits.
@@ -286,7 +300,7 @@ class Jobs:
         argument. Takes the options of `options()` by keyword.
         """
         jobs = self.options(**options) if options else self
-        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        texts = jobs._texts(tool, arguments)
         return self._enqueue(texts) if texts else []
 
     async def aenqueue(self, tool: Any, /, *args: Any, **kwargs: Any) -> JobId:
@@ -298,18 +312,25 @@ class Jobs:
     ) -> builtins.list[JobId]:
         """`enqueue_many` for asyncio."""
         jobs = self.options(**options) if options else self
-        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        texts = jobs._texts(tool, arguments)
         return await self._aenqueue(texts) if texts else []
 
     def _text(self, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The job as JSON."""
         called = called_of(tool)
-        own = {name: kwargs.pop(name) for name in called.options_in(kwargs)}
+        own = {name: kwargs.pop(name) for name in called.options_in(kwargs)} if kwargs else {}
         options = self._options.over(called.defaults)
         if own:
             options = replace(options, **own)
         by_name = not self.url.startswith(SIDEKIQ)
         return written(called.name, called.arguments(args, kwargs, by_name), options)
+
+    def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
+        """Of jobs that differ in their arguments; in these, no keyword is an option."""
+        called, by_name = called_of(tool), not self.url.startswith(SIDEKIQ)
+        options = self._options.over(called.defaults)
+        arguments = (called.arguments(*arguments_of(given), by_name) for given in many)
+        return [written(called.name, one, options) for one in arguments]
 
     def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         if is_patched():
@@ -386,7 +407,7 @@ class Jobs:
 
     def stats(self) -> dict[str, Queue]:
         """Return the queues by name, with the number of jobs in each state."""
-        queues = (Queue(**{**one, "oldest_at": time_of(one["oldest_at"])}) for one in json.loads(self._store.queues()))
+        queues = map(queue_of, json.loads(self._store.queues()))
         return {queue.name: queue for queue in queues}
 
     def cancel(self, job: str) -> bool:
@@ -411,9 +432,10 @@ class Jobs:
         """End a pause."""
         self._store.pause(queue, False)
 
-    def limit(self, queue: str, running_max: int | None) -> None:
-        """At most so many jobs of this queue run at a time, over all runners; None: no limit."""
-        self._store.limit(queue, running_max)
+    def limit(self, queue: str, running_max: int | None = None, *, rate: str | None = None) -> None:
+        """At most `running_max` jobs of this queue run at a time, and at most as many begin as `rate` says (`"100/m"`,
+        `"5/30s"`), over all runners; None: no limit."""
+        self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))
 
     def result(self, job: str, timeout: float | None = None) -> Any:
         """Wait for the end of a job and return what it returned, as JSON has it.
@@ -487,6 +509,8 @@ def result_of(job: Job) -> Any:
             state=job.state,
             remote_traceback=error.traceback if error is not None else "",
         )
+    if job.reason is not None and job.result is None:
+        raise ClutchError(f"job {job.id} ({job.tool}) is completed: {job.reason}")
     return job.result
 
 
@@ -502,6 +526,9 @@ class Called:
     """Of a function: what checks its arguments."""
     signature: inspect.Signature | None = None
     defaults: JobOptions = NO_JOB_OPTIONS
+    names: tuple[str, ...] = ()
+    """Of its parameters, if each may be given by position and by name; the last ones may be left out."""
+    required: int = 1
 
     def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
         """Keywords that are options of the job, not arguments of the tool."""
@@ -513,6 +540,9 @@ class Called:
         alone, by position."""
         if self.signature is None or self.face is None:
             return _encode({"args": args, "kwargs": kwargs})
+        if by_name and not kwargs and self.required <= len(args) <= len(self.names):
+            # The common case: what `bind` would make of it.
+            return self._by_name(dict(zip(self.names, args, strict=False)))
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -526,9 +556,13 @@ class Called:
         for one in self.signature.parameters.values():
             if one.kind is one.VAR_KEYWORD:
                 named |= named.pop(one.name, {})
-        text = _encode(named)
-        self.face.decode(text.encode())
-        return f'{{"args":[],"kwargs":{text}}}'
+        return self._by_name(named)
+
+    def _by_name(self, named: dict[str, Any]) -> str:
+        assert self.face is not None
+        text = _encode_bytes(named)
+        self.face.decode(text)
+        return f'{{"args":[],"kwargs":{text.decode()}}}'
 
 
 OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
@@ -559,7 +593,12 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
     options = options_of(function)
     if options is None:
         raise ValueError(f"{name} is no tool, so no worker would run it by its name: mark it with @clutch.tool")
-    return Called(name, JsonFace(name, function), inspect.signature(function), options.job)
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    names = tuple(one.name for one in parameters) if is_simple else ()
+    required = sum(one.default is one.empty for one in parameters) if is_simple else 1
+    return Called(name, JsonFace(name, function), signature, options.job, names, required)
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -573,6 +612,26 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def written(tool: str, arguments: str, options: JobOptions) -> str:
     """A job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
+    try:
+        return f"{head_of_any(tool, options)}{arguments}}}"
+    except (DependsOnTheJob, TypeError):  # or options that cannot be hashed
+        return f"{head_of(tool, arguments, options)}{arguments}}}"
+
+
+class DependsOnTheJob(Exception):
+    """Two jobs with the same options differ: by the time, or by their arguments."""
+
+
+@functools.lru_cache(maxsize=1000)
+def head_of_any(tool: str, options: JobOptions) -> str:
+    """The same for all jobs of a tool with these options. Raises DependsOnTheJob."""
+    if options.unique is True or not (options.at is options.in_ is options.deadline is None):
+        raise DependsOnTheJob
+    return head_of(tool, "", options)
+
+
+def head_of(tool: str, arguments: str, options: JobOptions) -> str:
+    """All of the job up to its arguments."""
     now = time.time()
     due = due_at(options, now)
     deadline = options.deadline
@@ -584,6 +643,7 @@ def written(tool: str, arguments: str, options: JobOptions) -> str:
     retry = RETRIES if options.retry is None else options.retry
     if not 0 <= retry <= RETRIES_MAX:
         raise ValueError(f"retry {retry}: allowed are 0 to {RETRIES_MAX:,}")
+    rate = None if options.key_rate is None else rate_of(options.key_rate, "key_rate")
     fields: dict[str, Any] = {
         "queue": options.queue or "default",
         "tool": tool,
@@ -594,12 +654,14 @@ def written(tool: str, arguments: str, options: JobOptions) -> str:
         "deadline_at": None if deadline is None else milliseconds(deadline),
         "unique": unique or None,
         "key": options.key,
+        "key_limit": options.key_limit,
+        "key_rate": None if rate is None else {"count": rate[0], "per_ms": rate[1]},
         "tags": list(options.tags or ()),
         "meta": options.meta,
         "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
     }
     given = {name: value for name, value in fields.items() if value is not None and value != []}
-    return f'{json.dumps(given, allow_nan=False)[:-1]},"arguments":{arguments}}}'
+    return f'{json.dumps(given, allow_nan=False)[:-1]},"arguments":'
 
 
 def due_at(options: JobOptions, now: float) -> int | None:
@@ -623,6 +685,17 @@ def seconds(given: Seconds, option: str) -> float:
     if not 0 <= number <= SECONDS_MAX:
         raise ValueError(f'{option} {given!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
     return number
+
+
+def rate_of(given: str, option: str) -> tuple[int, int]:
+    """`"100/m"` or `"5/30s"` as a number and milliseconds."""
+    try:
+        count, per = given.split("/")
+        time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
+        return int(count), round(time * 1000)
+    except (AttributeError, ValueError):
+        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
+        raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
 
 
 def backoff_of(given: str | Seconds | None) -> dict[str, Any]:

@@ -45,7 +45,11 @@ class JobOptions:
     """While a job with this key has not ended, another one is not enqueued. True: the tool and its arguments are the
     key."""
     key: str | None = None
-    """Jobs with the same key run one at a time."""
+    """Jobs with the same key run one at a time, or as the next two say."""
+    key_limit: int | None = None
+    """How many jobs of its key may run at a time, with it; 1."""
+    key_rate: str | None = None
+    """How many jobs of its key may begin in a time: `"10/s"`, `"100/m"`, `"5/30s"`; by default any number."""
     deadline: datetime | Seconds | None = None
     """It is not begun after this, and stopped if it runs: a time, or seconds from when it is due."""
     tags: Sequence[str] | None = None
@@ -56,6 +60,8 @@ class JobOptions:
 
     def over(self, defaults: JobOptions) -> JobOptions:
         """These options, and where there is none the one of `defaults`."""
+        if self is NO_JOB_OPTIONS:
+            return defaults
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         return replace(defaults, **given) if given else defaults
 
@@ -84,6 +90,8 @@ def tool(
     retry: int | None = None,
     backoff: str | Seconds | None = None,
     unique: bool | None = None,
+    key_limit: int | None = None,
+    key_rate: str | None = None,
     deadline: Seconds | None = None,
     tags: Sequence[str] | None = None,
     result: Seconds | None = None,

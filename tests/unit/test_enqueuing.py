@@ -69,6 +69,24 @@ def test_options_beside_arguments(jobs: Jobs) -> None:
     assert timedelta(seconds=58) < found.scheduled_at - datetime.now(UTC) < timedelta(seconds=61)
 
 
+def test_keys_and_queues_have_limits(jobs: Jobs) -> None:
+    limited = jobs.options(key="ann", key_limit=2, key_rate="5/30s")
+    limited.enqueue(send, "ann")
+    jobs.limit("mail", 3, rate="100/m")
+    mail = jobs.stats()["mail"]
+    assert (mail.running_max, mail.rate) == (3, "100/60s")
+    jobs.limit("mail")
+    assert (jobs.stats()["mail"].running_max, jobs.stats()["mail"].rate) == (None, None)
+    for wrong in ("5", "x/s", "5/x", "5/", "/s", 5):
+        with pytest.raises(ValueError, match=r'key_rate .*: allowed are a number and a time, as in "10/s"'):
+            jobs.enqueue(send, "ann", key="ann", key_rate=wrong)
+    for wrong in ("0/s", "10001/s"):
+        with pytest.raises(ValueError, match="allowed are 1 to 10000"):
+            jobs.limit("mail", rate=wrong)
+    with pytest.raises(ValueError, match="key_limit of 0: allowed are 1 or more"):
+        jobs.enqueue(send, "ann", key="ann", key_limit=0)
+
+
 def test_times_may_be_text(jobs: Jobs) -> None:
     found = jobs.get(jobs.enqueue(send, "ann", in_="5m", backoff="10s"))
     assert found is not None and found.scheduled_at is not None

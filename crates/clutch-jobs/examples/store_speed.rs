@@ -51,9 +51,10 @@ fn enqueue(store: &dyn Store, jobs: usize, batch: usize) {
 
 /// Settles what it has and claims the next, as a runner does.
 fn drain(store: &dyn Store, jobs: usize, limit: usize) {
-    let runner = Runner { name: format!("speed:{limit}"), lease: LEASE };
+    let mut runner = Runner::new(format!("speed:{limit}"), LEASE);
     let (since, mut report, mut done) = (Instant::now(), Report::default(), 0);
     while done < jobs {
+        runner.round += 1;
         let round = store.round(&runner, &report, &want(limit), now()).unwrap();
         assert!(round.lost.is_empty() && (!round.claimed.is_empty() || !report.settled.is_empty()), "it is empty");
         done += report.settled.len();
@@ -68,7 +69,7 @@ const CLAIMS: usize = 50;
 
 /// Claims of ten, with so many that wait.
 fn claim(store: &dyn Store, waiting: usize) {
-    let runner = Runner { name: "speed:claim".to_owned(), lease: LEASE };
+    let runner = Runner::new("speed:claim".to_owned(), LEASE);
     let mut times = Vec::new();
     for _ in 0..CLAIMS {
         let since = Instant::now();
@@ -85,7 +86,7 @@ fn latency(store: &Arc<dyn Store>) {
     let (told, claimed) = channel();
     let of_runner = store.clone();
     thread::spawn(move || {
-        let runner = Runner { name: "speed:idle".to_owned(), lease: LEASE };
+        let runner = Runner::new("speed:idle".to_owned(), LEASE);
         let mut watch = of_runner.watch().unwrap();
         loop {
             let round = of_runner.round(&runner, &Report::default(), &want(10), now()).unwrap();

@@ -19,6 +19,10 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 /// What jobs note while they run is written no more often than this.
 const NOTES_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long at least between two rounds while more than half of the slots have work: short jobs end in the meantime, and one
+/// round settles and claims for many.
+const GATHER: Duration = Duration::from_micros(200);
+
 /// A lease is renewed this many times in its life.
 const RENEWALS: u32 = 3;
 
@@ -40,6 +44,10 @@ pub enum Event {
         settled: usize,
     },
     Renewed,
+    /// The lease seems to have lapsed: to renew it tells.
+    Unleased,
+    /// A limit of rate holds jobs back until then.
+    HeldBack(Instant),
     /// The lease had lapsed: none of the jobs is its own any more. They were told to stop, and end unsettled.
     Lapsed,
     /// A job of a lapsed lease has ended.
@@ -80,6 +88,9 @@ pub struct Fetcher {
     renew_at: Instant,
     ask_at: Instant,
     note_at: Instant,
+    gather_until: Instant,
+    /// When a limit of rate gives more.
+    again_at: Option<Instant>,
 }
 
 impl Fetcher {
@@ -98,6 +109,8 @@ impl Fetcher {
             renew_at: now + lease / RENEWALS,
             ask_at: now + ASK_ANYWAY,
             note_at: now,
+            gather_until: now,
+            again_at: None,
         }
     }
 
@@ -125,6 +138,7 @@ impl Fetcher {
                 if std::mem::take(&mut self.has_notes) {
                     self.note_at = now + NOTES_INTERVAL;
                 }
+                self.gather_until = now + GATHER;
                 self.running += claimed;
                 self.unsettled -= settled;
                 self.works();
@@ -137,6 +151,8 @@ impl Fetcher {
                 self.renew_at = now + self.lease / RENEWALS;
                 self.works();
             }
+            Event::Unleased => self.renew_at = now,
+            Event::HeldBack(until) => self.again_at = Some(until),
             Event::Lapsed => {
                 self.renew_at = now + self.lease / RENEWALS;
                 self.unsettled = 0;
@@ -166,6 +182,11 @@ impl Fetcher {
         self.retry_at = None;
     }
 
+    /// Whether more than half of the slots have work.
+    fn is_busy(&self) -> bool {
+        2 * self.running > self.slots
+    }
+
     pub fn step(&mut self, now: Instant) -> Step {
         if let Some(at) = self.retry_at.filter(|at| *at > now) {
             return Step::Wait(at);
@@ -177,12 +198,20 @@ impl Fetcher {
             self.may_have = true;
             self.ask_at = now + ASK_ANYWAY;
         }
+        if self.again_at.is_some_and(|at| now >= at) {
+            self.again_at = None;
+            self.may_have = true;
+        }
         let free = if self.may_have && !self.quiet { self.slots.saturating_sub(self.running) } else { 0 };
         let limit = if now >= self.claim_at { free } else { 0 };
         if limit > 0 || self.unsettled > 0 || (self.has_notes && now >= self.note_at) {
-            return Step::Round { limit };
+            return if self.is_busy() && now < self.gather_until {
+                Step::Wait(self.gather_until)
+            } else {
+                Step::Round { limit }
+            };
         }
-        let mut wait = self.renew_at.min(self.ask_at);
+        let mut wait = self.renew_at.min(self.ask_at).min(self.again_at.unwrap_or(self.ask_at));
         if free > 0 {
             wait = wait.min(self.claim_at);
         }
@@ -365,7 +394,7 @@ mod tests {
                         Step::Renew => fetcher.on(Event::Renewed, now),
                         Step::Wait(at) => {
                             prop_assert!(at > now, "it would spin");
-                            prop_assert!(unsettled == 0 || fetcher.is_failing());
+                            prop_assert!(unsettled == 0 || at <= now + GATHER || fetcher.is_failing());
                             prop_assert!(!noted || at <= now + NOTES_INTERVAL || fetcher.is_failing());
                         }
                     },

@@ -25,6 +25,9 @@ pub type JobId = String;
 /// Most bytes of the arguments of one job, as JSON.
 pub const ARGUMENTS_BYTES_MAX: usize = 8 << 20;
 
+/// Most bytes of a result that is kept, as JSON.
+pub const RESULT_BYTES_MAX: usize = 8 << 20;
+
 /// Most bytes of what a user keeps with a job, as JSON.
 pub const META_BYTES_MAX: usize = 64 << 10;
 
@@ -123,6 +126,28 @@ impl Backoff {
     }
 }
 
+/// At most so many begin in any time of this length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    pub count: u32,
+    pub per_ms: u32,
+}
+
+/// What a limit of rate may allow: whoever counts remembers as many.
+pub const RATE_MAX: u32 = 10_000;
+
+impl Rate {
+    pub fn check(&self) -> Result<(), String> {
+        match (1..=RATE_MAX).contains(&self.count) && self.per_ms > 0 {
+            true => Ok(()),
+            false => Err(format!(
+                "a rate of {} in {} ms: allowed are 1 to {RATE_MAX}, in 1 ms or more",
+                self.count, self.per_ms
+            )),
+        }
+    }
+}
+
 /// What somebody asks for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -147,9 +172,15 @@ pub struct NewJob {
     /// While another job with this key has not ended, there is no second one.
     #[serde(default)]
     pub unique: Option<String>,
-    /// Jobs with the same key share a limit of how many run at a time.
+    /// Jobs with the same key share the two limits below.
     #[serde(default)]
     pub key: Option<String>,
+    /// It does not run beside more than so many, less one, of its key.
+    #[serde(default = "one")]
+    pub key_limit: u32,
+    /// It does not begin when so many of its key have begun lately.
+    #[serde(default)]
+    pub key_rate: Option<Rate>,
     #[serde(default)]
     pub tags: Vec<String>,
     /// Whatever its user wants to keep with it.
@@ -158,6 +189,10 @@ pub struct NewJob {
     /// How long its result is kept; 0: it is not.
     #[serde(default)]
     pub result_ms: Millis,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl NewJob {
@@ -174,6 +209,8 @@ impl NewJob {
             deadline_at: None,
             unique: None,
             key: None,
+            key_limit: 1,
+            key_rate: None,
             tags: Vec::new(),
             meta: None,
             result_ms: 0,
@@ -201,6 +238,10 @@ impl NewJob {
         if !(-9..=9).contains(&self.priority) {
             return Err(format!("priority {}: allowed are -9 to 9, larger first", self.priority));
         }
+        if self.key_limit == 0 {
+            return Err("a key_limit of 0: allowed are 1 or more".to_owned());
+        }
+        self.key_rate.as_ref().map_or(Ok(()), Rate::check)?;
         if self.attempts_max == 0 {
             return Err("0 attempts: allowed are 1 or more".to_owned());
         }
@@ -311,6 +352,10 @@ pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settle
         false => Settled { error: Some(error), ..with(State::Dead) },
     };
     match ending {
+        Ending::Returned(value) if job.result_ms > 0 && value.len() > RESULT_BYTES_MAX => Settled {
+            reason: Some(format!("its result of {} bytes is not kept: allowed are {RESULT_BYTES_MAX}", value.len())),
+            ..with(State::Completed)
+        },
         Ending::Returned(value) => {
             let until = now.saturating_add(job.result_ms);
             Settled { result: (job.result_ms > 0).then_some((value, until)), ..with(State::Completed) }

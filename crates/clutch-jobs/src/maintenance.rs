@@ -1,11 +1,11 @@
 //! When the runner that leads its store looks after it: a pure machine.
 //!
-//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time has
-//! come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as there is more
-//! than one look takes in, it looks again at once.
+//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time
+//! has come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as
+//! there is more than one look takes in, it looks again at once.
 //!
-//! Periodic jobs need no leader: whoever has entries enqueues their jobs when they are due, since the leader may be another
-//! program, which does not know them. The store takes each tick once.
+//! Periodic jobs need no leader: whoever has entries enqueues their jobs when they are due, since the leader may be
+//! another program, which does not know them. The store takes each tick once.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,12 @@ use crate::cron::Cron;
 use crate::job::Millis;
 use crate::store::{Tick, Upkeep};
 
-/// How long at most between two looks of a leader: how late a rescue is beyond its lease.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long at most between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
+/// for a time before the next that was known.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often who does not lead tries to: how long nobody does when the leader has left.
+const LEAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long at least between two looks while there is more to delete: nobody waits for that.
 const PRUNE_PAUSE: Duration = Duration::from_millis(100);
@@ -32,8 +36,6 @@ pub enum Event {
         ticks: Vec<Tick>,
         now: Millis,
     },
-    /// Something was enqueued or settled: it may be due before what was known.
-    Changed,
     Failed,
 }
 
@@ -74,14 +76,15 @@ impl Maintenance {
     }
 
     pub fn on(&mut self, event: Event, now: Instant) {
-        self.is_lost = matches!(event, Event::Failed) || (self.is_lost && matches!(event, Event::Changed));
+        self.is_lost = matches!(event, Event::Failed);
         match event {
             Event::Leads(leads) => {
                 if leads && !self.leads {
                     self.look_at = now;
                 }
                 self.leads = leads;
-                self.lead_at = now + self.lease / 3;
+                let longest = if leads { Duration::MAX } else { LEAD_INTERVAL };
+                self.lead_at = now + (self.lease / 3).min(longest);
             }
             Event::Looked { upkeep, ticks, now: then } => {
                 self.cron.ticked(&ticks, &upkeep.last_ticks);
@@ -93,11 +96,10 @@ impl Maintenance {
                 let least = if is_more { Duration::ZERO } else { Duration::from_millis(1) };
                 self.look_at = now + wait.max(least);
             }
-            Event::Changed => self.look_at = self.look_at.min(now),
             Event::Failed => {
                 // Whoever cannot reach the store does not know whether it leads.
                 self.leads = false;
-                self.lead_at = now + LOOK_INTERVAL;
+                self.lead_at = now + LEAD_INTERVAL;
             }
         }
     }
@@ -146,7 +148,11 @@ mod tests {
         let now = Instant::now();
         let mut one = Maintenance::new(LEASE, Cron::default(), now);
         one.on(Event::Leads(false), now);
-        assert_eq!(one.step(now, 0), Step::Wait(now + LEASE / 3));
+        assert_eq!(one.step(now, 0), Step::Wait(now + LEAD_INTERVAL));
+        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Step::Lead);
+        one.on(Event::Leads(true), now);
+        one.on(looked(Upkeep::default(), 0), now);
+        assert!(one.step(now + LEAD_INTERVAL, 0) == LOOK, "the leader holds on for a third of its lease");
         assert_eq!(one.step(now + LEASE / 3, 0), Step::Lead);
     }
 
@@ -155,11 +161,12 @@ mod tests {
         let now = Instant::now();
         let mut one = leader(now);
         assert_eq!(one.step(now, 0), LOOK);
-        let upkeep = Upkeep { next_due: Some(5_250), ..Upkeep::default() };
+        let upkeep = Upkeep { next_due: Some(5_150), ..Upkeep::default() };
         one.on(looked(upkeep, 5_000), now);
-        assert_eq!(one.step(now, 0), Step::Wait(now + Duration::from_millis(250)));
-        one.on(Event::Changed, now);
-        assert_eq!(one.step(now, 0), LOOK);
+        assert_eq!(one.step(now, 0), Step::Wait(now + Duration::from_millis(150)));
+        // Another may be enqueued meanwhile that is due before.
+        one.on(looked(Upkeep { next_due: Some(9_000), ..Upkeep::default() }, 5_000), now);
+        assert_eq!(one.step(now, 0), Step::Wait(now + LOOK_INTERVAL));
     }
 
     #[test]
@@ -188,7 +195,7 @@ mod tests {
         let mut one = leader(now);
         one.on(Event::Failed, now);
         assert!(!one.leads());
-        assert_eq!(one.step(now + LOOK_INTERVAL, 0), Step::Lead);
+        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Step::Lead);
     }
 
     /// One that knows an entry of each hour, at half past midnight in 1970.
@@ -220,10 +227,9 @@ mod tests {
         let now = Instant::now();
         let mut one = with_cron(now, true);
         one.on(Event::Failed, now);
-        one.on(Event::Changed, now);
-        assert_eq!(one.step(now, 3_600_000), Step::Wait(now + LOOK_INTERVAL));
-        assert_eq!(one.step(now + LOOK_INTERVAL, 3_600_000), Step::Lead);
-        one.on(Event::Leads(false), now + LOOK_INTERVAL);
-        assert_eq!(one.step(now + LOOK_INTERVAL, 3_600_000), Step::Look { limit: 0 });
+        assert_eq!(one.step(now, 3_600_000), Step::Wait(now + LEAD_INTERVAL));
+        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Step::Lead);
+        one.on(Event::Leads(false), now + LEAD_INTERVAL);
+        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Step::Look { limit: 0 });
     }
 }

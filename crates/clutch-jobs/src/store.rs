@@ -5,7 +5,8 @@
 //!
 //! A claim is held under a **lease of its runner**, not one of its own: to renew it costs one write, however many jobs run.
 //! When a lease has lapsed, any other runner may put the jobs back; a runner that comes too late is told, and what it then
-//! settles is refused.
+//! settles is refused. Leases are measured by a clock that all who use the store share, and that nobody sets: the `now` of
+//! a call moves it only in so far as it differs from this machine's time, as it does in tests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::job::{Claimed, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
+use crate::job::{self, Claimed, Job, JobError, JobId, Millis, NewJob, Rate, Settled, State};
 
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
@@ -45,12 +46,14 @@ pub struct Runner {
     /// Unlike any other's, also one of the same program in another life.
     pub name: String,
     pub lease: Duration,
+    /// The number of its round that began last. The first takes the lease, and no later one does: what comes late revives
+    /// nobody. What a later one has claimed, a renewal that comes late leaves alone.
+    pub round: u64,
 }
 
 impl Runner {
-    /// When its lease ends, if it is renewed now.
-    pub fn leased_until(&self, now: Millis) -> Millis {
-        now.saturating_add(millis(self.lease))
+    pub fn new(name: String, lease: Duration) -> Runner {
+        Runner { name, lease, round: 0 }
     }
 }
 
@@ -87,6 +90,19 @@ pub struct Round {
     pub claimed: Vec<Claimed>,
     /// What could not be settled, since the runner's lease had lapsed, or the job was cancelled or deleted meanwhile.
     pub lost: Vec<JobId>,
+    /// It wanted jobs and has no lease: nothing was claimed.
+    pub has_no_lease: bool,
+    /// A limit of rate has held jobs back, until then.
+    pub again_in: Option<Duration>,
+}
+
+/// What a runner that has renewed its lease is told of the jobs that it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewed {
+    /// Those that were cancelled meanwhile.
+    pub cancelled: Vec<JobId>,
+    /// Those that are not its own any more.
+    pub lost: Vec<JobId>,
 }
 
 /// A change of one job that is not an attempt's end.
@@ -112,6 +128,18 @@ pub struct Filter {
     pub limit: usize,
 }
 
+impl Filter {
+    /// Whether a job is one of those; `limit` aside.
+    pub fn takes(&self, job: &Job) -> bool {
+        let is = |wanted: &Option<String>, given: &str| wanted.as_ref().is_none_or(|wanted| wanted == given);
+        self.state.is_none_or(|state| state == job.state)
+            && is(&self.queue, &job.queue)
+            && is(&self.tool, &job.tool)
+            && self.tag.as_ref().is_none_or(|tag| job.tags.contains(tag))
+            && self.before.as_ref().is_none_or(|before| job.id < *before)
+    }
+}
+
 /// What is known of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueStats {
@@ -119,6 +147,8 @@ pub struct QueueStats {
     pub is_paused: bool,
     /// Most of its jobs that run at a time, over all runners.
     pub running_max: Option<u32>,
+    /// Most of its jobs that begin in a time, over all runners.
+    pub rate: Option<Rate>,
     pub scheduled: u64,
     pub available: u64,
     pub running: u64,
@@ -154,6 +184,7 @@ impl QueueStats {
 pub enum QueueChange {
     Pause(bool),
     RunningMax(Option<u32>),
+    Rate(Option<Rate>),
 }
 
 /// A time at which an entry of periodic jobs is due: see cron.rs.
@@ -199,12 +230,11 @@ pub trait Store: Send + Sync {
     /// All of them, or none. They are durable when this returns.
     fn enqueue(&self, jobs: &[NewJob], now: Millis) -> Result<Vec<Enqueued>>;
 
-    /// Notes, settles, then claims: in one trip to the store.
+    /// Notes, settles, then claims: in one trip to the store. Whose lease has lapsed claims nothing.
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round>;
 
-    /// Holds the lease for as long again; returns its jobs that were cancelled meanwhile, or none when it had lapsed: all its
-    /// jobs are another's. Jobs that it has beside `held` are available again: the answer to their claim was lost.
-    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>>;
+    /// Holds the lease for as long again; none when it had lapsed: all its jobs are another's. Jobs that it has beside `held` are available again: the answer to their claim was lost.
+    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>>;
 
     /// The runner has no job any more, and claims no other.
     fn leave(&self, runner: &Runner, now: Millis) -> Result<()>;
@@ -240,6 +270,15 @@ pub trait Store: Send + Sync {
 pub trait Watch: Send {
     /// Waits at most so long. Whether there may be something new.
     fn wait(&mut self, at_most: Duration) -> io::Result<bool>;
+}
+
+/// A call takes less from its time to its command.
+const SHIFT_LEAST: Millis = 1000;
+
+/// What a call adds to the clock by which leases are measured: nothing, unless tests let time pass.
+pub(crate) fn shift(now: Millis) -> Millis {
+    let shift = now - job::now();
+    if shift.abs() < SHIFT_LEAST { 0 } else { shift }
 }
 
 /// A job whose runner's lease lapsed more often is dead.

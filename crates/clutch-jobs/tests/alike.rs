@@ -5,6 +5,7 @@
 #[path = "redis/server.rs"]
 mod server;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ enum Step {
         later: Millis,
         unique: Option<u8>,
         key: Option<u8>,
+        key_limit: u32,
         result_ms: Millis,
     },
     /// By one of the runners: so many, and what it holds ends like this.
@@ -64,10 +66,10 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let new = (0..2usize, -1..2i8, 0..4i64, prop::option::weighted(0.3, 0..3u8), prop::option::weighted(0.4, 0..2u8));
-    let new = (new, prop_oneof![Just(0), Just(70_000)]);
+    let new = (new, 1..3u32, prop_oneof![Just(0), Just(70_000)]);
     prop_oneof![
-        6 => new.prop_map(|((queue, priority, later, unique, key), result_ms)| Step::Enqueue {
-            queue, priority, unique, key, result_ms, later: (later - 1).max(0) * 20_000,
+        6 => new.prop_map(|((queue, priority, later, unique, key), key_limit, result_ms)| Step::Enqueue {
+            queue, priority, unique, key, key_limit, result_ms, later: (later - 1).max(0) * 20_000,
         }),
         6 => (0..3u8, 0..4usize, prop::collection::vec(0..8u8, 0..4))
             .prop_map(|(runner, limit, ends)| Step::Round { runner, limit, ends }),
@@ -91,7 +93,7 @@ struct Side {
 }
 
 fn runner(nr: u8) -> Runner {
-    Runner { name: format!("r{nr}"), lease: LEASE }
+    Runner::new(format!("r{nr}"), LEASE)
 }
 
 fn ending(kind: u8, now: Millis) -> Ending {
@@ -121,7 +123,7 @@ impl Side {
         // So that no two jobs are due at the same time.
         self.now += 1;
         match step {
-            Step::Enqueue { queue, priority, later, unique, key, result_ms } => {
+            Step::Enqueue { queue, priority, later, unique, key, key_limit, result_ms } => {
                 let job = NewJob {
                     priority: *priority,
                     attempts_max: 2,
@@ -129,6 +131,7 @@ impl Side {
                     scheduled_at: (*later > 0).then_some(self.now + later),
                     unique: unique.map(|nr| nr.to_string()),
                     key: key.map(|nr| nr.to_string()),
+                    key_limit: *key_limit,
                     result_ms: *result_ms,
                     ..NewJob::new(QUEUES[*queue], "t", RawValue::from_string("{}".to_owned()).unwrap())
                 };
@@ -145,10 +148,11 @@ impl Side {
                     held.pop();
                 }
                 let ids: Vec<_> = held.iter().map(|job| job.id.clone()).collect();
-                let cancelled = self.store.renew(&runner(*nr), &ids, self.now).unwrap();
-                let mut cancelled = cancelled.map(|ids| ids.iter().map(|id| self.nr(id)).collect::<Vec<_>>());
-                cancelled.iter_mut().for_each(|nrs| nrs.sort_unstable());
-                format!("{cancelled:?}")
+                let renewed = self.store.renew(&runner(*nr), &ids, self.now).unwrap();
+                let renewed = renewed.map(|told| {
+                    [told.cancelled, told.lost].map(|ids| ids.iter().map(|id| self.nr(id)).collect::<BTreeSet<_>>())
+                });
+                format!("{renewed:?}")
             }
             Step::Leave { runner: nr } => format!("{:?}", self.store.leave(&runner(*nr), self.now)),
             Step::Look => format!("{:?}", self.store.look_after(&KEEP, 1000, &[], self.now).unwrap()),

@@ -2,6 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "redis/cluster.rs"]
+mod cluster;
+#[path = "redis/late.rs"]
+mod late;
+#[path = "redis/sentinel.rs"]
+mod sentinel;
 #[path = "redis/server.rs"]
 mod server;
 
@@ -13,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Filter, Keep, Report, Round, Runner, Store, StoreError, Want};
+use clutch_jobs::store::{Change, Filter, Keep, Renewed, Report, Round, Runner, Store, StoreError, Want};
 use clutch_jobs::stores;
 use redis::Commands;
 use serde_json::value::RawValue;
@@ -33,7 +39,7 @@ fn job() -> NewJob {
 }
 
 fn runner() -> Runner {
-    Runner { name: "a".to_owned(), lease: Duration::from_secs(30) }
+    Runner::new("a".to_owned(), Duration::from_secs(30))
 }
 
 fn round(store: &dyn Store, limit: usize, settled: Vec<Settled>) -> Result<Round, StoreError> {
@@ -59,12 +65,28 @@ fn is_unusable<T>(result: Result<T, StoreError>) -> bool {
     matches!(result, Err(StoreError::Unusable { .. }))
 }
 
+/// Until it can be done: for as long as others need to notice and to agree.
+fn until_done<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> T {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < until && is_unavailable::<()>(Err(error.clone())), "{error}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The server that the tests of this program share, and a store of its own on it.
 fn shared() -> Option<(&'static Server, Arc<dyn Store>, String)> {
     let server = server::shared()?;
     let url = server.new_url();
     let root = format!("{{{}}}", url.split_once("prefix=").unwrap().1);
     Some((server, stores::open(&url).unwrap(), root))
+}
+
+fn enqueue(store: &dyn Store, jobs: &[NewJob]) -> Vec<String> {
+    store.enqueue(jobs, NOW).unwrap().into_iter().map(|one| one.id).collect()
 }
 
 fn keys(server: &Server, root: &str) -> BTreeSet<String> {
@@ -78,32 +100,33 @@ fn nothing_is_left_of_jobs_that_are_pruned() {
     let keyed = NewJob { key: Some("k".to_owned()), unique: Some("u".to_owned()), ..job() };
     let again = NewJob { key: Some("k".to_owned()), scheduled_at: Some(NOW + 5), ..job() };
     let kept = NewJob { result_ms: 100_000, tags: vec!["red".to_owned()], ..job() };
-    store.enqueue(&[keyed, again.clone(), again, kept, job(), job()], NOW).unwrap();
-    assert!(store.change("6", Change::Cancel, NOW).unwrap());
+    let ids = enqueue(&*store, &[keyed, again.clone(), again, kept, job(), job()]);
+    assert!(store.change(&ids[5], Change::Cancel, NOW).unwrap());
     assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 5).unwrap().staged, 2);
-    assert!(store.change("3", Change::Delete, NOW).unwrap());
+    assert!(store.change(&ids[2], Change::Delete, NOW).unwrap());
     let claimed = round(&*store, 9, Vec::new()).unwrap().claimed;
     let mut ends: Vec<_> = claimed.iter().map(done).collect();
     assert!(store.change(&claimed[2].id, Change::Cancel, NOW).unwrap());
     ends[2] = failed(&claimed[2]);
     let claimed = round(&*store, 9, ends).unwrap().claimed;
-    assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["2"], "the key was free");
+    assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), [&ids[1]], "the key was free");
     round(&*store, 0, vec![done(&claimed[0])]).unwrap();
     // The job whose result is kept for longer outlives the others.
     assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 61_000).unwrap().pruned, 4);
-    assert!(store.get("4").unwrap().is_some());
+    assert!(store.get(&ids[3]).unwrap().is_some());
     assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 100_001).unwrap().pruned, 1);
     store.leave(&runner(), NOW).unwrap();
-    assert_eq!(keys(server, &root), ["id", "news", "schema"].map(str::to_owned).into());
+    assert_eq!(keys(server, &root), ["news", "schema"].map(str::to_owned).into());
     assert_eq!(store.queues().unwrap(), []);
 }
 
 #[test]
 fn long_lists_are_whole() {
     let Some((_, store, _)) = shared() else { return };
-    for _ in 0..5 {
-        store.enqueue(&vec![job(); 500], NOW).unwrap();
-    }
+    let recorded = NewJob { result_ms: 1, ..job() };
+    let kinds = [job(), recorded];
+    let batch = |nr: usize| store.enqueue(&vec![kinds[nr % 2].clone(); 500], NOW + nr as Millis).unwrap();
+    let ids: Vec<_> = (0..5).flat_map(batch).map(|one| one.id).collect();
     let claimed = round(&*store, 2300, Vec::new()).unwrap().claimed;
     let failed = Ending::Impossible(JobError {
         at: NOW,
@@ -116,30 +139,81 @@ fn long_lists_are_whole() {
     round(&*store, 0, dead.collect()).unwrap();
     let list = |state, limit| {
         let found = store.list(&Filter { state, limit, ..Filter::default() }).unwrap();
-        found.iter().map(|job| job.id.parse::<u32>().unwrap()).collect::<Vec<_>>()
+        found.iter().map(|job| 1 + ids.binary_search(&job.id).unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(list(None, 5000), (1..=2500).rev().collect::<Vec<_>>());
     assert_eq!(list(Some(State::Dead), 10), (11..=20).rev().collect::<Vec<_>>());
     // More than one index is read for.
     assert_eq!(list(Some(State::Running), 5000), (21..=2300).rev().collect::<Vec<_>>());
     assert_eq!(list(Some(State::Available), 3), [2500, 2499, 2498]);
-    let before = Filter { before: Some("12".to_owned()), state: Some(State::Dead), limit: 9, ..Filter::default() };
+    let before = Filter { before: Some(ids[11].clone()), state: Some(State::Dead), limit: 9, ..Filter::default() };
     assert_eq!(store.list(&before).unwrap().len(), 9);
 }
 
 #[test]
 fn a_job_whose_record_is_gone_is_dead_with_the_reason() {
     let Some((server, store, root)) = shared() else { return };
-    store.enqueue(&[job(), job(), job()], NOW).unwrap();
+    let ids = enqueue(&*store, &vec![NewJob { priority: 1, ..job() }; 3]);
     let mut connection = server.connect();
-    connection.del::<_, ()>(format!("{root}:body:1")).unwrap();
-    connection.set::<_, _, ()>(format!("{root}:body:2"), "{no json").unwrap();
+    connection.del::<_, ()>(format!("{root}:body:{}", ids[0])).unwrap();
+    connection.set::<_, _, ()>(format!("{root}:body:{}", ids[1]), "{no json").unwrap();
+    connection.rpush::<_, _, ()>(format!("{root}:inbox:default"), "no entry").unwrap();
     let claimed = round(&*store, 9, Vec::new()).unwrap().claimed;
-    assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["3"]);
-    for id in ["1", "2"] {
+    assert_eq!(claimed.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), [&ids[2]]);
+    for id in &ids[..2] {
         let told = store.get(id).unwrap().unwrap();
         assert_eq!((told.state, told.errors[0].kind.as_str()), (State::Dead, "malformed"));
     }
+}
+
+/// Whatever is missing of one job, the others go on.
+#[test]
+fn a_damaged_job_stops_nobody_else() {
+    let Some((server, store, root)) = shared() else { return };
+    let keyed = |key: &str| NewJob { key: Some(key.to_owned()), ..job() };
+    let later = NewJob { scheduled_at: Some(NOW + 5), ..job() };
+    let urgent = NewJob { priority: 1, ..job() };
+    let new = [urgent.clone(), urgent.clone(), keyed("k"), keyed("k"), keyed("k"), later.clone(), later, job(), job()];
+    let ids = enqueue(&*store, &new);
+    let mut connection = server.connect();
+    // One that is ready, one that waits for its key, one that is scheduled.
+    for at in [0, 3, 5] {
+        connection.del::<_, ()>(format!("{root}:job:{}", ids[at])).unwrap();
+    }
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 5).unwrap().staged, 2);
+    let claimed = round(&*store, 9, Vec::new()).unwrap().claimed;
+    let claimed_ids: BTreeSet<_> = claimed.iter().map(|job| job.id.clone()).collect();
+    assert_eq!(claimed_ids, [1, 2, 6, 7, 8].map(|at| ids[at].clone()).into());
+    // One that runs.
+    connection.del::<_, ()>(format!("{root}:job:{}", ids[1])).unwrap();
+    let lost = round(&*store, 9, claimed.iter().map(done).collect()).unwrap();
+    assert_eq!((lost.lost, lost.claimed.len()), (vec![ids[1].clone()], 1), "the last of its key");
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 40_000).unwrap().rescued, 2);
+    assert_eq!(round(&*store, 9, Vec::new()).unwrap().claimed.len(), 1);
+    assert!(store.get(&ids[0]).unwrap().is_none());
+    assert_eq!(store.list(&Filter { limit: 99, ..Filter::default() }).unwrap().len(), 5);
+}
+
+/// What a connection that was given up has sent may come to the server after what was sent since.
+#[test]
+fn what_comes_late_does_no_harm() {
+    let Some((_, store, _)) = shared() else { return };
+    enqueue(&*store, &vec![job(); 3]);
+    let at = |number| Runner { round: number, ..runner() };
+    let want = || Want { limit: 1, queues: vec!["default".to_owned()] };
+    let claim = |number, now| store.round(&at(number), &Report::default(), &want(), now).unwrap();
+    let first = claim(1, NOW).claimed.remove(0).id;
+    let second = claim(2, NOW).claimed.remove(0).id;
+    let held = [first.clone()];
+    assert_eq!(store.renew(&at(1), &held, NOW).unwrap(), Some(Renewed::default()));
+    assert_eq!(store.get(&second).unwrap().unwrap().state, State::Running, "it was claimed after this renewal");
+    assert_eq!(store.renew(&at(2), &held, NOW).unwrap(), Some(Renewed::default()));
+    assert_eq!(store.get(&second).unwrap().unwrap().state, State::Available, "its claim was never heard of");
+    let later = NOW + 31_000;
+    assert_eq!(store.look_after(&KEEP, 100, &[], later).unwrap().rescued, 1);
+    let round = claim(3, later);
+    assert!(round.has_no_lease && round.claimed.is_empty(), "its lease has lapsed");
+    assert_eq!(store.renew(&at(3), &held, later).unwrap(), None);
 }
 
 #[test]
@@ -291,10 +365,12 @@ fn a_server_that_stands_still_is_noticed() {
     rustix::process::kill_process(server_pid, rustix::process::Signal::STOP).unwrap();
     let since = Instant::now();
     thread::scope(|scope| {
-        scope.spawn(|| assert!(is_unavailable(store.enqueue(&[job()], NOW))));
+        for _ in 0..4 {
+            scope.spawn(|| assert!(is_unavailable(store.enqueue(&[job()], NOW))));
+        }
         scope.spawn(|| assert!(watch.wait(Duration::from_millis(500)).is_err(), "it is never deaf"));
     });
-    assert!(since.elapsed() < Duration::from_secs(20));
+    assert!(since.elapsed() < Duration::from_secs(15), "they wait side by side");
     rustix::process::kill_process(server_pid, rustix::process::Signal::CONT).unwrap();
     store.queues().unwrap();
 }

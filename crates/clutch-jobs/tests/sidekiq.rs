@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use clutch_jobs::job::{Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Keep, Noted, Report, Round, Runner, Store, StoreError, Want};
+use clutch_jobs::store::{Change, Keep, Noted, Renewed, Report, Round, Runner, Store, StoreError, Want};
 use clutch_jobs::stores;
 use redis::{Commands, Connection};
 use serde_json::value::RawValue;
@@ -51,7 +51,7 @@ fn site() -> Option<Site> {
 }
 
 fn runner() -> Runner {
-    Runner { name: "host:7:abc".to_owned(), lease: Duration::from_secs(30) }
+    Runner::new("host:7:abc".to_owned(), Duration::from_secs(30))
 }
 
 fn error() -> JobError {
@@ -239,7 +239,10 @@ fn a_cancelled_job_does_not_run_again() {
     let claimed = site.claim();
     assert!(site.store.change(&claimed.id, Change::Cancel, NOW).unwrap());
     let held = [claimed.id.clone()];
-    assert_eq!(site.store.renew(&runner(), &held, NOW).unwrap(), Some(held.to_vec()));
+    assert_eq!(
+        site.store.renew(&runner(), &held, NOW).unwrap(),
+        Some(Renewed { cancelled: held.to_vec(), lost: vec![] })
+    );
     site.end(&claimed, Ending::Failed(error()), NOW);
     assert!(site.filed("retry").is_empty() && site.store.get(&claimed.id).unwrap().is_none());
 }
@@ -291,7 +294,7 @@ fn every_job_is_claimed_once_by_many_runners() {
             .map(|nr| {
                 scope.spawn(move || {
                     let store = stores::open(url).unwrap();
-                    let runner = Runner { name: format!("host:1:{nr}"), lease: Duration::from_secs(30) };
+                    let runner = Runner::new(format!("host:1:{nr}"), Duration::from_secs(30));
                     let want = Want { limit: 7, queues: vec!["default".to_owned()] };
                     let (mut mine, mut report) = (Vec::new(), Report::default());
                     loop {

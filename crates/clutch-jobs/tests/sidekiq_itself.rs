@@ -63,7 +63,7 @@ fn job(args: &str) -> NewJob {
 }
 
 fn runner() -> Runner {
-    Runner { name: "host:7:abc".to_owned(), lease: Duration::from_secs(30) }
+    Runner::new("host:7:abc".to_owned(), Duration::from_secs(30))
 }
 
 fn claim(store: &dyn Store, limit: usize) -> Vec<Claimed> {

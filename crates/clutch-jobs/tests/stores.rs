@@ -10,8 +10,10 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Filter, Keep, Noted, QueueChange, Report, Round, Runner, Store, Tick, Upkeep, Want};
+use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Rate, Settled, State, settle};
+use clutch_jobs::store::{
+    Change, Filter, Keep, Noted, QueueChange, Renewed, Report, Round, Runner, Store, Tick, Upkeep, Want,
+};
 use clutch_jobs::stores;
 use serde_json::value::RawValue;
 
@@ -62,7 +64,7 @@ fn job(queue: &str) -> NewJob {
 }
 
 fn runner(name: &str) -> Runner {
-    Runner { name: name.to_owned(), lease: LEASE }
+    Runner::new(name.to_owned(), LEASE)
 }
 
 fn want(limit: usize, queues: &[&str]) -> Want {
@@ -304,9 +306,28 @@ fn a_lapsed_lease_gives_its_jobs_back_once(house: &House) {
 fn a_renewed_lease_does_not_lapse(house: &House) {
     let id = house.enqueue(&[job("default")]).remove(0);
     house.claim("a", 1);
-    assert_eq!(house.store.renew(&runner("a"), std::slice::from_ref(&id), NOW + 20_000).unwrap(), Some(vec![]));
+    assert_eq!(
+        house.store.renew(&runner("a"), std::slice::from_ref(&id), NOW + 20_000).unwrap(),
+        Some(Renewed::default())
+    );
     assert_eq!(house.look(NOW + 45_000).rescued, 0);
     assert_eq!(house.look(NOW + 51_000).rescued, 1);
+}
+
+fn a_round_that_comes_late_revives_no_lease(house: &House) {
+    house.enqueue(&[job("default"), job("default")]);
+    let held = ids(&house.claim("a", 1)).into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let later = NOW + 31_000;
+    house.look(later);
+    let late = Runner { round: 2, ..runner("a") };
+    let round = house.store.round(&late, &Report::default(), &want(9, &["default"]), later).unwrap();
+    assert!(round.has_no_lease && round.claimed.is_empty());
+    assert_eq!(house.store.renew(&late, &held, later).unwrap(), None);
+    let other = Runner { round: 1, ..runner("b") };
+    let round = house.store.round(&other, &Report::default(), &want(9, &["default"]), later).unwrap();
+    assert!(!round.has_no_lease && round.claimed.len() == 2);
+    let lost = house.store.renew(&other, &["77".to_owned()], later).unwrap().unwrap().lost;
+    assert_eq!(lost, ["77"], "it holds what is not its own");
 }
 
 fn a_claim_whose_answer_was_lost_is_given_back_by_the_renewal(house: &House) {
@@ -469,7 +490,7 @@ fn a_waiting_job_is_cancelled_and_a_running_one_told(house: &House) {
     assert_eq!(house.state(&enqueued[1]), Some(State::Cancelled));
     assert_eq!(house.state(&enqueued[0]), Some(State::Running));
     let told = house.store.renew(&runner("a"), &enqueued[..1], NOW).unwrap();
-    assert_eq!(told, Some(vec![enqueued[0].clone()]));
+    assert_eq!(told, Some(Renewed { cancelled: vec![enqueued[0].clone()], lost: vec![] }));
     house.end("a", &claimed, Ending::Cancelled, NOW);
     assert_eq!(house.state(&enqueued[0]), Some(State::Cancelled));
     assert!(!house.store.change(&enqueued[0], Change::Cancel, NOW).unwrap(), "it has ended");
@@ -561,6 +582,54 @@ fn jobs_with_a_key_run_one_at_a_time_in_order(house: &House) {
     assert!(house.claim("r", 9).is_empty());
     house.look(NOW + 1000);
     assert_eq!(ids(&house.claim_at("r", 9, &["default"], NOW + 1000)), [enqueued[0].as_str()]);
+}
+
+fn jobs_with_a_key_run_as_many_as_their_limit_says(house: &House) {
+    let keyed = NewJob { key: Some("k".to_owned()), key_limit: 2, ..job("default") };
+    let ids_of = house.enqueue(&vec![keyed.clone(); 4]);
+    let claimed = house.claim("a", 9);
+    assert_eq!(ids(&claimed), ids_of[..2]);
+    house.end("a", &claimed[1], done(), NOW);
+    assert_eq!(ids(&house.claim("a", 9)), [&ids_of[2]]);
+    house.end("a", &claimed[0], done(), NOW);
+    assert_eq!(ids(&house.claim("a", 9)), [&ids_of[3]]);
+}
+
+fn a_queue_begins_no_more_than_its_rate(house: &House) {
+    house.store.set_queue("default", QueueChange::Rate(Some(Rate { count: 2, per_ms: 60_000 }))).unwrap();
+    assert_eq!(house.store.queues().unwrap()[0].rate, Some(Rate { count: 2, per_ms: 60_000 }));
+    house.enqueue(&vec![job("default"); 3]);
+    let round =
+        |name: &str, now| house.store.round(&runner(name), &Report::default(), &want(9, &["default"]), now).unwrap();
+    let first = round("a", NOW);
+    assert_eq!(first.claimed.len(), 2);
+    let wait = first.again_in.unwrap();
+    assert!(Duration::from_secs(50) < wait && wait <= Duration::from_secs(60), "{wait:?}");
+    assert_eq!(round("b", NOW + 40_000).claimed.len(), 0, "of all runners");
+    assert_eq!(round("b", NOW + 61_000).claimed.len(), 1);
+    house.store.set_queue("default", QueueChange::Rate(None)).unwrap();
+    house.enqueue(&vec![job("default"); 5]);
+    assert_eq!(round("b", NOW + 61_000).claimed.len(), 5);
+}
+
+fn a_key_begins_no_more_than_its_rate(house: &House) {
+    let rate = Some(Rate { count: 1, per_ms: 60_000 });
+    let keyed = NewJob { key: Some("k".to_owned()), key_limit: 9, key_rate: rate, ..job("default") };
+    let ids_of = house.enqueue(&[keyed.clone(), keyed.clone(), keyed, job("default")]);
+    let claimed = house.claim("a", 2);
+    assert_eq!(ids(&claimed), [&ids_of[0], &ids_of[3]], "who is held back takes nobody's place");
+    let put_off = house.store.get(&ids_of[1]).unwrap().unwrap();
+    assert_eq!((put_off.state, put_off.reason.as_deref(), put_off.attempt), (State::Scheduled, Some("rate"), 0));
+    assert!(put_off.scheduled_at.is_some_and(|at| at > NOW + 50_000 && at <= NOW + 60_000));
+    for time in [20_000, 40_000] {
+        house.store.renew(&runner("a"), &ids_of, NOW + time).unwrap();
+    }
+    assert_eq!(house.look(NOW + 61_000).staged, 2);
+    let later = house.claim_at("b", 9, &["default"], NOW + 61_000);
+    assert_eq!(later.len(), 1);
+    // Who is put off twice is still one of those of its key that may run.
+    let waits = house.store.list(&Filter { state: Some(State::Scheduled), limit: 9, ..Filter::default() }).unwrap();
+    assert!(house.store.change(&waits[0].id, Change::Cancel, NOW + 61_000).unwrap());
 }
 
 fn a_key_is_free_again_when_its_runner_dies(house: &House) {
@@ -696,6 +765,7 @@ stores! {
     nobody_settles_what_is_anothers,
     a_lapsed_lease_gives_its_jobs_back_once,
     a_renewed_lease_does_not_lapse,
+    a_round_that_comes_late_revives_no_lease,
     a_claim_whose_answer_was_lost_is_given_back_by_the_renewal,
     a_job_whose_runners_all_die_is_dead_in_the_end,
     who_leaves_holds_nothing,
@@ -713,6 +783,9 @@ stores! {
     a_job_is_deleted_unless_it_runs,
     a_paused_queue_gives_nothing_and_takes_everything,
     a_queue_runs_no_more_than_its_limit_over_all_runners,
+    jobs_with_a_key_run_as_many_as_their_limit_says,
+    a_queue_begins_no_more_than_its_rate,
+    a_key_begins_no_more_than_its_rate,
     jobs_with_a_key_run_one_at_a_time_in_order,
     a_key_is_free_again_when_its_runner_dies,
     a_key_is_free_again_when_who_waits_with_it_is_cancelled_or_deleted,
@@ -733,6 +806,7 @@ stores! {
     nobody_settles_what_is_anothers,
     a_lapsed_lease_gives_its_jobs_back_once,
     a_renewed_lease_does_not_lapse,
+    a_round_that_comes_late_revives_no_lease,
     a_claim_whose_answer_was_lost_is_given_back_by_the_renewal,
     a_job_whose_runners_all_die_is_dead_in_the_end,
     who_leaves_holds_nothing,

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -15,6 +15,8 @@ from clutch.cli.flags import as_json
 from clutch.cli.table import age, aligned
 from clutch.errors import ClutchError
 from clutch.jobs import Job, Jobs, Queue
+
+T = TypeVar("T")
 
 STATES = ("scheduled", "available", "running", "completed", "cancelled", "dead")
 ARGUMENTS_SHOWN = 60
@@ -51,6 +53,7 @@ def stats(jobs: Jobs, as_json: bool) -> None:
 def queue_row(queue: Queue) -> tuple[str, ...]:
     notes = ["paused"] if queue.is_paused else []
     notes += [f"at most {queue.running_max} at a time"] if queue.running_max is not None else []
+    notes += [f"at most {queue.rate}"] if queue.rate is not None else []
     oldest = "-" if queue.oldest_at is None else since(queue.oldest_at)
     return (queue.name, *(str(getattr(queue, state)) for state in STATES), oldest, ", ".join(notes))
 
@@ -168,10 +171,13 @@ def resume(jobs: Jobs, queue: str) -> None:
 @store
 @click.argument("queue")
 @click.argument("most", type=click.IntRange(0), required=False)
-def limit(jobs: Jobs, queue: str, most: int | None) -> None:
+@click.option("--rate", metavar="N/TIME", help="How many jobs may begin in a time: 10/s, 100/m, 5/30s.")
+def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None) -> None:
     """Run at most MOST jobs of a queue at a time, over all runners; without MOST, any number."""
-    jobs.limit(queue, most)
-    click.echo(f"queue {queue}: " + ("no limit" if most is None else f"at most {most} at a time"))
+    checked(lambda: jobs.limit(queue, most, rate=rate))
+    limits = [f"at most {most} at a time"] if most is not None else []
+    limits += [f"at most {rate}"] if rate is not None else []
+    click.echo(f"queue {queue}: " + (", ".join(limits) or "no limit"))
 
 
 @command.command("cron")
@@ -197,7 +203,7 @@ def cron(config: str | None, as_json: bool) -> None:
 # ---- printing
 
 
-def checked(ask: Callable[[], list[Job]]) -> list[Job]:
+def checked(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except ValueError as error:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import random
 import signal
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,8 +23,9 @@ from clutch.testing import children
 from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
 from support.redis_server import RedisServer
+from support.rendezvous import Rendezvous
 
-JOBS = 1500
+JOBS = int(os.environ.get("CLUTCH_TEST_JOBS", "1500"))
 KILLS = 12
 
 
@@ -40,8 +44,38 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield server.url
 
 
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path) as server:
+        yield server
+
+
 @pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
 def test_43_kill_9_loses_no_job(tmp_path: Path, store: str, what: str) -> None:
+    kill_loop(tmp_path, store, lambda pid: os.kill(random.choice(victims_of(pid, what)), signal.SIGKILL))
+
+
+@pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
+def test_43_kill_9_loses_no_job_in_the_format_of_sidekiq(tmp_path: Path, redis: RedisServer, what: str) -> None:
+    store = redis.url.replace("redis+unix", "sidekiq+unix")
+    kill_loop(tmp_path, store, lambda pid: os.kill(random.choice(victims_of(pid, what)), signal.SIGKILL))
+
+
+def test_43_kill_9_of_everything_in_turn_loses_no_job(tmp_path: Path, redis: RedisServer) -> None:
+    turns = itertools.cycle(["worker", "redis-server", "zygote", "dispatcher"])
+
+    def kill_next(pid: int) -> None:
+        what = next(turns)
+        if what == "redis-server":
+            redis.kill()
+            redis.start()
+        else:
+            os.kill(random.choice(victims_of(pid, what)), signal.SIGKILL)
+
+    kill_loop(tmp_path, redis.url, kill_next)
+
+
+def kill_loop(tmp_path: Path, store: str, kill_one: Callable[[int], None]) -> None:
     """Every job is enqueued once and appends its number. A number may come twice: a kill came between its end and the
     settlement. None may be missing."""
     jobs, runs = clutch.Jobs(store), tmp_path / "runs"
@@ -55,18 +89,29 @@ def test_43_kill_9_loses_no_job(tmp_path: Path, store: str, what: str) -> None:
             enough = JOBS if last else min(JOBS, len(set(numbers(runs))) + dice.randrange(1, JOBS // KILLS))
             soon(lambda enough=enough: len(set(numbers(runs))) >= enough)
             if last:
-                soon(lambda: jobs.stats()["default"].completed == JOBS)
+                soon(lambda: is_empty(jobs))
                 server.terminate()
                 assert server.wait() == 0
             else:
-                victims = victims_of(server.process.pid, what)
-                os.kill(dice.choice(victims), signal.SIGKILL)
-                if what != "dispatcher":
-                    soon(lambda enough=enough: len(set(numbers(runs))) >= min(JOBS, enough + 10))
+                kill_one(server.process.pid)
+                if server.process.poll() is None:
+                    soon(lambda enough=enough: went_on(server, runs, min(JOBS, enough + 10)))
     counts = Counter(numbers(runs))
     assert set(counts) == set(range(JOBS))
+    print(f"{store}: {KILLS} kills; jobs by number of runs: {sorted(Counter(counts.values()).items())}")
     twice = sum(count - 1 for count in counts.values())
     assert twice <= KILLS * 2, "no more than ran at the time of a kill, on 2 workers"
+
+
+def is_empty(jobs: clutch.Jobs) -> bool:
+    """Sidekiq's format forgets jobs that have completed."""
+    queue = jobs.stats().get("default")
+    return queue is None or queue.scheduled + queue.available + queue.running == 0
+
+
+def went_on(server: Dispatcher, runs: Path, enough: int) -> bool:
+    """Whether so many have run, or the dispatcher was the one that was killed."""
+    return server.process.poll() is not None or len(set(numbers(runs))) >= enough
 
 
 def numbers(runs: Path) -> list[int]:
@@ -115,6 +160,58 @@ def test_45_a_redis_that_stands_still_is_noticed(tmp_path: Path) -> None:
             server.err.wait("works again")
             job = jobs.options(result=60).enqueue("double", 5)
             assert jobs.result(job, WAIT_SECONDS) == 10
+
+
+def test_a_redis_that_stands_still_delays_no_stop(tmp_path: Path) -> None:
+    """Also with an end that it cannot be told: a stop takes the grace, and at most some two seconds."""
+    with RedisServer(tmp_path) as redis, Rendezvous() as place:
+        clutch.Jobs(redis.url).enqueue("wait_at", place.port)
+        with worker(tmp_path, redis.url, "--grace", "1s") as server:
+            guest = place.guest()
+            redis.stop_answering()
+            guest.let_go()
+            since = time.monotonic()
+            server.terminate()
+            assert server.wait() == 0
+            assert time.monotonic() - since < 5
+
+
+def test_callers_wait_side_by_side_for_a_redis_that_stands_still(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as redis:
+        jobs = clutch.Jobs(redis.url)
+        jobs.stats()
+        redis.stop_answering()
+        since = time.monotonic()
+        with ThreadPoolExecutor(12) as callers:
+            for failed in [callers.submit(jobs.enqueue, "double", n) for n in range(12)]:
+                assert isinstance(failed.exception(60), clutch.StoreUnavailable)
+        assert time.monotonic() - since < 12, "not one after the other"
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_second_signal_leaves_running_jobs_to_others(tmp_path: Path, store: str, leads: bool) -> None:
+    """At once, whether it is the one that looks after the store or not: no lease ends in the time of this test."""
+    jobs = clutch.Jobs(store)
+    with Rendezvous() as place, worker(tmp_path, store, "--lease", "1h") as first:
+        first.wait_ready("work")
+        # It leads, and either has the job itself or no slot left for it.
+        early = [jobs.enqueue("wait_at", place.port) for _ in range(1 if leads else 2)]
+        guests = place.guests(len(early))
+        with worker(tmp_path, store, "--lease", "1h") as second:
+            second.wait_ready("work")
+            job = early[0] if leads else jobs.enqueue("wait_at", place.port)
+            victim = first if leads else second
+            if not leads:
+                place.guest()
+                for guest in guests:
+                    guest.let_go()
+            victim.terminate()
+            victim.err.wait("send another signal")
+            victim.terminate()
+            again = place.guest()
+            assert again.word == job
+            again.let_go()
+            soon(lambda: jobs.stats()["default"].completed == len({*early, job}))
 
 
 def test_two_dispatchers_share_a_store(tmp_path: Path, store: str) -> None:

@@ -5,43 +5,53 @@
 //! [`Store::enqueue`] returns is the server's configuration: `appendonly yes` with `appendfsync always` survives a power
 //! failure, `everysec` loses up to a second.
 //!
+//! A plain job (see `record.rs`) is one text that goes from the line of its queue to who runs it, and to those that are
+//! done: it costs one command each time, for many jobs at once. All others have a record, and an index for each state.
+//!
 //! | key | type | content |
 //! |---|---|---|
+//! | `{p}:inbox:QUEUE`, `{p}:inboxes` | list, set | plain jobs that wait, the newest first; queues that have some |
+//! | `{p}:done` | hash | plain jobs that have completed, by id: what was kept while they ran |
 //! | `{p}:body:ID` | string | the job as it was enqueued, JSON |
 //! | `{p}:job:ID` | hash | what changes, and what scripts look at: see `record.rs` |
 //! | `{p}:errors:ID` | list | its errors, JSON |
-//! | `{p}:all` | sorted set | all ids |
+//! | `{p}:all` | sorted set | all ids but those of plain jobs that wait or run |
 //! | `{p}:ready:QUEUE` | sorted set | ids that can be claimed, by priority, then age |
 //! | `{p}:scheduled` | sorted set | ids by the time when they are due |
-//! | `{p}:running:RUNNER` | set | ids that a runner has claimed |
+//! | `{p}:running:RUNNER` | hash | by id, what a runner has claimed: the number of the round, when, its name, and a plain job's entry |
 //! | `{p}:cancelling` | set | running ids that are to stop |
 //! | `{p}:ended:STATE`, `{p}:kept` | sorted sets | ended ids by when they ended, or until when their result is kept |
-//! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; the one with −∞ may run |
+//! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; those with −∞ may run |
+//! | `{p}:rate:SCOPE` | sorted set | what began lately, by the server's clock, of a queue or a key |
 //! | `{p}:unique` | hash | the id of each key of unique jobs |
 //! | `{p}:runners`, `{p}:orphaned` | sorted set, set | runners by the end of their lease; those without, to be rescued from |
-//! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE` |
-//! | `{p}:leader`, `{p}:id`, `{p}:schema` | hash, strings | who looks after it, the last id, the version |
+//! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE`, `rate:QUEUE` |
+//! | `{p}:leader`, `{p}:schema` | hash, string | who looks after it, the version |
 //! | `{p}:cron` | hash | the last tick of each entry of periodic jobs |
+//! | `{p}:broken` | set | ids whose record somebody has damaged: left alone |
 //! | `{p}:news` | stream | one entry, new when a queue that had nothing has something |
 
+mod ids;
 pub(super) mod link;
 mod location;
 mod news;
 pub(super) mod record;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use redis::{Script, Value};
+use redis::{Cmd, Script, Value};
 
 use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
-use self::record::{list, parsed, text};
+use self::record::{Plain, list, parsed, text, texts};
 use crate::job::{Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
-    StoreError, Tick, Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
+    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
 
 /// What this version reads and writes.
@@ -53,24 +63,32 @@ const ENQUEUE_MAX: usize = 100_000;
 /// Most jobs that one step of a list looks at.
 const LIST_STEP: usize = 1000;
 
+/// How often a job is looked for that goes on meanwhile.
+const LOOKS: usize = 3;
+
 /// Each is appended to what all share.
 macro_rules! scripts {
     ($($name:ident: $($file:literal),*;)*) => {
         $(static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!(include_str!("redis/common.lua"), $(include_str!($file)),*)));)*
+            LazyLock::new(|| Script::new(concat!(
+                include_str!("redis/common.lua"), include_str!("redis/clock.lua"), $(include_str!($file)),*
+            )));)*
     };
 }
 
 scripts! {
+    PUSH: "redis/push.lua";
     ENQUEUE: "redis/enqueue.lua";
     ROUND: "redis/ending.lua", "redis/round.lua";
     RENEW: "redis/ending.lua", "redis/renew.lua";
     LOOK_AFTER: "redis/ending.lua", "redis/look_after.lua";
     LEAVE: "redis/leave.lua";
     LEAD: "redis/lead.lua";
-    CHANGE: "redis/change.lua";
-    GET: "redis/get.lua";
-    LIST: "redis/list.lua";
+    CHANGE: "redis/plain.lua", "redis/change.lua";
+    GET: "redis/plain.lua", "redis/get.lua";
+    LIST: "redis/plain.lua", "redis/list.lua";
+    RUNNING: "redis/plain.lua", "redis/running.lua";
+    WAITING: "redis/waiting.lua";
     QUEUES: "redis/queues.lua";
     SET_QUEUE: "redis/set_queue.lua";
     TICK: "redis/tick.lua", "redis/enqueue.lua";
@@ -78,6 +96,12 @@ scripts! {
 
 pub struct Redis {
     link: Link,
+    /// Plain jobs were waiting where the last one was put.
+    has_backlog: AtomicBool,
+}
+
+pub(super) fn add_runner(cmd: &mut Cmd, runner: &Runner, now: Millis) {
+    cmd.arg(&runner.name).arg(runner.round).arg(millis(runner.lease)).arg(shift(now));
 }
 
 impl Redis {
@@ -87,24 +111,109 @@ impl Redis {
         let location = Location::parse(url)?;
         // In braces, so that all keys are on one node of a cluster.
         let root = format!("{{{}}}", location.prefix);
-        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION))?;
+        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION));
         match link.check() {
-            Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link }),
+            Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link, has_backlog: AtomicBool::new(false) }),
             Err(error) => Err(error),
         }
     }
 
     /// When the last tick of its entry was. One trip for each: ticks that are due at the same time are few.
     fn tick(&self, tick: &Tick, now: Millis) -> Result<Millis> {
+        let ids = ids::new_ids(1, now);
         let answer = self.link.run(&TICK, |cmd| {
             cmd.arg(&tick.name).arg(tick.at);
             if let Some(job) = &tick.job {
                 cmd.arg(now).arg(1);
-                record::enqueue(cmd, job, now);
+                record::enqueue(cmd, job, &ids[0], now);
             }
         })?;
         // Otherwise what an enqueue answers: the tick is new.
         Ok(parsed(answer).unwrap_or(tick.at))
+    }
+
+    /// Plain jobs, all in one queue: one command where others wait there, so that nobody has to be told.
+    fn put(&self, jobs: &[NewJob], ids: &[JobId], now: Millis) -> Result<()> {
+        let queue = &jobs[0].queue;
+        let entries: Vec<_> = jobs.iter().zip(ids).map(|(job, id)| record::entry(job, id, now)).collect();
+        if self.has_backlog.load(Ordering::Relaxed) {
+            let mut cmd = redis::cmd("LPUSHX");
+            cmd.arg(format!("{}:inbox:{queue}", self.link.root)).arg(&entries);
+            if self.link.query(&cmd)? != Value::Int(0) {
+                return Ok(());
+            }
+        }
+        let was_empty = self.link.run(&PUSH, |cmd| {
+            cmd.arg(queue).arg(&entries);
+        })?;
+        self.has_backlog.store(was_empty == Value::Int(0), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Calls `look` with entries that wait in a queue, the newest first, until it says no.
+    fn each_waiting(&self, queue: &str, mut look: impl FnMut(&str) -> bool) -> Result<()> {
+        let mut from = -1i64;
+        loop {
+            let answer = self.link.run(&WAITING, |cmd| {
+                cmd.arg(queue).arg(from).arg(LIST_STEP);
+            })?;
+            let mut values = list(answer).into_iter();
+            from = values.next().and_then(parsed).unwrap_or_default();
+            for entry in values.filter_map(text) {
+                if !look(&entry) {
+                    return Ok(());
+                }
+            }
+            if from <= 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn inboxes(&self) -> Result<Vec<String>> {
+        self.link
+            .run(&WAITING, |cmd| {
+                cmd.arg("").arg(0).arg(0);
+            })
+            .map(texts)
+    }
+
+    /// The entry of a plain job that waits: there is no index, so this looks at all of them.
+    fn find_waiting(&self, id: &str) -> Result<Option<String>> {
+        let mut found = None;
+        for queue in self.inboxes()? {
+            self.each_waiting(&queue, |entry| {
+                if entry.strip_suffix(id).is_some_and(|rest| rest.ends_with('\n')) {
+                    found = Some(entry.to_owned());
+                }
+                found.is_none()
+            })?;
+            if found.is_some() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    fn find_kept(&self, id: &str) -> Result<Option<Job>> {
+        let answer = self.link.run(&GET, |cmd| {
+            cmd.arg(id);
+        })?;
+        let mut values = list(answer).into_iter();
+        let mut next = || values.next().unwrap_or(Value::Nil);
+        Ok(record::found(id.to_owned(), next(), next(), next(), crate::job::now()))
+    }
+
+    fn try_change(&self, id: &str, change: Change, entry: &str, now: Millis) -> Result<Option<bool>> {
+        let change = match change {
+            Change::Cancel => "cancel",
+            Change::Retry => "retry",
+            Change::Delete => "delete",
+        };
+        let answer = self.link.run(&CHANGE, |cmd| {
+            cmd.arg(id).arg(change).arg(now).arg(entry);
+        })?;
+        Ok((answer != Value::Int(-1)).then_some(answer == Value::Int(1)))
     }
 
     /// A step of a list: those that match, and the id below which to go on.
@@ -121,13 +230,47 @@ impl Redis {
         let mut values = list(answer).into_iter();
         let last = values.next().and_then(text);
         let mut found = Vec::new();
-        while let (Some(id), Some(fields), Some(body), Some(errors)) =
+        while let (Some(id), Some(first), Some(second), Some(third)) =
             (values.next().and_then(text), values.next(), values.next(), values.next())
         {
-            found.extend(record::job(id, fields, body, errors, now));
+            found.extend(record::found(id, first, second, third, now));
         }
-        found.retain(|job| filter.tag.as_ref().is_none_or(|tag| job.tags.contains(tag)));
+        found.retain(|job| filter.takes(job));
         Ok((found, last))
+    }
+
+    fn list_kept(&self, filter: &Filter) -> Result<Vec<Job>> {
+        let mut below = filter.before.clone().unwrap_or_default();
+        let mut found = Vec::new();
+        while found.len() < filter.limit {
+            let (jobs, last) = self.list_step(filter, &below, filter.limit - found.len())?;
+            found.extend(jobs);
+            let Some(last) = last else { break };
+            below = last;
+        }
+        Ok(found)
+    }
+
+    fn list_running(&self, filter: &Filter) -> Result<Vec<Job>> {
+        let claims = texts(self.link.run(&RUNNING, |_| ())?);
+        Ok(claims.iter().filter_map(|claim| record::running(claim)).filter(|job| filter.takes(job)).collect())
+    }
+
+    fn list_waiting(&self, filter: &Filter) -> Result<Vec<Job>> {
+        let mut found = Vec::new();
+        for queue in self.inboxes()? {
+            if filter.queue.as_ref().is_some_and(|wanted| *wanted != queue) {
+                continue;
+            }
+            let mut left = filter.limit;
+            self.each_waiting(&queue, |entry| {
+                let job = Plain::parse(entry).map(|entry| entry.job()).filter(|job| filter.takes(job));
+                left -= usize::from(job.is_some());
+                found.extend(job);
+                left > 0
+            })?;
+        }
+        Ok(found)
     }
 
     /// Jobs whose record cannot be read are dead, with the reason: nobody can run them.
@@ -166,26 +309,41 @@ impl Store for Redis {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
+        let ids = ids::new_ids(jobs.len(), now);
+        let are_plain = jobs.iter().all(|job| record::is_plain(job, now) && job.queue == jobs[0].queue);
+        if are_plain {
+            self.put(jobs, &ids, now)?;
+            return Ok(record::enqueued(Value::Nil, ids));
+        }
         let answer = self.link.run(&ENQUEUE, |cmd| {
             cmd.arg(now).arg(jobs.len());
-            jobs.iter().for_each(|job| record::enqueue(cmd, job, now));
+            jobs.iter().zip(&ids).for_each(|(job, id)| record::enqueue(cmd, job, id, now));
         })?;
-        Ok(record::enqueued(answer, jobs.len()))
+        Ok(record::enqueued(answer, ids))
     }
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
         let answer = self.link.run(&ROUND, |cmd| {
-            cmd.arg(&runner.name).arg(now).arg(runner.leased_until(now)).arg(want.limit);
+            add_runner(cmd, runner, now);
+            cmd.arg(now).arg(want.limit);
             cmd.arg(want.queues.len()).arg(&want.queues);
             cmd.arg(report.noted.len());
             report.noted.iter().for_each(|noted| record::note(cmd, noted));
-            cmd.arg(report.settled.len());
-            report.settled.iter().for_each(|settled| record::settle(cmd, settled));
+            let (simple, others): (Vec<_>, Vec<_>) =
+                report.settled.iter().partition(|settled| record::is_simple(settled));
+            for settled in [&simple, &others] {
+                cmd.arg(settled.len()).arg(settled.iter().map(|one| &one.id).collect::<Vec<_>>());
+            }
+            cmd.arg(simple.iter().map(|one| one.attempt).collect::<Vec<_>>());
+            others.into_iter().for_each(|settled| record::settle(cmd, settled));
         })?;
         let mut values = list(answer).into_iter();
-        let mut round = Round { lost: values.next().map(record::texts).unwrap_or_default(), ..Round::default() };
+        let lost = values.next().map(texts).unwrap_or_default();
+        let has_no_lease = values.next().and_then(parsed) == Some(0);
+        let again_in = values.next().and_then(parsed).map(Duration::from_millis);
+        let mut round = Round { lost, has_no_lease, again_in, claimed: Vec::new() };
         let mut broken = Vec::new();
-        while let Some(claimed) = record::claimed(&mut values) {
+        for claimed in list(values.next().unwrap_or(Value::Nil)).into_iter().filter_map(record::claimed) {
             match claimed {
                 Ok(job) => round.claimed.push(job),
                 Err(one) => broken.push(one),
@@ -197,14 +355,15 @@ impl Store for Redis {
         Ok(round)
     }
 
-    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
+    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let answer = self.link.run(&RENEW, |cmd| {
-            cmd.arg(&runner.name).arg(runner.leased_until(now)).arg(now).arg(held);
+            add_runner(cmd, runner, now);
+            cmd.arg(now).arg(held);
         })?;
-        Ok(match answer {
-            Value::Nil => None,
-            cancelled => Some(record::texts(cancelled)),
-        })
+        let Value::Array(lists) = answer else { return Ok(None) };
+        let mut lists = lists.into_iter().map(texts);
+        let (cancelled, lost) = (lists.next().unwrap_or_default(), lists.next().unwrap_or_default());
+        Ok(Some(Renewed { cancelled, lost }))
     }
 
     fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
@@ -217,7 +376,7 @@ impl Store for Redis {
 
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
         let answer = self.link.run(&LEAD, |cmd| {
-            cmd.arg(&runner.name).arg(now).arg(runner.leased_until(now));
+            cmd.arg(&runner.name).arg(millis(runner.lease)).arg(shift(now));
         })?;
         Ok(answer == Value::Int(1))
     }
@@ -231,7 +390,7 @@ impl Store for Redis {
         let error = lapsed(0, "\0", now);
         let (message, message_end) = error.message.split_once('\0').unwrap_or((&error.message, ""));
         let answer = self.link.run(&LOOK_AFTER, |cmd| {
-            cmd.arg(now).arg(limit);
+            cmd.arg(now).arg(shift(now)).arg(limit);
             for kept in [keep.completed, keep.cancelled, keep.dead] {
                 cmd.arg(now.saturating_sub(millis(kept)));
             }
@@ -244,40 +403,57 @@ impl Store for Redis {
     }
 
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {
-        let change = match change {
-            Change::Cancel => "cancel",
-            Change::Retry => "retry",
-            Change::Delete => "delete",
-        };
-        let answer = self.link.run(&CHANGE, |cmd| {
-            cmd.arg(id).arg(change).arg(now);
-        })?;
-        Ok(answer == Value::Int(1))
+        if !ids::is_id(id) {
+            return Ok(false);
+        }
+        // What waits may be claimed while it is looked for: then it is where the second look finds it.
+        for _ in 0..LOOKS {
+            if let Some(changed) = self.try_change(id, change, "", now)? {
+                return Ok(changed);
+            }
+            let Some(entry) = self.find_waiting(id)? else { break };
+            if change == Change::Retry {
+                return Ok(false);
+            }
+            if let Some(changed) = self.try_change(id, change, &entry, now)? {
+                return Ok(changed);
+            }
+        }
+        Ok(self.try_change(id, change, "", now)?.unwrap_or_default())
     }
 
     fn get(&self, id: &str) -> Result<Option<Job>> {
-        let mut values = list(self.link.run(&GET, |cmd| {
-            cmd.arg(id);
-        })?)
-        .into_iter();
-        let mut next = || values.next().unwrap_or(Value::Nil);
-        Ok(record::job(id.to_owned(), next(), next(), next(), crate::job::now()))
+        if !ids::is_id(id) {
+            return Ok(None);
+        }
+        if let Some(job) = self.find_kept(id)? {
+            return Ok(Some(job));
+        }
+        match self.find_waiting(id)? {
+            Some(entry) => Ok(Plain::parse(&entry).map(|entry| entry.job())),
+            // It may have begun meanwhile.
+            None => self.find_kept(id),
+        }
     }
 
     fn list(&self, filter: &Filter) -> Result<Vec<Job>> {
-        let mut below = match &filter.before {
-            Some(id) if id.parse::<u64>().is_ok() => format!("({id}"),
-            // Of another store: nothing is older.
-            Some(_) => return Ok(Vec::new()),
-            None => "+inf".to_owned(),
-        };
-        let mut found = Vec::new();
-        while found.len() < filter.limit {
-            let (jobs, last) = self.list_step(filter, &below, filter.limit - found.len())?;
-            found.extend(jobs);
-            let Some(last) = last else { break };
-            below = format!("({last}");
+        if filter.before.as_ref().is_some_and(|id| !ids::is_id(id)) {
+            return Ok(Vec::new());
         }
+        // In the order in which jobs go, so that none is missed that goes on meanwhile; what is seen twice is further on.
+        let mut found = Vec::new();
+        if filter.state.is_none_or(|state| state == State::Available) {
+            found.extend(self.list_waiting(filter)?);
+        }
+        if filter.state.is_none_or(|state| state == State::Running) {
+            found.extend(self.list_running(filter)?);
+        }
+        found.extend(self.list_kept(filter)?);
+        let mut seen = HashSet::new();
+        found.reverse();
+        found.retain(|job| seen.insert(job.id.clone()));
+        found.sort_unstable_by(|one, other| other.id.cmp(&one.id));
+        found.truncate(filter.limit);
         Ok(found)
     }
 
@@ -296,8 +472,14 @@ impl Store for Redis {
             match field.split_once(':') {
                 Some(("paused", queue)) => QueueStats::entry(&mut found, queue).is_paused = parsed(value) == Some(1),
                 Some(("max", queue)) => QueueStats::entry(&mut found, queue).running_max = parsed(value),
+                Some(("rate", queue)) => {
+                    QueueStats::entry(&mut found, queue).rate = text(value).and_then(|rate| record::rate_of(&rate));
+                }
                 _ => {}
             }
+        }
+        for (queue, value) in next() {
+            QueueStats::entry(&mut found, &queue).available += parsed::<u64>(value).unwrap_or_default();
         }
         for (queue, value) in next() {
             QueueStats::entry(&mut found, &queue).oldest_at = parsed(value);
@@ -307,13 +489,13 @@ impl Store for Redis {
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
         let (name, value) = match change {
-            QueueChange::Pause(is_paused) => ("paused", is_paused.then_some(1)),
-            QueueChange::RunningMax(most) => ("max", most),
+            QueueChange::Pause(is_paused) => ("paused", is_paused.then(|| "1".to_owned())),
+            QueueChange::RunningMax(most) => ("max", most.map(|most| most.to_string())),
+            QueueChange::Rate(rate) => ("rate", rate.map(record::rate)),
         };
-        let value = value.map(|value| value.to_string()).unwrap_or_default();
         self.link
             .run(&SET_QUEUE, |cmd| {
-                cmd.arg(format!("{name}:{queue}")).arg(value);
+                cmd.arg(format!("{name}:{queue}")).arg(value.unwrap_or_default());
             })
             .map(drop)
     }

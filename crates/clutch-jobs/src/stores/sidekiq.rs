@@ -30,14 +30,14 @@ pub use self::address::is_scheme;
 use self::heads::Heads;
 use self::payload::{Payload, Times};
 use self::places::{Places, backup_of, scored};
-use super::redis::Location;
 use super::redis::link::Link;
 use super::redis::record::{list, parsed, text, texts};
-use crate::job::{Claimed, Job, JobId, Millis, NewJob, Settled, State};
+use super::redis::{Location, add_runner};
+use crate::job::{Claimed, Job, JobId, Millis, NewJob, Settled, State, millis};
 use crate::random;
 use crate::store::{
-    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
-    StoreError, Tick, Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
+    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
 
 /// Most jobs of one kind that are counted by queue.
@@ -47,7 +47,9 @@ const COUNTED_MAX: usize = 10_000;
 macro_rules! scripts {
     ($($name:ident: $file:literal;)*) => {
         $(static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!(include_str!("sidekiq/common.lua"), include_str!($file))));)*
+            LazyLock::new(|| Script::new(concat!(
+                include_str!("sidekiq/common.lua"), include_str!("redis/clock.lua"), include_str!($file)
+            )));)*
     };
 }
 
@@ -134,7 +136,7 @@ impl Sidekiq {
         let location = Location::parse(&url)?;
         let name = location.name().replacen("rediss", "sidekiqs", 1).replacen("redis", "sidekiq", 1);
         let name = if namespace.is_empty() { name } else { format!("{name} ({})", namespace.trim_end_matches(':')) };
-        let link = Link::new(&location, name, format!("{namespace}clutch"), None)?;
+        let link = Link::new(&location, name, format!("{namespace}clutch"), None);
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => {}
             Err(error) => return Err(error),
@@ -238,7 +240,7 @@ impl Sidekiq {
 
     fn rescue(&self, limit: usize, now: Millis) -> Result<(usize, usize)> {
         let orphans = self.link.run(&ORPHANS, |cmd| {
-            cmd.arg(now).arg(limit);
+            cmd.arg(shift(now)).arg(limit);
         })?;
         let (mut steps, mut buried) = (Vec::new(), 0);
         let mut values = list(orphans).into_iter().filter_map(text);
@@ -375,7 +377,8 @@ impl Store for Sidekiq {
         self.note(runner, report);
         let (ended, mut lost) = self.endings(runner, report, now);
         let answer = self.link.run(&ROUND, |cmd| {
-            cmd.arg(&runner.name).arg(runner.leased_until(now)).arg(day(now)).arg(want.limit);
+            add_runner(cmd, runner, now);
+            cmd.arg(day(now)).arg(want.limit);
             cmd.arg(want.queues.len()).arg(&want.queues);
             for one in &ended {
                 cmd.arg(u8::from(one.settled.error.is_some())).arg(&one.queue).arg(&one.text);
@@ -392,13 +395,15 @@ impl Store for Sidekiq {
         }
         drop(held);
         let claimed = self.fetched(runner, values.next().unwrap_or(Value::Nil), now)?;
-        Ok(Round { claimed, lost })
+        let has_no_lease = values.next().and_then(parsed) == Some(0);
+        Ok(Round { claimed, lost, has_no_lease, again_in: None })
     }
 
-    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
+    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let (fields, work) = (self.heartbeat(runner, held.len(), now), self.work_of(runner));
         let answer = self.link.run(&RENEW, |cmd| {
-            cmd.arg(&runner.name).arg(runner.leased_until(now)).arg(seconds(now)).arg(self.work).arg(2 * fields.len());
+            add_runner(cmd, runner, now);
+            cmd.arg(seconds(now)).arg(self.work).arg(2 * fields.len());
             for (name, value) in &fields {
                 cmd.arg(name).arg(value);
             }
@@ -413,11 +418,12 @@ impl Store for Sidekiq {
         let mut values = list(answer).into_iter();
         let cancelling: BTreeSet<_> = values.next().map(texts).unwrap_or_default().into_iter().collect();
         let held: BTreeSet<&str> = held.iter().map(String::as_str).collect();
-        let mut surplus = Vec::new();
+        let (mut surplus, mut own) = (Vec::new(), BTreeSet::new());
         let mut values = values.filter_map(text);
         while let (Some(queue), Some(text)) = (values.next(), values.next()) {
             let id = Payload::parse(&text).map(|payload| payload.jid());
-            if id.as_ref().is_some_and(|id| held.contains(id.as_str())) {
+            if let Some(id) = id.as_ref().and_then(|id| held.get(id.as_str())) {
+                own.insert(*id);
                 continue;
             }
             if let Some(id) = &id {
@@ -431,7 +437,9 @@ impl Store for Sidekiq {
             surplus.push(Move { key: backup_of(&runner.name, &queue), kind: "list", text, target });
         }
         self.make_moves(&surplus)?;
-        Ok(Some(cancelling.into_iter().filter(|id| held.contains(id.as_str())).collect()))
+        let lost = held.difference(&own).map(|id| (*id).to_owned()).collect();
+        let cancelled = cancelling.into_iter().filter(|id| held.contains(id.as_str())).collect();
+        Ok(Some(Renewed { cancelled, lost }))
     }
 
     fn leave(&self, runner: &Runner, _now: Millis) -> Result<()> {
@@ -444,7 +452,7 @@ impl Store for Sidekiq {
 
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
         let answer = self.link.run(&LEAD, |cmd| {
-            cmd.arg(&runner.name).arg(now).arg(runner.leased_until(now));
+            cmd.arg(&runner.name).arg(millis(runner.lease)).arg(shift(now));
         })?;
         Ok(answer == Value::Int(1))
     }
@@ -531,7 +539,7 @@ impl Store for Sidekiq {
         let command = match change {
             QueueChange::Pause(true) => "SADD",
             QueueChange::Pause(false) => "SREM",
-            QueueChange::RunningMax(_) => {
+            QueueChange::RunningMax(_) | QueueChange::Rate(_) => {
                 return Err(StoreError::Refused("the format of Sidekiq has no limits of queues".to_owned()));
             }
         };

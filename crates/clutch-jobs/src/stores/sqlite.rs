@@ -7,13 +7,14 @@
 //! nothing else and spares a wait for the disk in each round. `?synchronous=extra` waits for that, too; with
 //! `?synchronous=normal` a power failure may undo the last of everything.
 
+mod claim;
 mod locks;
 mod row;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use clutch_wire::forked::PerProcess;
@@ -22,19 +23,19 @@ pub use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 
 pub use self::row::parameters;
-use self::row::{CLAIMED, JOB, number};
-use crate::job::{Claimed, ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
+use self::row::{JOB, number};
+use crate::job::{ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Report, Result, Round, Runner, Store,
-    StoreError, Tick, Upkeep, Want, Watch, lapsed,
+    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
+    Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
 
-/// What leads from each version of the tables to the next, the first of them from a file without tables. Programs of older
-/// versions that have the file open go on: tables and columns are only added.
-const MIGRATIONS: [&str; 2] = [include_str!("sqlite/schema.sql"), include_str!("sqlite/cron.sql")];
-
 /// What this version reads and writes.
-const SCHEMA_VERSION: usize = MIGRATIONS.len();
+const SCHEMA_VERSION: i64 = 3;
+
+/// What makes a file of a version one of the next.
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] =
+    [include_str!("sqlite/from_1.sql"), include_str!("sqlite/from_2.sql")];
 
 /// How long a file that others have locked is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,6 +45,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often it is looked whether another process has written.
 const WATCH_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How long the write-ahead log may stay on the disk.
+const LOG_BYTES_KEPT: i64 = 64 << 20;
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
 /// [`parameters`].
@@ -213,6 +217,8 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 
 fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    // After a time of many writes the log is made shorter again.
+    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
     let synchronous = match synchronous {
         Synchronous::AtOnce => "FULL",
         Synchronous::Soon => "NORMAL",
@@ -220,14 +226,14 @@ fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result
     connection.pragma_update(None, "synchronous", synchronous)
 }
 
-/// Makes the tables that are missing. Where none is, nothing is written: the caller may be in the middle of a transaction
-/// of its own.
+/// Makes the tables where there are none, or older ones. Where they are as they are to be, nothing is written: the caller may
+/// be in the middle of a transaction of its own.
 fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
     let failed = |error| told(name, error);
     let known = version_of(connection).map_err(failed)?;
     let version = match known {
-        known if known < SCHEMA_VERSION => migrate(connection).map_err(failed)?,
-        known => known,
+        Some(version) if version >= SCHEMA_VERSION => version,
+        _ => make_tables(connection).map_err(failed)?,
     };
     if version > SCHEMA_VERSION {
         let reason = format!(
@@ -238,26 +244,27 @@ fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// 0: there are no tables.
-fn version_of(connection: &Connection) -> rusqlite::Result<usize> {
+fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     let has_tables = connection.query_row("SELECT 1 FROM sqlite_schema WHERE name = 'clutch_schema'", [], |_| Ok(()));
     if has_tables.optional()?.is_none() {
-        return Ok(0);
+        return Ok(None);
     }
-    connection
-        .query_row("SELECT version FROM clutch_schema", [], |row| row.get::<_, u32>(0))
-        .map(|version| version as usize)
+    connection.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map(Some)
 }
 
 /// Returns the version that there is now: another process may have been first.
-fn migrate(connection: &mut Connection) -> rusqlite::Result<usize> {
+fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let known = version_of(&transaction)?;
-    for migration in MIGRATIONS.iter().skip(known) {
-        transaction.execute_batch(migration)?;
+    match known {
+        None => transaction.execute_batch(include_str!("sqlite/schema.sql"))?,
+        Some(version) => {
+            let done = usize::try_from(version - 1).unwrap_or_default();
+            MIGRATIONS.iter().skip(done).try_for_each(|step| transaction.execute_batch(step))?;
+        }
     }
     transaction.commit()?;
-    Ok(known.max(SCHEMA_VERSION))
+    Ok(known.map_or(SCHEMA_VERSION, |version| version.max(SCHEMA_VERSION)))
 }
 
 fn told(store: &str, error: rusqlite::Error) -> StoreError {
@@ -280,6 +287,18 @@ fn told(store: &str, error: rusqlite::Error) -> StoreError {
         _ => error.to_string(),
     };
     if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
+}
+
+/// Unlike that of any other boot of this machine.
+static BOOT: LazyLock<String> = LazyLock::new(|| {
+    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    read.map(|text| text.trim().to_owned()).unwrap_or_default()
+});
+
+/// What leases are measured by: milliseconds since this machine was booted, which all its processes share and nobody sets.
+fn clock(now: Millis) -> Millis {
+    let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    since_boot.tv_sec * 1000 + since_boot.tv_nsec / 1_000_000 + shift(now)
 }
 
 /// Its row; jobs of other stores are never found.
@@ -322,25 +341,26 @@ impl Store for Sqlite {
                     round.lost.push(one.id.clone());
                 }
             }
-            if want.limit > 0 {
-                lease(transaction, runner, now)?;
-                for queue in &want.queues {
-                    let left = want.limit - round.claimed.len();
-                    if left == 0 {
-                        break;
-                    }
-                    claim(transaction, runner, queue, left, now, &mut round.claimed)?;
+            round.has_no_lease = want.limit > 0 && !lease(transaction, runner, now)?;
+            if round.has_no_lease {
+                return Ok(round);
+            }
+            for queue in &want.queues {
+                let left = want.limit.saturating_sub(round.claimed.len());
+                if left == 0 {
+                    break;
                 }
+                claim::from(transaction, runner, queue, left, now, &mut round)?;
             }
             Ok(round)
         })
     }
 
-    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Vec<JobId>>> {
+    fn renew(&self, runner: &Runner, held: &[JobId], now: Millis) -> Result<Option<Renewed>> {
         let renewed = self.write_round(|transaction| {
             let leased = transaction
-                .prepare_cached("UPDATE clutch_runners SET leased_until = ?2 WHERE name = ?1")?
-                .execute(params![runner.name, runner.leased_until(now)])?;
+                .prepare_cached("UPDATE clutch_runners SET leased_until = ?2 WHERE name = ?1 AND boot = ?3")?
+                .execute(params![runner.name, clock(now) + millis(runner.lease), *BOOT])?;
             if leased == 0 {
                 return Ok(None);
             }
@@ -351,14 +371,17 @@ impl Store for Sqlite {
             let held: HashSet<i64> = held.iter().map(|id| row_id(id)).collect();
             let mut release_claim = transaction.prepare_cached(
                 "UPDATE clutch_jobs SET state = iif(cancelling, 4, 1), attempt = attempt - 1, cancelling = 0, \
-                 finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
+                 runner = NULL, attempted_at = NULL, finished_at = iif(cancelling, ?2, NULL), reason = iif(cancelling, 'cancelled', reason) WHERE id = ?1",
             )?;
             for (id, _, key) in own.iter().filter(|(id, ..)| !held.contains(id)) {
                 release_claim.execute(params![id, now])?;
                 release(transaction, key.as_deref())?;
             }
             let cancelled = own.iter().filter(|(id, cancelling, _)| *cancelling && held.contains(id));
-            Ok(Some(cancelled.map(|(id, ..)| id.to_string()).collect()))
+            let cancelled = cancelled.map(|(id, ..)| id.to_string()).collect();
+            let own: HashSet<i64> = own.iter().map(|(id, ..)| *id).collect();
+            let lost = held.difference(&own).map(i64::to_string).collect();
+            Ok(Some(Renewed { cancelled, lost }))
         });
         self.wake();
         renewed
@@ -374,11 +397,12 @@ impl Store for Sqlite {
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool> {
         self.write_round(|transaction| {
             let mut lead = transaction.prepare_cached(
-                "INSERT INTO clutch_leader VALUES (1, ?1, ?2) ON CONFLICT DO UPDATE \
-                 SET name = excluded.name, leased_until = excluded.leased_until \
-                 WHERE clutch_leader.name = excluded.name OR clutch_leader.leased_until < ?3",
+                "INSERT INTO clutch_leader VALUES (1, ?1, ?4, ?2) ON CONFLICT DO UPDATE \
+                 SET name = excluded.name, boot = excluded.boot, leased_until = excluded.leased_until \
+                 WHERE clutch_leader.name = excluded.name OR clutch_leader.leased_until < ?3 OR clutch_leader.boot <> ?4",
             )?;
-            Ok(lead.execute(params![runner.name, runner.leased_until(now), now])? > 0)
+            let here = clock(now);
+            Ok(lead.execute(params![runner.name, here + millis(runner.lease), here, *BOOT])? > 0)
         })
     }
 
@@ -409,15 +433,17 @@ impl Store for Sqlite {
         let id = row_id(id);
         let changed = self.write(|transaction| {
             // Before the change: a job that is deleted has no key any more.
-            let key: Option<Option<String>> =
-                transaction.query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row.get(0)).optional()?;
+            let key: Option<Option<String>> = transaction
+                .query_row("SELECT key FROM clutch_jobs WHERE id = ?1", [id], |row| row.get(0))
+                .optional()?;
             let changed = match change {
                 Change::Cancel => cancel(transaction, id, now),
                 Change::Retry => transaction.execute(
-                    "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, result = NULL, \
-                     cancelling = 0, rescues = 0, attempts_max = max(attempts_max, attempt + 1), held = key IS NOT NULL AND \
-                     EXISTS (SELECT 1 FROM clutch_jobs AS other WHERE other.key = clutch_jobs.key AND other.state IN (1, 2)) \
-                     WHERE id = ?1 AND state NOT IN (1, 2)",
+                    &format!(
+                        "UPDATE OR IGNORE clutch_jobs SET state = 1, due_at = ?2, finished_at = NULL, reason = NULL, \
+                         result = NULL, cancelling = 0, rescues = 0, attempts_max = max(attempts_max, attempt + 1), \
+                         held = {IS_HELD} WHERE id = ?1 AND state NOT IN (1, 2)"
+                    ),
                     [id, now],
                 ),
                 Change::Delete => transaction.execute("DELETE FROM clutch_jobs WHERE id = ?1 AND state <> 2", [id]),
@@ -468,9 +494,10 @@ impl Store for Sqlite {
 
     fn set_queue(&self, queue: &str, change: QueueChange) -> Result<()> {
         self.write(|transaction| {
-            let (column, value) = match change {
-                QueueChange::Pause(is_paused) => ("is_paused", Some(i64::from(is_paused))),
-                QueueChange::RunningMax(most) => ("running_max", most.map(i64::from)),
+            let (column, value): (_, Value) = match change {
+                QueueChange::Pause(is_paused) => ("is_paused", i64::from(is_paused).into()),
+                QueueChange::RunningMax(most) => ("running_max", most.into()),
+                QueueChange::Rate(rate) => ("rate", rate.map(row::rate_text).into()),
             };
             let upsert = format!(
                 "INSERT INTO clutch_queues (name, {column}) VALUES (?1, ?2) \
@@ -489,12 +516,16 @@ impl Store for Sqlite {
 
 // ---- the parts of a round
 
-/// A runner that claims holds a lease.
-fn lease(transaction: &Transaction<'_>, runner: &Runner, now: Millis) -> rusqlite::Result<()> {
-    transaction
-        .prepare_cached("INSERT INTO clutch_runners VALUES (?1, ?2) ON CONFLICT DO NOTHING")?
-        .execute(params![runner.name, runner.leased_until(now)])
-        .map(drop)
+/// Whether it has a lease: the first round takes one.
+fn lease(transaction: &Transaction<'_>, runner: &Runner, now: Millis) -> rusqlite::Result<bool> {
+    if runner.round <= 1 {
+        transaction
+            .prepare_cached("INSERT INTO clutch_runners VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING")?
+            .execute(params![runner.name, *BOOT, clock(now) + millis(runner.lease)])?;
+        return Ok(true);
+    }
+    let mut leased = transaction.prepare_cached("SELECT 1 FROM clutch_runners WHERE name = ?1")?;
+    leased.exists([&runner.name])
 }
 
 fn note(transaction: &Transaction<'_>, runner: &Runner, noted: &Noted) -> rusqlite::Result<()> {
@@ -505,44 +536,6 @@ fn note(transaction: &Transaction<'_>, runner: &Runner, noted: &Noted) -> rusqli
         )?
         .execute(params![row_id(&noted.id), runner.name, noted.attempt, noted.checkpoint, noted.progress])
         .map(drop)
-}
-
-fn claim(
-    transaction: &Transaction<'_>,
-    runner: &Runner,
-    queue: &str,
-    limit: usize,
-    now: Millis,
-    out: &mut Vec<Claimed>,
-) -> rusqlite::Result<()> {
-    let setting = transaction
-        .prepare_cached("SELECT is_paused, running_max FROM clutch_queues WHERE name = ?1")?
-        .query_row([queue], |row| Ok((row.get::<_, bool>(0)?, row.get::<_, Option<i64>>(1)?)))
-        .optional()?;
-    let mut limit = limit as i64;
-    match setting {
-        Some((true, _)) => return Ok(()),
-        Some((false, Some(most))) => {
-            let running: i64 = transaction
-                .prepare_cached("SELECT count(*) FROM clutch_jobs WHERE state = 2 AND queue = ?1")?
-                .query_row([queue], |row| row.get(0))?;
-            limit = limit.min(most - running);
-        }
-        _ => {}
-    }
-    if limit <= 0 {
-        return Ok(());
-    }
-    let mut update = transaction.prepare_cached(&format!(
-        "UPDATE clutch_jobs SET state = 2, attempt = attempt + 1, attempted_at = ?3, runner = ?4 WHERE id IN (\
-         SELECT id FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT ?2) \
-         RETURNING {CLAIMED}"
-    ))?;
-    let rows = update.query_map(params![queue, limit, now, runner.name], row::claimed)?;
-    let mut claimed = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-    claimed.sort_unstable_by_key(|(place, _)| *place);
-    out.extend(claimed.into_iter().map(|(_, job)| job));
-    Ok(())
 }
 
 /// Whether the job was still this runner's. One that somebody has cancelled does not run again.
@@ -557,7 +550,7 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
             "UPDATE clutch_jobs SET state = iif(cancelling AND ?4 < 2, 4, ?4), attempt = ?5, due_at = coalesce(?6, due_at), \
              errors = coalesce(?7, errors), result = ?8, keep_until = ?9, cancelling = 0, \
              reason = iif(cancelling AND ?4 < 2, 'cancelled', ?10), finished_at = iif(cancelling OR ?4 > 2, ?11, NULL), \
-             checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END \
+             checkpoint = CASE WHEN ?4 = 3 THEN NULL ELSE checkpoint END, held = iif(?4 = 0, key IS NOT NULL, held) \
              WHERE id = ?1 AND state = 2 AND runner = ?2 AND attempt = ?3 RETURNING key",
         )?
         .query_row(
@@ -596,17 +589,21 @@ fn with_error(transaction: &Transaction<'_>, id: i64, error: &JobError) -> rusql
     Ok(serde_json::to_string(&errors).unwrap_or_default())
 }
 
-/// The next job with this key may begin, if none runs or is about to.
+/// Of a job that becomes available: whether it waits for others of its key.
+const IS_HELD: &str = "key IS NOT NULL AND (held = 1 OR state > 2) AND key_limit <= (\
+                       SELECT count(*) FROM clutch_jobs AS other WHERE other.key = clutch_jobs.key \
+                       AND other.key IS NOT NULL AND other.held = 0 AND other.state < 3)";
+
+/// The next jobs with this key may begin, as far as the limit of each allows.
 fn release(transaction: &Transaction<'_>, key: Option<&str>) -> rusqlite::Result<()> {
     let Some(key) = key else { return Ok(()) };
-    transaction
-        .prepare_cached(
-            "UPDATE clutch_jobs SET held = 0 WHERE id = (\
-             SELECT id FROM clutch_jobs WHERE key = ?1 AND state = 1 AND held = 1 ORDER BY rank, id LIMIT 1) \
-             AND NOT EXISTS (SELECT 1 FROM clutch_jobs WHERE key = ?1 AND (state = 2 OR (state = 1 AND held = 0)))",
-        )?
-        .execute([key])
-        .map(drop)
+    let mut next = transaction.prepare_cached(
+        "UPDATE clutch_jobs SET held = 0 WHERE id = (\
+         SELECT id FROM clutch_jobs WHERE key = ?1 AND state = 1 AND held = 1 ORDER BY rank, id LIMIT 1) \
+         AND key_limit > (SELECT count(*) FROM clutch_jobs WHERE key = ?1 AND key IS NOT NULL AND held = 0 AND state < 3)",
+    )?;
+    while next.execute([key])? > 0 {}
+    Ok(())
 }
 
 fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Result<usize> {
@@ -641,10 +638,8 @@ fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::
         .prepare_cached("SELECT id FROM clutch_jobs WHERE state = 0 AND due_at <= ?1 ORDER BY due_at LIMIT ?2")?;
     let due = due.query_map(params![now, limit as i64], |row| row.get::<_, i64>(0))?;
     let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
-    let mut update = transaction.prepare_cached(
-        "UPDATE clutch_jobs SET state = 1, held = key IS NOT NULL AND EXISTS (\
-         SELECT 1 FROM clutch_jobs AS other WHERE other.key = clutch_jobs.key AND other.state IN (1, 2)) WHERE id = ?1",
-    )?;
+    let stage = format!("UPDATE clutch_jobs SET state = 1, held = {IS_HELD} WHERE id = ?1");
+    let mut update = transaction.prepare_cached(&stage)?;
     for id in &due {
         update.execute([id])?;
     }
@@ -653,7 +648,9 @@ fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::
 
 /// How many run again, and how many of them are dead.
 fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<(usize, usize)> {
-    transaction.prepare_cached("DELETE FROM clutch_runners WHERE leased_until < ?1")?.execute([now])?;
+    transaction
+        .prepare_cached("DELETE FROM clutch_runners WHERE leased_until < ?1 OR boot <> ?2")?
+        .execute(params![clock(now), *BOOT])?;
     let mut orphans = transaction.prepare_cached(
         "SELECT id, attempt, coalesce(runner, ''), rescues, cancelling, key FROM clutch_jobs WHERE state = 2 \
          AND runner NOT IN (SELECT name FROM clutch_runners) LIMIT ?1",
@@ -683,8 +680,8 @@ fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite:
 
 fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) -> rusqlite::Result<usize> {
     let mut delete = transaction.prepare_cached(
-        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state = ?1 AND finished_at < ?2 \
-         AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
+        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 \
+         AND finished_at < ?2 AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
     )?;
     let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
     times
@@ -695,11 +692,12 @@ fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) 
 
 fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut found = BTreeMap::<String, QueueStats>::new();
-    let mut settings = connection.prepare_cached("SELECT name, is_paused, running_max FROM clutch_queues")?;
+    let mut settings = connection.prepare_cached("SELECT name, is_paused, running_max, rate FROM clutch_queues")?;
     let mut rows = settings.query([])?;
     while let Some(row) = rows.next()? {
         let stats = QueueStats::entry(&mut found, row.get_ref(0)?.as_str()?);
         (stats.is_paused, stats.running_max) = (row.get(1)?, row.get(2)?);
+        stats.rate = row::rate(row.get::<_, Option<String>>(3)?.as_deref());
     }
     let mut counts =
         connection.prepare_cached("SELECT queue, state, count(*) FROM clutch_jobs GROUP BY queue, state")?;
@@ -752,8 +750,6 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsRawFd;
 
-    use serde_json::value::RawValue;
-
     use super::*;
 
     /// Of the byte that SQLite locks to write, in the file beside the write-ahead log.
@@ -780,24 +776,6 @@ mod tests {
             })
             .unwrap();
         assert!(others_may_write(&other));
-    }
-
-    #[test]
-    fn a_file_of_each_older_version_is_migrated_with_its_jobs() {
-        for older in 1..SCHEMA_VERSION {
-            let folder = tempfile::tempdir().unwrap();
-            let url = format!("sqlite:///{}", folder.path().join("jobs.db").display());
-            let connection = Connection::open(folder.path().join("jobs.db")).unwrap();
-            MIGRATIONS[..older].iter().for_each(|migration| connection.execute_batch(migration).unwrap());
-            assert_eq!(version_of(&connection).unwrap(), older);
-            let job = NewJob::new("default", "send", RawValue::NULL.to_owned());
-            row::insert(&mut connection.prepare(INSERT).unwrap(), &job, 5).unwrap();
-            for _ in 0..2 {
-                let store = Sqlite::open(&url).unwrap();
-                assert_eq!(version_of(&connection).unwrap(), SCHEMA_VERSION);
-                assert_eq!(store.get("1").unwrap().unwrap().created_at, 5);
-            }
-        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use clutch_fronts::{Figure, Member};
 use clutch_jobs::cron::{Entry, EntryOptions, WrongEntry};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::fetcher::Lanes;
-use clutch_jobs::job::{self, NewJob, State};
+use clutch_jobs::job::{self, NewJob, Rate, State};
 use clutch_jobs::runner::{Config, Runs};
 use clutch_jobs::store::{Change, Enqueued, Filter, Keep, QueueChange, Store, StoreError};
 use clutch_jobs::stores::{self, sqlite};
@@ -234,9 +234,16 @@ impl JobStore {
         self.set_queue(py, queue, QueueChange::Pause(is_paused))
     }
 
-    /// Most jobs of the queue that run at a time, over all runners; None: no limit.
-    fn limit(&self, py: Python<'_>, queue: &str, running_max: Option<u32>) -> PyResult<()> {
-        self.set_queue(py, queue, QueueChange::RunningMax(running_max))
+    /// Most jobs of the queue that run at a time, and that begin in so many milliseconds, over all runners; None: no limit.
+    fn limit(&self, py: Python<'_>, queue: &str, running_max: Option<u32>, rate: Option<(u32, u32)>) -> PyResult<()> {
+        let rate = rate.map(|(count, per_ms)| Rate { count, per_ms });
+        rate.as_ref().map_or(Ok(()), Rate::check).map_err(PyValueError::new_err)?;
+        self.set_queue(py, queue, QueueChange::RunningMax(running_max))?;
+        // Where there is no such limit, to have none is no change.
+        match (rate, self.set_queue(py, queue, QueueChange::Rate(rate))) {
+            (None, Err(error)) if error.is_instance_of::<PyValueError>(py) => Ok(()),
+            (_, set) => set,
+        }
     }
 }
 
@@ -397,7 +404,8 @@ impl JobsFront {
         self.runs.0.runs.set_quiet(is_quiet);
     }
 
-    /// Settles what has ended, waits for what runs, at most so many seconds, and ends. A second stop has no effect.
+    /// Settles what has ended, waits for what runs, at most so many seconds and a moment, and ends. A second stop can
+    /// only hurry the first.
     fn stop(&self, py: Python<'_>, at_most_s: f64) {
         let at_most = Duration::try_from_secs_f64(at_most_s.max(0.0)).unwrap_or(Duration::ZERO);
         py.detach(|| self.runs.0.runs.stop(at_most));

@@ -1,10 +1,31 @@
--- ARGV: id, 'cancel', 'retry' or 'delete', now. Returns whether there was something to change.
-local id, change, now = take(), take(), take()
+-- ARGV: id, 'cancel', 'retry' or 'delete', now, and the entry if the job was found to wait in its queue's line.
+-- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended.
+local id, change, now, entry = take(), take(), take(), take()
 local job = p .. 'job:' .. id
-local was = call('HMGET', job, 'state', 'queue', 'place', 'key', 'unique', 'attempt', 'max')
-local state, queue, place, key, unique = was[1], was[2], was[3], was[4], was[5]
 
--- Out of where a job in its state is; not of its key.
+-- A plain job gets a record, whose state is returned; one that runs is left alone.
+local function recorded()
+  if entry ~= '' then
+    local queue = parts_of(entry)
+    if call('LREM', p .. 'inbox:' .. queue, -1, entry) == 0 then return end
+    count(AVAILABLE, queue, 1)
+    write_record(id, entry, AVAILABLE)
+    return AVAILABLE
+  end
+  local found = find_plain(id)
+  if found[1] ~= 'done' then return found[1] and RUNNING end
+  call('HDEL', p .. 'done', id)
+  write_claimed(id, found[2], COMPLETED)
+  call('HSET', job, 'finished', found[3] or now)
+  return COMPLETED
+end
+
+local state = call('HGET', job, 'state') or recorded()
+if not state then return -1 end
+local was = call('HMGET', job, 'queue', 'place', 'key', 'key_limit', 'unique', 'attempt', 'max')
+local queue, place, key, limit, unique = was[1], was[2], was[3], was[4], was[5]
+
+-- Out of where a job in its state is.
 local function remove()
   count(state, queue, -1)
   if state == SCHEDULED then
@@ -15,10 +36,7 @@ local function remove()
     call('ZREM', p .. 'ended:' .. state, id)
     call('ZREM', p .. 'kept', id)
   end
-end
-
-local function free_names()
-  if key and state == AVAILABLE then leave_key(id, key) end
+  if key and state < RUNNING then leave_key(id, key) end
   if unique and state < COMPLETED then call('HDEL', p .. 'unique', unique) end
 end
 
@@ -29,7 +47,6 @@ local function cancel()
   end
   if state > RUNNING then return 0 end
   remove()
-  free_names()
   count(CANCELLED, queue, 1)
   call('ZADD', p .. 'ended:' .. CANCELLED, now, id)
   call('HSET', job, 'state', CANCELLED, 'finished', now, 'reason', 'cancelled')
@@ -38,26 +55,29 @@ end
 
 local function retry()
   if state == AVAILABLE or state == RUNNING then return 0 end
-  if unique and state > RUNNING and call('HSETNX', p .. 'unique', unique, id) == 0 then return 0 end
+  if unique and state > RUNNING and call('HEXISTS', p .. 'unique', unique) == 1 then return 0 end
   remove()
-  local most = math.max(tonumber(was[7]), (was[6] or 0) + 1)
+  if unique then call('HSET', p .. 'unique', unique, id) end
+  local most = math.max(tonumber(was[7]) or 1, (was[6] or 0) + 1)
   call('HDEL', job, 'finished', 'reason', 'result', 'until', 'rescues')
   call('HSET', job, 'state', AVAILABLE, 'due', now, 'max', most)
   count(AVAILABLE, queue, 1)
-  make_available(id, queue, place, key)
+  make_available(id, queue, place, key, limit)
   return 1
 end
 
 local function delete()
   if state == RUNNING then return 0 end
   remove()
-  free_names()
   call('DEL', job, p .. 'body:' .. id, p .. 'errors:' .. id)
   call('ZREM', p .. 'all', id)
   return 1
 end
 
-if not state then return 0 end
+if not queue and state ~= RUNNING then
+  set_aside(id)
+  return 0
+end
 local changed = ({ cancel = cancel, retry = retry, delete = delete })[change]()
 finish()
 return changed

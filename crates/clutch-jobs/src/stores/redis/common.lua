@@ -1,8 +1,9 @@
 -- What all scripts share; each is appended to this one. KEYS[1] is the store's prefix in braces: all its keys are on one
--- node of a cluster. The time is always an argument. Numbers of states are those of job.rs.
+-- node of a cluster. The time of jobs is always an argument. Numbers of states are those of job.rs.
 local p = KEYS[1] .. ':'
 local call = redis.call
 local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED = '0', '1', '2', '3', '4'
+local ACTIVE = '-inf' -- the score of those of a key that may run
 
 local ARGV, unpack = ARGV, unpack -- locals are found faster
 
@@ -37,7 +38,46 @@ local function push(lists, name, value, other)
   if other then list[#list + 1] = other end
 end
 
--- ---- counts by state and queue, written once at the end
+-- A job whose record somebody has damaged: set aside, so that the others go on.
+local function set_aside(id) call('SADD', p .. 'broken', id) end
+
+-- ---- entries: what a plain job is as long as nothing but its run happens to it (record.rs)
+
+local ID_LENGTH = 26
+
+local function id_of(entry) return string.sub(entry, -ID_LENGTH) end
+
+local function created_of(entry) return string.match(entry, '^%d+') end
+
+-- Of the queue, tool, attempts_max, tags, and where its body begins.
+local function parts_of(entry) return string.match(entry, '^[^\n]*\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()') end
+
+-- What is kept of each running job: the number of the round that claimed it, when, the runner; and where its entry begins,
+-- which is empty if it has a record.
+local function claim_of(claim) return string.match(claim, '^(%d+)\n(%d+)\n([^\n]*)\n()') end
+
+-- From now on it has a record as others have. Returns its queue, or nothing when it is no entry.
+local function write_record(id, entry, state)
+  local queue, tool, most, tags, body = parts_of(entry)
+  if not queue then return set_aside(id) end
+  local created = created_of(entry)
+  local job = p .. 'job:' .. id
+  call('HSET', job, 'state', state, 'queue', queue, 'place', created, 'tool', tool, 'max', most, 'due', created)
+  if tags ~= '' then call('HSET', job, 'tags', tags) end
+  call('SET', p .. 'body:' .. id, string.sub(entry, body, -ID_LENGTH - 2))
+  call('ZADD', p .. 'all', 0, id)
+  return queue
+end
+
+-- The same of one that was claimed; nothing is done where it has a record.
+local function write_claimed(id, claim, state)
+  local _, began, runner, entry = claim_of(claim)
+  if not entry or entry > #claim or not write_record(id, string.sub(claim, entry), state) then return end
+  call('HSET', p .. 'job:' .. id, 'attempt', 1, 'at', began, 'runner', runner)
+  return string.sub(claim, 1, entry - 1)
+end
+
+-- ---- counts by state and queue, written once at the end; available plain jobs are not among them
 
 local counts = {}
 
@@ -48,7 +88,7 @@ end
 
 local function running_of(queue)
   local field = RUNNING .. ':' .. queue
-  return tonumber(call('HGET', p .. 'counts', field) or 0) + (counts[field] or 0)
+  return (tonumber(call('HGET', p .. 'counts', field) or 0) or 0) + (counts[field] or 0)
 end
 
 -- ---- jobs that can be claimed, added once before a claim and at the end
@@ -71,30 +111,54 @@ local function flush_offered()
   offered = {}
 end
 
--- ---- keys: of those that wait or run, the one with the score -inf may run
+-- Plain jobs, at the end of the line ('LPUSH') or before all others ('RPUSH').
+local function put_entries(command, queue, entries)
+  local inbox = p .. 'inbox:' .. queue
+  if call('EXISTS', inbox) == 0 then
+    call('SADD', p .. 'inboxes', queue)
+    has_news = true
+  end
+  many(command, inbox, entries)
+end
+
+-- ---- keys: of those that wait or run, the ones with the score ACTIVE may run, as many as the limit of each says
+
+local function has_place(members, limit)
+  return call('ZCOUNT', members, ACTIVE, ACTIVE) < (tonumber(limit or 1) or 1)
+end
 
 -- Available from now on, or held until others with its key have ended.
-local function make_available(id, queue, place, key)
+local function make_available(id, queue, place, key, limit)
   if key then
     local members = p .. 'key:' .. key
-    if call('EXISTS', members) == 1 then
-      call('ZADD', members, place, id)
-      return
+    if call('ZSCORE', members, id) ~= ACTIVE then
+      if not has_place(members, limit) then
+        call('ZADD', members, place, id)
+        return
+      end
+      call('ZADD', members, ACTIVE, id)
     end
-    call('ZADD', members, '-inf', id)
   end
   offer(id, queue, place)
 end
 
--- The job neither waits nor runs any more: the next with its key may begin, if it was the one.
+-- The job neither waits nor runs any more: the next with its key may begin.
 local function leave_key(id, key)
   local members = p .. 'key:' .. key
   call('ZREM', members, id)
-  local first = call('ZRANGE', members, 0, 0, 'WITHSCORES')
-  if first[1] and first[2] ~= '-inf' then
-    call('ZADD', members, '-inf', first[1])
-    local job = call('HMGET', p .. 'job:' .. first[1], 'queue', 'place')
-    offer(first[1], job[1], job[2])
+  while true do
+    local first = call('ZRANGEBYSCORE', members, '(' .. ACTIVE, '+inf', 'LIMIT', 0, 1)[1]
+    if not first then return end
+    local job = call('HMGET', p .. 'job:' .. first, 'queue', 'place', 'key_limit')
+    if not job[2] then
+      set_aside(first)
+      call('ZREM', members, first)
+    elseif has_place(members, job[3]) then
+      call('ZADD', members, ACTIVE, first)
+      offer(first, job[1], job[2])
+    else
+      return
+    end
   end
 end
 
@@ -103,7 +167,8 @@ end
 -- A queue at its limit gives nothing: once it is below, whoever found nothing is to ask again.
 local function check_limit(queue, before, after)
   local most = tonumber(call('HGET', p .. 'settings', 'max:' .. queue) or nil)
-  if most and before >= most and after < most and call('EXISTS', p .. 'ready:' .. queue) == 1 then has_news = true end
+  if not most or before < most or after >= most then return end
+  if call('EXISTS', p .. 'ready:' .. queue, p .. 'inbox:' .. queue) > 0 then has_news = true end
 end
 
 local function finish()

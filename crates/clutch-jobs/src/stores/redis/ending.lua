@@ -12,12 +12,6 @@ local function is_cancelling(id)
   return call('SISMEMBER', p .. 'cancelling', id) == 1
 end
 
--- It runs no more.
-local function stop_running(id, runner, queue)
-  push(removed, p .. 'running:' .. runner, id)
-  count(RUNNING, queue, -1)
-end
-
 -- It is finished: the fields of its hash are written by the caller.
 local function finished(id, state, queue, key, unique, now)
   push(added, p .. 'ended:' .. state, now, id)

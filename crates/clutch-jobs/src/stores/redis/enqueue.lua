@@ -1,16 +1,12 @@
--- ARGV: now, how many, then of each: queue, priority, tool, attempts_max, due (empty: at once), unique, key, tags, body.
--- Returns the first new id, then the place and the id of each that there was already.
+-- ARGV: now, how many, then of each: its id; an entry, or nothing and then queue, place, tool, attempts_max, due (empty: at
+-- once), unique, key, key_limit, key_rate, tags, body.
+-- Returns the place and the id of each that there was already.
 local now, jobs = take(), tonumber(take())
--- The first write: when the memory is full it is refused, and nothing is half written.
-local id = call('INCRBY', p .. 'id', jobs) - jobs
-local told = { id + 1 }
-local bodies, all, scheduled = {}, {}, {}
-local PLACES = 2 ^ 45 -- ids below it stay exact beside a priority in a double
+-- The first write is of a kind that is refused when the memory is full, so nothing is half written.
+local told = {}
+local bodies, all, scheduled, entries = {}, {}, {}, {}
 
-local function add(queue, priority, tool, most, due, unique, key, tags, body)
-  id = id + 1
-  local name = string.format('%.0f', id)
-  local place = string.format('%.0f', id - priority * PLACES)
+local function add(id, queue, place, tool, most, due, unique, key, limit, rate, tags, body)
   local state = due == '' and AVAILABLE or SCHEDULED
   local fields = { 'state', state, 'queue', queue, 'place', place, 'tool', tool, 'max', most }
   local function with(field, value)
@@ -22,30 +18,39 @@ local function add(queue, priority, tool, most, due, unique, key, tags, body)
   with('due', due == '' and now or due)
   with('unique', unique)
   with('key', key)
+  with('key_limit', limit)
+  with('key_rate', rate)
   with('tags', tags)
-  call('HSET', p .. 'job:' .. name, unpack(fields))
-  if unique then call('HSET', p .. 'unique', unique, name) end
-  bodies[#bodies + 1] = p .. 'body:' .. name
+  call('HSET', p .. 'job:' .. id, unpack(fields))
+  if unique then call('HSET', p .. 'unique', unique, id) end
+  bodies[#bodies + 1] = p .. 'body:' .. id
   bodies[#bodies + 1] = body
-  all[#all + 1] = name
-  all[#all + 1] = name
+  all[#all + 1] = 0
+  all[#all + 1] = id
   count(state, queue, 1)
-  if state == AVAILABLE then return make_available(name, queue, place, key) end
+  if state == AVAILABLE then return make_available(id, queue, place, key, limit) end
   scheduled[#scheduled + 1] = due
-  scheduled[#scheduled + 1] = name
+  scheduled[#scheduled + 1] = id
 end
 
 for nr = 1, jobs do
-  local queue, priority, tool, most, due = take(), take(), take(), take(), take()
-  local unique, key, tags, body = take_optional(), take_optional(), take_optional(), take()
-  local other = unique and call('HGET', p .. 'unique', unique)
-  if other then
-    told[#told + 1] = nr
-    told[#told + 1] = other
+  local id, entry = take(), take()
+  if entry ~= '' then
+    push(entries, string.match(entry, '^[^\n]*\n([^\n]*)'), entry)
   else
-    add(queue, priority, tool, most, due, unique, key, tags, body)
+    local queue, place, tool, most, due = take(), take(), take(), take(), take()
+    local unique, key, limit, rate = take_optional(), take_optional(), take_optional(), take_optional()
+    local tags, body = take_optional(), take()
+    local other = unique and call('HGET', p .. 'unique', unique)
+    if other then
+      told[#told + 1] = nr
+      told[#told + 1] = other
+    else
+      add(id, queue, place, tool, most, due, unique, key, limit, rate, tags, body)
+    end
   end
 end
+for queue, list in pairs(entries) do put_entries('LPUSH', queue, list) end
 for from = 1, #bodies, CHUNK do
   call('MSET', unpack(bodies, from, math.min(from + CHUNK - 1, #bodies)))
 end

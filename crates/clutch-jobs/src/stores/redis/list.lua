@@ -1,14 +1,15 @@
--- ARGV: the id below which to look ('+inf': at the newest), how many to look at, how many to find; then state, queue, tool
--- and tag as JSON, each optional. A tag may be found in another: the caller looks again.
--- Returns the last id looked at (false: it was the oldest), then of each found: id, fields, body, errors.
+-- ARGV: the id below which to look ('': at the newest), how many to look at, how many to find; then state, queue, tool
+-- and tag as JSON, each optional. A tag may be found in another: the caller looks again. Plain jobs that wait or run are
+-- not among these: see waiting.lua and running.lua.
+-- Returns the last id looked at (false: it was the oldest), then of each found: id, and as get.lua says.
 local below, look, limit = take(), take(), tonumber(take())
 local state, queue, tool, tag = take_optional(), take_optional(), take_optional(), take_optional()
 
-local function matches(job)
-  return (not state or job[1] == state)
-    and (not queue or job[2] == queue)
-    and (not tool or job[3] == tool)
-    and (not tag or (job[4] and string.find(job[4], tag, 1, true)))
+local function matches(found)
+  return (not state or found[1] == state)
+    and (not queue or found[2] == queue)
+    and (not tool or found[3] == tool)
+    and (not tag or (found[4] and string.find(found[4], tag, 1, true)))
 end
 
 -- ---- where to look
@@ -21,43 +22,58 @@ local function indexes()
   if state == SCHEDULED then return { 'scheduled' } end
   if state and state >= CANCELLED then return { 'ended:' .. state } end
   if state ~= RUNNING then return end
-  for _, runner in ipairs(call('ZRANGE', p .. 'runners', 0, -1)) do runners[#runners + 1] = 'running:' .. runner end
-  for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do runners[#runners + 1] = 'running:' .. runner end
+  each_runner(function(runner) runners[#runners + 1] = 'running:' .. runner end)
   return runners
 end
 
 local function ids_of(keys)
-  local most = below == '+inf' and math.huge or tonumber(string.sub(below, 2))
   local total, found = 0, {}
   for _, key in ipairs(keys) do
-    local is_set = state == RUNNING
-    total = total + call(is_set and 'SCARD' or 'ZCARD', p .. key)
+    local is_hash = state == RUNNING
+    total = total + call(is_hash and 'HLEN' or 'ZCARD', p .. key)
     if total > INDEX_MAX then return end
-    for _, id in ipairs(is_set and call('SMEMBERS', p .. key) or call('ZRANGE', p .. key, 0, -1)) do
-      if tonumber(id) < most then found[#found + 1] = tonumber(id) end
+    for _, id in ipairs(is_hash and call('HKEYS', p .. key) or call('ZRANGE', p .. key, 0, -1)) do
+      if below == '' or id < below then found[#found + 1] = id end
     end
   end
   table.sort(found, function(one, other) return one > other end)
-  for nr = 1, #found do found[nr] = string.format('%.0f', found[nr]) end
   return found
+end
+
+local function all_ids()
+  local from = below == '' and '+' or '(' .. below
+  return call('ZREVRANGEBYLEX', p .. 'all', from, '-', 'LIMIT', 0, look)
 end
 
 local keys = indexes()
 local ids = keys and ids_of(keys)
 local is_whole = ids ~= nil
-ids = ids or call('ZREVRANGEBYSCORE', p .. 'all', below, '-inf', 'LIMIT', 0, look)
+ids = ids or all_ids()
 local told = { not is_whole and #ids == tonumber(look) and ids[#ids] }
+
+local function tell(id, ...)
+  local last = #told
+  told[last + 1], told[last + 2], told[last + 3], told[last + 4] = id, ...
+  limit = limit - 1
+  if limit == 0 then told[1] = id end
+end
+
 for _, id in ipairs(ids) do
   local job = p .. 'job:' .. id
-  if matches(call('HMGET', job, 'state', 'queue', 'tool', 'tags')) then
-    local last = #told
-    told[last + 1], told[last + 2] = id, call('HGETALL', job)
-    told[last + 3], told[last + 4] = call('GET', p .. 'body:' .. id), call('LRANGE', p .. 'errors:' .. id, 0, -1)
-    limit = limit - 1
-    if limit == 0 then
-      told[1] = id
-      break
+  local found = call('HMGET', job, 'state', 'queue', 'tool', 'tags')
+  if found[1] then
+    if matches(found) then
+      tell(id, call('HGETALL', job), call('GET', p .. 'body:' .. id), call('LRANGE', p .. 'errors:' .. id, 0, -1))
+    end
+  elseif not state or state == COMPLETED then
+    local found_done = find_plain(id)
+    local done = found_done[1] == 'done' and found_done[2]
+    local _, _, _, from = claim_of(done or '')
+    if from then
+      local of, name, _, tags = parts_of(string.sub(done, from))
+      if matches({ COMPLETED, of, name, tags }) then tell(id, unpack(found_done)) end
     end
   end
+  if limit == 0 then break end
 end
 return told

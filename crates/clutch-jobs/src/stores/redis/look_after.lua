@@ -1,7 +1,8 @@
--- ARGV: now, most jobs of each kind; before when completed, cancelled and dead jobs have finished to be deleted; how often
--- a job is rescued at most; the kind of a lapsed lease's error, and its message before and after the runner's name.
+-- ARGV: now, what is added to the server's clock, most jobs of each kind; before when completed, cancelled and dead jobs have
+-- finished to be deleted; how often a job is rescued at most; the kind of a lapsed lease's error, and its message before and
+-- after the runner's name.
 -- Returns how many were staged, rescued, buried and deleted, and when the next is due.
-local now, limit = take(), tonumber(take())
+local now, shift, limit = take(), take(), tonumber(take())
 local before = { ['3'] = take(), ['4'] = take(), ['5'] = take() }
 local rescues_max, kind, message, message_end = tonumber(take()), take(), take(), take()
 local DEAD = '5'
@@ -22,10 +23,12 @@ local function state_after(id, rescues)
   return rescues < rescues_max and AVAILABLE or DEAD
 end
 
-local function rescue(id, runner)
+local function rescue(id, runner, claim)
   local job = p .. 'job:' .. id
+  write_claimed(id, claim, RUNNING)
   local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique', 'rescues')
-  local attempt, queue, rescues = tonumber(was[1]), was[2], tonumber(was[6] or 0)
+  local attempt, queue, rescues = tonumber(was[1]) or 1, was[2], tonumber(was[6] or 0) or 0
+  if not queue or not was[3] then return set_aside(id) end
   local state = state_after(id, rescues)
   count(RUNNING, queue, -1)
   add_error(id, lapsed(attempt, runner))
@@ -39,29 +42,37 @@ local function rescue(id, runner)
   if state == DEAD then buried = buried + 1 end
 end
 
-for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'runners', '-inf', '(' .. now)) do
+local function rescue_from(runner)
+  local running = p .. 'running:' .. runner
+  for _, id in ipairs(call('HKEYS', running)) do
+    if rescued >= limit then return end
+    rescue(id, runner, call('HGET', running, id))
+    call('HDEL', running, id)
+    rescued = rescued + 1
+  end
+  call('SREM', p .. 'orphaned', runner)
+end
+
+for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'runners', '-inf', '(' .. digits(clock(shift)))) do
   call('ZREM', p .. 'runners', runner)
   if call('EXISTS', p .. 'running:' .. runner) == 1 then call('SADD', p .. 'orphaned', runner) end
 end
-for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do
-  local running = p .. 'running:' .. runner
-  for _, id in ipairs(call('SPOP', running, limit - rescued)) do
-    rescue(id, runner)
-    rescued = rescued + 1
-  end
-  if call('EXISTS', running) == 0 then call('SREM', p .. 'orphaned', runner) end
-end
+for _, runner in ipairs(call('SMEMBERS', p .. 'orphaned')) do rescue_from(runner) end
 
 -- ---- stage
 
 local due = call('ZRANGEBYSCORE', p .. 'scheduled', '-inf', now, 'LIMIT', 0, limit)
 for _, id in ipairs(due) do
   local job = p .. 'job:' .. id
-  local was = call('HMGET', job, 'queue', 'place', 'key')
-  call('HSET', job, 'state', AVAILABLE)
-  count(SCHEDULED, was[1], -1)
-  count(AVAILABLE, was[1], 1)
-  make_available(id, was[1], was[2], was[3])
+  local was = call('HMGET', job, 'queue', 'place', 'key', 'key_limit')
+  if was[1] and was[2] then
+    call('HSET', job, 'state', AVAILABLE)
+    count(SCHEDULED, was[1], -1)
+    count(AVAILABLE, was[1], 1)
+    make_available(id, was[1], was[2], was[3], was[4])
+  else
+    set_aside(id)
+  end
 end
 many('ZREM', p .. 'scheduled', due)
 staged = #due
@@ -69,10 +80,17 @@ flush_endings()
 
 -- ---- prune
 
-local function delete(id, state, queue)
-  call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
+local function delete(id, state)
+  local queue = call('HGET', p .. 'job:' .. id, 'queue')
+  if queue then
+    call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
+  else
+    local done = call('HGET', p .. 'done', id)
+    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
+    call('HDEL', p .. 'done', id)
+  end
   call('ZREM', p .. 'all', id)
-  count(state, queue, -1)
+  if queue then count(state, queue, -1) end
   pruned = pruned + 1
 end
 
@@ -80,12 +98,12 @@ for state, time in pairs(before) do
   local ended = call('ZRANGEBYSCORE', p .. 'ended:' .. state, '-inf', '(' .. time, 'LIMIT', 0, limit)
   local kept = {}
   for _, id in ipairs(ended) do
-    local was = call('HMGET', p .. 'job:' .. id, 'queue', 'until')
-    if was[2] and tonumber(was[2]) >= tonumber(now) then
-      kept[#kept + 1] = was[2]
+    local keep_until = call('HGET', p .. 'job:' .. id, 'until')
+    if keep_until and (tonumber(keep_until) or 0) >= tonumber(now) then
+      kept[#kept + 1] = keep_until
       kept[#kept + 1] = id
     else
-      delete(id, state, was[1])
+      delete(id, state)
     end
   end
   many('ZREM', p .. 'ended:' .. state, ended)
@@ -93,7 +111,7 @@ for state, time in pairs(before) do
   many('ZADD', p .. 'kept', kept)
 end
 local kept = call('ZRANGEBYSCORE', p .. 'kept', '-inf', '(' .. now, 'LIMIT', 0, limit)
-for _, id in ipairs(kept) do delete(id, COMPLETED, call('HGET', p .. 'job:' .. id, 'queue')) end
+for _, id in ipairs(kept) do delete(id, COMPLETED) end
 many('ZREM', p .. 'kept', kept)
 
 finish()

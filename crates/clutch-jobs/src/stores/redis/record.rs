@@ -1,9 +1,14 @@
 //! Between jobs and what is kept of them.
 //!
 //! The body of a job is JSON and never changes. What changes is in a small hash beside it, with what scripts look at:
-//! `state` (the number of [`number`]), `queue`, `place` (its score among those that wait), `tool`, `max` (attempts), `due`,
-//! `unique`, `key`, `tags`; once it has run `attempt`, `runner`, `at`; and `finished`, `reason`, `result`, `until`,
-//! `checkpoint`, `progress`, `rescues`.
+//! `state` (the number of [`State::number`]), `queue`, `place` (its score among those that wait), `tool`, `max` (attempts),
+//! `due`, `unique`, `key`, `key_limit`, `key_rate`, `tags`; once it has run `attempt`, `runner`, `at`; and `finished`,
+//! `reason`, `result`, `until`, `checkpoint`, `progress`, `rescues`.
+//!
+//! A **plain** job, which is due at once and has no priority, key or result, is an entry, one text, from its enqueue to its
+//! end: lines with when it was created, its queue, tool, `max` and tags, then its body, and its id. (Lua's hash of a long text
+//! looks at few of its letters, always at the last: texts that differ there only are found fast.) It gets a hash when
+//! anything happens to it that an entry cannot say.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +18,7 @@ use redis::{Cmd, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, State};
+use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, Rate, State};
 use crate::store::{Enqueued, Noted};
 
 /// A job as it was enqueued.
@@ -82,14 +87,50 @@ fn if_any(cmd: &mut Cmd, value: Option<impl redis::ToRedisArgs>) {
     };
 }
 
-pub(super) fn enqueue(cmd: &mut Cmd, job: &NewJob, now: Millis) {
-    let tags = (!job.tags.is_empty()).then(|| serde_json::to_string(&job.tags).unwrap_or_default());
-    cmd.arg(&job.queue).arg(job.priority).arg(&job.tool).arg(job.attempts_max);
+/// Ids below it stay exact beside a priority in a double.
+const PRIORITY_STEP: f64 = (1u64 << 42) as f64;
+
+/// Whether it can be an entry.
+pub(super) fn is_plain(job: &NewJob, now: Millis) -> bool {
+    let is_due = job.scheduled_at.is_none_or(|at| at <= now);
+    let is_a_line = [&job.queue, &job.tool].iter().all(|name| !name.contains('\n'));
+    is_due && is_a_line && job.priority == 0 && job.unique.is_none() && job.key.is_none() && job.result_ms == 0
+}
+
+pub(super) fn entry(job: &NewJob, id: &str, now: Millis) -> String {
+    let (queue, tool, max, tags, body) = (&job.queue, &job.tool, job.attempts_max, tags(job), body(job, now));
+    format!("{now}\n{queue}\n{tool}\n{max}\n{}\n{body}\n{id}", tags.unwrap_or_default())
+}
+
+fn tags(job: &NewJob) -> Option<String> {
+    (!job.tags.is_empty()).then(|| serde_json::to_string(&job.tags).unwrap_or_default())
+}
+
+pub(super) fn enqueue(cmd: &mut Cmd, job: &NewJob, id: &str, now: Millis) {
+    cmd.arg(id);
+    if is_plain(job, now) {
+        cmd.arg(entry(job, id, now));
+        return;
+    }
+    let place = now as f64 - f64::from(job.priority) * PRIORITY_STEP;
+    cmd.arg("").arg(&job.queue).arg(format!("{place:.0}")).arg(&job.tool).arg(job.attempts_max);
     if_any(cmd, job.scheduled_at.filter(|at| *at > now));
     optional(cmd, job.unique.as_deref());
     optional(cmd, job.key.as_deref());
-    optional(cmd, tags.as_deref());
+    optional(cmd, (job.key_limit > 1).then(|| job.key_limit.to_string()).as_deref());
+    optional(cmd, job.key_rate.map(rate).as_deref());
+    optional(cmd, tags(job).as_deref());
     cmd.arg(body(job, now));
+}
+
+/// As scripts read it.
+pub(super) fn rate(rate: Rate) -> String {
+    format!("{}/{}", rate.count, rate.per_ms)
+}
+
+pub(super) fn rate_of(text: &str) -> Option<Rate> {
+    let (count, per_ms) = text.split_once('/')?;
+    Some(Rate { count: count.parse().ok()?, per_ms: per_ms.parse().ok()? })
 }
 
 pub(super) fn note(cmd: &mut Cmd, noted: &Noted) {
@@ -98,9 +139,18 @@ pub(super) fn note(cmd: &mut Cmd, noted: &Noted) {
     if_any(cmd, noted.progress.as_deref());
 }
 
+/// Whether nothing is to be said of it but that it has completed.
+pub(super) fn is_simple(settled: &crate::job::Settled) -> bool {
+    settled.state == State::Completed
+        && settled.attempts == settled.attempt
+        && settled.error.is_none()
+        && settled.result.is_none()
+        && settled.reason.is_none()
+}
+
 pub(super) fn settle(cmd: &mut Cmd, settled: &crate::job::Settled) {
     let error = settled.error.as_ref().map(|error| serde_json::to_string(error).unwrap_or_default());
-    cmd.arg(&settled.id).arg(settled.attempt).arg(settled.state.number()).arg(settled.attempts);
+    cmd.arg(settled.attempt).arg(settled.state.number()).arg(settled.attempts);
     if_any(cmd, settled.scheduled_at);
     if_any(cmd, error);
     if_any(cmd, settled.result.as_ref().map(|(result, _)| result.as_str()));
@@ -144,34 +194,91 @@ pub(in crate::stores) fn pairs(value: Value) -> impl Iterator<Item = (String, Va
     std::iter::from_fn(move || Some((text(values.next()?)?, values.next()?)))
 }
 
-/// What enqueue.lua says of `count` jobs: new ones are numbered one after the other.
-pub(super) fn enqueued(answer: Value, count: usize) -> Vec<Enqueued> {
+/// What enqueue.lua says of jobs with these ids: some were there already.
+pub(super) fn enqueued(answer: Value, ids: Vec<JobId>) -> Vec<Enqueued> {
+    let mut enqueued: Vec<_> = ids.into_iter().map(|id| Enqueued { id, is_new: true }).collect();
     let mut values = list(answer).into_iter();
-    let mut next: u64 = values.next().and_then(parsed).unwrap_or_default();
-    let mut others = HashMap::new();
-    while let (Some(at), Some(id)) = (values.next().and_then(parsed::<usize>), values.next().and_then(text)) {
-        others.insert(at - 1, id);
-    }
-    let each = (0..count).map(|at| match others.remove(&at) {
-        Some(id) => Enqueued { id, is_new: false },
-        None => {
-            next += 1;
-            Enqueued { id: (next - 1).to_string(), is_new: true }
+    while let (Some(nr), Some(id)) = (values.next().and_then(parsed::<usize>), values.next().and_then(text)) {
+        if let Some(one) = nr.checked_sub(1).and_then(|at| enqueued.get_mut(at)) {
+            *one = Enqueued { id, is_new: false };
         }
-    });
-    each.collect()
+    }
+    enqueued
+}
+
+/// A plain job.
+pub(super) struct Plain<'a> {
+    pub id: &'a str,
+    pub queue: &'a str,
+    tool: &'a str,
+    attempts_max: u32,
+    body: &'a str,
+}
+
+impl Plain<'_> {
+    pub fn parse(text: &str) -> Option<Plain<'_>> {
+        let (text, id) = text.rsplit_once('\n')?;
+        let mut lines = text.splitn(6, '\n');
+        let (_created_at, queue, tool) = (lines.next()?, lines.next()?, lines.next()?);
+        let (attempts_max, _tags, body) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
+        Some(Plain { id, queue, tool, attempts_max, body })
+    }
+
+    /// Its job, waiting.
+    pub fn job(&self) -> Job {
+        let fields = [("state", "1"), ("queue", self.queue), ("tool", self.tool)];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let job = of_fields(self.id.to_owned(), fields, self.body, Vec::new(), 0);
+        Job { attempts_max: self.attempts_max, ..job }
+    }
+}
+
+/// A plain job that was claimed: the number of the round, when, the runner, and its entry.
+pub(super) fn running(claim: &str) -> Option<Job> {
+    let mut lines = claim.splitn(4, '\n');
+    let (_round, began, runner, entry) = (lines.next()?, lines.next()?, lines.next()?, lines.next()?);
+    let (job, attempted_at) = (Plain::parse(entry)?.job(), began.parse().ok());
+    Some(Job { state: State::Running, attempt: 1, attempted_at, runner: Some(runner.to_owned()), ..job })
+}
+
+/// What get.lua says of a job: its record, or where it is as a plain one. None: there is no such job.
+pub(super) fn found(id: JobId, first: Value, second: Value, third: Value, now: Millis) -> Option<Job> {
+    match first {
+        Value::Array(_) | Value::Map(_) => job(id, first, second, third, now),
+        kind => match text(kind)?.as_str() {
+            "done" => Some(Job { state: State::Completed, finished_at: parsed(third), ..running(&text(second)?)? }),
+            _ => running(&text(second)?),
+        },
+    }
 }
 
 /// A job that was claimed, or what is wrong with its record.
-pub(super) fn claimed(values: &mut impl Iterator<Item = Value>) -> Option<Result<Claimed, Broken>> {
-    let id = text(values.next()?)?;
-    let body = text(values.next()?);
+pub(super) fn claimed(value: Value) -> Option<Result<Claimed, Broken>> {
+    let mut values = list(value).into_iter();
+    let first = text(values.next()?)?;
+    let Some(body) = values.next() else {
+        let Some(entry) = Plain::parse(&first) else {
+            let id = first.lines().next_back().unwrap_or_default().to_owned();
+            return Some(Err(Broken { id, attempt: 1, why: "its entry cannot be read".to_owned() }));
+        };
+        return Some(of_body(entry.id.to_owned(), entry.body, 1, Some(entry.attempts_max), None));
+    };
     let attempt = parsed(values.next()?).unwrap_or(1);
     let (attempts_max, checkpoint) = (parsed(values.next()?), text(values.next()?));
-    let Some(body) = body else {
-        return Some(Err(Broken { id, attempt, why: "its arguments are gone from the store".to_owned() }));
-    };
-    Some(match serde_json::from_str::<Body<'_>>(&body) {
+    Some(match text(body) {
+        Some(body) => of_body(first, &body, attempt, attempts_max, checkpoint),
+        None => Err(Broken { id: first, attempt, why: "its arguments are gone from the store".to_owned() }),
+    })
+}
+
+fn of_body(
+    id: JobId,
+    body: &str,
+    attempt: u32,
+    attempts_max: Option<u32>,
+    checkpoint: Option<String>,
+) -> Result<Claimed, Broken> {
+    match serde_json::from_str::<Body<'_>>(body) {
         Ok(body) => Ok(Claimed {
             tool: body.tool.into_owned(),
             queue: body.queue.into_owned(),
@@ -190,7 +297,7 @@ pub(super) fn claimed(values: &mut impl Iterator<Item = Value>) -> Option<Result
             id,
         }),
         Err(error) => Err(Broken { id, attempt, why: format!("its record cannot be read: {error}") }),
-    })
+    }
 }
 
 /// A job that can never run.
@@ -203,22 +310,25 @@ pub(super) struct Broken {
 
 /// From its fields, its body and its errors. None: there is no such job.
 pub(super) fn job(id: JobId, fields: Value, body: Value, errors: Value, now: Millis) -> Option<Job> {
-    let mut fields = pairs(fields).filter_map(|(name, value)| Some((name, text(value)?))).collect::<HashMap<_, _>>();
+    let fields = pairs(fields).filter_map(|(name, value)| Some((name, text(value)?))).collect::<HashMap<_, _>>();
     if fields.is_empty() {
         return None;
     }
-    let body = text(body).unwrap_or_default();
-    let body = serde_json::from_str::<Body<'_>>(&body).ok();
-    let body = body.as_ref();
     let errors = texts(errors);
     let errors = errors.iter().filter_map(|error| serde_json::from_str::<JobError>(error).ok()).collect();
+    Some(of_fields(id, fields, &text(body).unwrap_or_default(), errors, now))
+}
+
+fn of_fields(id: JobId, mut fields: HashMap<String, String>, body: &str, errors: Vec<JobError>, now: Millis) -> Job {
+    let body = serde_json::from_str::<Body<'_>>(body).ok();
+    let body = body.as_ref();
     let mut take = |name: &str| fields.remove(name);
     let state = take("state").and_then(|number| number.parse().ok()).and_then(State::numbered).unwrap_or(State::Dead);
     let time = |text: Option<String>| text.and_then(|text| text.parse::<Millis>().ok());
     let json = |text: Option<String>| text.and_then(|text| RawValue::from_string(text).ok());
     let (due, until) = (time(take("due")), time(take("until")));
     let count = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
-    Some(Job {
+    Job {
         id,
         state,
         queue: take("queue").unwrap_or_default(),
@@ -242,5 +352,5 @@ pub(super) fn job(id: JobId, fields: Value, body: Value, errors: Value, now: Mil
         errors,
         reason: take("reason"),
         result: json(take("result")).filter(|_| until.is_some_and(|until| until > now)),
-    })
+    }
 }

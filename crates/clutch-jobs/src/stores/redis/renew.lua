@@ -1,21 +1,29 @@
--- ARGV: runner, the end of its lease, now, the ids that it holds.
--- Returns false when the lease had lapsed; otherwise the ids that are to be stopped.
+-- ARGV: runner, the number of its last round, the length of its lease, what is added to the server's clock (milliseconds),
+-- now, the ids that it holds.
+-- Returns false when the lease had lapsed; otherwise the ids that are to be stopped, and those that are not its own.
 -- After a write, a server that is full refuses no other one: whoever holds jobs must be able to end them.
 call('DEL', p .. 'none')
-local runner, lease, now = take(), take(), take()
-if call('ZADD', p .. 'runners', 'XX', 'CH', lease, runner) == 0 and not call('ZSCORE', p .. 'runners', runner) then
-  return false
-end
-local held = {}
-for nr = at + 1, #ARGV do held[ARGV[nr]] = true end
+local runner, number, lease, now_there, now = take(), tonumber(take()), take(), clock(take()), take()
+local running = p .. 'running:' .. runner
+if not call('ZSCORE', p .. 'runners', runner) then return false end
+call('ZADD', p .. 'runners', digits(now_there + lease), runner)
 
 -- The answer to its claim was lost.
-local function release(id)
+local function release(id, claim, entry)
+  if entry <= #claim and not is_cancelling(id) then
+    local queue = parts_of(string.sub(claim, entry))
+    if not queue then return set_aside(id) end
+    count(RUNNING, queue, -1)
+    return put_entries('RPUSH', queue, { string.sub(claim, entry) })
+  end
   local job = p .. 'job:' .. id
+  write_claimed(id, claim, RUNNING)
   local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique')
   local queue = was[2]
-  stop_running(id, runner, queue)
-  call('HINCRBY', job, 'attempt', -1)
+  if not queue or not was[3] then return set_aside(id) end
+  count(RUNNING, queue, -1)
+  call('HSET', job, 'attempt', math.max(0, (tonumber(was[1]) or 1) - 1))
+  call('HDEL', job, 'runner', 'at')
   if is_cancelling(id) then
     push(removed, p .. 'cancelling', id)
     call('HSET', job, 'state', CANCELLED, 'finished', now, 'reason', 'cancelled')
@@ -26,10 +34,28 @@ local function release(id)
   offer(id, queue, was[3])
 end
 
-for _, id in ipairs(call('SMEMBERS', p .. 'running:' .. runner)) do
-  if not held[id] then release(id) end
+local held, stopped, lost = {}, {}, {}
+local are_cancelling = call('EXISTS', p .. 'cancelling') == 1
+for nr = at + 1, #ARGV do
+  local id = ARGV[nr]
+  held[id] = true
+  if call('HEXISTS', running, id) == 0 then
+    lost[#lost + 1] = id
+  elseif are_cancelling and is_cancelling(id) then
+    stopped[#stopped + 1] = id
+  end
+end
+for _, id in ipairs(call('HKEYS', running)) do
+  if not held[id] then
+    local claim = call('HGET', running, id)
+    local round, _, _, entry = claim_of(claim)
+    -- What was claimed since belongs to a later renewal: this one was late.
+    if not round or tonumber(round) <= number then
+      call('HDEL', running, id)
+      release(id, claim, entry or #claim + 1)
+    end
+  end
 end
 flush_endings()
-local told = call('SINTER', p .. 'running:' .. runner, p .. 'cancelling')
 finish()
-return told
+return { stopped, lost }

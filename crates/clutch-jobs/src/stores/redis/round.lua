@@ -1,18 +1,30 @@
--- ARGV: runner, now, the end of its lease, how many it wants; how many queues, and each; how many notes, and of each: id,
--- attempt, checkpoint, progress; how many endings, and of each: id, attempt, state, attempts, due, error, result, until
--- when it is kept, reason. What is empty is none.
--- Returns the ids that could not be settled, then of each claimed job: id, body, attempt, attempts_max, checkpoint.
-local runner, now, lease, limit = take(), take(), take(), tonumber(take())
+-- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock, now, how many it wants; how many queues, and
+-- each; how many notes, and of each: id, attempt, checkpoint, progress; how many have simply completed, and the ids;
+-- how many have ended otherwise, and the ids; of each of the first its attempt; of each of the others: attempt, state,
+-- attempts, due, error, result, until when it is kept, reason. What is empty is none.
+-- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
+-- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body, attempt,
+-- attempts_max and checkpoint.
+local runner, number, lease, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
+local running = p .. 'running:' .. runner
 
 -- A script that has written goes on when the memory is full. What has ended must be settled even then.
 call('DEL', p .. 'none')
 
+-- A plain job that this runner runs gets a record.
+local function record(id, claim)
+  local kept = write_claimed(id, claim, RUNNING)
+  if kept then call('HSET', running, id, kept) end
+end
+
 local function note(id, attempt, checkpoint, progress)
+  local claim = call('HGET', running, id)
+  if not claim then return end
+  record(id, claim)
   local job = p .. 'job:' .. id
-  local was = call('HMGET', job, 'state', 'runner', 'attempt')
-  if was[1] ~= RUNNING or was[2] ~= runner or was[3] ~= attempt then return end
+  if call('HGET', job, 'attempt') ~= attempt then return end
   if checkpoint ~= '' then call('HSET', job, 'checkpoint', checkpoint) end
   if progress ~= '' then call('HSET', job, 'progress', progress) end
 end
@@ -21,28 +33,28 @@ for _ = 1, tonumber(take()) do note(take(), take(), take(), take()) end
 
 -- ---- settle
 
-local endings = tonumber(take())
-local are_cancelling = endings > 0 and call('EXISTS', p .. 'cancelling') == 1
+local lost, done, done_ids, unheld = {}, {}, {}, {}
+local are_cancelling
 
 -- Whether the job was still this runner's.
 local function settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
   local job = p .. 'job:' .. id
   local was =
-    call('HMGET', job, 'state', 'runner', 'attempt', 'queue', 'place', 'key', 'unique', 'reason', 'checkpoint')
-  if was[1] ~= RUNNING or was[2] ~= runner or was[3] ~= attempt then return false end
-  local queue, key = was[4], was[6]
+    call('HMGET', job, 'state', 'attempt', 'queue', 'place', 'key', 'unique', 'reason', 'checkpoint')
+  local queue, key = was[3], was[5]
+  if was[1] ~= RUNNING or was[2] ~= attempt or not queue or not was[4] then return false end
   if are_cancelling and is_cancelling(id) then
     push(removed, p .. 'cancelling', id)
     -- Somebody was told that it is cancelled: it does not run again.
     if state == SCHEDULED or state == AVAILABLE then state, reason = CANCELLED, 'cancelled' end
   end
-  stop_running(id, runner, queue)
+  count(RUNNING, queue, -1)
   local fields = { 'state', state, 'attempt', attempts }
   local function with(field, value)
     fields[#fields + 1] = field
     fields[#fields + 1] = value
   end
-  if reason then with('reason', reason) elseif was[8] then call('HDEL', job, 'reason') end
+  if reason then with('reason', reason) elseif was[7] then call('HDEL', job, 'reason') end
   if problem ~= '' then add_error(id, problem) end
   if state == SCHEDULED then
     with('due', due)
@@ -51,81 +63,244 @@ local function settle(id, attempt, state, attempts, due, problem, result, keep_u
     if key then leave_key(id, key) end
   elseif state == AVAILABLE then
     count(state, queue, 1)
-    offer(id, queue, was[5]) -- it is still the one of its key that may run
+    offer(id, queue, was[4]) -- it is still one of those of its key that may run
   else
     with('finished', now)
     if result ~= '' then
       with('result', result)
       with('until', keep_until)
     end
-    if state == COMPLETED and was[9] then call('HDEL', job, 'checkpoint') end
-    finished(id, state, queue, key, was[7], now)
+    if state == COMPLETED and was[8] then call('HDEL', job, 'checkpoint') end
+    finished(id, state, queue, key, was[6], now)
   end
   call('HSET', job, unpack(fields))
   return true
 end
 
-local lost = {}
-for _ = 1, endings do
-  local id = take()
-  if not settle(id, take(), take(), take(), take(), take(), take(), take(), take_optional()) then
-    lost[#lost + 1] = id
+-- A plain job that has simply completed needs no record.
+local function complete(id, claim)
+  local queue = string.match(claim, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
+  local last = #done
+  done[last + 1], done[last + 2] = id, claim
+  done_ids[last + 1], done_ids[last + 2] = 0, id
+  push(added, p .. 'ended:' .. COMPLETED, now, id)
+  count(RUNNING, queue, -1)
+  count(COMPLETED, queue, 1)
+  if are_cancelling and is_cancelling(id) then push(removed, p .. 'cancelling', id) end
+end
+
+-- Whether it has a record, or gets one; nothing if it is not this runner's.
+local function has_record(id, claim, attempt, is_simple)
+  local _, _, _, entry = claim_of(claim or '')
+  if not entry or entry > #claim then return entry end
+  if attempt ~= '1' then return end
+  if is_simple then return false end
+  record(id, claim)
+  return true
+end
+
+-- Of each id what was claimed, in pieces.
+local function each_claim(ids, look)
+  for from = 1, #ids, CHUNK do
+    local claims = call('HMGET', running, unpack(ids, from, math.min(from + CHUNK - 1, #ids)))
+    for nr = 1, #claims do
+      local id = ids[from + nr - 1]
+      local where = look(id, claims[nr]) and unheld or lost
+      where[#where + 1] = id
+    end
   end
 end
-flush_endings()
+
+local function take_ids()
+  local ids = {}
+  for nr = 1, tonumber(take()) do ids[nr] = take() end
+  return ids
+end
+
+local completed, ended = take_ids(), take_ids()
+if #completed + #ended > 0 then
+  are_cancelling = call('EXISTS', p .. 'cancelling') == 1
+  each_claim(completed, function(id, claim)
+    local attempt = take()
+    local recorded = has_record(id, claim, attempt, true)
+    if recorded then return settle(id, attempt, COMPLETED, attempt, '', '', '', '') end
+    if recorded == false then complete(id, claim) end
+    return recorded == false
+  end)
+  each_claim(ended, function(id, claim)
+    local attempt, state, attempts, due, problem = take(), take(), take(), take(), take()
+    local result, keep_until, reason = take(), take(), take_optional()
+    return has_record(id, claim, attempt) and settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
+  end)
+  many('HDEL', running, unheld)
+  many('HSET', p .. 'done', done)
+  many('ZADD', p .. 'all', done_ids)
+  flush_endings()
+end
+
+-- ---- limits of rate: of each scope, when what began last began
+
+local again -- in how many milliseconds more may begin
+local time_there
+
+-- How many may begin now.
+local function rate_left(scope, rate)
+  local most, per = string.match(rate, '^(%d+)/(%d+)$')
+  if not most then return limit end
+  most, per = tonumber(most), tonumber(per)
+  time_there = time_there or clock(shift)
+  local starts = p .. 'rate:' .. scope
+  call('ZREMRANGEBYSCORE', starts, '-inf', digits(time_there - per))
+  local begun = call('ZCARD', starts)
+  if begun < most then return most - begun end
+  local first = call('ZRANGE', starts, begun - most, begun - most, 'WITHSCORES')
+  return 0, tonumber(first[2]) + per - time_there
+end
+
+local function note_start(scope, rate, id)
+  local starts = p .. 'rate:' .. scope
+  call('ZADD', starts, digits(time_there or clock(shift)), id .. ':' .. number)
+  call('PEXPIRE', starts, string.match(rate, '%d+$'))
+end
 
 -- ---- claim
 
-local told, claimed, bodies = { lost }, {}, {}
+local claimed, told, claims, bodies, with_body = 0, {}, {}, {}, {}
+local before = table.concat({ number, now, runner, '' }, '\n') -- of what is kept of each claim
+local TRIES_MAX = 1000 -- of jobs that cannot begin, in one round
+
+local function note_claim(queue, id, claim, what)
+  claims[#claims + 1] = id
+  claims[#claims + 1] = claim
+  told[#told + 1] = what
+  claimed = claimed + 1
+end
+
+local function claim_entries(queue, most)
+  local entries = most > 0 and call('RPOP', p .. 'inbox:' .. queue, most) or {}
+  for nr = 1, #entries do
+    note_claim(queue, id_of(entries[nr]), before .. entries[nr], { entries[nr] })
+  end
+  count(RUNNING, queue, #entries)
+  if call('EXISTS', p .. 'inbox:' .. queue) == 0 then call('SREM', p .. 'inboxes', queue) end
+end
+
+-- It is still one of those of its key that may run, and nobody else's turn, but not yet.
+local function put_off(id, queue, wait)
+  local due = digits(now + wait)
+  call('HSET', p .. 'job:' .. id, 'state', SCHEDULED, 'due', due, 'reason', 'rate')
+  call('ZADD', p .. 'scheduled', due, id)
+  count(SCHEDULED, queue, 1)
+end
+
+-- One that was taken from those that are ready.
+local function claim_recorded(id, queue)
+  local job = p .. 'job:' .. id
+  local was = call('HMGET', job, 'attempt', 'max', 'checkpoint', 'key', 'key_rate')
+  count(AVAILABLE, queue, -1)
+  if not was[2] then return set_aside(id) end
+  if was[4] and was[5] then
+    local scope = 'key:' .. was[4]
+    local left, wait = rate_left(scope, was[5])
+    if left <= 0 then return put_off(id, queue, wait) end
+    note_start(scope, was[5], id)
+  end
+  local attempt = (tonumber(was[1]) or 0) + 1
+  call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
+  local what = { id, false, attempt, was[2], was[3] }
+  note_claim(queue, id, before, what)
+  count(RUNNING, queue, 1)
+  bodies[#bodies + 1] = p .. 'body:' .. id
+  with_body[#with_body + 1] = what
+end
+
+-- Those that are ready, up to this place.
+local function claim_ready(queue, upto, last)
+  local ready = p .. 'ready:' .. queue
+  for _ = 1, TRIES_MAX do
+    if claimed >= last then return end
+    local ids = call('ZRANGEBYSCORE', ready, '-inf', upto, 'LIMIT', 0, last - claimed)
+    if #ids == 0 then return end
+    many('ZREM', ready, ids)
+    for nr = 1, #ids do claim_recorded(ids[nr], queue) end
+  end
+  again = 0
+end
+
+-- How many plain jobs, of those that are next, are older than this place.
+local function older_than(inbox, place, most)
+  local entries = call('LRANGE', inbox, -most, -1)
+  local older = 0
+  for nr = #entries, 1, -1 do
+    if (tonumber(created_of(entries[nr])) or 0) >= place then break end
+    older = older + 1
+  end
+  return math.max(older, 1)
+end
+
+-- By priority, then by age: plain jobs have the priority 0.
+local function claim(queue, most)
+  local last, inbox = claimed + most, p .. 'inbox:' .. queue
+  while claimed < last do
+    local ready = call('ZRANGE', p .. 'ready:' .. queue, 0, 0, 'WITHSCORES')[2]
+    if not ready then return claim_entries(queue, last - claimed) end
+    local first = call('LINDEX', inbox, -1)
+    if not first then return claim_ready(queue, '+inf', last) end
+    claim_ready(queue, created_of(first) or '+inf', last)
+    if claimed == last or again == 0 then return end
+    ready = call('ZRANGE', p .. 'ready:' .. queue, 0, 0, 'WITHSCORES')[2]
+    if ready then claim_entries(queue, older_than(inbox, tonumber(ready), last - claimed)) end
+  end
+end
+
+local function claim_by_rate(queue, most, rate)
+  local scope, first = 'queue:' .. queue, claimed
+  local left, wait = rate_left(scope, rate)
+  claim(queue, math.min(most, left))
+  for nr = first + 1, claimed do note_start(scope, rate, claims[2 * nr - 1]) end
+  if left > 0 then left, wait = rate_left(scope, rate) end
+  if left == 0 then again = math.min(again or wait, wait) end
+end
 
 -- Most jobs that the queue gives.
 local function most_of(queue, is_paused, most)
-  local left = limit - #claimed
+  local left = limit - claimed
   if is_paused == '1' then return 0 end
-  if most then return math.min(left, most - running_of(queue)) end
+  if most then return math.min(left, (tonumber(most) or left) - running_of(queue)) end
   return left
-end
-
-local function claim(queue, most)
-  if most <= 0 then return end
-  local popped = call('ZPOPMIN', p .. 'ready:' .. queue, most)
-  for nr = 1, #popped, 2 do
-    local id = popped[nr]
-    local job = p .. 'job:' .. id
-    local was = call('HMGET', job, 'attempt', 'max', 'checkpoint')
-    local attempt = (was[1] or 0) + 1
-    call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
-    claimed[#claimed + 1] = id
-    bodies[#bodies + 1] = p .. 'body:' .. id
-    local last = #told
-    told[last + 1], told[last + 2] = id, false
-    told[last + 3], told[last + 4], told[last + 5] = attempt, was[2], was[3]
-  end
-  count(AVAILABLE, queue, -#popped / 2)
-  count(RUNNING, queue, #popped / 2)
 end
 
 local function read_bodies()
   for from = 1, #bodies, CHUNK do
     local found = call('MGET', unpack(bodies, from, math.min(from + CHUNK - 1, #bodies)))
-    for nr = 1, #found do told[5 * (from + nr - 1) - 2] = found[nr] end
+    for nr = 1, #found do with_body[from + nr - 1][2] = found[nr] end
   end
 end
 
-if limit > 0 and #queues > 0 then
+-- The first round takes the lease; a later one whose lease has lapsed is late.
+local function is_leased()
+  if limit == 0 or call('ZSCORE', p .. 'runners', runner) then return true end
+  if tonumber(number) > 1 then return false end
+  call('ZADD', p .. 'runners', digits(clock(shift) + lease), runner)
+  call('SREM', p .. 'orphaned', runner)
+  return true
+end
+
+local has_lease = is_leased()
+if limit > 0 and has_lease and #queues > 0 then
   flush_offered()
-  if call('ZADD', p .. 'runners', 'NX', lease, runner) == 1 then call('SREM', p .. 'orphaned', runner) end
   local names = {}
-  for nr, queue in ipairs(queues) do
-    names[2 * nr - 1], names[2 * nr] = 'paused:' .. queue, 'max:' .. queue
+  for _, queue in ipairs(queues) do
+    names[#names + 1], names[#names + 2], names[#names + 3] = 'paused:' .. queue, 'max:' .. queue, 'rate:' .. queue
   end
   local settings = call('HMGET', p .. 'settings', unpack(names))
   for nr, queue in ipairs(queues) do
-    if #claimed >= limit then break end
-    claim(queue, most_of(queue, settings[2 * nr - 1], settings[2 * nr]))
+    if claimed >= limit then break end
+    local most, rate = most_of(queue, settings[3 * nr - 2], settings[3 * nr - 1]), settings[3 * nr]
+    if most > 0 and rate then claim_by_rate(queue, most, rate) elseif most > 0 then claim(queue, most) end
   end
-  many('SADD', p .. 'running:' .. runner, claimed)
+  many('HSET', running, claims)
   read_bodies()
 end
 finish()
-return told
+return { lost, has_lease and 1 or 0, again and digits(math.max(0, again)) or false, told }

@@ -1,7 +1,7 @@
--- ARGV: the time (milliseconds), how many at most. Returns of each job of runners whose lease has lapsed: runner, queue,
+-- ARGV: what is added to the server's clock (milliseconds), how many at most. Returns of each job of runners whose lease has lapsed: runner, queue,
 -- payload.
-local now, limit = take(), tonumber(take())
-for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'leases', '-inf', '(' .. now)) do
+local shift, limit = take(), tonumber(take())
+for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'leases', '-inf', '(' .. digits(clock(shift)))) do
   call('ZREM', p .. 'leases', runner)
   call('ZREM', n .. 'heartbeats', runner)
   call('SREM', n .. 'processes', runner)

@@ -1,7 +1,10 @@
--- ARGV: runner, the end of its lease (milliseconds), the day, how many it wants; how many queues, and each; then of each job
+-- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock (milliseconds), the day,
+-- how many it wants; how many queues, and each; then of each job
 -- that ended: 1 if it failed, its queue, its payload, where it goes, in which queue, the score, its new payload, its id.
--- Returns the places of those that were not this runner's any more, then of each fetched job: queue, payload.
-local runner, lease, day, limit = take(), take(), take(), tonumber(take())
+-- Returns the places of those that were not this runner's any more, then of each fetched job: queue, payload; whether it has a
+-- lease, without which it fetches nothing.
+local runner, number, lease, shift = take(), tonumber(take()), take(), take()
+local day, limit = take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
 local processed, failed, nr, lost, told = 0, 0, 0, {}, {}
@@ -43,10 +46,19 @@ local function fetch(queue)
   end
 end
 
-if limit > 0 then
-  if call('ZADD', p .. 'leases', 'NX', lease, runner) == 1 then call('SREM', p .. 'orphaned', runner) end
+-- The first round takes the lease; a later one whose lease has lapsed is late.
+local function is_leased()
+  if limit == 0 or call('ZSCORE', p .. 'leases', runner) then return true end
+  if number > 1 then return false end
+  call('ZADD', p .. 'leases', digits(clock(shift) + lease), runner)
+  call('SREM', p .. 'orphaned', runner)
+  return true
+end
+
+local has_lease = is_leased()
+if has_lease and limit > 0 then
   for _, queue in ipairs(queues) do
     if call('SISMEMBER', n .. 'paused', queue) == 0 then fetch(queue) end
   end
 end
-return { lost, told }
+return { lost, told, has_lease and 1 or 0 }

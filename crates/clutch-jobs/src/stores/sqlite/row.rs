@@ -5,7 +5,7 @@ use rusqlite::{Row, Statement};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::job::{Backoff, Claimed, Job, JobError, Millis, NewJob, State};
+use crate::job::{Backoff, Claimed, Job, JobError, Millis, NewJob, Rate, State};
 
 /// What is in a row as JSON, since nobody looks for it.
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) fn state(number: i64) -> State {
 }
 
 /// The parameters of insert.sql for one job, without their colons.
-pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 13] {
+pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 15] {
     let due_at = job.scheduled_at.filter(|at| *at > now);
     let state = if due_at.is_some() { State::Scheduled } else { State::Available };
     let options = Options { backoff: job.backoff, tags: job.tags.clone(), meta: job.meta.clone() };
@@ -50,9 +50,26 @@ pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 13] {
         ("deadline_at", job.deadline_at.into()),
         ("unique_key", job.unique.clone().into()),
         ("key", job.key.clone().into()),
+        ("key_limit", job.key_limit.into()),
+        ("key_rate", job.key_rate.map(rate_text).into()),
         ("result_ms", job.result_ms.into()),
         ("options", options.into()),
     ]
+}
+
+/// A limit of rate as it is in a row: `COUNT/MILLISECONDS`.
+pub(super) fn rate_text(rate: Rate) -> String {
+    format!("{}/{}", rate.count, rate.per_ms)
+}
+
+pub(super) fn rate(text: Option<&str>) -> Option<Rate> {
+    let (count, per_ms) = text?.split_once('/')?;
+    Some(Rate { count: count.parse().ok()?, per_ms: per_ms.parse().ok()? })
+}
+
+/// A count that somebody may have written there.
+fn count<T: TryFrom<i64> + Default>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+    row.get::<_, i64>(at).map(|number| T::try_from(number).unwrap_or_default())
 }
 
 /// Runs insert.sql for one job; whether there is a new row.
@@ -67,10 +84,10 @@ pub(super) fn insert(statement: &mut Statement<'_>, job: &NewJob, now: Millis) -
 
 /// The columns of [`claimed`], in order.
 pub(super) const CLAIMED: &str = "id, queue, tool, arguments, rank, attempt, attempts_max, options, created_at, deadline_at, \
-                                  key, checkpoint, result_ms";
+                                  key, checkpoint, result_ms, key_rate";
 
-/// With its place among those that are claimed together.
-pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed)> {
+/// With its place among those that are claimed together, and the limit of rate of its key.
+pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed, Option<Rate>)> {
     let (id, rank): (i64, i64) = (row.get(0)?, row.get(4)?);
     let Options { backoff, tags, meta } = Options::of(row.get_ref(7)?.as_str()?);
     let claimed = Claimed {
@@ -79,8 +96,8 @@ pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed)> 
         tool: row.get(2)?,
         arguments: row.get(3)?,
         priority: i8::try_from(-rank).unwrap_or_default(),
-        attempt: row.get(5)?,
-        attempts_max: row.get(6)?,
+        attempt: count(row, 5)?,
+        attempts_max: count(row, 6)?,
         backoff,
         created_at: row.get(8)?,
         deadline_at: row.get(9)?,
@@ -90,7 +107,7 @@ pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed)> 
         checkpoint: row.get(11)?,
         result_ms: row.get(12)?,
     };
-    Ok(((rank, id), claimed))
+    Ok(((rank, id), claimed, rate(row.get::<_, Option<String>>(13)?.as_deref())))
 }
 
 /// The columns of [`job`], in order.
@@ -113,8 +130,8 @@ pub(super) fn job(row: &Row<'_>, now: Millis) -> rusqlite::Result<Job> {
         tool: row.get(3)?,
         arguments: raw(4)?.unwrap_or_else(|| RawValue::NULL.to_owned()),
         priority: i8::try_from(-rank).unwrap_or_default(),
-        attempt: row.get(6)?,
-        attempts_max: row.get(7)?,
+        attempt: count(row, 6)?,
+        attempts_max: count(row, 7)?,
         created_at: row.get(8)?,
         scheduled_at: (state == State::Scheduled).then_some(due_at),
         deadline_at: row.get(10)?,

@@ -1,0 +1,76 @@
+//! What a store on SQLite does with files of other versions, and with what others have written into its own.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clutch_jobs::job::{Millis, State};
+use clutch_jobs::store::{Filter, Keep, Report, Runner, Store, Tick, Want};
+use clutch_jobs::stores;
+use rusqlite::Connection;
+
+const NOW: Millis = 1_800_000_000_000;
+const KEEP: Keep =
+    Keep { completed: Duration::from_secs(60), cancelled: Duration::from_secs(60), dead: Duration::from_secs(60) };
+
+/// A folder, the file in it, and how to open that.
+fn file() -> (tempfile::TempDir, PathBuf, impl Fn() -> Arc<dyn Store>) {
+    let folder = tempfile::tempdir().unwrap();
+    // The first store changes how this process locks files: before any other connection.
+    stores::open(&format!("sqlite:///{}", folder.path().join("first.db").display())).unwrap();
+    let path = folder.path().join("jobs.db");
+    let url = format!("sqlite:///{}", path.display());
+    (folder, path, move || stores::open(&url).unwrap())
+}
+
+fn claim(store: &dyn Store, limit: usize) -> Vec<String> {
+    let runner = Runner::new("a".to_owned(), Duration::from_secs(30));
+    let want = Want { limit, queues: vec!["default".to_owned()] };
+    let round = store.round(&runner, &Report::default(), &want, NOW).unwrap();
+    round.claimed.into_iter().map(|job| job.id).collect()
+}
+
+#[test]
+fn jobs_of_version_1_go_on() {
+    let (_folder, path, open) = file();
+    let old = Connection::open(&path).unwrap();
+    old.execute_batch(include_str!("sqlite/version_1.sql")).unwrap();
+    let mut insert = old
+        .prepare(
+            "INSERT INTO clutch_jobs (state, queue, rank, held, tool, arguments, attempts_max, created_at, due_at, key, \
+             runner, attempt, options) VALUES (?1, 'default', 0, ?2, 't', '{}', 3, 1, ?3, ?4, ?5, ?6, '{}')",
+        )
+        .unwrap();
+    let none = None::<&str>;
+    insert.execute((2, 0, NOW, "k", Some("gone"), 1)).unwrap();
+    insert.execute((1, 1, NOW, "k", none, 0)).unwrap();
+    insert.execute((0, 0, NOW - 1, "k", none, 0)).unwrap();
+    insert.execute((1, 0, NOW, none, none, 0)).unwrap();
+    old.execute("INSERT INTO clutch_runners VALUES ('gone', ?1)", [NOW + 1_000_000]).unwrap();
+    drop(insert);
+    old.close().unwrap();
+    let stores = [open(), open()];
+    let [store, _] = &stores;
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW).unwrap().rescued, 1, "its lease was by another clock");
+    assert_eq!(claim(&**store, 9), ["1", "4"], "the first of its key, and who has none");
+    assert_eq!(store.get("3").unwrap().unwrap().state, State::Available);
+    let tick = Tick { name: "nightly".to_owned(), at: NOW, job: None };
+    assert_eq!(store.look_after(&KEEP, 0, &[tick], NOW).unwrap().last_ticks, [NOW]);
+}
+
+#[test]
+fn numbers_that_nobody_can_have_written_spoil_no_list() {
+    let (_folder, path, open) = file();
+    let store = open();
+    let other = Connection::open(&path).unwrap();
+    let insert = "INSERT INTO clutch_jobs (state, queue, rank, tool, arguments, attempts_max, created_at, due_at, options, \
+                  attempt, errors) VALUES (?1, 'default', 0, 't', 'no json', ?2, -1, ?2, 'no json', ?2, 'no json')";
+    for (state, number) in [(1, i64::MAX), (77, -1), (1, 3)] {
+        other.execute(insert, (state, number)).unwrap();
+    }
+    assert_eq!(store.list(&Filter { limit: 9, ..Filter::default() }).unwrap().len(), 3);
+    assert_eq!(store.queues().unwrap()[0].available, 2);
+    assert_eq!(claim(&*store, 9).len(), 2);
+}
