@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
+from clutch._dispatcher.schedules import next_ticks
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
 from clutch.config.options import CONTROL_OFF, FRONTS
@@ -94,6 +95,7 @@ class Dispatcher:
         refuse_in_patched("A dispatcher")
         given = isinstance(config, Config)
         self.config = config if given else load(config, settings=settings, insecure=insecure, development=reload)
+        next_ticks(self.config.cron)
         if reload:
             import_watchfiles()
         self.log_format = log_format
@@ -180,6 +182,7 @@ class Dispatcher:
             logs.info(f"{front}: {shown}", front=front, address=address)
         for spec in self.config.jobs:
             self._start_jobs(spec, plane)
+        self._tell_cron()
         if fronts:
             self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
             self._warner.start()
@@ -210,6 +213,11 @@ class Dispatcher:
             front=spec.name,
             pool=spec.pool,
         )
+
+    def _tell_cron(self) -> None:
+        for entry, tick in next_ticks(self.config.cron):
+            text = f"cron {entry.name}: {entry.values['tool']}, {entry.when}, next {tick}"
+            logs.info(text, cron=entry.name, next=tick.isoformat())
 
     def _start_pool(self, spec: PoolSpec, plane: _core.Plane) -> None:
         from clutch.pool import Pool

@@ -24,7 +24,8 @@ from clutch import _core
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch._worker.handlers.json import Encoder, JsonFace
-from clutch.config.values import CALL_TIME, without_password
+from clutch.config.options import RETRIES_MAX
+from clutch.config.values import BACKOFF, CALL_TIME, SIDEKIQ, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
 from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of
 
@@ -32,14 +33,12 @@ __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue"
 
 P = ParamSpec("P")
 
-SIDEKIQ = ("sidekiq://", "sidekiqs://")
 STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 RETRIES = 20
 """Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
 MS_MAX = 253_402_300_799_000
 """The end of the year 9999: Python has no later time, but another client of the store may."""
-RETRIES_MAX = 1_000_000
 SECONDS_MAX = 1e10
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
@@ -700,15 +699,11 @@ def rate_of(given: str, option: str) -> tuple[int, int]:
 
 
 def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
-    match given:
-        case None | "polynomial":
-            return {"kind": "polynomial"}
-        case "exponential":
-            return {"kind": "exponential", "first_ms": 1000, "most_ms": 3_600_000}
     try:
-        return {"kind": "constant", "ms": round(seconds(given, "backoff") * 1000)}
-    except ValueError as error:
-        raise ValueError(f"{error}, or 'polynomial' or 'exponential'") from None
+        core: dict[str, Any] = BACKOFF.core(BACKOFF.parse("polynomial" if given is None else given))
+    except ValueError:
+        raise ValueError(f"backoff {given!r}: allowed are {BACKOFF.allowed}, or a timedelta") from None
+    return core
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:

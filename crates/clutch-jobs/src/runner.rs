@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use self::shared::{Inbox, Note, Shared};
 use self::threads::Threads;
+use crate::cron::Entry;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::random;
@@ -53,6 +54,8 @@ pub struct Config {
     pub slots_max: Option<usize>,
     pub lease: Duration,
     pub keep: Keep,
+    /// The periodic jobs of the store that this program knows.
+    pub cron: Vec<Entry>,
 }
 
 /// Counts since the start, and what is so now.

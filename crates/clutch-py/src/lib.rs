@@ -24,7 +24,7 @@ mod _core {
     #[pymodule_export]
     use crate::dispatcher::{
         Bridge, CallOptions, Completion, Events, Fronts, JobStore, JobsEnqueued, JobsFront, MapItems, Plane, PoolCore,
-        PrintedByNow, Runtime, StreamCore, finish_callbacks, interrupt_at_exit, keep_from_copies, print_as,
+        PrintedByNow, Runtime, StreamCore, finish_callbacks, interrupt_at_exit, keep_from_copies, next_tick, print_as,
         recover_terminal,
     };
 

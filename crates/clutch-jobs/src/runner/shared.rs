@@ -14,6 +14,7 @@ use clutch_wire::Payload;
 use clutch_wire::sync::{Condvar, Mutex};
 
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
+use crate::cron::Cron;
 use crate::job;
 use crate::maintenance::{self, Maintenance};
 use crate::store::{QueueStats, Store};
@@ -229,16 +230,17 @@ impl Shared {
 
     pub(super) fn look_after(&self) {
         let runner = new_runner(&self.config);
-        let mut machine = Maintenance::new(self.config.lease, Instant::now());
+        let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
         let mut is_failing = false;
         while self.stopping().is_none() {
             self.count_queues();
-            let event = match machine.step(Instant::now()) {
+            let event = match machine.step(Instant::now(), job::now()) {
                 maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
-                maintenance::Step::Look => {
+                maintenance::Step::Look { limit } => {
                     let now = job::now();
-                    let looked = self.store.look_after(&self.config.keep, maintenance::BATCH, now);
-                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, now })
+                    let ticks = machine.ticks(now);
+                    let looked = self.store.look_after(&self.config.keep, limit, &ticks, now);
+                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, ticks, now })
                 }
                 maintenance::Step::Wait(until) => {
                     let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
@@ -277,6 +279,7 @@ mod tests {
         let store = stores::open(&format!("sqlite:///{}/jobs.db", folder.path().display())).unwrap();
         let day = Duration::from_secs(86_400);
         let config = Config {
+            cron: Vec::new(),
             name: "jobs".into(),
             lanes: Lanes { queues: vec![("default".to_owned(), 1)], strict: false },
             slots_max: None,
