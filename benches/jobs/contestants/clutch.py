@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from benches.jobs.contestant import Contestant, spread
+from benches.jobs.contestant import Contestant
 
 
 def tool_of(job: str) -> Any:
@@ -14,13 +14,13 @@ def tool_of(job: str) -> Any:
 
 
 class Clutch(Contestant):
-    """Threads in as many processes as there are CPUs; rows that ask for another profile set it."""
+    """A process for each slot; rows that ask for another profile set it."""
 
     name = "clutch"
     settings = "many: Jobs.enqueue_many"
     query = ""
     """Behind the URL."""
-    profile = "thread"
+    profile = "process"
     strategy = "pipelined"
 
     @property
@@ -42,8 +42,8 @@ class Clutch(Contestant):
         return {"jobs": importlib.import_module("clutch").Jobs(url + self.query, strategy=self.strategy)}
 
     def consumer(self, url: str, slots: int) -> list[str]:
-        workers, threads = spread(slots) if self.profile == "thread" else (1, slots)
-        shape = ["--queues", "default", "--workers", str(workers), "--threads", str(threads)]
+        size = ["--workers", str(slots)] if self.profile == "process" else ["--workers", "1", "--tasks", str(slots)]
+        shape = ["--queues", "default", *size]
         return [
             "-m",
             "clutch",
