@@ -202,13 +202,13 @@ def test_a_connection_to_another_file_is_refused(jobs: Jobs, tmp_path: Path) -> 
 # ---- files that are none, or not now
 
 
-def test_48_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_failure_48_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"no database at all, but long enough to have a header" * 100)
     with pytest.raises(StoreError, match="file is not a database"):
         Jobs(f"sqlite:///{tmp_path}/jobs.db").enqueue("send")
 
 
-def test_48_a_locked_file_is_told_and_nothing_is_half_written(jobs: Jobs, tmp_path: Path) -> None:
+def test_failure_48_a_locked_file_is_told_and_nothing_is_half_written(jobs: Jobs, tmp_path: Path) -> None:
     jobs.stats()
     other = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -236,7 +236,7 @@ print(len(jobs.list(limit=1000)) % 5)
 """
 
 
-def test_48_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
+def test_failure_48_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
     """Files may grow no more: to SQLite, a write fails as on a full disk."""
     command = [sys.executable, "-c", FULL_DISK, f"sqlite:///{tmp_path}/jobs.db"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()

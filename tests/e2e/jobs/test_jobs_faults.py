@@ -14,7 +14,7 @@ LEASES = 3.5
 """Seconds: longer than three leases of a worker here."""
 
 
-def test_44_a_job_longer_than_its_lease_runs_once(tmp_path: Path, any_store: str) -> None:
+def test_failure_44_a_job_longer_than_its_lease_runs_once(tmp_path: Path, any_store: str) -> None:
     jobs, late = clutch.Jobs(any_store), tmp_path / "late"
     with worker(tmp_path, any_store) as one, worker(tmp_path, any_store) as other, Rendezvous() as place:
         one.wait_ready("work")
@@ -37,7 +37,7 @@ def is_done(jobs: clutch.Jobs) -> bool:
     return queue is None or queue.available + queue.running == 0
 
 
-def test_45_clients_that_are_killed_twice_go_on(tmp_path: Path, redis: RedisServer) -> None:
+def test_failure_45_clients_that_are_killed_twice_go_on(tmp_path: Path, redis: RedisServer) -> None:
     with worker(tmp_path, redis.url) as server:
         server.wait_ready("work")
         jobs = clutch.Jobs(redis.url)
@@ -48,7 +48,7 @@ def test_45_clients_that_are_killed_twice_go_on(tmp_path: Path, redis: RedisServ
         assert server.wait() == 0
 
 
-def test_45_connections_that_the_server_closes_in_silence_are_made_again(tmp_path: Path, redis: RedisServer) -> None:
+def test_failure_45_connections_that_the_server_closes_in_silence_are_made_again(tmp_path: Path, redis: RedisServer) -> None:
     with worker(tmp_path, redis.url, "--lease", "1h") as server:
         server.wait_ready("work")
         jobs = clutch.Jobs(redis.url)

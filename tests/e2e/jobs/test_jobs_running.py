@@ -31,17 +31,17 @@ KILLS = 12
 
 
 @pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
-def test_43_kill_9_loses_no_job(tmp_path: Path, store: str, what: str) -> None:
+def test_failure_43_kill_9_loses_no_job(tmp_path: Path, store: str, what: str) -> None:
     kill_loop(tmp_path, store, lambda pid: os.kill(random.choice(victims_of(pid, what)), signal.SIGKILL))
 
 
 @pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
-def test_43_kill_9_loses_no_job_in_the_format_of_sidekiq(tmp_path: Path, redis: RedisServer, what: str) -> None:
+def test_failure_43_kill_9_loses_no_job_in_the_format_of_sidekiq(tmp_path: Path, redis: RedisServer, what: str) -> None:
     store = redis.url.replace("redis+unix", "sidekiq+unix")
     kill_loop(tmp_path, store, lambda pid: os.kill(random.choice(victims_of(pid, what)), signal.SIGKILL))
 
 
-def test_43_kill_9_of_everything_in_turn_loses_no_job(tmp_path: Path, redis: RedisServer) -> None:
+def test_failure_43_kill_9_of_everything_in_turn_loses_no_job(tmp_path: Path, redis: RedisServer) -> None:
     turns = itertools.cycle(["worker", "redis-server", "zygote", "dispatcher"])
 
     def kill_next(pid: int) -> None:
@@ -108,7 +108,7 @@ def victims_of(pid: int, what: str) -> list[int]:
     return [worker for zygote in zygotes for worker in children(zygote)] or zygotes
 
 
-def test_45_a_redis_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
+def test_failure_45_a_redis_that_is_killed_and_started_again_loses_nothing(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis:
         jobs, runs = clutch.Jobs(redis.url), tmp_path / "runs"
         runs.touch()
@@ -129,7 +129,7 @@ def test_45_a_redis_that_is_killed_and_started_again_loses_nothing(tmp_path: Pat
     assert set(numbers(runs)) == set(range(JOBS))
 
 
-def test_45_a_redis_that_stands_still_is_noticed(tmp_path: Path) -> None:
+def test_failure_45_a_redis_that_stands_still_is_noticed(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis:
         jobs = clutch.Jobs(redis.url)
         with worker(tmp_path, redis.url, "--lease", "3s") as server:
@@ -207,7 +207,7 @@ def test_two_dispatchers_share_a_store(tmp_path: Path, store: str) -> None:
     assert sorted(numbers(runs)) == list(range(500)), "each ran once"
 
 
-def test_45_a_file_that_is_locked_for_long_is_waited_for(tmp_path: Path) -> None:
+def test_failure_45_a_file_that_is_locked_for_long_is_waited_for(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/jobs.db"
     jobs = clutch.Jobs(store)
     job = jobs.options(result=60).enqueue("double", 4)

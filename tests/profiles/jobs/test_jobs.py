@@ -78,7 +78,7 @@ def test_a_retry_that_is_asked_for_is_an_attempt(house: JobsHouse) -> None:
     assert (ended.state, [error.message for error in ended.errors]) == ("dead", ["busy", "busy"])
 
 
-def test_46_arguments_that_do_not_fit_and_unknown_tools_are_dead_with_the_reason(house: JobsHouse) -> None:
+def test_failure_46_arguments_that_do_not_fit_and_unknown_tools_are_dead_with_the_reason(house: JobsHouse) -> None:
     ended = house.ended(house.jobs.enqueue("double", "x"))
     assert (ended.state, ended.attempt, ended.errors[0].kind) == ("dead", 1, "bad_arguments")
     assert "n: Input should be a valid integer" in ended.errors[0].message
@@ -99,7 +99,7 @@ def test_a_running_job_tells_its_progress_and_stops_when_cancelled(house: JobsHo
     assert house.ended(job).state == "completed"
 
 
-def test_43_a_job_whose_worker_is_killed_runs_again_and_one_that_kills_is_dead(
+def test_failure_43_a_job_whose_worker_is_killed_runs_again_and_one_that_kills_is_dead(
     house: JobsHouse, tmp_path: Path
 ) -> None:
     assert house.run(job_tools.kill_worker_once, str(tmp_path / "killed")) == "alive"
