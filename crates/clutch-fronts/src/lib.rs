@@ -22,4 +22,4 @@ pub use admin::OperatorSocket;
 pub use front::Reread;
 pub use fronts::{Fronts, runtime};
 pub use plane::pools::Pools;
-pub use plane::{Figure, Host, Member, Plane};
+pub use plane::{Figure, FigureValue, Host, Member, Plane};

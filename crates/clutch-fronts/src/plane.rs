@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use clutch_pool::telemetry::{Histograms, Scope, Sink, Telemetry};
+use clutch_pool::telemetry::{Durations, Histograms, Scope, Sink, Telemetry};
 use clutch_wire::sync::Mutex;
 use serde_json::Value;
 
@@ -42,10 +42,16 @@ pub trait Member: Send + Sync {
 pub struct Figure {
     pub name: &'static str,
     pub help: &'static str,
-    /// It only grows.
-    pub is_counter: bool,
     pub labels: Vec<(&'static str, String)>,
-    pub value: u64,
+    pub value: FigureValue,
+}
+
+#[derive(Clone, Debug)]
+pub enum FigureValue {
+    /// It only grows.
+    Counter(u64),
+    Gauge(u64),
+    Durations(Durations),
 }
 
 /// One for the process.

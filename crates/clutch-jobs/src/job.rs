@@ -262,6 +262,8 @@ pub struct Claimed {
     pub attempts_max: u32,
     pub backoff: Backoff,
     pub created_at: Millis,
+    /// When this attempt was due.
+    pub due_at: Millis,
     pub deadline_at: Option<Millis>,
     pub key: Option<String>,
     pub tags: Vec<String>,
@@ -421,6 +423,7 @@ mod tests {
             attempts_max,
             backoff: Backoff::Polynomial,
             created_at: 0,
+            due_at: 0,
             deadline_at: None,
             key: None,
             tags: Vec::new(),

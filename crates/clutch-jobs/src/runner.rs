@@ -10,14 +10,14 @@ mod shared;
 mod threads;
 mod work;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Batch, Health, Pool};
-use clutch_pool::telemetry::Event;
+use clutch_pool::telemetry::{Durations, Event};
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
 use clutch_wire::Payload;
 use serde::Serialize;
@@ -71,6 +71,12 @@ pub struct Stats {
     pub dead: u64,
     /// Ended when its lease had lapsed.
     pub lost: u64,
+    /// Attempts that failed, by the kind of their error.
+    #[serde(skip)]
+    pub failures: BTreeMap<String, u64>,
+    /// By queue, how long jobs that were due had waited when they began.
+    #[serde(skip)]
+    pub waits: BTreeMap<String, Durations>,
     /// Why nothing can be claimed now: mostly, that the store cannot be had.
     pub reason: Option<String>,
 }
@@ -321,6 +327,8 @@ impl Loop {
             self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
         match submitted {
             Ok(work) => {
+                let waited = (job::now() - job.due_at).max(0) as f64 / 1000.0;
+                self.shared.stats.lock().waits.entry(job.queue.clone()).or_default().add(waited);
                 let id = self.batch.submit(work, true);
                 self.running.insert(key, RunningJob { job, id, is_dropped: false, is_cancelled: false });
             }
@@ -372,6 +380,9 @@ impl Loop {
             _ => &mut stats.postponed,
         };
         *count += 1;
+        if let Some(error) = &settled.error {
+            *stats.failures.entry(error.kind.clone()).or_default() += 1;
+        }
         drop(stats);
         if let Some(error) = &settled.error {
             let front = self.shared.config.name.clone();

@@ -243,6 +243,9 @@ def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -
         (front,) = json.loads(get("/pools")[1])["jobs"]
         assert (front["front"], front["queues"][0]["scheduled"], front["reason"]) == ("jobs", 1, None)
         assert 'clutch_jobs_scheduled{front="jobs",pool="work",queue="default"} 1' in get("/metrics")[1]
+        jobs.options(retry=0).enqueue("fail", "no")
+        soon(lambda: 'clutch_jobs_failures_total{front="jobs",pool="work",kind="raised"} 1' in get("/metrics")[1])
+        assert 'clutch_jobs_wait_seconds_count{front="jobs",pool="work",queue="default"} 1' in get("/metrics")[1]
         assert get("/readyz")[0] == 200
         shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path)
         assert "default: 0 available, 1 scheduled" in shown.stdout

@@ -10,7 +10,7 @@ use clutch_pool::pool::{Health, Stats, WorkerView};
 use clutch_pool::telemetry::{self, Durations};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::account::figures::{BOUNDS_S, Snapshot};
-use crate::plane::Figure;
+use crate::plane::{Figure, FigureValue};
 
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -109,23 +109,29 @@ fn render_pools(registry: &mut Registry, pools: &[Stats]) {
     render_states(registry, pools);
 }
 
-/// Figures of one name stand together.
+/// Figures of one name stand together, and are of one kind.
 fn render_jobs(registry: &mut Registry, figures: &[Figure]) {
-    let mut by_name = BTreeMap::<&str, Vec<&Figure>>::new();
+    let mut by_name = BTreeMap::<(&'static str, &'static str), Vec<&Figure>>::new();
     for figure in figures {
-        by_name.entry(figure.name).or_default().push(figure);
+        by_name.entry((figure.name, figure.help)).or_default().push(figure);
     }
-    for (name, figures) in by_name {
+    for ((name, help), figures) in by_name {
         let (counters, gauges) = (Family::<Labels, Counter>::default(), Family::<Labels, Gauge>::default());
-        match figures[0].is_counter {
-            true => registry.register(name, figures[0].help, counters.clone()),
-            false => registry.register(name, figures[0].help, gauges.clone()),
+        let mut durations = Vec::new();
+        for figure in &figures {
+            match &figure.value {
+                FigureValue::Counter(value) => {
+                    counters.get_or_create(&figure.labels).inc_by(*value);
+                }
+                FigureValue::Gauge(value) => set(&gauges, figure.labels.clone(), *value),
+                FigureValue::Durations(value) => durations.push((figure.labels.clone(), value.clone())),
+            }
         }
-        for figure in figures {
-            if figure.is_counter {
-                counters.get_or_create(&figure.labels).inc_by(figure.value);
-            } else {
-                set(&gauges, figure.labels.clone(), figure.value);
+        match figures[0].value {
+            FigureValue::Counter(_) => registry.register(name, help, counters),
+            FigureValue::Gauge(_) => registry.register(name, help, gauges),
+            FigureValue::Durations(_) => {
+                registry.register_collector(Box::new(JobDurations { name, help, durations }));
             }
         }
     }
@@ -181,6 +187,30 @@ impl Collector for RequestDurations {
     }
 }
 
+/// A histogram of jobs.
+#[derive(Debug)]
+struct JobDurations {
+    name: &'static str,
+    help: &'static str,
+    durations: Vec<(Labels, Durations)>,
+}
+
+impl Collector for JobDurations {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, MetricType::Histogram)?;
+        for (labels, durations) in &self.durations {
+            encode_durations(family.encode_family(labels)?, durations)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_durations(mut metric: MetricEncoder<'_>, durations: &Durations) -> Result<(), std::fmt::Error> {
+    let bounds = telemetry::BOUNDS_S.iter().copied().chain([f64::MAX]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(durations.buckets).collect();
+    metric.encode_histogram::<NoLabelSet>(durations.sum, durations.count(), &buckets, None)
+}
+
 /// How long work waited and ran, by pool and kind.
 #[derive(Debug)]
 pub(super) struct WorkDurations(pub(super) BTreeMap<(Arc<str>, &'static str), (Durations, Durations)>);
@@ -197,11 +227,8 @@ impl Collector for WorkDurations {
         for (name, help, which) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
             for ((pool, kind), both) in &self.0 {
-                let (labels, durations) = ([("pool", &**pool), ("kind", kind)], which(both));
-                let bounds = telemetry::BOUNDS_S.iter().copied().chain([f64::MAX]);
-                let buckets: Vec<(f64, u64)> = bounds.zip(durations.buckets).collect();
-                let mut metric = family.encode_family(&labels)?;
-                metric.encode_histogram::<NoLabelSet>(durations.sum, durations.count(), &buckets, None)?;
+                let labels = [("pool", &**pool), ("kind", kind)];
+                encode_durations(family.encode_family(&labels)?, which(both))?;
             }
         }
         Ok(())

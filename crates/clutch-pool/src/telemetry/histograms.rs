@@ -23,7 +23,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    fn add(&mut self, seconds: f64) {
+    pub fn add(&mut self, seconds: f64) {
         self.buckets[BOUNDS_S.partition_point(|bound| *bound < seconds)] += 1;
         self.sum += seconds;
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_fronts::{Figure, Member};
+use clutch_fronts::{Figure, FigureValue, Member};
 use clutch_jobs::cron::{Entry, EntryOptions, WrongEntry};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::fetcher::Lanes;
@@ -340,12 +340,23 @@ impl Member for JobsMember {
         let ended = ends.map(|(outcome, value)| Figure {
             name: "attempts",
             help: "Attempts of jobs that ended here, by outcome; lost: settled too late",
-            is_counter: true,
             labels: labels(&[("outcome", outcome)]),
-            value,
+            value: FigureValue::Counter(value),
         });
-        let gauge = |name, help, labels, value| Figure { name, help, is_counter: false, labels, value };
+        let gauge = |name, help, labels, value| Figure { name, help, labels, value: FigureValue::Gauge(value) };
         let mut figures = ended.to_vec();
+        figures.extend(stats.failures.iter().map(|(kind, count)| Figure {
+            name: "failures",
+            help: "Attempts of jobs that failed here, by the kind of their error",
+            labels: labels(&[("kind", kind)]),
+            value: FigureValue::Counter(*count),
+        }));
+        figures.extend(stats.waits.into_iter().map(|(queue, waits)| Figure {
+            name: "wait_seconds",
+            help: "From when a job was due until it began here",
+            labels: labels(&[("queue", &queue)]),
+            value: FigureValue::Durations(waits),
+        }));
         figures.push(gauge("running", "Jobs that run here", labels(&[]), stats.running as u64));
         let is_there = u64::from(stats.reason.is_none());
         figures.push(gauge("store_up", "Whether the store could be had at the last try", labels(&[]), is_there));

@@ -265,8 +265,10 @@ pub(super) fn claimed(value: Value) -> Option<Result<Claimed, Broken>> {
     };
     let attempt = parsed(values.next()?).unwrap_or(1);
     let (attempts_max, checkpoint) = (parsed(values.next()?), text(values.next()?));
+    let due_at = parsed(values.next()?);
     Some(match text(body) {
-        Some(body) => of_body(first, &body, attempt, attempts_max, checkpoint),
+        Some(body) => of_body(first, &body, attempt, attempts_max, checkpoint)
+            .map(|job| Claimed { due_at: due_at.unwrap_or(job.created_at), ..job }),
         None => Err(Broken { id: first, attempt, why: "its arguments are gone from the store".to_owned() }),
     })
 }
@@ -288,6 +290,7 @@ fn of_body(
             attempts_max: attempts_max.unwrap_or(attempt),
             backoff: body.backoff,
             created_at: body.created_at,
+            due_at: body.created_at,
             deadline_at: body.deadline_at,
             key: body.key.map(Cow::into_owned),
             tags: body.tags.into_iter().map(Cow::into_owned).collect(),

@@ -4,7 +4,7 @@
 -- attempts, due, error, result, until when it is kept, reason. What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
 -- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body, attempt,
--- attempts_max and checkpoint.
+-- attempts_max, checkpoint and when it was due.
 local runner, number, lease, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
@@ -196,7 +196,7 @@ end
 -- One that was taken from those that are ready.
 local function claim_recorded(id, queue)
   local job = p .. 'job:' .. id
-  local was = call('HMGET', job, 'attempt', 'max', 'checkpoint', 'key', 'key_rate')
+  local was = call('HMGET', job, 'attempt', 'max', 'checkpoint', 'key', 'key_rate', 'due')
   count(AVAILABLE, queue, -1)
   if not was[2] then return set_aside(id) end
   if was[4] and was[5] then
@@ -207,7 +207,7 @@ local function claim_recorded(id, queue)
   end
   local attempt = (tonumber(was[1]) or 0) + 1
   call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
-  local what = { id, false, attempt, was[2], was[3] }
+  local what = { id, false, attempt, was[2], was[3], was[6] }
   note_claim(queue, id, before, what)
   count(RUNNING, queue, 1)
   bodies[#bodies + 1] = p .. 'body:' .. id

@@ -135,6 +135,7 @@ impl Payload {
             attempts_max: self.attempts_max(),
             backoff: self.get("clutch_backoff").unwrap_or_default(),
             created_at: self.time("created_at").unwrap_or_default(),
+            due_at: self.enqueued_at().or_else(|| self.time("created_at")).unwrap_or_default(),
             deadline_at: self.get("clutch_deadline_at"),
             key: None,
             tags: self.get("tags").unwrap_or_default(),

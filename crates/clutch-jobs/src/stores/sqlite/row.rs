@@ -84,7 +84,7 @@ pub(super) fn insert(statement: &mut Statement<'_>, job: &NewJob, now: Millis) -
 
 /// The columns of [`claimed`], in order.
 pub(super) const CLAIMED: &str = "id, queue, tool, arguments, rank, attempt, attempts_max, options, created_at, deadline_at, \
-                                  key, checkpoint, result_ms, key_rate";
+                                  key, checkpoint, result_ms, key_rate, due_at";
 
 /// With its place among those that are claimed together, and the limit of rate of its key.
 pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed, Option<Rate>)> {
@@ -100,6 +100,7 @@ pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed, O
         attempts_max: count(row, 6)?,
         backoff,
         created_at: row.get(8)?,
+        due_at: row.get(14)?,
         deadline_at: row.get(9)?,
         key: row.get(10)?,
         tags,
