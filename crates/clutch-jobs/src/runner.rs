@@ -4,6 +4,8 @@
 //! come on its own threads and only put a note in the inbox.
 
 mod answer;
+pub mod inline;
+mod unserved;
 mod work;
 
 use std::collections::HashMap;
@@ -19,11 +21,12 @@ use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::{Payload, sys};
 use serde::Serialize;
 
+use self::unserved::Unserved;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::maintenance::{self, Maintenance};
 use crate::random;
-use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, StoreError, Want};
+use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, StoreError, Upkeep, Want};
 
 /// How often the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
@@ -31,6 +34,9 @@ const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the queues are counted while somebody looks at them, and how long that lasts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 const LOOKED_FOR: Duration = Duration::from_secs(60);
+
+/// How often they are counted while nobody does, to find those that nobody serves.
+const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long one wait for news of the store lasts at most: a stop comes in between.
 const WATCH_WAIT: Duration = Duration::from_millis(500);
@@ -65,6 +71,20 @@ pub struct Stats {
     pub lost: u64,
     /// Why the store cannot be had now.
     pub reason: Option<String>,
+}
+
+impl Stats {
+    /// One more attempt has ended.
+    fn count(&mut self, settled: &Settled) {
+        let count = match settled.state {
+            State::Completed => &mut self.completed,
+            State::Cancelled => &mut self.cancelled,
+            State::Dead => &mut self.dead,
+            State::Scheduled if settled.error.is_some() => &mut self.retried,
+            _ => &mut self.postponed,
+        };
+        *count += 1;
+    }
 }
 
 /// What the loop is told.
@@ -107,12 +127,14 @@ struct Counts {
     queues: Vec<QueueStats>,
     counted_at: Option<Instant>,
     looked_at: Option<Instant>,
+    unserved: Unserved,
 }
 
 impl Counts {
     fn is_due(&self, now: Instant) -> bool {
         let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
-        self.counted_at.is_none() || (within(self.looked_at, LOOKED_FOR) && !within(self.counted_at, COUNT_INTERVAL))
+        let interval = if within(self.looked_at, LOOKED_FOR) { COUNT_INTERVAL } else { UNSERVED_INTERVAL };
+        !within(self.counted_at, interval)
     }
 }
 
@@ -229,6 +251,13 @@ impl Shared {
         }
     }
 
+    fn tell(&self, upkeep: &Upkeep) {
+        if upkeep.rescued > 0 {
+            let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
+            self.telemetry.emit(|pool| Event::JobsRescued { pool, front, jobs, dead });
+        }
+    }
+
     fn watch(&self) {
         let mut watch = None;
         while !self.stops() {
@@ -259,12 +288,16 @@ impl Shared {
             && let Ok(queues) = self.store.queues()
         {
             let mut counts = self.counts.lock();
+            for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, job::now()) {
+                let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
+                self.telemetry.emit(|pool| Event::QueueUnserved { pool, front, queue: name, available, waited_s });
+            }
             (counts.queues, counts.counted_at) = (queues, Some(now));
         }
     }
 
     fn look_after(&self) {
-        let runner = new_runner(&self.config);
+        let runner = new_runner(self.config.lease);
         let mut machine = Maintenance::new(self.config.lease, Instant::now());
         while !self.stops() {
             self.count_queues();
@@ -273,7 +306,7 @@ impl Shared {
                 maintenance::Step::Look => {
                     let now = job::now();
                     let looked = self.store.look_after(&self.config.keep, maintenance::BATCH, now);
-                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, now })
+                    looked.inspect(|upkeep| self.tell(upkeep)).map(|upkeep| maintenance::Event::Looked { upkeep, now })
                 }
                 maintenance::Step::Wait(until) => {
                     self.pause(until.min(Instant::now() + COUNT_INTERVAL));
@@ -287,12 +320,12 @@ impl Shared {
     }
 }
 
-/// A name unlike any other's.
-fn new_runner(config: &Config) -> Runner {
+/// With a name unlike any other's.
+fn new_runner(lease: Duration) -> Runner {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let pid = std::process::id();
-    Runner::new(format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), config.lease)
+    Runner::new(format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), lease)
 }
 
 /// One job that runs.
@@ -323,7 +356,7 @@ impl Loop {
         let now = Instant::now();
         Loop {
             batch: Batch::new(&pool),
-            runner: new_runner(&shared.config),
+            runner: new_runner(shared.config.lease),
             machine: Fetcher::new(shared.config.lease, now),
             functions: HashMap::new(),
             running: HashMap::new(),
@@ -444,7 +477,7 @@ impl Loop {
                     let (front, jobs) = (self.shared.config.name.clone(), held.len());
                     self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
                 }
-                self.runner = new_runner(&self.shared.config);
+                self.runner = new_runner(self.shared.config.lease);
                 self.settled.clear();
                 self.noted.clear();
                 self.machine.on(fetcher::Event::Lapsed, now);
@@ -517,16 +550,7 @@ impl Loop {
 
     fn settle(&mut self, job: &Claimed, ending: Ending) {
         let settled = settle(job, ending, job::now(), random::fraction());
-        let mut stats = self.shared.stats.lock();
-        let count = match settled.state {
-            State::Completed => &mut stats.completed,
-            State::Cancelled => &mut stats.cancelled,
-            State::Dead => &mut stats.dead,
-            State::Scheduled if settled.error.is_some() => &mut stats.retried,
-            _ => &mut stats.postponed,
-        };
-        *count += 1;
-        drop(stats);
+        self.shared.stats.lock().count(&settled);
         if let Some(error) = &settled.error {
             let front = self.shared.config.name.clone();
             self.shared.telemetry.emit(|pool| answer::failed_event(pool, front, job, &settled, error));

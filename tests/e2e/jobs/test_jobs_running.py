@@ -12,15 +12,18 @@ import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import clutch
-from clutch.testing import children
+from clutch.testing import children, clock
 from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
 from support.redis_server import RedisServer
+from support.rendezvous import Rendezvous
 
 JOBS = int(os.environ.get("CLUTCH_TEST_JOBS", "1500"))
 KILLS = 12
@@ -218,6 +221,31 @@ def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -
         assert (status, "another program has locked it" in body) == (503, True)
         other.execute("ROLLBACK")
         soon(lambda: get("/readyz")[0] == 200)
+
+
+def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody_serves(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    with worker(tmp_path, store) as server, Rendezvous() as place:
+        server.wait_ready("work")
+        jobs.enqueue("wait_at", place.port)
+        place.guest()
+        server.process.kill()
+        server.wait()
+    with clock(datetime.now(UTC) - timedelta(seconds=90)):
+        jobs.enqueue("double", 1, queue="mial")
+    with worker(tmp_path, store, "--log-format", "json") as server:
+        jobs.enqueue("fail", "no", retry=0)
+
+        def told(event: str, more: str = "") -> dict[str, Any]:
+            return json.loads(server.err.wait(f'.*"event": "{event}".*{more}.*')[0])
+
+        failed = told("job_failed", '"tool": "fail"')
+        assert failed["message"].endswith("(fail, queue default), attempt 1 of 1: ValueError: no; it is dead")
+        assert failed["error"] == "ValueError: no"
+        assert (told("jobs_rescued")["jobs"], told("jobs_rescued")["dead"]) == (1, 0)
+        unserved = told("queue_unserved")
+        assert (unserved["queue"], unserved["available"], unserved["waited_s"] >= 90) == ("mial", 1, True)
 
 
 # ---- the command line
