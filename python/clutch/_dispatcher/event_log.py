@@ -121,10 +121,10 @@ def jobs_rescued(event: Event) -> str:
 
 
 def queue_unserved(event: Event) -> str:
+    front, waits = event["front"], f"the first of which has waited for {event['waited_s']} s"
     return (
-        f"{event['front']}: nobody runs the {event['available']} jobs of queue {printable(event['queue'])}, the first of "
-        f"which has waited for {event['waited_s']} s, and this front does not take from it: is another one to, or is it "
-        "missing in `queues`?"
+        f"{front}: nobody runs the {event['available']} jobs of queue {printable(event['queue'])}, {waits}, and "
+        "this front does not take from it: is another one to, or is it missing in `queues`?"
     )
 
 

@@ -276,3 +276,37 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert (wrong.returncode, "nothing to retry: 99" in wrong.stderr) == (1, True)
     unknown = command("jobs", "list", "--store", "nope", cwd=tmp_path)
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
+
+
+def test_clutch_jobs_changes_all_that_match_and_asks_before(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
+    jobs = clutch.Jobs(store[1])
+    jobs.enqueue_many("send", range(3), queue="mail", tags=["a"])
+    jobs.enqueue("call", 1, queue="other")
+
+    def said(*arguments: str, answer: str = "") -> tuple[int, str, str]:
+        done = command("jobs", *arguments, *store, cwd=tmp_path, input=answer)
+        return done.returncode, done.stdout, done.stderr
+
+    for wrong in (("delete",), ("delete", "1", "--all"), ("retry", "1", "--state", "dead"), ("cancel", "--yes")):
+        code, _, err = said(*wrong)
+        assert (code, "by their ids, or choose them by --state" in err) == (2, True), wrong
+    assert said("cancel", "--queue", "mail", "--tag", "a")[0] == 1, "nobody answers"
+    assert jobs.stats()["mail"].available == 3
+    code, out, err = said("cancel", "--queue", "mail", "--tag", "a", answer="y\n")
+    assert (code, out, "cancel 3 jobs (queue mail, tag a)?" in err) == (0, "3 jobs cancelled\n", True)
+    assert said("cancel", "--queue", "mail", "--yes")[1] == "0 jobs cancelled; nothing to cancel of 3\n"
+    assert said("retry", "--state", "cancelled", "--yes")[1] == "3 jobs run again\n"
+    assert said("delete", "--tool", "call", "--yes")[1] == "1 jobs deleted\n"
+    assert said("delete", "--all", answer="n\n")[0] == 1
+    assert len(jobs.list()) == 3
+    assert said("delete", "--all", "--yes")[1] == "3 jobs deleted\n"
+    assert said("delete", "--state", "dead", "--yes")[1] == "0 jobs deleted\n"
+
+
+@pytest.mark.parametrize("words", [["stats"], ["list"], ["dead"], ["show", "1"], ["delete", "1"], ["pause", "mail"]])
+def test_clutch_jobs_makes_no_file(tmp_path: Path, words: list[str]) -> None:
+    done = command("jobs", *words, "--store", "sqlite:///typo.db?synchronous=extra", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"there is no file {tmp_path}/typo.db; a path after three slashes is relative" in done.stderr
+    assert not list(tmp_path.iterdir())
