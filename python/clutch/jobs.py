@@ -421,10 +421,12 @@ class Jobs:
         tool: str | None = None,
         tag: str | None = None,
     ) -> Iterator[Job]:
-        """Yield all jobs that match, the newest first, in pages. Those that were yielded may be changed meanwhile:
+        """Yield all jobs that match, the newest first:
 
-        for job in jobs.each(state="dead", queue="mail"):
-            jobs.retry(job.id)
+            for job in jobs.each(state="dead", queue="mail"):
+                jobs.retry(job.id)
+
+        They are read in pages. Those that were yielded may be changed meanwhile.
         """
         before = None
         while page := self.list(state=state, queue=queue, tool=tool, tag=tag, before=before, limit=PAGE):

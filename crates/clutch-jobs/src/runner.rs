@@ -207,6 +207,11 @@ impl Runs {
         counts.queues.clone()
     }
 
+    /// The queues that it takes jobs from.
+    pub fn served(&self) -> impl Iterator<Item = &str> {
+        self.shared.config.lanes.queues.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Claims no more, or again. What runs goes on.
     pub fn set_quiet(&self, quiet: bool) {
         self.shared.inbox.put(Note::Quiet(quiet));

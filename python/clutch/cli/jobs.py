@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 STATES = ("scheduled", "available", "running", "completed", "cancelled", "dead")
 ARGUMENTS_SHOWN = 60
+UNSERVED = timedelta(minutes=1)
+"""How long the first job of a queue waits, while none runs, before that is told."""
 
 
 def existing(_context: click.Context, _parameter: click.Parameter, url: str) -> Jobs:
@@ -81,7 +83,14 @@ def queue_row(queue: Queue) -> tuple[str, ...]:
     notes += [f"at most {queue.running_max} at a time"] if queue.running_max is not None else []
     notes += [f"at most {queue.rate}"] if queue.rate is not None else []
     oldest = "-" if queue.oldest_at is None else since(queue.oldest_at)
+    notes += ["none runs: is it in the --queues of a `clutch work`?"] if seems_unserved(queue) else []
     return (queue.name, *(str(getattr(queue, state)) for state in STATES), oldest, ", ".join(notes))
+
+
+def seems_unserved(queue: Queue) -> bool:
+    if queue.is_paused or queue.running or queue.oldest_at is None:
+        return False
+    return datetime.now(UTC) - queue.oldest_at >= UNSERVED
 
 
 @command.command("list")

@@ -246,6 +246,10 @@ def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody
         assert (told("jobs_rescued")["jobs"], told("jobs_rescued")["dead"]) == (1, 0)
         unserved = told("queue_unserved")
         assert (unserved["queue"], unserved["available"], unserved["waited_s"] >= 90) == ("mial", 1, True)
+        shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path)
+        assert "mial: 1 available, 0 scheduled, not taken from here" in shown.stdout
+    stats = command("jobs", "stats", "--store", store, cwd=tmp_path).stdout
+    assert [line.split()[0] for line in stats.splitlines() if "none runs: is it in the --queues" in line] == ["mial"]
 
 
 # ---- the command line

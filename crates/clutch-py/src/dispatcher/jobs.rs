@@ -310,7 +310,10 @@ impl Member for JobsMember {
 
     fn shown(&self) -> Value {
         let (front, store) = (self.runs.name(), self.runs.store());
-        let mut shown = json!({ "front": front, "pool": *self.pool, "store": store, "queues": self.runs.queues() });
+        let served: Vec<&str> = self.runs.served().collect();
+        let mut shown = json!({
+            "front": front, "pool": *self.pool, "store": store, "served": served, "queues": self.runs.queues(),
+        });
         if let (Some(shown), Value::Object(stats)) = (shown.as_object_mut(), json!(self.runs.stats())) {
             shown.extend(stats);
         }
