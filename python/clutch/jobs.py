@@ -34,7 +34,7 @@ __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue"
 
 P = ParamSpec("P")
 
-SIDEKIQ = ("sidekiq://", "sidekiqs://")
+SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
 STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 PAGE = 500

@@ -397,6 +397,21 @@ def test_drain_in_a_loop(jobs: Jobs) -> None:
     assert RAN[0][2] == loop
 
 
+def test_jobs_in_the_format_of_sidekiq_run_as_well(redis: RedisServer) -> None:
+    RAN.clear()
+    jobs = Jobs(f"{redis.url.replace('redis+unix', 'sidekiq+unix')}?namespace=t{os.urandom(4).hex()}")
+    with inline(jobs):
+        jobs.enqueue(note, "inline")
+    jobs.enqueue(note, "later", in_=3600)
+    jobs.options(retry=1).enqueue(fail, "no")
+    assert_enqueued(jobs, note, {"what": "later"}, in_=3600)
+    assert drain(jobs, with_scheduled=True, raises=False) == Drained(completed=1, retried=1, dead=1)
+    with temporary_store(jobs):
+        jobs.enqueue(note, "in SQLite")
+        assert drain(jobs) == Drained(completed=1)
+    assert RAN == ["inline", "no", "no", "later", "in SQLite"]
+
+
 # ---- the clock
 
 
