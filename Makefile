@@ -19,7 +19,7 @@ STAMP = .released
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build builds core-tests other-pythons free-threaded chromium redis test test-core test-stubs test-free-threaded \
+.PHONY: help build builds core-tests other-pythons free-threaded chromium redis test test-redis test-core test-stubs test-free-threaded \
 	test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
 	bench-serve bench-jobs bench-hostile mutants lint fmt docs wheels sdist version clean
 
@@ -58,6 +58,9 @@ redis: ## a Redis for the tests that need one, when missing
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && { apt-get update && \
 		apt-get install -y --no-install-recommends redis-server; } >/dev/null 2>&1; } \
 		|| echo "Redis is missing: its tests are skipped; install it with: sudo apt-get install redis-server"
+
+test-redis: ## the tests of stores on each Redis and Valkey that can be had
+	@PYTHON=$(PYTHON) tools/test-redis-versions.sh
 
 test: builds ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
 	@status=0; for part in test-core test-stubs test-free-threaded test-stdlib test-python; \

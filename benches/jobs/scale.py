@@ -13,6 +13,7 @@ class Counts:
 
     drain: int
     enqueue: int
+    enqueue_many: int
     sqlite: int
     sweep: int
     latency: int
@@ -20,9 +21,17 @@ class Counts:
 
 
 _FULL = Counts(
-    drain=20_000, enqueue=5_000, sqlite=3_000, sweep=20_000, latency=200, waiting=(1_000, 100_000, 1_000_000)
+    drain=20_000,
+    enqueue=5_000,
+    enqueue_many=20_000,
+    sqlite=3_000,
+    sweep=20_000,
+    latency=200,
+    waiting=(1_000, 100_000, 1_000_000),
 )
-_QUICK = Counts(drain=2_000, enqueue=1_000, sqlite=600, sweep=5_000, latency=50, waiting=(1_000, 100_000))
+_QUICK = Counts(
+    drain=2_000, enqueue=1_000, enqueue_many=5_000, sqlite=600, sweep=5_000, latency=50, waiting=(1_000, 100_000)
+)
 
 
 def counts(scale: Scale) -> Counts:

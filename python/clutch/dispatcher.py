@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
+from clutch._dispatcher.schedules import next_ticks
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
 from clutch.config.options import CONTROL_OFF, FRONTS
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 LEAVING_SECONDS_MAX = 5.0
 """What is kept of the grace for idle workers to leave in order, while the fronts still wait for requests that run."""
 LEAVING_FRACTION = 0.25
-JOBS_SETTLED_SECONDS = 5.0
-"""How long a stop waits for a store to take what has become of the jobs; what it does not is run again."""
+JOBS_SETTLED_SECONDS = 1.5
+"""How long beyond the grace a stop waits for a store to take how its jobs ended; what it does not take runs again."""
 LEAST_GRACE = 0.001
 """Seconds. Without any, workers at work would be killed rather than told with TERM first."""
 
@@ -94,6 +95,7 @@ class Dispatcher:
         refuse_in_patched("A dispatcher")
         given = isinstance(config, Config)
         self.config = config if given else load(config, settings=settings, insecure=insecure, development=reload)
+        next_ticks(self.config.cron)
         if reload:
             import_watchfiles()
         self.log_format = log_format
@@ -180,6 +182,7 @@ class Dispatcher:
             logs.info(f"{front}: {shown}", front=front, address=address)
         for spec in self.config.jobs:
             self._start_jobs(spec, plane)
+        self._tell_cron()
         if fronts:
             self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
             self._warner.start()
@@ -210,6 +213,11 @@ class Dispatcher:
             front=spec.name,
             pool=spec.pool,
         )
+
+    def _tell_cron(self) -> None:
+        for entry, tick in next_ticks(self.config.cron):
+            text = f"cron {entry.name}: {entry.values['tool']}, {entry.when}, next {tick}"
+            logs.info(text, cron=entry.name, next=tick.isoformat())
 
     def _start_pool(self, spec: PoolSpec, plane: _core.Plane) -> None:
         from clutch.pool import Pool
@@ -383,6 +391,13 @@ class Dispatcher:
         if self._plane is not None:
             self._plane.close(waits=True)
 
+    def leave_jobs(self) -> None:
+        """Leaves the jobs that run to other programs at once, and not only when the leases end: right before the end of
+        the process, also in the midst of a stop. Takes half a second at most for each front.
+        """
+        for jobs in list(self._jobs.values()):
+            jobs.stop(0.0)
+
     def recover_terminal(self) -> None:
         """Right before the end of the process: a worker may be asking there, and dies with it."""
         if self.config.development:
@@ -413,8 +428,10 @@ class Dispatcher:
             for stop in stops:
                 stop()
         # What the pools have cut off is put back.
-        while self._jobs:
-            self._jobs.popitem()[1].stop(JOBS_SETTLED_SECONDS)
+        settled_at = max(since + max(graces.values(), default=0.0), time.monotonic()) + JOBS_SETTLED_SECONDS
+        for jobs in self._jobs.values():
+            jobs.stop(settled_at - time.monotonic())
+        self._jobs.clear()
 
 
 class Host:

@@ -26,7 +26,7 @@ from clutch import _core
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch._worker.handlers.json import Encoder, JsonFace
-from clutch.config.values import CALL_TIME, without_password
+from clutch.config.values import BACKOFF, CALL_TIME, SIDEKIQ, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
 from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of, shortened
 
@@ -34,7 +34,6 @@ __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue"
 
 P = ParamSpec("P")
 
-SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
 STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 PAGE = 500
@@ -188,7 +187,8 @@ class Jobs:
         options: JobOptions | None = None,
     ) -> None:
         """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…`
-        with TLS, `valkey://…` or `redis+unix:///path`, with `?prefix=NAME` for several stores on one server.
+        with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/NAME` or `redis+cluster://host1,host2`, each
+        also with `valkey`, and with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
         the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.
@@ -203,7 +203,7 @@ class Jobs:
         self.url = url
         self._strategy = strategy
         self._connections = connections if strategy in ("pool", "checkout") else 1
-        self._options = options or JobOptions()
+        self._options = options or NO_JOB_OPTIONS
         self._opened: tuple[int, str, _core.JobStore] | None = None
 
     def __repr__(self) -> str:
@@ -319,7 +319,7 @@ class Jobs:
         argument. Takes the options of `options()` by keyword. `connection`: as in `enqueue`.
         """
         jobs = self.options(**options) if options else self
-        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        texts = jobs._texts(tool, arguments)
         if not texts:
             return []
         return self._enqueue(texts) if connection is None else self._enqueue_in(connection, texts)
@@ -333,18 +333,25 @@ class Jobs:
     ) -> builtins.list[JobId]:
         """`enqueue_many` for asyncio."""
         jobs = self.options(**options) if options else self
-        texts = [jobs._text(tool, *arguments_of(given)) for given in arguments]
+        texts = jobs._texts(tool, arguments)
         return await self._aenqueue(texts) if texts else []
 
     def _text(self, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The job as JSON."""
         called = called_of(tool)
-        own = {name: kwargs.pop(name) for name in called.options_in(kwargs)}
+        own = {name: kwargs.pop(name) for name in called.options_in(kwargs)} if kwargs else {}
         options = self._options.over(called.defaults)
         if own:
             options = replace(options, **own)
         by_name = not self.url.startswith(SIDEKIQ)
         return written(called.name, called.arguments(args, kwargs, by_name), options)
+
+    def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
+        """Of jobs that differ in their arguments; in these, no keyword is an option."""
+        called, by_name = called_of(tool), not self.url.startswith(SIDEKIQ)
+        options = self._options.over(called.defaults)
+        arguments = (called.arguments(*arguments_of(given), by_name) for given in many)
+        return [written(called.name, one, options) for one in arguments]
 
     def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         told = self._enqueue_in_hub(texts) if is_patched() else self._store.enqueue(texts)
@@ -554,6 +561,9 @@ class Called:
     """Of a function: what checks its arguments."""
     signature: inspect.Signature | None = None
     defaults: JobOptions = NO_JOB_OPTIONS
+    names: tuple[str, ...] = ()
+    """Of its parameters, if each may be given by position and by name; the last ones may be left out."""
+    required: int = 1
 
     def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
         """Keywords that are options of the job, not arguments of the tool."""
@@ -565,6 +575,9 @@ class Called:
         alone, by position."""
         if self.signature is None or self.face is None:
             return _encode({"args": args, "kwargs": kwargs})
+        if by_name and not kwargs and self.required <= len(args) <= len(self.names):
+            # The common case: what `bind` would make of it.
+            return self._by_name(dict(zip(self.names, args, strict=False)))
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -578,9 +591,13 @@ class Called:
         for one in self.signature.parameters.values():
             if one.kind is one.VAR_KEYWORD:
                 named |= named.pop(one.name, {})
-        text = _encode(named)
-        self.face.decode(text.encode())
-        return f'{{"args":[],"kwargs":{text}}}'
+        return self._by_name(named)
+
+    def _by_name(self, named: dict[str, Any]) -> str:
+        assert self.face is not None
+        text = _encode_bytes(named)
+        self.face.decode(text)
+        return f'{{"args":[],"kwargs":{text.decode()}}}'
 
 
 OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
@@ -622,7 +639,12 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
         )
     with contextlib.suppress(TypeError):  # of a kind that cannot be referred to weakly
         ENQUEUED_TOOLS.setdefault(name, weakref.WeakValueDictionary())[function.__module__] = function
-    return Called(name, JsonFace(name, function), inspect.signature(function), options.job)
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    names = tuple(one.name for one in parameters) if is_simple else ()
+    required = sum(one.default is one.empty for one in parameters) if is_simple else 1
+    return Called(name, JsonFace(name, function), signature, options.job, names, required)
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -636,6 +658,26 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def written(tool: str, arguments: str, options: JobOptions) -> str:
     """A job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
+    try:
+        return f"{head_of_any(tool, options)}{arguments}}}"
+    except (DependsOnTheJob, TypeError):  # or options that cannot be hashed
+        return f"{head_of(tool, arguments, options)}{arguments}}}"
+
+
+class DependsOnTheJob(Exception):
+    """Two jobs with the same options differ: by the time, or by their arguments."""
+
+
+@functools.lru_cache(maxsize=1000)
+def head_of_any(tool: str, options: JobOptions) -> str:
+    """The same for all jobs of a tool with these options. Raises DependsOnTheJob."""
+    if options.unique is True or not (options.at is options.in_ is options.deadline is None):
+        raise DependsOnTheJob
+    return head_of(tool, "", options)
+
+
+def head_of(tool: str, arguments: str, options: JobOptions) -> str:
+    """All of the job up to its arguments."""
     now = _core.jobs_now() / 1000
     due = due_at(options, now)
     deadline = options.deadline
@@ -666,7 +708,7 @@ def written(tool: str, arguments: str, options: JobOptions) -> str:
         text = json.dumps(given, allow_nan=False)
     except (TypeError, ValueError) as error:  # all others are of known types
         raise ValueError(f"meta {shortened(options.meta)}: {error}; allowed is a mapping of what JSON has") from None
-    return f'{text[:-1]},"arguments":{arguments}}}'
+    return f'{text[:-1]},"arguments":'
 
 
 def due_at(options: JobOptions, now: float) -> int | None:
@@ -704,15 +746,11 @@ def rate_of(given: str, option: str) -> tuple[int, int]:
 
 
 def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
-    match given:
-        case None | "polynomial":
-            return {"kind": "polynomial"}
-        case "exponential":
-            return {"kind": "exponential", "first_ms": 1000, "most_ms": 3_600_000}
     try:
-        return {"kind": "constant", "ms": round(seconds(given, "backoff") * 1000)}
-    except ValueError as error:
-        raise ValueError(f"{error}, or 'polynomial' or 'exponential'") from None
+        core: dict[str, Any] = BACKOFF.core(BACKOFF.parse("polynomial" if given is None else given))
+    except ValueError:
+        raise ValueError(f"backoff {given!r}: allowed are {BACKOFF.allowed}, or a timedelta") from None
+    return core
 
 
 def insert(connection: sqlite3.Connection, statement: str, row: dict[str, Any], file: os.PathLike[str]) -> JobId:

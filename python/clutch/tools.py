@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
+from clutch.config.options import RETRIES_MAX
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 TOOL_MARK = "__clutch_tool__"
@@ -24,7 +26,6 @@ Seconds = float | str | timedelta
 """Seconds, or text such as `"5m"`."""
 
 
-RETRIES_MAX = 1_000_000
 U32_MAX = 0xFFFF_FFFF
 SHOWN_CHARACTERS_MAX = 200
 
@@ -102,6 +103,8 @@ class JobOptions:
 
     def over(self, defaults: JobOptions) -> JobOptions:
         """These options, and where there is none the one of `defaults`."""
+        if self is NO_JOB_OPTIONS:
+            return defaults
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         return replace(defaults, **given) if given else defaults
 

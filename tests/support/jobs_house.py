@@ -10,9 +10,15 @@ from typing import Any, Self
 
 import clutch
 from clutch.jobs import Job
-from support.clutch_process import PYTHON_PATH
+from support.clutch_process import COMMAND, PYTHON_PATH, Dispatcher
 
 WAIT_SECONDS = 30.0
+
+
+def worker(folder: Path, store: str, *flags: str) -> Dispatcher:
+    """`clutch work` with the tools of `job_tools` and short leases."""
+    arguments = ["work", "job_tools", "--store", store, "--lease", "1s", "--workers", "2", *flags]
+    return Dispatcher(folder, [*COMMAND, *arguments])
 
 
 class JobsHouse:

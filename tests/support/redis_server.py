@@ -17,20 +17,27 @@ from support.clutch_process import WAIT_SECONDS, Output
 class RedisServer:
     """Listens at a Unix socket, which stays the same when it is started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "redis") -> None:
         if shutil.which("redis-server") is None:
             pytest.skip("redis-server is not installed: sudo apt-get install redis-server")
-        self.folder = folder / "redis"
+        self.folder = folder / name
         self.folder.mkdir()
         self.url = f"redis+unix://{self.folder}/redis.sock"
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *options: str) -> Self:
-        command = ["redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", ""]
-        command += ["--appendonly", "yes", "--appendfsync", "always", *options]
+        flags = ["--port", "0", "--unixsocket", "redis.sock", "--save", "", "--appendonly", "yes"]
+        return self.run(*flags, "--appendfsync", "always", *options)
+
+    def start_sentinel(self, configuration: str) -> Self:
+        (self.folder / "sentinel.conf").write_text(configuration)
+        return self.run("sentinel.conf", "--sentinel")
+
+    def run(self, *arguments: str) -> Self:
+        command = ["redis-server", *arguments]
         self.process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
-        Output(self.process.stdout).wait("eady to accept connections")
+        Output(self.process.stdout).wait("eady to accept connections|Sentinel ID is")
         return self
 
     def kill(self) -> None:
@@ -38,6 +45,11 @@ class RedisServer:
             self.process.kill()
             self.process.wait(WAIT_SECONDS)
             self.process = None
+
+    def ask(self, *command: str) -> str:
+        """What redis-cli says of a command."""
+        ask = ["redis-cli", "-s", str(self.folder / "redis.sock"), *command]
+        return subprocess.run(ask, capture_output=True, text=True, check=True, timeout=WAIT_SECONDS).stdout
 
     def stop_answering(self) -> None:
         assert self.process is not None

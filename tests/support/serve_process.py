@@ -32,6 +32,18 @@ def make_certificate(folder: Path) -> Path:
     return folder
 
 
+def make_server_certificate(folder: Path) -> Path:
+    """Writes `ca.pem`, and `certificate.pem` with `key.pem` for localhost, for which it vouches."""
+    (folder / "own").write_text("subjectAltName = DNS:localhost\nbasicConstraints = CA:FALSE\n")
+    for command in (
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
+        "openssl req -newkey rsa:2048 -nodes -keyout key.pem -out key.csr -subj /CN=localhost",
+        "openssl x509 -req -in key.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out certificate.pem -extfile own",
+    ):
+        subprocess.run(command.split(), cwd=folder, check=True, timeout=60, stderr=subprocess.DEVNULL)
+    return folder
+
+
 def make_client_certificate(folder: Path) -> Path:
     """Writes `ca.pem`, and `client.pem` with `client.key`, for which it vouches."""
     (folder / "extensions").write_text("extendedKeyUsage = clientAuth\nbasicConstraints = CA:FALSE\n")

@@ -7,7 +7,14 @@ from typing import Literal
 from benches.jobs.contestant import Contestant
 from benches.jobs.contestants.arq import Arq
 from benches.jobs.contestants.celery import Celery
-from benches.jobs.contestants.clutch import Clutch, ClutchSqlite
+from benches.jobs.contestants.clutch import (
+    Clutch,
+    ClutchCheckout,
+    ClutchPool,
+    ClutchSingle,
+    ClutchSqlite,
+    ClutchSqliteNormal,
+)
 from benches.jobs.contestants.dramatiq import Dramatiq
 from benches.jobs.contestants.huey import Huey, HueySqlite
 from benches.jobs.contestants.rq import Rq
@@ -18,6 +25,10 @@ from benches.jobs.contestants.taskito import Taskito
 ALL: tuple[type[Contestant], ...] = (
     Clutch,
     ClutchSqlite,
+    ClutchSqliteNormal,
+    ClutchSingle,
+    ClutchPool,
+    ClutchCheckout,
     Dramatiq,
     Huey,
     HueySqlite,

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from benches.jobs.contestant import Contestant, spread
+from benches.jobs.contestant import Contestant
 
 
 def tool_of(job: str) -> Any:
@@ -14,11 +14,14 @@ def tool_of(job: str) -> Any:
 
 
 class Clutch(Contestant):
-    """Threads in as many processes as there are CPUs; rows that ask for another profile set it."""
+    """A process for each slot; rows that ask for another profile set it."""
 
     name = "clutch"
     settings = "many: Jobs.enqueue_many"
-    profile = "thread"
+    query = ""
+    """Behind the URL."""
+    profile = "process"
+    strategy = "pipelined"
 
     @property
     def folder(self) -> Path:
@@ -36,12 +39,22 @@ class Clutch(Contestant):
         return f"clutch {importlib.import_module('clutch').__version__}"
 
     def app(self, url: str) -> dict[str, Any]:
-        return {"jobs": importlib.import_module("clutch").Jobs(url)}
+        return {"jobs": importlib.import_module("clutch").Jobs(url + self.query, strategy=self.strategy)}
 
     def consumer(self, url: str, slots: int) -> list[str]:
-        workers, threads = spread(slots) if self.profile == "thread" else (1, slots)
-        shape = ["--queues", "default", "--workers", str(workers), "--threads", str(threads)]
-        return ["-m", "clutch", "work", "benches.jobs.clutch_tools", "--store", url, *shape, "--profile", self.profile]
+        size = ["--workers", str(slots)] if self.profile == "process" else ["--workers", "1", "--tasks", str(slots)]
+        shape = ["--queues", "default", *size]
+        return [
+            "-m",
+            "clutch",
+            "work",
+            "benches.jobs.clutch_tools",
+            "--store",
+            url + self.query,
+            *shape,
+            "--profile",
+            self.profile,
+        ]
 
     def connect(self, url: str) -> None:
         self._jobs = self.app(url)["jobs"]
@@ -62,3 +75,38 @@ class ClutchSqlite(Clutch):
 
     name = "clutch sqlite"
     store = "sqlite"
+    settings = "synchronous=FULL for all commits, also of claims and ends; many: Jobs.enqueue_many"
+    query = "?synchronous=extra"
+
+
+class ClutchSqliteNormal(Clutch):
+    """The same, where no commit waits for the disk."""
+
+    name = "clutch sqlite normal"
+    store = "sqlite"
+    settings = "synchronous=NORMAL; many: Jobs.enqueue_many"
+    query = "?synchronous=normal"
+
+
+class ClutchSingle(Clutch):
+    """For the sweep: one connection, one caller at a time."""
+
+    name = "clutch single"
+    store = "sweep"
+    strategy = "single"
+
+
+class ClutchPool(Clutch):
+    """For the sweep: each enqueue by one of four connections."""
+
+    name = "clutch pool"
+    store = "sweep"
+    strategy = "pool"
+
+
+class ClutchCheckout(Clutch):
+    """For the sweep: each enqueue by one of four connections that is free."""
+
+    name = "clutch checkout"
+    store = "sweep"
+    strategy = "checkout"

@@ -23,7 +23,7 @@ def run(scale: Scale) -> Report:
     with redis_server.running() as server:
         taken = measured.take_turns(measured.samplers(field, lambda one: _sample(one, server, jobs)), scale.slow_rounds)
     report = Report(notes=[f"drain: {redis_server.version()}; {jobs:,} jobs, of which slow ones get a part, as shown"])
-    measured.compare(report, _WORK, "/s", taken.of(lambda sample: sample.rate), contestants.CLUTCH, more(1))
+    measured.compare(report, _WORK, "/s", taken.of(lambda sample: sample.rate), contestants.CLUTCH, more(5))
     report.sheets.append(drain_sheet(_WORK, taken.samples))
     report.cells += measured.cells("drain", taken.samples)
     report.notes += [*measured.settings("drain", field, "redis://…"), *missing, *taken.failures]

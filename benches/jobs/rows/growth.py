@@ -40,7 +40,7 @@ def run(scale: Scale) -> Report:
 
 
 def _bars(waiting: tuple[int, ...]) -> dict[str, harness.Bar]:
-    return {_name(count): within(1.2) for count in waiting[:-1]}
+    return {_name(count): within(1.5) for count in waiting[:-1]}
 
 
 def _name(count: int) -> str:

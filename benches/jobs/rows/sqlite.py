@@ -1,7 +1,7 @@
 """Enqueue and drain over SQLite, beside a bare loop of INSERT and COMMIT on the same disk.
 
-WAL, and synchronous=FULL where it can be chosen: taskito has NORMAL built in, so its floor is that of NORMAL, under
-which a commit waits for no disk.
+WAL. Who runs with synchronous=FULL is compared with Clutch at FULL, and taskito, which has NORMAL built in, with Clutch
+at NORMAL, where a commit waits for no disk; each beside the floor of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,22 @@ from benches.jobs.scale import counts
 from benches.jobs.sqlite import Synchronous
 from benches.table import figure
 
-_OURS = f"{contestants.CLUTCH} sqlite"
+_OURS: dict[Synchronous, str] = {
+    "FULL": f"{contestants.CLUTCH} sqlite",
+    "NORMAL": f"{contestants.CLUTCH} sqlite normal",
+}
+_FLOOR = "INSERT, COMMIT"
+_THREADS = 8
 _PAYLOAD_BYTES = 200
-_HEADINGS = ["contestant", "one by one/s [95 %]", "many/s [95 %]", "floor/s", "share of floor [95 %]", "synchronous"]
+_HEADINGS = [
+    "contestant",
+    "one by one/s [95 %]",
+    f"{_THREADS} threads/s [95 %]",
+    "many/s [95 %]",
+    "floor/s",
+    "share of floor [95 %]",
+    "synchronous",
+]
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,8 @@ class Sample:
 
     rate: float
     many_rate: float
+    threads_rate: float
+    """Of eight threads that enqueue one by one."""
     floor: float
     drained: Drained
 
@@ -41,27 +56,44 @@ def run(scale: Scale) -> Report:
     taken = measured.take_turns(measured.samplers(field, lambda one: _sample(one, one.jobs(jobs))), scale.slow_rounds)
     report = Report(notes=[_note(jobs)])
     drains = {name: [one.drained for one in samples] for name, samples in taken.samples.items()}
-    rates = taken.of(lambda one: one.rate)
-    measured.compare(report, "enqueue, SQLite", "/s", rates, _OURS, more(1))
-    drain_rates = taken.of(lambda one: one.drained.rate)
-    measured.compare(report, f"drain, SQLite, {SLOTS} slots", "/s", drain_rates, _OURS, more(1))
+    for level, ours in _OURS.items():
+        equals = {name: samples for name, samples in taken.samples.items() if synchronous(name) == level}
+        _compare(report, level, ours, equals)
     report.sheets += [_sheet(taken.samples), drain_sheet(f"drain, SQLite, {SLOTS} slots", drains)]
     report.cells += measured.cells("sqlite", taken.samples)
     report.notes += [*measured.settings("sqlite", field, "sqlite:///…"), *missing, *taken.failures]
     return report
 
 
+def _compare(report: Report, level: Synchronous, ours: str, samples: dict[str, list[Sample]]) -> None:
+    """With those whose commits wait for the same."""
+    if ours not in samples:
+        return
+    own = samples[ours]
+    floors = [one.floor for one in own]
+    for work, rates, factor in (
+        ("enqueue one by one", [one.rate for one in own], 0.8),
+        (f"enqueue, {_THREADS} threads", [one.threads_rate for one in own], 3),
+        ("enqueue_many", [one.many_rate for one in own], 20),
+    ):
+        report.compare(f"{work}, {level}", "/s", {ours: rates, _FLOOR: floors}, {_FLOOR: more(factor)})
+    drains = {name: [one.drained.rate for one in found] for name, found in samples.items()}
+    measured.compare(report, f"drain, {SLOTS} slots, {level}", "/s", drains, ours, more(5))
+
+
 def _sample(contestant: Contestant, jobs: int) -> Sample:
     with launch.folder() as place:
         floor = sqlite.commit_rate(place, jobs, _PAYLOAD_BYTES, synchronous(contestant.name))
-        many = launch.agent(contestant, _sub(place), sqlite.url_of(_sub(place)), "many", "mark", jobs)
+        beside = sqlite.url_of(_sub(place))
+        many = launch.agent(contestant, _sub(place), beside, "many", "mark", jobs)
+        threads = launch.agent(contestant, _sub(place), beside, "callers", "mark", jobs, _THREADS)
         url = sqlite.url_of(place)
         seconds = launch.agent(contestant, place, url, "each", "mark", jobs)
-        return Sample(jobs / seconds, jobs / many, floor, launch.drain(contestant, place, url, jobs, SLOTS))
+        return Sample(jobs / seconds, jobs / many, threads, floor, launch.drain(contestant, place, url, jobs, SLOTS))
 
 
 def _sub(place: Path) -> Path:
-    """For the database of `many`, which nobody drains."""
+    """For the database of `many` and `callers`, which nobody drains."""
     below = place / "many"
     below.mkdir(exist_ok=True)
     return below
@@ -69,7 +101,7 @@ def _sub(place: Path) -> Path:
 
 def synchronous(name: str) -> Synchronous:
     """What a contestant's commits wait for."""
-    return "NORMAL" if name == "taskito" else "FULL"
+    return "NORMAL" if name in ("taskito", _OURS["NORMAL"]) else "FULL"
 
 
 def _sheet(samples: dict[str, list[Sample]]) -> Sheet:
@@ -80,8 +112,9 @@ def _sheet(samples: dict[str, list[Sample]]) -> Sheet:
 def _cells(name: str, samples: list[Sample]) -> list[str]:
     rates, floors = [one.rate for one in samples], [one.floor for one in samples]
     many = measured.shown([one.many_rate for one in samples])
+    threads = measured.shown([one.threads_rate for one in samples])
     share = measured.shown(measured.ratios(rates, floors))
-    return [measured.shown(rates), many, figure(statistics.median(floors)), share, synchronous(name)]
+    return [measured.shown(rates), threads, many, figure(statistics.median(floors)), share, synchronous(name)]
 
 
 def _note(jobs: int) -> str:

@@ -1,8 +1,9 @@
 //! Enqueues of many callers at a time: how they share the connections to their store.
 //!
-//! With [`Strategy::Pipelined`], the default, whoever finds nobody at work leads: it takes along all that waits, in one trip
-//! to the store (on SQLite one commit), and hands the lead on. So batches grow with the load, and nobody waits for a timer.
-//! Every enqueue returns only when the store has confirmed it.
+//! With [`Strategy::Pipelined`], the default, whoever finds nobody at work leads: it takes along all that waits, in one
+//! trip to the store (on SQLite one commit), and hands the lead on. So batches grow with the load, and nobody waits for
+//! a timer. Every enqueue returns only when the store has confirmed it; where the store does not answer a trip, all
+//! that wait fail with it, rather than one trip after the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,8 +43,12 @@ impl Strategy {
     }
 }
 
-/// Most jobs of one trip.
+/// Most jobs of one trip, and most bytes of what they carry; one entry may have more.
 const TRIP_JOBS_MAX: usize = 1000;
+const TRIP_BYTES_MAX: usize = 8 << 20;
+
+/// After how long the failure of a trip is one of all that wait.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Called with what became of the jobs, in any thread.
 pub type Done = Box<dyn FnOnce(Result<Vec<Enqueued>>) + Send>;
@@ -88,7 +93,24 @@ enum Waiting {
 
 struct Entry {
     jobs: Vec<NewJob>,
+    bytes: usize,
     waiting: Waiting,
+}
+
+impl Entry {
+    fn new(jobs: Vec<NewJob>, waiting: Waiting) -> Entry {
+        let bytes = |job: &NewJob| job.arguments.get().len() + job.meta.as_ref().map_or(0, |meta| meta.get().len());
+        Entry { bytes: jobs.iter().map(bytes).sum(), jobs, waiting }
+    }
+}
+
+impl Waiting {
+    fn tell(self, enqueued: Result<Vec<Enqueued>>) {
+        match self {
+            Waiting::Caller(seat) => seat.tell(Told::Enqueued(enqueued)),
+            Waiting::Callback(done) => done(enqueued),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -168,7 +190,7 @@ impl Enqueuer {
             spawned.map_err(refused)?;
             line.has_thread = true;
         }
-        line.entries.push_back(Entry { jobs, waiting: Waiting::Callback(done) });
+        line.entries.push_back(Entry::new(jobs, Waiting::Callback(done)));
         if !line.is_led {
             line.is_led = true;
             self.hand_on(&mut line);
@@ -182,12 +204,10 @@ impl Enqueuer {
             line.is_led = true;
             drop(line);
             // Nobody waits: this is the common case of one caller.
-            let enqueued = self.stores[0].enqueue(&jobs, job::now());
-            self.hand_on(&mut self.line.lock());
-            return enqueued;
+            return self.trip(&jobs);
         }
         let seat = Arc::<Seat>::default();
-        line.entries.push_back(Entry { jobs, waiting: Waiting::Caller(seat.clone()) });
+        line.entries.push_back(Entry::new(jobs, Waiting::Caller(seat.clone())));
         drop(line);
         loop {
             match seat.wait() {
@@ -210,33 +230,45 @@ impl Enqueuer {
     /// One trip with all that waits; then somebody else leads.
     fn lead(&self) {
         let (jobs, waiting) = self.take_trip();
-        let enqueued = self.stores[0].enqueue(&jobs, job::now());
-        self.hand_on(&mut self.line.lock());
-        let mut enqueued = enqueued.map(Vec::into_iter);
+        let mut enqueued = self.trip(&jobs).map(Vec::into_iter);
         for (count, waiting) in waiting {
-            let own = match &mut enqueued {
+            waiting.tell(match &mut enqueued {
                 Ok(enqueued) => Ok(enqueued.by_ref().take(count).collect()),
                 Err(error) => Err(error.clone()),
-            };
-            match waiting {
-                Waiting::Caller(seat) => seat.tell(Told::Enqueued(own)),
-                Waiting::Callback(done) => done(own),
-            }
+            });
         }
+    }
+
+    /// Enqueues, and hands the lead on.
+    fn trip(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+        let since = Instant::now();
+        let enqueued = self.stores[0].enqueue(jobs, job::now());
+        let mut line = self.line.lock();
+        let failed = match &enqueued {
+            Err(StoreError::Unavailable { .. }) if since.elapsed() >= SLOW => std::mem::take(&mut line.entries),
+            _ => VecDeque::new(),
+        };
+        self.hand_on(&mut line);
+        drop(line);
+        if let Err(error) = &enqueued {
+            failed.into_iter().for_each(|entry| entry.waiting.tell(Err(error.clone())));
+        }
+        enqueued
     }
 
     /// The jobs of those at the head of the line, and who waits for how many of them.
     fn take_trip(&self) -> (Vec<NewJob>, Vec<(usize, Waiting)>) {
         let mut line = self.line.lock();
-        let (mut jobs, mut waiting) = (Vec::new(), Vec::new());
-        while let Some(entry) = line.entries.front() {
-            if !jobs.is_empty() && jobs.len() + entry.jobs.len() > TRIP_JOBS_MAX {
+        let (mut jobs, mut waiting, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while let Some(next) = line.entries.front() {
+            let fits = jobs.len() + next.jobs.len() <= TRIP_JOBS_MAX && bytes + next.bytes <= TRIP_BYTES_MAX;
+            if !fits && !jobs.is_empty() {
                 break;
             }
-            if let Some(entry) = line.entries.pop_front() {
-                waiting.push((entry.jobs.len(), entry.waiting));
-                jobs.extend(entry.jobs);
-            }
+            let Some(entry) = line.entries.pop_front() else { break };
+            bytes += entry.bytes;
+            waiting.push((entry.jobs.len(), entry.waiting));
+            jobs.extend(entry.jobs);
         }
         (jobs, waiting)
     }
@@ -256,4 +288,33 @@ impl Enqueuer {
 
 fn check(jobs: &[NewJob]) -> Result<()> {
     jobs.iter().try_for_each(NewJob::check).map_err(StoreError::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::stores;
+
+    #[test]
+    fn a_trip_has_bounds_but_for_its_first_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = stores::open(&format!("sqlite:///{}/jobs.db", folder.path().display())).unwrap();
+        let enqueuer = Enqueuer::new(Strategy::Pipelined, vec![store]);
+        let add = |count: usize, bytes: usize| {
+            let arguments = RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap();
+            let jobs = vec![NewJob::new("default", "send", arguments); count];
+            enqueuer.line.lock().entries.push_back(Entry::new(jobs, Waiting::Caller(Arc::default())));
+        };
+        let half = TRIP_BYTES_MAX / 2;
+        for (count, bytes) in [(1, half), (1, half), (1, 2), (TRIP_JOBS_MAX, 2), (TRIP_JOBS_MAX + 1, 2), (3, half)] {
+            add(count, bytes);
+        }
+        let mut trips = Vec::new();
+        while !enqueuer.line.lock().entries.is_empty() {
+            trips.push(enqueuer.take_trip().0.len());
+        }
+        assert_eq!(trips, [2, 1, TRIP_JOBS_MAX, TRIP_JOBS_MAX + 1, 3]);
+    }
 }

@@ -1,8 +1,10 @@
 //! Durable work: jobs wait in a store, survive everything, and run in the pools.
 //!
 //! A [`store::Store`] keeps jobs. The [`runner`] of a pool claims what free slots can begin and settles what came of it;
-//! its decisions are the pure machine [`fetcher`]. One runner of a store looks after all its jobs ([`maintenance`]).
+//! its decisions are the pure machine [`fetcher`]. One runner of a store looks after all its jobs ([`maintenance`]); each that
+//! has periodic jobs enqueues them when they are due ([`cron`]).
 
+pub mod cron;
 pub mod enqueuer;
 pub mod fetcher;
 pub mod job;

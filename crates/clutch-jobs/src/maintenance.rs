@@ -1,16 +1,24 @@
 //! When the runner that leads its store looks after it: a pure machine.
 //!
-//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time has
-//! come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as there is more
-//! than one look takes in, it looks again at once.
+//! Each runner tries to lead; one at a time does, and goes on while it renews that. The leader stages jobs whose time
+//! has come, at that time; rescues those of runners that are gone; and deletes what has ended long ago. As long as
+//! there is more than one look takes in, it looks again at once.
+//!
+//! Periodic jobs need no leader: whoever has entries enqueues their jobs when they are due, since the leader may be
+//! another program, which does not know them. The store takes each tick once.
 
 use std::time::{Duration, Instant};
 
+use crate::cron::Cron;
 use crate::job::Millis;
-use crate::store::Upkeep;
+use crate::store::{Tick, Upkeep};
 
-/// How long at most between two looks of a leader: how late a rescue is beyond its lease.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long at most between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
+/// for a time before the next that was known.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often who does not lead tries to: how long nobody does when the leader has left.
+const LEAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long at least between two looks while there is more to delete: nobody waits for that.
 const PRUNE_PAUSE: Duration = Duration::from_millis(100);
@@ -18,17 +26,16 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(100);
 /// Most jobs of each kind in one look, so that claims come in between.
 pub const BATCH: usize = 1000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Event {
     /// The answer to [`Step::Lead`].
     Leads(bool),
     /// The answer to [`Step::Look`], with the time of the store's clock.
     Looked {
         upkeep: Upkeep,
+        ticks: Vec<Tick>,
         now: Millis,
     },
-    /// Something was enqueued or settled: it may be due before what was known.
-    Changed,
     Failed,
 }
 
@@ -36,98 +43,130 @@ pub enum Event {
 pub enum Step {
     /// Try to lead, or to go on leading.
     Lead,
-    Look,
+    /// With [`Maintenance::ticks`], and at most so many jobs of each kind.
+    Look {
+        limit: usize,
+    },
     Wait(Instant),
 }
 
 #[derive(Debug)]
 pub struct Maintenance {
     lease: Duration,
+    cron: Cron,
     leads: bool,
     lead_at: Instant,
     look_at: Instant,
+    /// The store could not be had: first it is tried to lead.
+    is_lost: bool,
 }
 
 impl Maintenance {
-    pub fn new(lease: Duration, now: Instant) -> Maintenance {
-        Maintenance { lease, leads: false, lead_at: now, look_at: now }
+    pub fn new(lease: Duration, cron: Cron, now: Instant) -> Maintenance {
+        Maintenance { lease, cron, leads: false, lead_at: now, look_at: now, is_lost: false }
     }
 
     pub fn leads(&self) -> bool {
         self.leads
     }
 
+    /// Of the periodic jobs, what a look is to tell the store.
+    pub fn ticks(&mut self, clock: Millis) -> Vec<Tick> {
+        self.cron.ticks(clock)
+    }
+
     pub fn on(&mut self, event: Event, now: Instant) {
+        self.is_lost = matches!(event, Event::Failed);
         match event {
             Event::Leads(leads) => {
                 if leads && !self.leads {
                     self.look_at = now;
                 }
                 self.leads = leads;
-                self.lead_at = now + self.lease / 3;
+                let longest = if leads { Duration::MAX } else { LEAD_INTERVAL };
+                self.lead_at = now + (self.lease / 3).min(longest);
             }
-            Event::Looked { upkeep, now: then } => {
+            Event::Looked { upkeep, ticks, now: then } => {
+                self.cron.ticked(&ticks, &upkeep.last_ticks);
                 let is_more = [upkeep.staged, upkeep.rescued].iter().any(|done| *done >= BATCH);
-                let due = upkeep.next_due.map(|due| Duration::from_millis(u64::try_from(due - then).unwrap_or(0)));
+                let due = upkeep.next_due.map(|due| millis_until(due, then));
                 let longest = if upkeep.pruned >= BATCH { PRUNE_PAUSE } else { LOOK_INTERVAL };
                 let wait = if is_more { Duration::ZERO } else { due.unwrap_or(longest).min(longest) };
                 // What is due at once and was not staged is due to a clock that went back: not without a pause.
                 let least = if is_more { Duration::ZERO } else { Duration::from_millis(1) };
                 self.look_at = now + wait.max(least);
             }
-            Event::Changed => self.look_at = self.look_at.min(now),
             Event::Failed => {
                 // Whoever cannot reach the store does not know whether it leads.
                 self.leads = false;
-                self.lead_at = now + LOOK_INTERVAL;
+                self.lead_at = now + LEAD_INTERVAL;
             }
         }
     }
 
-    pub fn step(&self, now: Instant) -> Step {
+    /// `clock`: what the store's clock shows now.
+    pub fn step(&self, now: Instant, clock: Millis) -> Step {
         if now >= self.lead_at {
             return Step::Lead;
         }
-        match self.leads {
-            true if now >= self.look_at => Step::Look,
-            true => Step::Wait(self.look_at.min(self.lead_at)),
-            false => Step::Wait(self.lead_at),
+        let look_at = self.leads.then_some(self.look_at);
+        let due_at = self.cron.due_at().filter(|_| !self.is_lost);
+        let tick_at = due_at.map(|due_at| now + millis_until(due_at, clock));
+        let limit = if self.leads { BATCH } else { 0 };
+        match look_at.into_iter().chain(tick_at).min() {
+            Some(at) if at <= now => Step::Look { limit },
+            at => Step::Wait(at.unwrap_or(self.lead_at).min(self.lead_at)),
         }
     }
+}
+
+fn millis_until(time: Millis, clock: Millis) -> Duration {
+    Duration::from_millis(u64::try_from(time.saturating_sub(clock)).unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cron::Entry;
 
     const LEASE: Duration = Duration::from_secs(30);
+    const LOOK: Step = Step::Look { limit: BATCH };
 
     fn leader(now: Instant) -> Maintenance {
-        let mut one = Maintenance::new(LEASE, now);
-        assert_eq!(one.step(now), Step::Lead);
+        let mut one = Maintenance::new(LEASE, Cron::default(), now);
+        assert_eq!(one.step(now, 0), Step::Lead);
         one.on(Event::Leads(true), now);
         one
+    }
+
+    fn looked(upkeep: Upkeep, now: Millis) -> Event {
+        Event::Looked { upkeep, ticks: Vec::new(), now }
     }
 
     #[test]
     fn who_does_not_lead_tries_again() {
         let now = Instant::now();
-        let mut one = Maintenance::new(LEASE, now);
+        let mut one = Maintenance::new(LEASE, Cron::default(), now);
         one.on(Event::Leads(false), now);
-        assert_eq!(one.step(now), Step::Wait(now + LEASE / 3));
-        assert_eq!(one.step(now + LEASE / 3), Step::Lead);
+        assert_eq!(one.step(now, 0), Step::Wait(now + LEAD_INTERVAL));
+        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Step::Lead);
+        one.on(Event::Leads(true), now);
+        one.on(looked(Upkeep::default(), 0), now);
+        assert!(one.step(now + LEAD_INTERVAL, 0) == LOOK, "the leader holds on for a third of its lease");
+        assert_eq!(one.step(now + LEASE / 3, 0), Step::Lead);
     }
 
     #[test]
     fn a_job_is_staged_when_it_is_due() {
         let now = Instant::now();
         let mut one = leader(now);
-        assert_eq!(one.step(now), Step::Look);
-        let upkeep = Upkeep { next_due: Some(5_250), ..Upkeep::default() };
-        one.on(Event::Looked { upkeep, now: 5_000 }, now);
-        assert_eq!(one.step(now), Step::Wait(now + Duration::from_millis(250)));
-        one.on(Event::Changed, now);
-        assert_eq!(one.step(now), Step::Look);
+        assert_eq!(one.step(now, 0), LOOK);
+        let upkeep = Upkeep { next_due: Some(5_150), ..Upkeep::default() };
+        one.on(looked(upkeep, 5_000), now);
+        assert_eq!(one.step(now, 0), Step::Wait(now + Duration::from_millis(150)));
+        // Another may be enqueued meanwhile that is due before.
+        one.on(looked(Upkeep { next_due: Some(9_000), ..Upkeep::default() }, 5_000), now);
+        assert_eq!(one.step(now, 0), Step::Wait(now + LOOK_INTERVAL));
     }
 
     #[test]
@@ -135,22 +174,19 @@ mod tests {
         let now = Instant::now();
         let mut one = leader(now);
         for _ in 0..100 {
-            assert_eq!(one.step(now), Step::Look);
-            one.on(
-                Event::Looked { upkeep: Upkeep { staged: BATCH, next_due: Some(1), ..Upkeep::default() }, now: 9 },
-                now,
-            );
+            assert_eq!(one.step(now, 0), LOOK);
+            one.on(looked(Upkeep { staged: BATCH, next_due: Some(1), ..Upkeep::default() }, 9), now);
         }
-        one.on(Event::Looked { upkeep: Upkeep::default(), now: 9 }, now);
-        assert_eq!(one.step(now), Step::Wait(now + LOOK_INTERVAL));
+        one.on(looked(Upkeep::default(), 9), now);
+        assert_eq!(one.step(now, 0), Step::Wait(now + LOOK_INTERVAL));
     }
 
     #[test]
     fn a_clock_that_goes_back_makes_nobody_spin() {
         let now = Instant::now();
         let mut one = leader(now);
-        one.on(Event::Looked { upkeep: Upkeep { next_due: Some(1_000), ..Upkeep::default() }, now: 9_000 }, now);
-        assert!(matches!(one.step(now), Step::Wait(_)));
+        one.on(looked(Upkeep { next_due: Some(1_000), ..Upkeep::default() }, 9_000), now);
+        assert!(matches!(one.step(now, 0), Step::Wait(_)));
     }
 
     #[test]
@@ -159,6 +195,41 @@ mod tests {
         let mut one = leader(now);
         one.on(Event::Failed, now);
         assert!(!one.leads());
-        assert_eq!(one.step(now + LOOK_INTERVAL), Step::Lead);
+        assert_eq!(one.step(now + LEAD_INTERVAL, 0), Step::Lead);
+    }
+
+    /// One that knows an entry of each hour, at half past midnight in 1970.
+    fn with_cron(now: Instant, leads: bool) -> Maintenance {
+        let every = r#"{"name": "x", "every_ms": 3600000, "zone": "UTC", "misfire": "last", "overlap": "allow",
+            "job": {"queue": "default", "tool": "x", "arguments": {}, "attempts_max": 1}}"#;
+        let entry = Entry::new(serde_json::from_str(every).unwrap(), 0).unwrap();
+        let mut one = Maintenance::new(LEASE, Cron::new(vec![entry]), now);
+        one.on(Event::Leads(leads), now);
+        let ticks = one.ticks(1_800_000);
+        assert!(ticks[0].job.is_none());
+        let upkeep = Upkeep { last_ticks: vec![1_800_000], ..Upkeep::default() };
+        one.on(Event::Looked { upkeep, ticks, now: 1_800_000 }, now);
+        one
+    }
+
+    #[test]
+    fn who_does_not_lead_has_its_periodic_jobs_enqueued_and_nothing_else() {
+        let now = Instant::now();
+        let mut one = with_cron(now, false);
+        assert_eq!(one.step(now, 3_599_000), Step::Wait(now + Duration::from_secs(1)));
+        assert_eq!(one.step(now, 3_600_000), Step::Look { limit: 0 });
+        assert_eq!(one.ticks(3_600_000).len(), 1);
+        assert_eq!(with_cron(now, true).step(now, 3_600_000), Step::Look { limit: BATCH });
+    }
+
+    #[test]
+    fn a_tick_waits_while_the_store_cannot_be_had() {
+        let now = Instant::now();
+        let mut one = with_cron(now, true);
+        one.on(Event::Failed, now);
+        assert_eq!(one.step(now, 3_600_000), Step::Wait(now + LEAD_INTERVAL));
+        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Step::Lead);
+        one.on(Event::Leads(false), now + LEAD_INTERVAL);
+        assert_eq!(one.step(now + LEAD_INTERVAL, 3_600_000), Step::Look { limit: 0 });
     }
 }

@@ -1,45 +1,47 @@
-//! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and [`Maintenance`].
+//! Runs the jobs of one store in one pool: the thin loops around [`Fetcher`] and
+//! [`Maintenance`](crate::maintenance::Maintenance).
 //!
-//! Three threads: one claims, submits and settles; one looks after the store; one waits for news of it. Answers of the pool
-//! come on its own threads and only put a note in the inbox.
+//! Three threads: one claims, submits and settles; one looks after the store; one waits for news of it. Answers of the
+//! pool come on its own threads and only put a note in the inbox. A thread that panics is started again, and readiness
+//! says so.
 
 mod answer;
 pub mod inline;
+mod shared;
+mod threads;
 mod unserved;
 mod work;
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::{Batch, Health, Pool};
-use clutch_pool::telemetry::{Emitter, Event};
+use clutch_pool::telemetry::Event;
 use clutch_pool::work::{FunctionId, Outcome, WorkId};
-use clutch_wire::sync::{Condvar, Mutex};
-use clutch_wire::{Payload, sys};
+use clutch_wire::Payload;
 use serde::Serialize;
 
-use self::unserved::Unserved;
+use self::shared::{Inbox, Note, Shared};
+use self::threads::Threads;
+use crate::cron::Entry;
 use crate::fetcher::{self, Fetcher, Lanes};
 use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
-use crate::maintenance::{self, Maintenance};
 use crate::random;
-use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, StoreError, Upkeep, Want};
+use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, StoreError, Want};
 
 /// How often the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often the queues are counted while somebody looks at them, and how long that lasts.
-const COUNT_INTERVAL: Duration = Duration::from_secs(5);
-const LOOKED_FOR: Duration = Duration::from_secs(60);
+/// How long a stop waits at most beyond its time: for the store to hear that the runner leaves.
+const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
-/// How often they are counted while nobody does, to find those that nobody serves.
-const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How long one wait for news of the store lasts at most: a stop comes in between.
-const WATCH_WAIT: Duration = Duration::from_millis(500);
+/// Names of its threads.
+const LOOP: &str = "clutch-jobs";
+const UPKEEP: &str = "clutch-upkeep";
+const WATCH: &str = "clutch-watch";
 
 /// Most names of tools that are remembered; the target's own are far fewer.
 const FUNCTIONS_MAX: usize = 10_000;
@@ -54,6 +56,8 @@ pub struct Config {
     pub slots_max: Option<usize>,
     pub lease: Duration,
     pub keep: Keep,
+    /// The periodic jobs of the store that this program knows.
+    pub cron: Vec<Entry>,
 }
 
 /// Counts since the start, and what is so now.
@@ -69,7 +73,7 @@ pub struct Stats {
     pub dead: u64,
     /// Ended when its lease had lapsed.
     pub lost: u64,
-    /// Why the store cannot be had now.
+    /// Why nothing can be claimed now: mostly, that the store cannot be had.
     pub reason: Option<String>,
 }
 
@@ -87,108 +91,31 @@ impl Stats {
     }
 }
 
-/// What the loop is told.
-enum Note {
-    Answered { key: usize, outcome: Outcome },
-    Said { key: usize, payload: Payload },
-    Arrived,
-    Quiet(bool),
-}
-
-/// Where others leave notes for the loop.
-#[derive(Default)]
-struct Inbox {
-    notes: Mutex<Vec<Note>>,
-    came: Condvar,
-}
-
-impl Inbox {
-    fn put(&self, note: Note) {
-        let mut notes = self.notes.lock();
-        notes.push(note);
-        if notes.len() == 1 {
-            self.came.notify_one();
-        }
-    }
-
-    fn take(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.notes.lock())
-    }
-
-    fn wait(&self, until: Instant) -> Vec<Note> {
-        let (mut notes, _) = self.came.wait_until(self.notes.lock(), until, |notes| !notes.is_empty());
-        std::mem::take(&mut *notes)
-    }
-}
-
-/// The queues as they were counted last.
-#[derive(Default)]
-struct Counts {
-    queues: Vec<QueueStats>,
-    counted_at: Option<Instant>,
-    looked_at: Option<Instant>,
-    unserved: Unserved,
-}
-
-impl Counts {
-    fn is_due(&self, now: Instant) -> bool {
-        let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
-        let interval = if within(self.looked_at, LOOKED_FOR) { COUNT_INTERVAL } else { UNSERVED_INTERVAL };
-        !within(self.counted_at, interval)
-    }
-}
-
-struct Shared {
-    store: Arc<dyn Store>,
-    config: Config,
-    inbox: Arc<Inbox>,
-    stats: Mutex<Stats>,
-    counts: Mutex<Counts>,
-    /// Once it stops: until when it waits for what runs.
-    stopping: Mutex<Option<Instant>>,
-    stopped: Condvar,
-    telemetry: Emitter,
-}
-
 /// A running front of jobs.
 pub struct Runs {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Arc<Threads>,
 }
 
 impl Runs {
     /// Claims as soon as the pool has slots. Fails when no thread can be had.
     pub fn start(store: Arc<dyn Store>, pool: &Arc<Pool>, config: Config) -> io::Result<Runs> {
-        let shared = Arc::new(Shared {
-            store,
-            config,
-            inbox: Arc::default(),
-            stats: Mutex::default(),
-            counts: Mutex::default(),
-            stopping: Mutex::new(None),
-            stopped: Condvar::new(),
-            telemetry: pool.telemetry.clone(),
-        });
-        let runs = Runs { shared: shared.clone(), threads: Mutex::default() };
-        let (of_loop, pool) = (shared.clone(), pool.clone());
-        runs.spawn("clutch-jobs", move || Loop::new(of_loop, pool).run())?;
-        let of_upkeep = shared.clone();
-        runs.spawn("clutch-upkeep", move || of_upkeep.look_after())?;
-        runs.spawn("clutch-watch", move || shared.watch())?;
+        let runs =
+            Runs { shared: Arc::new(Shared::new(store, config, pool.telemetry.clone())), threads: Arc::default() };
+        let pool = pool.clone();
+        runs.spawn(LOOP, move |shared| Loop::new(shared.clone(), &pool).run())?;
+        runs.spawn(UPKEEP, |shared| shared.look_after())?;
+        runs.spawn(WATCH, |shared| shared.watch())?;
         Ok(runs)
     }
 
-    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let run = move || {
-            sys::block_signals();
-            run();
-        };
-        self.threads.lock().push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
-        Ok(())
+    fn spawn(&self, name: &'static str, run: impl Fn(&Arc<Shared>) + Send + 'static) -> io::Result<()> {
+        let shared = self.shared.clone();
+        self.threads.spawn(name, move || shared.keep_running(name, || run(&shared)))
     }
 
     pub fn stats(&self) -> Stats {
-        self.shared.stats.lock().clone()
+        self.shared.stats()
     }
 
     pub fn name(&self) -> &str {
@@ -200,11 +127,9 @@ impl Runs {
         self.shared.store.name()
     }
 
-    /// The queues of the store, as of some seconds ago: to count them may take long.
+    /// Of the store, as of some seconds ago. Who looks for the first time waits a moment until they are counted.
     pub fn queues(&self) -> Vec<QueueStats> {
-        let mut counts = self.shared.counts.lock();
-        counts.looked_at = Some(Instant::now());
-        counts.queues.clone()
+        self.shared.queues()
     }
 
     /// The queues that it takes jobs from.
@@ -217,111 +142,14 @@ impl Runs {
         self.shared.inbox.put(Note::Quiet(quiet));
     }
 
-    /// Claims no more, settles what has ended, and waits until nothing runs: for at most so long. What is left then is
-    /// another runner's when the lease lapses. A second stop has no effect.
+    /// Claims no more, settles what has ended, and waits until nothing runs: for at most so long, and half a second
+    /// more until the store has heard that its jobs are free. However long the store itself takes, this returns then.
+    /// What is left is another runner's when the lease lapses. A second stop can only hurry the first.
     pub fn stop(&self, at_most: Duration) {
-        *self.shared.stopping.lock() = Some(Instant::now() + at_most);
-        self.shared.stopped.notify_all();
+        let until = Instant::now() + at_most;
+        self.shared.stop(until);
         self.set_quiet(true);
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            // A panic of it was told when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Shared {
-    fn stops(&self) -> bool {
-        self.stopping.lock().is_some()
-    }
-
-    /// Waits until a time, or the stop.
-    fn pause(&self, until: Instant) {
-        drop(self.stopped.wait_until(self.stopping.lock(), until, Option::is_some));
-    }
-
-    fn failed(&self, error: &StoreError) {
-        let reason = error.to_string();
-        if self.stats.lock().reason.replace(reason.clone()).is_none() {
-            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
-            self.telemetry.emit(|pool| Event::StoreLost { pool, front, store, reason });
-        }
-    }
-
-    fn works(&self) {
-        if self.stats.lock().reason.take().is_some() {
-            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
-            self.telemetry.emit(|pool| Event::StoreRecovered { pool, front, store });
-        }
-    }
-
-    fn tell(&self, upkeep: &Upkeep) {
-        if upkeep.rescued > 0 {
-            let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
-            self.telemetry.emit(|pool| Event::JobsRescued { pool, front, jobs, dead });
-        }
-    }
-
-    fn watch(&self) {
-        let mut watch = None;
-        while !self.stops() {
-            let waited = match &mut watch {
-                None => match self.store.watch() {
-                    Ok(made) => {
-                        watch = Some(made);
-                        Ok(true)
-                    }
-                    Err(error) => Err(io::Error::other(error)),
-                },
-                Some(watch) => watch.wait(WATCH_WAIT),
-            };
-            match waited {
-                Ok(true) => self.inbox.put(Note::Arrived),
-                Ok(false) => {}
-                Err(_) => {
-                    watch = None;
-                    self.pause(Instant::now() + WATCH_WAIT);
-                }
-            }
-        }
-    }
-
-    fn count_queues(&self) {
-        let now = Instant::now();
-        if self.counts.lock().is_due(now)
-            && let Ok(queues) = self.store.queues()
-        {
-            let mut counts = self.counts.lock();
-            for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, job::now()) {
-                let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
-                self.telemetry.emit(|pool| Event::QueueUnserved { pool, front, queue: name, available, waited_s });
-            }
-            (counts.queues, counts.counted_at) = (queues, Some(now));
-        }
-    }
-
-    fn look_after(&self) {
-        let runner = new_runner(self.config.lease);
-        let mut machine = Maintenance::new(self.config.lease, Instant::now());
-        while !self.stops() {
-            self.count_queues();
-            let event = match machine.step(Instant::now()) {
-                maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
-                maintenance::Step::Look => {
-                    let now = job::now();
-                    let looked = self.store.look_after(&self.config.keep, maintenance::BATCH, now);
-                    looked.inspect(|upkeep| self.tell(upkeep)).map(|upkeep| maintenance::Event::Looked { upkeep, now })
-                }
-                maintenance::Step::Wait(until) => {
-                    self.pause(until.min(Instant::now() + COUNT_INTERVAL));
-                    continue;
-                }
-            };
-            machine.on(event.unwrap_or(maintenance::Event::Failed), Instant::now());
-        }
-        // The next leader comes at once; where the store cannot be had, when the lease ends.
-        let _ = self.store.leave(&runner, job::now());
+        self.threads.wait(until + LEAVE_WAIT);
     }
 }
 
@@ -349,7 +177,6 @@ struct Loop {
     machine: Fetcher,
     functions: HashMap<String, FunctionId>,
     running: HashMap<usize, RunningJob>,
-    next_key: usize,
     /// What jobs that run have noted, by their keys.
     noted: HashMap<usize, Noted>,
     settled: Vec<Settled>,
@@ -357,15 +184,14 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(shared: Arc<Shared>, pool: Arc<Pool>) -> Loop {
+    fn new(shared: Arc<Shared>, pool: &Arc<Pool>) -> Loop {
         let now = Instant::now();
         Loop {
-            batch: Batch::new(&pool),
+            batch: Batch::new(pool),
             runner: new_runner(shared.config.lease),
             machine: Fetcher::new(shared.config.lease, now),
             functions: HashMap::new(),
             running: HashMap::new(),
-            next_key: 0,
             noted: HashMap::new(),
             settled: Vec::new(),
             slots_at: now,
@@ -374,31 +200,31 @@ impl Loop {
     }
 
     fn run(mut self) {
-        loop {
+        while !self.is_over() {
             self.count_slots();
             let now = Instant::now();
-            match self.machine.step(now) {
-                fetcher::Step::Round { limit } => self.round(limit),
-                fetcher::Step::Renew => self.renew(),
-                fetcher::Step::Wait(until) => {
-                    if self.is_over() {
-                        break;
-                    }
-                    let notes = self.shared.inbox.wait(until.min(self.slots_at));
-                    self.read(notes);
-                    continue;
+            let notes = match self.machine.step(now) {
+                fetcher::Step::Round { limit } => {
+                    self.round(limit);
+                    self.shared.inbox.take()
                 }
-            }
-            let notes = self.shared.inbox.take();
+                fetcher::Step::Renew => {
+                    self.renew();
+                    self.shared.inbox.take()
+                }
+                fetcher::Step::Wait(until) => self.shared.inbox.wait(until.min(self.slots_at)),
+            };
             self.read(notes);
         }
-        let _ = self.shared.store.leave(&self.runner, job::now());
+        // What still runs can be another's at once. A store that did not answer is not waited for: its lease lapses.
+        if !self.machine.is_failing() {
+            let _ = self.shared.store.leave(&self.runner, job::now());
+        }
     }
 
     /// It stops, and nothing is left that it could do.
     fn is_over(&self) -> bool {
-        let stopping = *self.shared.stopping.lock();
-        stopping.is_some_and(|until| self.machine.held() == 0 || Instant::now() >= until)
+        self.shared.stopping().is_some_and(|until| self.machine.held() == 0 || Instant::now() >= until)
     }
 
     fn count_slots(&mut self) {
@@ -436,7 +262,7 @@ impl Loop {
         let now = Instant::now();
         match round {
             Ok(round) => {
-                self.shared.works();
+                self.shared.works(LOOP);
                 let (claimed, settled) = (round.claimed.len(), report.settled.len());
                 self.machine.on(fetcher::Event::Round { asked: limit, claimed, settled }, now);
                 if round.has_no_lease {
@@ -462,7 +288,7 @@ impl Loop {
     }
 
     fn failed(&mut self, error: &StoreError) {
-        self.shared.failed(error);
+        self.shared.failed(LOOP, error.to_string());
         self.machine.on(fetcher::Event::Failed, Instant::now());
     }
 
@@ -472,12 +298,12 @@ impl Loop {
         let now = Instant::now();
         match self.shared.store.renew(&self.runner, &held, job::now()) {
             Ok(Some(renewed)) => {
-                self.shared.works();
+                self.shared.works(LOOP);
                 self.machine.on(fetcher::Event::Renewed, now);
                 self.stop_running(&renewed);
             }
             Ok(None) => {
-                self.shared.works();
+                self.shared.works(LOOP);
                 if !held.is_empty() {
                     let (front, jobs) = (self.shared.config.name.clone(), held.len());
                     self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
@@ -510,8 +336,7 @@ impl Loop {
     }
 
     fn begin(&mut self, job: Claimed) {
-        let key = self.next_key;
-        self.next_key += 1;
+        let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
         let reply = Arc::new(answer::JobReply { inbox: self.shared.inbox.clone(), key });
         let submitted =
             self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
@@ -522,6 +347,10 @@ impl Loop {
             }
             Err(ending) => {
                 self.machine.on(fetcher::Event::Ended, Instant::now());
+                // Not the job's fault: it is put back, and would be claimed again at once.
+                if matches!(ending, Ending::CutOff { .. }) {
+                    self.machine.on(fetcher::Event::Refused, Instant::now());
+                }
                 self.settle(&job, ending);
             }
         }

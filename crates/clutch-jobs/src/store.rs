@@ -187,8 +187,18 @@ pub enum QueueChange {
     Rate(Option<Rate>),
 }
 
+/// A time at which an entry of periodic jobs is due: see cron.rs.
+#[derive(Clone, Debug)]
+pub struct Tick {
+    /// The entry's.
+    pub name: String,
+    pub at: Millis,
+    /// None: it only makes the entry known, where it is new, as if it had ticked at this time.
+    pub job: Option<NewJob>,
+}
+
 /// What one look after a store did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
     /// Jobs whose time had come.
     pub staged: usize,
@@ -200,6 +210,8 @@ pub struct Upkeep {
     pub pruned: usize,
     /// When the next job is due.
     pub next_due: Option<Millis>,
+    /// Of each tick that was given, when the last one of its entry was: it itself, or one that was not before it.
+    pub last_ticks: Vec<Millis>,
 }
 
 /// How long ended jobs are kept.
@@ -230,8 +242,9 @@ pub trait Store: Send + Sync {
     /// Whether this runner looks after the store until its lease ends: one at a time does.
     fn lead(&self, runner: &Runner, now: Millis) -> Result<bool>;
 
-    /// Stages, rescues and prunes at most so many each.
-    fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep>;
+    /// Stages, rescues and prunes at most so many each. Enqueues the jobs of ticks that are later than the last one of
+    /// their entry, each together with the note that it was: also of two callers at a time one does.
+    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep>;
 
     /// Whether there was something to change.
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool>;

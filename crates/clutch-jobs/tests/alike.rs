@@ -155,7 +155,7 @@ impl Side {
                 format!("{renewed:?}")
             }
             Step::Leave { runner: nr } => format!("{:?}", self.store.leave(&runner(*nr), self.now)),
-            Step::Look => format!("{:?}", self.store.look_after(&KEEP, 1000, self.now).unwrap()),
+            Step::Look => format!("{:?}", self.store.look_after(&KEEP, 1000, &[], self.now).unwrap()),
             Step::Change { job, change } => {
                 let Some(nr) = job.checked_rem(self.ids.len()) else { return String::new() };
                 let change = [Change::Cancel, Change::Retry, Change::Delete][usize::from(*change)];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clutch_jobs::job::{Millis, State};
-use clutch_jobs::store::{Filter, Keep, Report, Runner, Store, Want};
+use clutch_jobs::store::{Filter, Keep, Report, Runner, Store, Tick, Want};
 use clutch_jobs::stores;
 use rusqlite::Connection;
 
@@ -53,9 +53,11 @@ fn jobs_of_version_1_go_on() {
     old.close().unwrap();
     let stores = [open(), open()];
     let [store, _] = &stores;
-    assert_eq!(store.look_after(&KEEP, 100, NOW).unwrap().rescued, 1, "its lease was by another clock");
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW).unwrap().rescued, 1, "its lease was by another clock");
     assert_eq!(claim(&**store, 9), ["1", "4"], "the first of its key, and who has none");
     assert_eq!(store.get("3").unwrap().unwrap().state, State::Available);
+    let tick = Tick { name: "nightly".to_owned(), at: NOW, job: None };
+    assert_eq!(store.look_after(&KEEP, 0, &[tick], NOW).unwrap().last_ticks, [NOW]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
 from clutch.cli.table import age, aligned
 from clutch.errors import ClutchError
@@ -240,6 +241,26 @@ def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None) -> None:
     limits = [f"at most {most} at a time"] if most is not None else []
     limits += [f"at most {rate}"] if rate is not None else []
     click.echo(f"queue {queue}: " + (", ".join(limits) or "no limit"))
+
+
+@command.command("cron")
+@click.argument("config", required=False, type=click.Path(dir_okay=False), envvar="CLUTCH_CONFIG")
+@as_json
+def cron(config: str | None, as_json: bool) -> None:
+    """List the periodic jobs of CONFIG (default: the nearest clutch.toml), each with its next tick.
+
+    `clutch jobs list --tag cron:NAME` lists the jobs of one.
+    """
+    from clutch.config import load
+
+    ticks = next_ticks(load(config).cron)
+    if as_json:
+        print_json([{"name": entry.name, **entry.values, "store": entry.store, "next": tick} for entry, tick in ticks])
+    elif not ticks:
+        click.echo("no periodic jobs", err=True)
+    else:
+        rows = ((one.name, one.when, one.values["tool"], one.values["queue"], one.store, str(at)) for one, at in ticks)
+        print_table([("name", "when", "tool", "queue", "store", "next"), *rows])
 
 
 # ---- printing

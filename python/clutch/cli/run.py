@@ -18,6 +18,7 @@ import click
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
+from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import log_flags
 from clutch.cli.process import signals
 from clutch.cli.process.inbox import NEVER_READY, STOPPED, Inbox
@@ -84,6 +85,7 @@ def command(
     for warning in [*loaded.warnings, *unnamed(handed_over, loaded)]:
         logs.log.warning(warning)
     if check:
+        next_ticks(loaded.cron)
         names = ", ".join(pool.name for pool in loaded.pools)
         click.echo(f"{loaded.file}: no problems; pools: {names}")
         return
@@ -189,6 +191,7 @@ class Server:
                 # The zygotes and workers see our end and go too.
                 self._remove_files()
                 self.log.finish(HURRIED_SECONDS)
+                self.dispatcher.leave_jobs()
                 self.dispatcher.recover_terminal()
                 os._exit(128 + byte)
         self.inbox.close()

@@ -16,18 +16,31 @@ from pathlib import Path
 from typing import Any
 
 from clutch.config import interpreter, limits
+from clutch.config.cron import CronSpec, decide
 from clutch.config.interpreter import Interpreter, NotAnInterpreter
 from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml
 from clutch.config.log_format import WrongFormat
-from clutch.config.options import CONTROL_OFF, FRONTS, POOL, PROFILES, STORE, TOKEN, TOP, Option, Section, core_json
-from clutch.config.values import FILE, PATH, POOL_NAME, TARGET, Kind, WorkerRange
+from clutch.config.options import (
+    CONTROL_OFF,
+    CRON,
+    FRONTS,
+    POOL,
+    PROFILES,
+    STORE,
+    TOKEN,
+    TOP,
+    Option,
+    Section,
+    core_json,
+)
+from clutch.config.values import FILE, PATH, POOL_NAME, SCHEDULE, TARGET, TEXT, Kind, WorkerRange
 from clutch.errors import ConfigError, Problem
 
 FILE_NAME = "clutch.toml"
 LATER_FRONTS = ("grpc",)
 APPS = {kind: section.app for kind, section in FRONTS.items() if section.app is not None}
 """Kinds of fronts that run an app of the user's, and the option that names it."""
-TABLES = ("pools", "fronts", "stores")
+TABLES = ("pools", "fronts", "stores", "cron")
 
 APP_PROFILE = "async"
 """Of a pool that runs an app, unless the profile is given; the zygote takes another one for a WSGI app."""
@@ -97,6 +110,7 @@ class Config:
     pools: tuple[PoolSpec, ...]
     fronts: Mapping[str, dict[str, Any]]
     jobs: tuple[JobsSpec, ...] = ()
+    cron: tuple[CronSpec, ...] = ()
     control: Path | None = None
     development: bool = False
     """Development mode (`--reload`): if new code does not start, the old code is not kept."""
@@ -184,6 +198,7 @@ def _places(raw: Mapping[str, Any]) -> Iterator[tuple[str, Kind]]:
     sections = [(f"pools.{name}", POOL) for name in (*_keys(raw, "pools"), *_app_pools(raw))]
     sections += [(section.place, section) for section in FRONTS.values()]
     sections += [(f"stores.{name}", STORE) for name in _keys(raw, "stores")]
+    sections += [(f"cron.{name}", CRON) for name in _keys(raw, "cron")]
     sections += [(f"fronts.{name}", FRONTS[kind]) for name, kind in _kinds(raw).items() if kind in FRONTS]
     for place, section in sections:
         for option in section.options:
@@ -222,7 +237,7 @@ def _kind_at(place: str, fronts: Mapping[str, str]) -> Kind | None:
         return option.kind
     head, _, rest = place.partition(".")
     name, _, option_name = rest.partition(".")
-    tables = {"pools": POOL, "stores": STORE, "fronts": FRONTS.get(fronts.get(name, name))}
+    tables = {"pools": POOL, "stores": STORE, "cron": CRON, "fronts": FRONTS.get(fronts.get(name, name))}
     section = tables.get(head)
     option = section.option(option_name) if section else None
     return option.kind if option else None
@@ -269,7 +284,8 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     cores = {name: front_core(values) for name, values in fronts.items() if values and name not in jobs}
     _check_distinct_binds(cores, report)
     specs = [_jobs(name, values, stores, list(tables), report) for name, values in jobs.items()]
-    return Config(file, tuple(pools), cores, tuple(specs), _control(top.get("control"), folder))
+    cron = tuple(_cron(name, value, stores, specs, report) for name, value in _tables(raw, "cron", report))
+    return Config(file, tuple(pools), cores, tuple(specs), cron, _control(top.get("control"), folder))
 
 
 def _control(given: str | None, folder: Path) -> Path | None:
@@ -310,20 +326,43 @@ def under_folder(url: str, folder: Path) -> str:
 def _jobs(
     name: str, values: Mapping[str, Any], stores: Mapping[str, str], pools: list[str], report: Report
 ) -> JobsSpec:
-    def one_of(option: str, known: Iterable[str]) -> str:
-        """What the option names, or the only one that there is."""
-        place, names, given = f"fronts.{name}.{option}", list(known), values[option]
-        if given is None and len(names) == 1:
-            return names[0]
-        allowed = ", ".join(names) or f"one of [{option}s.NAME], and there is none"
-        if given is None:
-            report.add(place, "is missing", allowed=allowed)
-        elif given not in names:
-            report.add(place, f"no such {option}", given=given, allowed=allowed, nearest=nearest(given, names))
-        return given or ""
+    store = _one_of("store", stores, values["store"], f"fronts.{name}", report)
+    pool = _one_of("pool", pools, values["pool"], f"fronts.{name}", report)
+    return JobsSpec(name, stores.get(store, ""), pool, {**core_json(FRONTS["jobs"], values), "cron": []})
 
-    store, pool = one_of("store", stores), one_of("pool", pools)
-    return JobsSpec(name, stores.get(store, ""), pool, core_json(FRONTS["jobs"], values))
+
+def _one_of(option: str, known: Iterable[str], given: str | None, place: str, report: Report) -> str:
+    """What the option names, or the only one that there is."""
+    names = list(known)
+    if given is None and len(names) == 1:
+        return names[0]
+    allowed = ", ".join(names) or f"one of [{option}s.NAME], and there is none"
+    if given is None:
+        report.add(f"{place}.{option}", "is missing", allowed=allowed)
+    elif given not in names:
+        what = f"no such {option}"
+        report.add(f"{place}.{option}", what, given=given, allowed=allowed, nearest=nearest(given, names))
+    return given or ""
+
+
+def _cron(
+    name: str, raw: Mapping[str, Any], stores: Mapping[str, str], fronts: Iterable[JobsSpec], report: Report
+) -> CronSpec:
+    """Given to each front that runs the jobs of its store: they enqueue it."""
+    place = f"cron.{name}"
+    _check_name(name, place, report, "periodic jobs")
+    given = _read(CRON, raw, place, report)
+    store = _one_of("store", stores, given.get("store"), place, report)
+    for option, other, allowed in (("tool", "tool", TEXT.allowed), ("schedule", "every", SCHEDULE.allowed)):
+        if option not in raw and other not in raw:
+            report.add(f"{place}.{option}", "is missing", allowed=allowed)
+    entry = decide(name, given, store, stores.get(store, ""), report)
+    enqueuing = [front for front in fronts if store in stores and front.url == entry.url]
+    if store in stores and not enqueuing:
+        report.add(place, "no front runs the jobs of its store", given=store, allowed="a [fronts.jobs] with that store")
+    for front in enqueuing:
+        front.core["cron"].append(entry.core)
+    return entry
 
 
 # What is particular to each front.
@@ -496,11 +535,11 @@ def _check_own_target(given: dict[str, Any], place: str, use: Use, report: Repor
         report.add(f"{place}.target", what, given=own, allowed="no target here, or another pool for that front")
 
 
-def _check_name(name: str, place: str, report: Report) -> None:
+def _check_name(name: str, place: str, report: Report, of: str = "a pool") -> None:
     try:
         POOL_NAME.parse(name)
     except ValueError:
-        report.add(place, "not a name for a pool", given=_show(name), allowed=POOL_NAME.allowed)
+        report.add(place, f"not a name for {of}", given=_show(name), allowed=POOL_NAME.allowed)
 
 
 def _read(section: Section, raw: Mapping[str, Any], place: str, report: Report) -> dict[str, Any]:

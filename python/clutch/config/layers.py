@@ -15,7 +15,7 @@ from typing import Any
 from clutch.config.values import TEXT, Kind
 from clutch.errors import ConfigError, Problem
 
-PREFIXES = ("CLUTCH_POOLS_", "CLUTCH_FRONTS_", "CLUTCH_STORES_", "CLUTCH_CONTROL")
+PREFIXES = ("CLUTCH_POOLS_", "CLUTCH_FRONTS_", "CLUTCH_STORES_", "CLUTCH_CRON_", "CLUTCH_CONTROL")
 
 
 @dataclass(slots=True)

@@ -8,17 +8,21 @@ From the tables below come the reading of `clutch.toml`, the `CLUTCH_*` variable
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clutch.config.log_format import LOG_FORMAT
 from clutch.config.values import (
     ADDRESS,
+    BACKOFF,
     BINDS,
     DURATION,
     FILE,
     FLAG,
     FRACTION,
+    INTERVAL,
+    JSON_LIST,
+    JSON_TABLE,
     LOG_FILE,
     MODE,
     NETWORKS,
@@ -27,11 +31,14 @@ from clutch.config.values import (
     POOL_NAME,
     QUEUES,
     ROOT_PATH,
+    SCHEDULE,
     SIZE,
     SOCKET,
     TARGET,
     TEXT,
+    TEXTS,
     VARIABLES,
+    ZONE,
     Kind,
     choice,
     or_none,
@@ -42,6 +49,7 @@ from clutch.config.values import (
 WORKERS_MAX = 4096
 THREADS_MAX = 4096
 TASKS_MAX = 65_536
+RETRIES_MAX = 1_000_000
 UNSET: Any = object()
 
 
@@ -324,6 +332,33 @@ STORE = Section("stores.NAME", "A place where jobs wait.", (
            "Where it is: `sqlite:///jobs.db` (relative to the config's folder), `sqlite:////absolute/jobs.db`, or "
            "`redis://host:6379/0`.", None,
            "none; must be given"),
+))
+
+CRON = Section("cron.NAME", "A job that is enqueued again and again. A time at which it is due is a tick.", (
+    Option("tool", TEXT, None, "Name of the tool, as in the target of the pool that runs it.", "job.tool",
+           "none; must be given"),
+    Option("schedule", SCHEDULE, None, "When it is due, as in a crontab.", "schedule",
+           "none; this or `every` must be given"),
+    Option("zone", ZONE, None, "Time zone of the schedule.", "zone", "`UTC`"),
+    Option("every", INTERVAL, None,
+           "Time between two ticks, instead of a schedule; they are at its multiples since 1970, UTC.", "every_ms",
+           "none"),
+    Option("args", JSON_LIST, [], "Arguments of the tool by position."),
+    Option("kwargs", JSON_TABLE, {}, "Arguments of the tool by name."),
+    Option("store", TEXT, None, "The store that its jobs wait in.", None, "the only one in [stores]"),
+    Option("queue", TEXT, "default", "The queue that its jobs wait in.", "job.queue"),
+    Option("priority", whole(-9, 9), 0, "Priority of its jobs, larger first.", "job.priority"),
+    Option("overlap", choice("skip", "wait", "allow"), "skip",
+           "While an earlier job of the entry has not ended: skip the tick, let its job wait until no other one runs, "
+           "or allow it.", "overlap"),
+    Option("misfire", choice("last", "skip"), "last",
+           "Of ticks that are missed by more than a minute: make up for the last one, or skip them all.", "misfire"),
+    Option("retry", replace(whole(0, RETRIES_MAX), core=lambda retry: 1 + retry), 0,
+           "How often a job is tried again after it has failed.", "job.attempts_max"),
+    Option("backoff", BACKOFF, "polynomial", "How long before that.", "job.backoff"),
+    Option("deadline", DURATION, None,
+           "A job is not begun later than this after it was enqueued, and stopped if it runs.", "deadline_ms", "none"),
+    Option("tags", TEXTS, [], "Tags of its jobs; `cron:NAME` is added.", "job.tags"),
 ))
 
 JOBS = Section("fronts.jobs", "Jobs from a store, run in a pool.", (

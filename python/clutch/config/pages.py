@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from clutch.config.options import ADMIN, FRONTS, HTTP, POOL, STORE, TOP, Option, Section
+from clutch.config.options import ADMIN, CRON, FRONTS, HTTP, POOL, STORE, TOP, Option, Section
 
 INTRODUCTION = """\
 # Configuration
@@ -72,7 +72,7 @@ def reference() -> str:
         INTRODUCTION,
         *(_section_page(section) for section in (TOP, POOL)),
         SEVERAL,
-        *(_section_page(section) for section in (*FRONTS.values(), STORE)),
+        *(_section_page(section) for section in (*FRONTS.values(), STORE, CRON)),
         SHAPES,
         _later_page(),
     ]

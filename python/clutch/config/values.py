@@ -7,6 +7,7 @@ A parser takes what TOML, Python, an environment variable or a flag gave and ret
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -23,6 +24,8 @@ CALL_SECONDS_MAX = 1e18
 PORT_MAX = 65535
 PORTS = {"http": 80, "https": 443}
 QUEUE_WEIGHT_MAX = 1000
+BACKOFF_SECONDS_MAX = 1e10
+INTERVAL_SECONDS_MIN = 1
 SOCKET_PATH_BYTES_MAX = 100
 """The kernel allows 107; the socket is made under a slightly longer name first."""
 
@@ -310,6 +313,57 @@ def _queue(text: str) -> tuple[str, int]:
     return (name, int(weight)) if name else (weight, 1)
 
 
+def _interval(value: Any) -> float:
+    seconds = _duration(value)
+    if seconds < INTERVAL_SECONDS_MIN:
+        raise ValueError
+    return seconds
+
+
+def _backoff(value: Any) -> str | float:
+    if value in ("polynomial", "exponential"):
+        return str(value)
+    seconds = _call_time(value)
+    if seconds > BACKOFF_SECONDS_MAX:
+        raise ValueError
+    return seconds
+
+
+def _backoff_core(backoff: str | float) -> dict[str, Any]:
+    match backoff:
+        case "polynomial":
+            return {"kind": "polynomial"}
+        case "exponential":
+            return {"kind": "exponential", "first_ms": 1000, "most_ms": 3_600_000}
+    return {"kind": "constant", "ms": round(float(backoff) * 1000)}
+
+
+def _list_of_json(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError
+    return list(_json(value))
+
+
+def _table_of_json(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError
+    return dict(_json(value))
+
+
+def _json(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except TypeError as error:  # a date of TOML
+        raise ValueError from error
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list | tuple):
+        raise ValueError
+    return list(map(_text, value))
+
+
 def _ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
@@ -319,6 +373,9 @@ FLAG = Kind("flag", "true or false", _flag)
 FRACTION = Kind("fraction", "a number from 0 to 1", _fraction)
 DURATION = Kind(
     "duration", 'seconds as a number, or text such as "250ms", "30s", "5m", "1h", "1d"', _duration, core=_ms
+)
+INTERVAL = Kind(
+    "interval", 'seconds from 1 up as a number, or text such as "30s", "5m", "1h", "1d"', _interval, core=_ms
 )
 CALL_TIME = Kind("call time", 'seconds from 0 to 1e18, or text such as "250ms", "30s", "5m", "1h", "1d"', _call_time)
 SIZE = Kind("size", 'bytes as a number, or text such as "64KB", "512MB", "1GB" (units of 1024)', _size)
@@ -362,9 +419,31 @@ QUEUES = Kind(
     _queues,
     core=lambda queues: [list(queue) for queue in queues],
 )
+SCHEDULE = Kind(
+    "schedule",
+    'minute, hour, day of month, month and day of week, such as "0 3 * * MON-FRI", with seconds before them if need '
+    'be; "@hourly", "@daily", "@weekly", "@monthly", "@yearly"',
+    _text,
+    verbatim=True,
+)
+ZONE = Kind("time zone", 'a name such as "Europe/Berlin" or "UTC"', _text, verbatim=True)
+BACKOFF = Kind(
+    "backoff",
+    '"polynomial", "exponential", seconds from 0 up, or text such as "5m"',
+    _backoff,
+    core=_backoff_core,
+    names=("polynomial", "exponential"),
+)
+JSON_LIST = Kind("list of JSON", 'a list of JSON values, such as ["de", 7]; dates as text', _list_of_json)
+JSON_TABLE = Kind("table of JSON", 'a table of JSON values, such as { language = "de" }; dates as text', _table_of_json)
+TEXTS = Kind("texts", 'a list of texts, such as ["billing"]', _texts)
 POOL_NAME = Kind(
     "name of a pool", "a letter, then letters, digits, - and _, at most 64 in all", _pool_name, verbatim=True
 )
+
+
+SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
+"""How URLs of stores in Sidekiq's format begin."""
 
 
 def without_password(url: str) -> str:

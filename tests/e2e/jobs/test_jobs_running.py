@@ -10,8 +10,10 @@ import os
 import random
 import signal
 import sqlite3
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,34 +22,14 @@ import pytest
 
 import clutch
 from clutch.testing import children, clock
-from support.clutch_process import COMMAND, WAIT_SECONDS, Dispatcher, soon
+from support.clutch_process import WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
+from support.jobs_house import worker
 from support.redis_server import RedisServer
 from support.rendezvous import Rendezvous
 
 JOBS = int(os.environ.get("CLUTCH_TEST_JOBS", "1500"))
 KILLS = 12
-
-
-def worker(folder: Path, store: str, *flags: str) -> Dispatcher:
-    arguments = ["work", "job_tools", "--store", store, "--lease", "1s", "--workers", "2", *flags]
-    return Dispatcher(folder, [*COMMAND, *arguments])
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty store."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
-    else:
-        with RedisServer(tmp_path) as server:
-            yield server.url
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path) as server:
-        yield server
 
 
 @pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
@@ -160,6 +142,58 @@ def test_45_a_redis_that_stands_still_is_noticed(tmp_path: Path) -> None:
             server.err.wait("works again")
             job = jobs.options(result=60).enqueue("double", 5)
             assert jobs.result(job, WAIT_SECONDS) == 10
+
+
+def test_a_redis_that_stands_still_delays_no_stop(tmp_path: Path) -> None:
+    """Also with an end that it cannot be told: a stop takes the grace, and at most some two seconds."""
+    with RedisServer(tmp_path) as redis, Rendezvous() as place:
+        clutch.Jobs(redis.url).enqueue("wait_at", place.port)
+        with worker(tmp_path, redis.url, "--grace", "1s") as server:
+            guest = place.guest()
+            redis.stop_answering()
+            guest.let_go()
+            since = time.monotonic()
+            server.terminate()
+            assert server.wait() == 0
+            assert time.monotonic() - since < 5
+
+
+def test_callers_wait_side_by_side_for_a_redis_that_stands_still(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as redis:
+        jobs = clutch.Jobs(redis.url)
+        jobs.stats()
+        redis.stop_answering()
+        since = time.monotonic()
+        with ThreadPoolExecutor(12) as callers:
+            for failed in [callers.submit(jobs.enqueue, "double", n) for n in range(12)]:
+                assert isinstance(failed.exception(60), clutch.StoreUnavailable)
+        assert time.monotonic() - since < 12, "not one after the other"
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_second_signal_leaves_running_jobs_to_others(tmp_path: Path, store: str, leads: bool) -> None:
+    """At once, whether it is the one that looks after the store or not: no lease ends in the time of this test."""
+    jobs = clutch.Jobs(store)
+    with Rendezvous() as place, worker(tmp_path, store, "--lease", "1h") as first:
+        first.wait_ready("work")
+        # It leads, and either has the job itself or no slot left for it.
+        early = [jobs.enqueue("wait_at", place.port) for _ in range(1 if leads else 2)]
+        guests = place.guests(len(early))
+        with worker(tmp_path, store, "--lease", "1h") as second:
+            second.wait_ready("work")
+            job = early[0] if leads else jobs.enqueue("wait_at", place.port)
+            victim = first if leads else second
+            if not leads:
+                place.guest()
+                for guest in guests:
+                    guest.let_go()
+            victim.terminate()
+            victim.err.wait("send another signal")
+            victim.terminate()
+            again = place.guest()
+            assert again.word == job
+            again.let_go()
+            soon(lambda: jobs.stats()["default"].completed == len({*early, job}))
 
 
 def test_two_dispatchers_share_a_store(tmp_path: Path, store: str) -> None:

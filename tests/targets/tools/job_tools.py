@@ -30,6 +30,14 @@ def append(path: str, text: str = ".") -> None:
 
 
 @tool
+def append_tick(path: str) -> None:
+    """The tick of a periodic job."""
+    job = clutch.current_job()
+    assert job is not None
+    append(path, f"{job.meta['tick']}\n")
+
+
+@tool
 def about() -> dict[str, Any]:
     job = clutch.current_job()
     assert job is not None

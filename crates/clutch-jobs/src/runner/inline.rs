@@ -44,7 +44,7 @@ impl InlineRunner {
     /// Makes jobs available that are due.
     pub fn stage(&self) -> Result<Upkeep> {
         loop {
-            let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, job::now())?;
+            let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, &[], job::now())?;
             if upkeep.staged < maintenance::BATCH {
                 return Ok(upkeep);
             }

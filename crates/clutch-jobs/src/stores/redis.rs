@@ -27,6 +27,7 @@
 //! | `{p}:runners`, `{p}:orphaned` | sorted set, set | runners by the end of their lease; those without, to be rescued from |
 //! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE`, `rate:QUEUE` |
 //! | `{p}:leader`, `{p}:schema` | hash, string | who looks after it, the version |
+//! | `{p}:cron` | hash | the last tick of each entry of periodic jobs |
 //! | `{p}:broken` | set | ids whose record somebody has damaged: left alone |
 //! | `{p}:news` | stream | one entry, new when a queue that had nothing has something |
 
@@ -50,7 +51,7 @@ use self::record::{Plain, list, parsed, text, texts};
 use crate::job::{Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
-    Store, StoreError, Upkeep, Want, Watch, lapsed, shift,
+    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
 
 /// What this version reads and writes.
@@ -90,6 +91,7 @@ scripts! {
     WAITING: "redis/waiting.lua";
     QUEUES: "redis/queues.lua";
     SET_QUEUE: "redis/set_queue.lua";
+    TICK: "redis/tick.lua", "redis/enqueue.lua";
 }
 
 pub struct Redis {
@@ -109,11 +111,25 @@ impl Redis {
         let location = Location::parse(url)?;
         // In braces, so that all keys are on one node of a cluster.
         let root = format!("{{{}}}", location.prefix);
-        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION))?;
+        let link = Link::new(&location, location.name(), root, Some(SCHEMA_VERSION));
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => Ok(Redis { link, has_backlog: AtomicBool::new(false) }),
             Err(error) => Err(error),
         }
+    }
+
+    /// When the last tick of its entry was. One trip for each: ticks that are due at the same time are few.
+    fn tick(&self, tick: &Tick, now: Millis) -> Result<Millis> {
+        let ids = ids::new_ids(1, now);
+        let answer = self.link.run(&TICK, |cmd| {
+            cmd.arg(&tick.name).arg(tick.at);
+            if let Some(job) = &tick.job {
+                cmd.arg(now).arg(1);
+                record::enqueue(cmd, job, &ids[0], now);
+            }
+        })?;
+        // Otherwise what an enqueue answers: the tick is new.
+        Ok(parsed(answer).unwrap_or(tick.at))
     }
 
     /// Plain jobs, all in one queue: one command where others wait there, so that nobody has to be told.
@@ -365,7 +381,11 @@ impl Store for Redis {
         Ok(answer == Value::Int(1))
     }
 
-    fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
+    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
+        let last_ticks = ticks.iter().map(|tick| self.tick(tick, now)).collect::<Result<_>>()?;
+        if limit == 0 {
+            return Ok(Upkeep { last_ticks, ..Upkeep::default() });
+        }
         // Its parts, between which the script puts the name of the runner.
         let error = lapsed(0, "\0", now);
         let (message, message_end) = error.message.split_once('\0').unwrap_or((&error.message, ""));
@@ -379,7 +399,7 @@ impl Store for Redis {
         let mut values = list(answer).into_iter();
         let mut count = || values.next().and_then(parsed).unwrap_or_default();
         let (staged, rescued, buried, pruned) = (count(), count(), count(), count());
-        Ok(Upkeep { staged, rescued, buried, pruned, next_due: values.next().and_then(parsed) })
+        Ok(Upkeep { staged, rescued, buried, pruned, next_due: values.next().and_then(parsed), last_ticks })
     }
 
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {

@@ -37,7 +37,7 @@ use crate::job::{Claimed, Job, JobId, Millis, NewJob, Settled, State, millis};
 use crate::random;
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
-    Store, StoreError, Upkeep, Want, Watch, lapsed, shift,
+    Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
 
 /// Most jobs of one kind that are counted by queue.
@@ -136,7 +136,7 @@ impl Sidekiq {
         let location = Location::parse(&url)?;
         let name = location.name().replacen("rediss", "sidekiqs", 1).replacen("redis", "sidekiq", 1);
         let name = if namespace.is_empty() { name } else { format!("{name} ({})", namespace.trim_end_matches(':')) };
-        let link = Link::new(&location, name, format!("{namespace}clutch"), None)?;
+        let link = Link::new(&location, name, format!("{namespace}clutch"), None);
         match link.check() {
             Ok(()) | Err(StoreError::Unavailable { .. }) => {}
             Err(error) => return Err(error),
@@ -457,11 +457,14 @@ impl Store for Sidekiq {
         Ok(answer == Value::Int(1))
     }
 
-    fn look_after(&self, _keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
+    fn look_after(&self, _keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
+        if !ticks.is_empty() {
+            return Err(StoreError::Refused("the format of Sidekiq has no place for periodic jobs".to_owned()));
+        }
         let (rescued, buried) = self.rescue(limit, now)?;
         let staged = self.stage("schedule", limit, now)? + self.stage("retry", limit, now)?;
         // Nothing else ends up somewhere; the dead set is cut as others of the format do, whenever a job is added.
-        Ok(Upkeep { staged, rescued, buried, pruned: 0, next_due: self.next_due()? })
+        Ok(Upkeep { staged, rescued, buried, pruned: 0, next_due: self.next_due()?, last_ticks: Vec::new() })
     }
 
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {

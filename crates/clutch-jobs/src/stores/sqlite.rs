@@ -27,14 +27,15 @@ use self::row::{JOB, number};
 use crate::job::{ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
-    Runner, Store, StoreError, Upkeep, Want, Watch, lapsed, shift,
+    Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
 
 /// What this version reads and writes.
-const SCHEMA_VERSION: i64 = 2;
+const SCHEMA_VERSION: i64 = 3;
 
 /// What makes a file of a version one of the next.
-const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] = [include_str!("sqlite/from_1.sql")];
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] =
+    [include_str!("sqlite/from_1.sql"), include_str!("sqlite/from_2.sql")];
 
 /// How long a file that others have locked is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -405,7 +406,7 @@ impl Store for Sqlite {
         })
     }
 
-    fn look_after(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
+    fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
         let upkeep = self.write_round(|transaction| {
             let (rescued, buried) = rescue(transaction, limit, now)?;
             let next_due = |transaction: &Transaction<'_>| {
@@ -418,10 +419,11 @@ impl Store for Sqlite {
                 rescued,
                 buried,
                 pruned: prune(transaction, keep, limit, now)?,
+                last_ticks: ticks.iter().map(|one| tick(transaction, one, now)).collect::<rusqlite::Result<_>>()?,
                 next_due: next_due(transaction)?,
             })
         });
-        if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued > 0) {
+        if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued + ticks.len() > 0) {
             self.wake();
         }
         upkeep
@@ -615,6 +617,21 @@ fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Resu
 
 // ---- upkeep
 
+/// When the last tick of its entry was.
+fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<Millis> {
+    let mut note = transaction.prepare_cached(
+        "INSERT INTO clutch_cron VALUES (?1, ?2) ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
+         WHERE ?3 AND excluded.ticked_at > clutch_cron.ticked_at",
+    )?;
+    let is_new = note.execute(params![tick.name, tick.at, tick.job.is_some()])? > 0;
+    if let Some(job) = tick.job.as_ref().filter(|_| is_new) {
+        row::insert(&mut *transaction.prepare_cached(INSERT)?, job, now)?;
+    }
+    transaction
+        .prepare_cached("SELECT ticked_at FROM clutch_cron WHERE name = ?1")?
+        .query_row([&tick.name], |row| row.get(0))
+}
+
 fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<usize> {
     // One by one: of two that become due with the same key, the second is held.
     let mut due = transaction
@@ -663,8 +680,8 @@ fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite:
 
 fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) -> rusqlite::Result<usize> {
     let mut delete = transaction.prepare_cached(
-        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state = ?1 AND finished_at < ?2 \
-         AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
+        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 \
+         AND finished_at < ?2 AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
     )?;
     let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
     times

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clutch_fronts::{Figure, Member};
+use clutch_jobs::cron::{Entry, EntryOptions, WrongEntry};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::fetcher::Lanes;
 use clutch_jobs::job::{self, NewJob, Rate, State};
@@ -288,6 +289,21 @@ struct FrontOptions {
     keep_completed_ms: u64,
     keep_cancelled_ms: u64,
     keep_dead_ms: u64,
+    cron: Vec<EntryOptions>,
+}
+
+/// Its arguments are the option that is to blame, or an empty text, and what is wrong.
+fn wrong_entry(wrong: WrongEntry) -> PyErr {
+    PyValueError::new_err((wrong.option, wrong.why))
+}
+
+/// When an entry of periodic jobs, given as JSON, ticks next after a time in milliseconds since 1970: in ISO 8601, with the
+/// offset of its zone. Raises ValueError for one that can never be used: see `wrong_entry`.
+#[pyfunction]
+pub fn next_tick(entry: &str, after_ms: i64) -> PyResult<String> {
+    let options: EntryOptions = serde_json::from_str(entry).map_err(unreadable)?;
+    let entry = Entry::new(options, after_ms).map_err(wrong_entry)?;
+    Ok(entry.next_shown(after_ms))
 }
 
 /// A front that runs the jobs of a store in a pool.
@@ -364,7 +380,7 @@ impl Member for JobsMember {
 
 #[pymethods]
 impl JobsFront {
-    /// `options`: see `FrontOptions`. Raises OSError where no thread can be had.
+    /// `options`: see `FrontOptions`. Raises OSError where no thread can be had, and what `next_tick` does.
     #[new]
     fn new(
         py: Python<'_>,
@@ -375,7 +391,9 @@ impl JobsFront {
         plane: &Plane,
     ) -> PyResult<JobsFront> {
         let options: FrontOptions = serde_json::from_str(options).map_err(unreadable)?;
+        let cron = options.cron.into_iter().map(|entry| Entry::new(entry, job::now())).collect::<Result<_, _>>();
         let config = Config {
+            cron: cron.map_err(wrong_entry)?,
             name: name.into(),
             lanes: Lanes { queues: options.queues, strict: options.strict },
             slots_max: options.slots_max,
@@ -399,7 +417,8 @@ impl JobsFront {
         self.runs.0.runs.set_quiet(is_quiet);
     }
 
-    /// Settles what has ended, waits for what runs, at most so many seconds, and ends. A second stop has no effect.
+    /// Settles what has ended, waits for what runs, at most so many seconds and a moment, and ends. A second stop can
+    /// only hurry the first.
     fn stop(&self, py: Python<'_>, at_most_s: f64) {
         let at_most = Duration::try_from_secs_f64(at_most_s.max(0.0)).unwrap_or(Duration::ZERO);
         py.detach(|| self.runs.0.runs.stop(at_most));

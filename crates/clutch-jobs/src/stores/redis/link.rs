@@ -1,26 +1,32 @@
 //! The connection that commands go through, and what becomes of its errors.
 //!
-//! One for the store, behind a mutex. After a failure it is dropped, and the next use connects anew: whether what failed was
-//! carried out is not known then, so nothing is repeated here.
+//! One for the store, which one caller has at a time. Where that one gets no answer, all who wait for it give up too.
+//! After a failure it is dropped, and the next use connects anew. Whether what failed was carried out is not known
+//! then, so nothing is repeated here; but it is not carried out later: the server ends the old connection before the
+//! new one is used.
+
+mod discovery;
 
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clutch_wire::sync::{Mutex, MutexGuard};
-use redis::{
-    Client, Cmd, Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value,
-};
+use clutch_wire::sync::{Condvar, Mutex};
+use redis::{Cmd, Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind, Value};
 
+use self::discovery::Discovery;
 use super::location::Location;
 use crate::store::{Result, StoreError};
 
-/// How long a connection may take to be made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How long an answer may take: a server that has stopped is noticed.
+/// How long an answer may take, with what is needed to connect: a server that has stopped is noticed.
 pub(in crate::stores) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an answer may take at least, however long it took to connect.
+const RESPONSE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// After how long a failure is one of all who wait.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// A connection that was idle for longer is tried before its use, since the server may have closed it.
 const IDLE_MAX: Duration = Duration::from_secs(1);
@@ -30,32 +36,77 @@ const VERSION_MIN: (u32, u32) = (6, 2);
 
 pub(in crate::stores) struct Link {
     pub name: String,
-    client: Client,
+    discovery: Discovery,
     /// How all keys begin: the one key that scripts are given.
     pub root: String,
     /// The version of the format that this program reads and writes.
     schema: Option<u32>,
-    open: Mutex<Option<Open>>,
+    line: Mutex<Line>,
+    freed: Condvar,
     warnings: Mutex<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// Somebody uses the connection.
+    is_taken: bool,
+    /// While nobody does.
+    open: Option<Open>,
+    /// The one that was dropped last.
+    dropped: Option<Identity>,
+    /// How often all who waited gave up.
+    given_up: u64,
 }
 
 struct Open {
     connection: Connection,
+    identity: Option<Identity>,
     used_at: Instant,
+}
+
+/// A connection, as its server knows it.
+#[derive(Clone)]
+struct Identity {
+    /// Of this life of the server: the next counts its clients anew.
+    run_id: String,
+    client_id: i64,
+}
+
+/// The right to use the connection.
+struct Turn<'a> {
+    link: &'a Link,
+    open: Option<Open>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut line = self.link.line.lock();
+        line.is_taken = false;
+        line.open = self.open.take();
+        self.link.freed.notify_one();
+    }
 }
 
 impl Link {
     /// To a server that keeps jobs in a format under these keys. None: it is another program's, and has no version.
-    pub fn new(location: &Location, name: String, root: String, schema: Option<u32>) -> Result<Link> {
+    pub fn new(location: &Location, name: String, root: String, schema: Option<u32>) -> Link {
         // Another part of the program may have chosen one: the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::open(location.info.clone()).map_err(|error| told(&name, &error))?;
-        Ok(Link { name, client, root, schema, open: Mutex::new(None), warnings: Mutex::default() })
+        let discovery = Discovery::new(location, &root);
+        Link {
+            name,
+            discovery,
+            root,
+            schema,
+            line: Mutex::default(),
+            freed: Condvar::new(),
+            warnings: Mutex::default(),
+        }
     }
 
     /// Makes the connection if there is none.
     pub fn check(&self) -> Result<()> {
-        self.ready().map(drop)
+        self.with(|_| Ok(Value::Nil)).map(drop)
     }
 
     /// What is wrong with the server's configuration, as it was when the connection was made.
@@ -81,60 +132,115 @@ impl Link {
         self.with(|connection| cmd.query(connection))
     }
 
-    fn with(&self, ask: impl FnOnce(&mut Connection) -> RedisResult<Value>) -> Result<Value> {
-        let mut guard = self.ready()?;
-        let Some(open) = guard.as_mut() else { return Err(lost(&self.name)) };
-        let answer = ask(&mut open.connection);
-        open.used_at = Instant::now();
-        answer.map_err(|error| {
-            if breaks(&error) {
-                *guard = None;
+    fn with(&self, ask: impl Fn(&mut Connection) -> RedisResult<Value>) -> Result<Value> {
+        let mut turn = self.turn()?;
+        let since = Instant::now();
+        let answer = self.ask(&mut turn, ask, since + RESPONSE_TIMEOUT);
+        if matches!(answer, Err(StoreError::Unavailable { .. })) && since.elapsed() >= SLOW {
+            self.line.lock().given_up += 1;
+            self.freed.notify_all();
+        }
+        answer
+    }
+
+    /// Asks, once more where the node of a cluster says that it has the keys no more: that was surely not carried out.
+    fn ask(
+        &self,
+        turn: &mut Turn<'_>,
+        ask: impl Fn(&mut Connection) -> RedisResult<Value>,
+        until: Instant,
+    ) -> Result<Value> {
+        let mut has_moved = false;
+        loop {
+            let mut open = self.ready(turn.open.take(), until)?;
+            let answer = ask(&mut open.connection);
+            open.used_at = Instant::now();
+            match answer {
+                Err(error) if error.kind() == ServerErrorKind::Moved.into() && !has_moved => has_moved = true,
+                Err(error) if breaks(&error) => {
+                    self.line.lock().dropped = open.identity;
+                    return Err(told(&self.name, &error));
+                }
+                answer => {
+                    turn.open = Some(open);
+                    return answer.map_err(|error| told(&self.name, &error));
+                }
             }
-            told(&self.name, &error)
-        })
+        }
+    }
+
+    /// Waits until nobody else uses the connection, or one of those has waited for its answer in vain.
+    fn turn(&self) -> Result<Turn<'_>> {
+        let line = self.line.lock();
+        let given_up = line.given_up;
+        let mut line = self.freed.wait(line, |line| !line.is_taken || line.given_up != given_up);
+        if line.given_up != given_up {
+            return Err(told(&self.name, &timed_out()));
+        }
+        line.is_taken = true;
+        Ok(Turn { link: self, open: line.open.take() })
     }
 
     /// A connection of its own.
     pub fn connect(&self) -> Result<Connection> {
-        self.connected().map_err(|error| told(&self.name, &error))
+        self.connected(Instant::now() + RESPONSE_TIMEOUT)
     }
 
-    fn connected(&self) -> RedisResult<Connection> {
-        let connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
-        connection.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
-        connection.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
-        Ok(connection)
+    fn connected(&self, until: Instant) -> Result<Connection> {
+        self.discovery.connect(until).map_err(|error| told(&self.name, &error))
     }
 
-    /// With a connection that works, as far as can be known.
-    fn ready(&self) -> Result<MutexGuard<'_, Option<Open>>> {
-        let mut open = self.open.lock();
-        let is_doubtful = |open: &Open| open.used_at.elapsed() > IDLE_MAX;
-        if let Some(doubtful) = open.as_mut().filter(|open| is_doubtful(open))
-            && !doubtful.connection.check_connection()
+    /// A connection that works, as far as can be known: the one that there is, or a new one.
+    fn ready(&self, open: Option<Open>, until: Instant) -> Result<Open> {
+        let left = until.saturating_duration_since(Instant::now()).max(RESPONSE_TIMEOUT_MIN);
+        let limit = |open: &Open| {
+            open.connection.set_read_timeout(Some(left))?;
+            open.connection.set_write_timeout(Some(left))
+        };
+        if let Some(mut open) = open.filter(|open| limit(open).is_ok())
+            && (open.used_at.elapsed() <= IDLE_MAX || open.connection.check_connection())
         {
-            *open = None;
+            return Ok(open);
         }
-        if open.is_none() {
-            *open = Some(Open { connection: self.prepared()?, used_at: Instant::now() });
-        }
+        let open = self.prepared(until)?;
+        limit(&open).map_err(|error| told(&self.name, &error))?;
         Ok(open)
     }
 
     /// A new connection to a server that is known to do.
-    fn prepared(&self) -> Result<Connection> {
-        let mut connection = self.connect()?;
+    fn prepared(&self, until: Instant) -> Result<Open> {
+        let mut connection = self.connected(until)?;
         // It may be forbidden, and then it is not known.
         let about: String = redis::cmd("INFO").query(&mut connection).unwrap_or_default();
         if let Some(version) = field(&about, "redis_version").filter(|version| is_old(version)) {
             let (major, minor) = VERSION_MIN;
             return Err(self.unusable(format!("its version is {version}, and at least {major}.{minor} is needed")));
         }
+        let identity = self.replace(&mut connection, &about).map_err(|error| told(&self.name, &error))?;
         *self.warnings.lock() = warnings(&self.name, &about);
         if let Some(known) = self.schema {
             self.check_schema(&mut connection, known)?;
         }
-        Ok(connection)
+        Ok(Open { connection, identity, used_at: Instant::now() })
+    }
+
+    /// Ends the connection that was dropped: the server may not have read yet what was sent there, and would carry it
+    /// out after what is sent here. Where that is forbidden, it may.
+    fn replace(&self, connection: &mut Connection, about: &str) -> RedisResult<Option<Identity>> {
+        let Some(run_id) = field(about, "run_id") else { return Ok(None) };
+        let client_id = match redis::cmd("CLIENT").arg("ID").query(connection) {
+            Ok(client_id) => client_id,
+            Err(error) if breaks(&error) => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let dropped = self.line.lock().dropped.clone();
+        if let Some(dropped) = dropped.filter(|dropped| dropped.run_id == run_id) {
+            match redis::cmd("CLIENT").arg("KILL").arg("ID").arg(dropped.client_id).query::<Value>(connection) {
+                Err(error) if breaks(&error) => return Err(error),
+                _ => self.line.lock().dropped = None,
+            }
+        }
+        Ok(Some(Identity { run_id: run_id.to_owned(), client_id }))
     }
 
     fn check_schema(&self, connection: &mut Connection, known: u32) -> Result<()> {
@@ -163,8 +269,8 @@ impl Link {
     }
 }
 
-fn lost(name: &str) -> StoreError {
-    StoreError::Unavailable { store: name.to_owned(), reason: "the connection is lost".to_owned() }
+fn timed_out() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 /// Of the answer to INFO.
@@ -182,19 +288,21 @@ fn warnings(name: &str, about: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(policy) = field(about, "maxmemory_policy").filter(|policy| *policy != "noeviction") {
         warnings.push(format!(
-            "{name}: its maxmemory-policy is {policy}, so it may drop jobs when its memory is full: set it to noeviction"
+            "{name}: its maxmemory-policy is {policy}, so it may drop jobs when its memory is full: \
+             set it to noeviction"
         ));
     }
     if field(about, "aof_enabled") == Some("0") {
         warnings.push(format!(
-            "{name}: it keeps no append-only file, so a crash loses the jobs since its last snapshot: set appendonly yes"
+            "{name}: it keeps no append-only file, so a crash loses the jobs since its last snapshot: \
+             set appendonly yes"
         ));
     }
     warnings
 }
 
 /// Codes of errors that may pass.
-const MAY_PASS: [&str; 11] = [
+const MAY_PASS: [&str; 13] = [
     "LOADING",
     "OOM",
     "READONLY",
@@ -204,6 +312,8 @@ const MAY_PASS: [&str; 11] = [
     "NOREPLICAS",
     "TRYAGAIN",
     "CLUSTERDOWN",
+    "MOVED",
+    "ASK",
     "UNBLOCKED",
     "EXECABORT",
 ];
@@ -222,6 +332,7 @@ pub(in crate::stores) fn told(store: &str, error: &RedisError) -> StoreError {
         _ if error.is_timeout() => "it does not answer in time".to_owned(),
         ErrorKind::AuthenticationFailed => "it does not accept the password".to_owned(),
         _ if is_nonsense(error) => format!("what answers does not do as a server with TLS does: {error}"),
+        ErrorKind::Server(ServerErrorKind::Ask) => "its keys are being moved to another node of the cluster".to_owned(),
         ErrorKind::Parse => "what answers is not a Redis server".to_owned(),
         _ => error.to_string(),
     };

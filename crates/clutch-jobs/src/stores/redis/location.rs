@@ -1,6 +1,6 @@
 //! Where a store on Redis is: its URL.
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
 use crate::store::{Result, StoreError};
 
@@ -18,65 +18,212 @@ const SCHEMES: [(&str, &str); 7] = [
     ("valkey+unix", "redis+unix"),
 ];
 
-/// `redis://[[user]:password@]host[:port][/db]`, `rediss://` with TLS, `redis+unix:///path[?db=…&user=…&pass=…]`; the same
-/// with `valkey`. Each takes `?prefix=NAME`.
+const SENTINEL: &str = "+sentinel";
+const CLUSTER: &str = "+cluster";
+
+const SENTINEL_PORT: u16 = 26379;
+const SERVER_PORT: u16 = 6379;
+
+/// `redis://[[user]:password@]host[:port][/db]`, `rediss://` with TLS, `redis+unix:///path[?db=…&user=…&pass=…]`;
+/// `redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/NAME[/db][?sentinel_user=…&sentinel_password=…]`;
+/// `redis+cluster://[[user]:password@]host[:port][,host[:port]…]`; the same with `valkey`. Each takes `?prefix=NAME`.
 #[derive(Clone, Debug)]
 pub struct Location {
-    pub info: ConnectionInfo,
+    pub topology: Topology,
+    /// Of the server; or of sentinels, or nodes of its cluster, of which any is asked for it. At least one.
+    pub addresses: Vec<ConnectionAddr>,
+    /// The server's user, password and database.
+    pub settings: RedisConnectionInfo,
     pub prefix: String,
+}
+
+/// How the server is found that has the jobs.
+#[derive(Clone, Debug)]
+pub enum Topology {
+    /// The URL names it.
+    Server,
+    /// Sentinels know it as the primary of this name. They have a user and a password of their own.
+    Sentinel { primary: String, settings: RedisConnectionInfo },
+    /// It is the node of the slot of the keys.
+    Cluster,
+}
+
+/// The parts of a URL, as they were written.
+struct Parts<'a> {
+    /// As the client library calls it.
+    scheme: &'static str,
+    /// With its at sign, or empty.
+    user: &'a str,
+    hosts: Vec<&'a str>,
+    path: &'a str,
+    query: Vec<(&'a str, &'a str)>,
+    fragment: String,
 }
 
 /// Whether the scheme of a URL is one of Redis.
 pub fn is_scheme(scheme: &str) -> bool {
-    SCHEMES.iter().any(|(known, _)| *known == scheme)
+    known(scheme).is_some()
+}
+
+/// What the client library calls the scheme, and the topology that it names.
+fn known(scheme: &str) -> Option<(&'static str, &'static str)> {
+    let suffix = [SENTINEL, CLUSTER].into_iter().find(|suffix| scheme.ends_with(suffix)).unwrap_or_default();
+    let (_, library) = SCHEMES.iter().find(|(known, _)| Some(*known) == scheme.strip_suffix(suffix))?;
+    (suffix.is_empty() || *library != "redis+unix").then_some((*library, suffix))
 }
 
 impl Location {
     pub fn parse(url: &str) -> Result<Location> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
-        let known = SCHEMES.iter().find(|(known, _)| *known == scheme);
-        let (_, scheme) = known.ok_or_else(|| refused("not the URL of a Redis or Valkey server"))?;
-        let (address, fragment) = match rest.split_once('#') {
-            Some((address, fragment)) => (address, format!("#{fragment}")),
-            None => (rest, String::new()),
-        };
-        let (address, query) = address.split_once('?').unwrap_or((address, ""));
-        let (mut prefix, mut others) = (PREFIX.to_owned(), Vec::new());
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=').unwrap_or((option, "")) {
-                ("prefix", name) => prefix = checked(name)?,
-                ("db" | "user" | "pass", _) if *scheme == "redis+unix" => others.push(option),
-                (name, _) => return Err(refused(&format!("its query has '{name}', which means nothing here"))),
-            }
+        let (scheme, suffix) = known(scheme).ok_or_else(|| refused("not the URL of a Redis or Valkey server"))?;
+        let mut parts = Parts::of(scheme, rest, !suffix.is_empty());
+        let mut prefix = PREFIX.to_owned();
+        if let Some(at) = parts.query.iter().position(|(name, _)| *name == "prefix") {
+            prefix = checked(parts.query.remove(at).1)?;
         }
-        let url = format!("{scheme}://{address}?{}{fragment}", others.join("&"));
-        let info = url.as_str().into_connection_info().map_err(|error| refused(&error.to_string()))?;
-        let settings = info.redis_settings().clone().set_lib_name("clutch", env!("CARGO_PKG_VERSION"));
-        Ok(Location { info: info.set_redis_settings(settings), prefix })
+        let (topology, infos) = match suffix {
+            SENTINEL => parts.sentinels()?,
+            CLUSTER => (Topology::Cluster, parts.nodes()?),
+            _ => (Topology::Server, vec![parts.server()?]),
+        };
+        let settings = named(infos[0].redis_settings());
+        Ok(Location { topology, addresses: infos.iter().map(|info| info.addr().clone()).collect(), settings, prefix })
     }
 
     /// As people name it: a URL without user and password.
     pub fn name(&self) -> String {
-        let settings: &RedisConnectionInfo = self.info.redis_settings();
-        let address = match self.info.addr() {
-            ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}/{}?", bracketed(host), settings.db()),
-            ConnectionAddr::TcpTls { host, port, .. } => {
-                format!("rediss://{}:{port}/{}?", bracketed(host), settings.db())
-            }
-            ConnectionAddr::Unix(path) if settings.db() != 0 => {
-                format!("redis+unix://{}?db={}&", path.display(), settings.db())
-            }
-            other => format!("redis+unix://{other}?"),
+        let (scheme, hosts) = match &self.addresses[0] {
+            ConnectionAddr::Tcp(..) => ("redis", self.hosts()),
+            ConnectionAddr::TcpTls { .. } => ("rediss", self.hosts()),
+            other => ("redis+unix", other.to_string()),
         };
-        match self.prefix.as_str() {
-            PREFIX => address.trim_end_matches(['?', '&']).to_owned(),
-            prefix => format!("{address}prefix={prefix}"),
+        let db = self.settings.db();
+        let mut name = match &self.topology {
+            Topology::Server if scheme == "redis+unix" => format!("{scheme}://{hosts}"),
+            Topology::Server => format!("{scheme}://{hosts}/{db}"),
+            Topology::Sentinel { primary, .. } => format!("{scheme}{SENTINEL}://{hosts}/{primary}/{db}"),
+            Topology::Cluster => format!("{scheme}{CLUSTER}://{hosts}"),
+        };
+        let mut query = Vec::new();
+        if scheme == "redis+unix" && db != 0 {
+            query.push(format!("db={db}"));
         }
+        if self.prefix != PREFIX {
+            query.push(format!("prefix={}", self.prefix));
+        }
+        if !query.is_empty() {
+            name = format!("{name}?{}", query.join("&"));
+        }
+        name
+    }
+
+    fn hosts(&self) -> String {
+        let host = |address: &ConnectionAddr| match address {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } if host.contains(':') => {
+                format!("[{host}]:{port}")
+            }
+            other => other.to_string(),
+        };
+        self.addresses.iter().map(host).collect::<Vec<_>>().join(",")
     }
 }
 
-fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+impl<'a> Parts<'a> {
+    fn of(scheme: &'static str, rest: &'a str, has_many_hosts: bool) -> Parts<'a> {
+        let (rest, fragment) = match rest.split_once('#') {
+            Some((rest, fragment)) => (rest, format!("#{fragment}")),
+            None => (rest, String::new()),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        let hosts = if has_many_hosts { hosts.split(',').collect() } else { vec![hosts] };
+        let query = query.split('&').filter(|option| !option.is_empty());
+        let query = query.map(|option| option.split_once('=').unwrap_or((option, ""))).collect();
+        Parts { scheme, user, hosts, path, query, fragment }
+    }
+
+    /// No option is left.
+    fn finish(&self) -> Result<()> {
+        match self.query.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(refused(&format!("its query has '{name}', which means nothing here"))),
+        }
+    }
+
+    fn server(&mut self) -> Result<ConnectionInfo> {
+        let mut options = Vec::new();
+        if self.scheme == "redis+unix" {
+            let is_known = |(name, _): &mut (&str, &str)| ["db", "user", "pass"].contains(name);
+            options = self.query.extract_if(.., is_known).map(|(name, value)| format!("{name}={value}")).collect();
+        }
+        self.finish()?;
+        let Parts { scheme, user, path, fragment, .. } = &self;
+        info(&format!("{scheme}://{user}{}{path}?{}{fragment}", self.hosts[0], options.join("&")))
+    }
+
+    fn nodes(&self) -> Result<Vec<ConnectionInfo>> {
+        self.finish()?;
+        if !matches!(self.path, "" | "/" | "/0") {
+            return Err(refused("a cluster has no database but 0"));
+        }
+        self.each(self.user, "", SERVER_PORT)
+    }
+
+    fn sentinels(&mut self) -> Result<(Topology, Vec<ConnectionInfo>)> {
+        let mut option = |wanted: &str| {
+            let at = self.query.iter().position(|(name, _)| *name == wanted)?;
+            Some(self.query.remove(at).1)
+        };
+        let own_user = match (option("sentinel_user"), option("sentinel_password")) {
+            (None, None) => String::new(),
+            (user, password) => format!("{}:{}@", user.unwrap_or_default(), password.unwrap_or_default()),
+        };
+        self.finish()?;
+        let path = self.path.strip_prefix('/').unwrap_or_default();
+        let (primary, db) = path.split_once('/').unwrap_or((path, ""));
+        if primary.is_empty() {
+            return Err(refused("the name of the primary is missing"));
+        }
+        let settings = named(self.each(&own_user, "", SENTINEL_PORT)?[0].redis_settings());
+        let infos = self.each(self.user, db, SENTINEL_PORT)?;
+        Ok((Topology::Sentinel { primary: primary.to_owned(), settings }, infos))
+    }
+
+    /// One for each host.
+    fn each(&self, user: &str, db: &str, port: u16) -> Result<Vec<ConnectionInfo>> {
+        let (scheme, fragment) = (self.scheme, &self.fragment);
+        let with_port = |host: &&str| match host.rsplit_once(':') {
+            Some((_, after)) if !after.contains(']') => (*host).to_owned(),
+            _ => format!("{host}:{port}"),
+        };
+        let hosts = self.hosts.iter().map(with_port);
+        hosts.map(|host| info(&format!("{scheme}://{user}{host}/{db}{fragment}"))).collect()
+    }
+}
+
+fn info(url: &str) -> Result<ConnectionInfo> {
+    url.into_connection_info().map_err(|error| refused(&error.to_string()))
+}
+
+/// How the server's list of clients shows us.
+fn named(settings: &RedisConnectionInfo) -> RedisConnectionInfo {
+    settings.clone().set_lib_name("clutch", env!("CARGO_PKG_VERSION"))
+}
+
+/// Of a server at this address.
+pub(super) fn with_settings(address: &ConnectionAddr, settings: &RedisConnectionInfo) -> RedisResult<ConnectionInfo> {
+    Ok(address.clone().into_connection_info()?.set_redis_settings(settings.clone()))
+}
+
+/// Another server, that is reached in the same way.
+pub(super) fn with_host(like: &ConnectionAddr, host: &str, port: u16) -> ConnectionAddr {
+    match like.clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host.to_owned(), port),
+    }
 }
 
 /// A prefix is part of the hash tag of all keys.
@@ -92,7 +239,7 @@ fn checked(prefix: &str) -> Result<String> {
 fn refused(why: &str) -> StoreError {
     StoreError::Refused(format!(
         "the URL of the store: {why}; allowed: redis://[:password@]host[:port][/db], rediss://…, redis+unix:///path, \
-         each with ?prefix=NAME"
+         redis+sentinel://host[:port],…/NAME[/db], redis+cluster://host[:port],…, each with ?prefix=NAME"
     ))
 }
 
@@ -113,11 +260,33 @@ mod tests {
     }
 
     #[test]
+    fn sentinels_and_clusters_have_names_too() {
+        assert_eq!(
+            name("redis+sentinel://me:s3cret@a,[::1]:7000/main/2?sentinel_password=s3cret"),
+            "redis+sentinel://a:26379,[::1]:7000/main/2"
+        );
+        assert_eq!(name("valkeys+sentinel://a/main?prefix=mail"), "rediss+sentinel://a:26379/main/0?prefix=mail");
+        assert_eq!(name("rediss+cluster://:s3cret@a,b:7001/"), "rediss+cluster://a:6379,b:7001");
+    }
+
+    #[test]
     fn what_is_in_a_url_is_used() {
         let location = Location::parse("redis://me:s%40cret@host/4?prefix=a:b").unwrap();
-        let settings = location.info.redis_settings();
+        let settings = &location.settings;
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("me"), Some("s@cret"), 4));
         assert_eq!(location.prefix, "a:b");
+    }
+
+    #[test]
+    fn sentinels_have_passwords_of_their_own() {
+        let parse = |query: &str| Location::parse(&format!("redis+sentinel://me:a@host/main/4?{query}")).unwrap();
+        let location = parse("sentinel_user=you&prefix=p&sentinel_password=b%26");
+        assert_eq!((location.settings.username(), location.settings.password()), (Some("me"), Some("a")));
+        let Topology::Sentinel { primary, settings } = location.topology else { panic!("it is sentinels'") };
+        assert_eq!((primary.as_str(), location.settings.db(), settings.db()), ("main", 4, 0));
+        assert_eq!((settings.username(), settings.password()), (Some("you"), Some("b&")));
+        let Topology::Sentinel { settings, .. } = parse("").topology else { panic!("it is sentinels'") };
+        assert_eq!((settings.username(), settings.password()), (None, None), "the primary's is not shown to them");
     }
 
     #[test]
@@ -127,6 +296,12 @@ mod tests {
             "redis://:s3cret@host/x",
             "redis://:s3cret@host?prefix=",
             "redis://:s3cret@h?pass=s3cret",
+            "redis+sentinel://:s3cret@h",
+            "redis+sentinel://:s3cret@h/main/x",
+            "redis+cluster://:s3cret@h,/",
+            "redis+cluster://:s3cret@h/2",
+            "redis+cluster://:s3cret@h?sentinel_password=s3cret",
+            "redis+unix+cluster:///run/s3cret",
         ] {
             let error = Location::parse(url).unwrap_err();
             assert!(matches!(error, StoreError::Refused(_)) && !error.to_string().contains("s3cret"), "{error}");

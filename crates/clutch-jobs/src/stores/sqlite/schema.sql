@@ -1,4 +1,4 @@
--- Version 2. The names begin with clutch_, since the file may be the user's own.
+-- Version 3. The names begin with clutch_, since the file may be the user's own.
 CREATE TABLE clutch_jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     state INTEGER NOT NULL, -- as in sqlite/row.rs
@@ -66,5 +66,8 @@ CREATE TABLE clutch_leader (
 CREATE TABLE clutch_starts (scope TEXT NOT NULL, at INTEGER NOT NULL) STRICT;
 CREATE INDEX clutch_starts_by_time ON clutch_starts (scope, at);
 
+-- The last tick of each entry of periodic jobs.
+CREATE TABLE clutch_cron (name TEXT PRIMARY KEY, ticked_at INTEGER NOT NULL) STRICT;
+
 CREATE TABLE clutch_schema (version INTEGER NOT NULL) STRICT;
-INSERT INTO clutch_schema VALUES (2);
+INSERT INTO clutch_schema VALUES (3);

@@ -1,0 +1,339 @@
+//! What the threads of a runner share: notes for the loop, what is counted, why it cannot go on, and the order to stop;
+//! and the threads beside the loop.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+use clutch_pool::telemetry::{Emitter, Event};
+use clutch_pool::work::Outcome;
+use clutch_wire::Payload;
+use clutch_wire::sync::{Condvar, Mutex};
+
+use super::unserved::Unserved;
+use super::{Config, Stats, UPKEEP, WATCH, new_runner};
+use crate::cron::Cron;
+use crate::job;
+use crate::maintenance::{self, Maintenance};
+use crate::store::{QueueStats, Store, Upkeep};
+
+/// How often the queues are counted while somebody looks at them, and how long that lasts.
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
+const LOOKED_FOR: Duration = Duration::from_secs(60);
+
+/// How often they are counted while nobody does, to find those that nobody serves.
+const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long whoever looks waits at most until they are counted.
+const COUNT_WAIT: Duration = Duration::from_millis(250);
+
+/// How long a thread that has panicked rests.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long one wait for news of the store lasts at most: a stop comes in between.
+const WATCH_WAIT: Duration = Duration::from_millis(500);
+
+/// What the loop is told.
+pub(super) enum Note {
+    Answered { key: usize, outcome: Outcome },
+    Said { key: usize, payload: Payload },
+    Arrived,
+    Quiet(bool),
+}
+
+/// Where others leave notes for the loop.
+#[derive(Default)]
+pub(super) struct Inbox {
+    notes: Mutex<Vec<Note>>,
+    came: Condvar,
+}
+
+impl Inbox {
+    pub(super) fn put(&self, note: Note) {
+        let mut notes = self.notes.lock();
+        notes.push(note);
+        if notes.len() == 1 {
+            self.came.notify_one();
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<Note> {
+        std::mem::take(&mut *self.notes.lock())
+    }
+
+    pub(super) fn wait(&self, until: Instant) -> Vec<Note> {
+        let (mut notes, _) = self.came.wait_until(self.notes.lock(), until, |notes| !notes.is_empty());
+        std::mem::take(&mut *notes)
+    }
+}
+
+/// The queues as they were counted last.
+#[derive(Default)]
+struct Counts {
+    queues: Vec<QueueStats>,
+    counted_at: Option<Instant>,
+    looked_at: Option<Instant>,
+    unserved: Unserved,
+}
+
+/// What the threads are told.
+#[derive(Default)]
+struct Orders {
+    /// Once it stops: until when it waits for what runs.
+    stopping: Option<Instant>,
+    /// Somebody waits for the queues to be counted.
+    counts: bool,
+}
+
+impl Counts {
+    fn is_due(&self, now: Instant) -> bool {
+        let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
+        let interval = if within(self.looked_at, LOOKED_FOR) { COUNT_INTERVAL } else { UNSERVED_INTERVAL };
+        !within(self.counted_at, interval)
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) config: Config,
+    pub(super) inbox: Arc<Inbox>,
+    /// Of jobs that run. One life of the loop uses none of another: answers to that come late.
+    pub(super) next_key: AtomicUsize,
+    pub(super) stats: Mutex<Stats>,
+    /// Why threads cannot do their part now, by their names.
+    failing: Mutex<BTreeMap<&'static str, String>>,
+    counts: Mutex<Counts>,
+    counted: Condvar,
+    orders: Mutex<Orders>,
+    ordered: Condvar,
+    pub(super) telemetry: Emitter,
+}
+
+impl Shared {
+    pub(super) fn new(store: Arc<dyn Store>, config: Config, telemetry: Emitter) -> Shared {
+        Shared {
+            store,
+            config,
+            inbox: Arc::default(),
+            next_key: AtomicUsize::new(0),
+            stats: Mutex::default(),
+            failing: Mutex::default(),
+            counts: Mutex::default(),
+            counted: Condvar::new(),
+            orders: Mutex::default(),
+            ordered: Condvar::new(),
+            telemetry,
+        }
+    }
+
+    fn order(&self, change: impl FnOnce(&mut Orders)) {
+        change(&mut self.orders.lock());
+        self.ordered.notify_all();
+    }
+
+    /// None: it does not stop. Else until when it waits for what runs.
+    pub(super) fn stopping(&self) -> Option<Instant> {
+        self.orders.lock().stopping
+    }
+
+    /// A second stop can only hurry the first.
+    pub(super) fn stop(&self, until: Instant) {
+        self.order(|orders| orders.stopping = Some(orders.stopping.map_or(until, |set| set.min(until))));
+    }
+
+    /// Waits until a time, or the stop.
+    fn pause(&self, until: Instant) {
+        drop(self.ordered.wait_until(self.orders.lock(), until, |orders| orders.stopping.is_some()));
+    }
+
+    /// Runs until the stop: again when it panics, which the program's log tells.
+    pub(super) fn keep_running(&self, name: &'static str, run: impl Fn()) {
+        while catch_unwind(AssertUnwindSafe(&run)).is_err() && self.stopping().is_none() {
+            self.failed(name, format!("its thread {name} has panicked, and is started again"));
+            self.pause(Instant::now() + PANIC_PAUSE);
+        }
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let reason = self.failing.lock().values().next().cloned();
+        Stats { reason, ..self.stats.lock().clone() }
+    }
+
+    /// The queues, as of some seconds ago. To count them may take long: who looks for the first time waits for that a
+    /// moment only.
+    pub(super) fn queues(&self) -> Vec<QueueStats> {
+        let (now, is_there) = (Instant::now(), self.failing.lock().is_empty());
+        let mut counts = self.counts.lock();
+        counts.looked_at = Some(now);
+        if counts.is_due(now) && is_there {
+            self.order(|orders| orders.counts = true);
+            let is_counted = |counts: &Counts| counts.counted_at >= Some(now);
+            (counts, _) = self.counted.wait_until(counts, now + COUNT_WAIT, is_counted);
+        }
+        counts.queues.clone()
+    }
+
+    pub(super) fn failed(&self, thread: &'static str, reason: String) {
+        let mut failing = self.failing.lock();
+        let is_news = failing.is_empty();
+        failing.insert(thread, reason.clone());
+        drop(failing);
+        if is_news {
+            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
+            self.telemetry.emit(|pool| Event::StoreLost { pool, front, store, reason });
+        }
+    }
+
+    pub(super) fn works(&self, thread: &'static str) {
+        let mut failing = self.failing.lock();
+        let is_news = failing.remove(thread).is_some() && failing.is_empty();
+        drop(failing);
+        if is_news {
+            let (front, store) = (self.config.name.clone(), self.store.name().to_owned());
+            self.telemetry.emit(|pool| Event::StoreRecovered { pool, front, store });
+        }
+    }
+
+    fn tell(&self, upkeep: &Upkeep) {
+        if upkeep.rescued > 0 {
+            let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
+            self.telemetry.emit(|pool| Event::JobsRescued { pool, front, jobs, dead });
+        }
+    }
+
+    pub(super) fn watch(&self) {
+        let mut watch = None;
+        while self.stopping().is_none() {
+            let waited = match &mut watch {
+                None => match self.store.watch() {
+                    Ok(made) => {
+                        self.works(WATCH);
+                        watch = Some(made);
+                        Ok(true)
+                    }
+                    Err(error) => Err(io::Error::other(error)),
+                },
+                Some(watch) => watch.wait(WATCH_WAIT),
+            };
+            match waited {
+                Ok(true) => self.inbox.put(Note::Arrived),
+                Ok(false) => {}
+                Err(_) => {
+                    watch = None;
+                    self.pause(Instant::now() + WATCH_WAIT);
+                }
+            }
+        }
+    }
+
+    pub(super) fn count_queues(&self) {
+        let now = Instant::now();
+        self.orders.lock().counts = false;
+        if self.counts.lock().is_due(now)
+            && let Ok(queues) = self.store.queues()
+        {
+            let mut counts = self.counts.lock();
+            for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, job::now()) {
+                let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
+                self.telemetry.emit(|pool| Event::QueueUnserved { pool, front, queue: name, available, waited_s });
+            }
+            (counts.queues, counts.counted_at) = (queues, Some(Instant::now()));
+            self.counted.notify_all();
+        }
+    }
+
+    pub(super) fn look_after(&self) {
+        let runner = new_runner(self.config.lease);
+        let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
+        let mut is_failing = false;
+        while self.stopping().is_none() {
+            self.count_queues();
+            let event = match machine.step(Instant::now(), job::now()) {
+                maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
+                maintenance::Step::Look { limit } => {
+                    let now = job::now();
+                    let ticks = machine.ticks(now);
+                    let looked = self.store.look_after(&self.config.keep, limit, &ticks, now);
+                    let looked = looked.inspect(|upkeep| self.tell(upkeep));
+                    looked.map(|upkeep| maintenance::Event::Looked { upkeep, ticks, now })
+                }
+                maintenance::Step::Wait(until) => {
+                    let is_ordered = |orders: &Orders| orders.stopping.is_some() || orders.counts;
+                    drop(self.ordered.wait_until(self.orders.lock(), until, is_ordered));
+                    continue;
+                }
+            };
+            is_failing = event.is_err();
+            match &event {
+                Ok(_) => self.works(UPKEEP),
+                Err(error) => self.failed(UPKEEP, error.to_string()),
+            }
+            machine.on(event.unwrap_or(maintenance::Event::Failed), Instant::now());
+        }
+        // The next leader comes at once; where the store cannot be had, when the lease ends.
+        if !is_failing {
+            let _ = self.store.leave(&runner, job::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use std::sync::atomic::Ordering;
+
+    use super::super::Runs;
+    use super::*;
+    use crate::fetcher::Lanes;
+    use crate::job::NewJob;
+    use crate::store::Keep;
+    use crate::stores;
+
+    fn shared(folder: &tempfile::TempDir) -> Arc<Shared> {
+        let store = stores::open(&format!("sqlite:///{}/jobs.db", folder.path().display())).unwrap();
+        let day = Duration::from_secs(86_400);
+        let config = Config {
+            cron: Vec::new(),
+            name: "jobs".into(),
+            lanes: Lanes { queues: vec![("default".to_owned(), 1)], strict: false },
+            slots_max: None,
+            lease: Duration::from_secs(30),
+            keep: Keep { completed: day, cancelled: day, dead: day },
+        };
+        Arc::new(Shared::new(store, config, Emitter::new(Arc::default(), "work")))
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_told_of_and_started_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = shared(&folder);
+        let runs = AtomicUsize::new(0);
+        shared.keep_running(UPKEEP, || {
+            let reason = shared.failing.lock().get(UPKEEP).cloned();
+            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+                panic!("of the test");
+            }
+            assert!(reason.is_some_and(|reason| reason.contains(UPKEEP)), "readiness says so meanwhile");
+        });
+        assert_eq!(runs.into_inner(), 2);
+    }
+
+    #[test]
+    fn whoever_looks_first_sees_what_is_there_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = Runs { shared: shared(&folder), threads: Arc::default() };
+        runs.spawn("upkeep", |shared| shared.look_after()).unwrap();
+        assert_eq!(runs.queues(), [], "it is counted at the start");
+        let arguments = RawValue::from_string("{}".to_owned()).unwrap();
+        runs.shared.store.enqueue(&[NewJob::new("default", "send", arguments)], job::now()).unwrap();
+        // Long ago.
+        runs.shared.counts.lock().counted_at = Instant::now().checked_sub(COUNT_INTERVAL);
+        assert_eq!(runs.queues().first().map(|queue| queue.available), Some(1));
+        runs.stop(Duration::ZERO);
+        assert!(runs.threads.wait(Instant::now() + Duration::from_secs(30)));
+    }
+}

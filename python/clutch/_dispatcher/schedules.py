@@ -1,0 +1,43 @@
+"""When periodic jobs are due next, and what is wrong with those that never are: as the core reads their schedules."""
+
+from __future__ import annotations
+
+import json
+import time
+import zoneinfo
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from clutch.config.layers import nearest
+from clutch.config.options import CRON
+from clutch.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from clutch.config.cron import CronSpec
+
+
+def next_ticks(entries: Iterable[CronSpec]) -> list[tuple[CronSpec, datetime]]:
+    """Each entry with its next tick, in its time zone. Raises `ConfigError` with all that can never be used."""
+    from clutch import _core
+
+    now_ms = round(time.time() * 1000)
+    ticks, problems = [], []
+    for entry in entries:
+        try:
+            ticks.append((entry, datetime.fromisoformat(_core.next_tick(json.dumps(entry.core), now_ms))))
+        except ValueError as error:
+            problems.append(problem_of(entry, *error.args))
+    if problems:
+        raise ConfigError(problems=problems)
+    return ticks
+
+
+def problem_of(entry: CronSpec, option: str, why: str) -> Problem:
+    place = f"cron.{entry.name}"
+    known = CRON.option(option)
+    if known is None:
+        return Problem(place, why)
+    given = entry.values[option]
+    near = nearest(given, zoneinfo.available_timezones()) if option == "zone" else None
+    return Problem(f"{place}.{option}", why, given=repr(given), allowed=known.kind.allowed, nearest=near)

@@ -1,0 +1,128 @@
+"""Periodic jobs: each tick runs once, whoever runs the jobs of the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import clutch
+from support.clutch_process import COMMAND, Dispatcher, soon
+from support.clutch_process import clutch as command
+from support.redis_server import RedisServer
+from support.rendezvous import Rendezvous
+
+TICKS = 4
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty store."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+    else:
+        with RedisServer(tmp_path) as server:
+            yield server.url
+
+
+def config_of(store: str, entries: str) -> str:
+    return f"""
+    [pools.work]
+    target = "job_tools"
+    workers = 1
+    [stores.main]
+    url = "{store}"
+    [fronts.jobs]
+    {entries}
+    """
+
+
+def ticks_in(runs: Path) -> list[str]:
+    return runs.read_text().split("\n")[:-1] if runs.exists() else []
+
+
+def test_each_tick_runs_once_over_two_dispatchers_and_a_restart(tmp_path: Path, store: str) -> None:
+    runs = tmp_path / "runs"
+    each = f'[cron.each]\nschedule = "* * * * * *"\ntool = "append_tick"\nargs = ["{runs}"]\n'
+    (tmp_path / "clutch.toml").write_text(config_of(store, each))
+    run = [*COMMAND, "run", "--control", "off"]
+    with Dispatcher(tmp_path, run) as one, Dispatcher(tmp_path, run) as other:
+        one.err.wait("cron each: append_tick, .* UTC, next 20")
+        other.wait_ready("work")
+        soon(lambda: len(ticks_in(runs)) >= TICKS)
+        one.terminate()
+        assert one.wait() == 0
+        told = len(ticks_in(runs))
+        soon(lambda: len(ticks_in(runs)) >= told + 2)
+        with Dispatcher(tmp_path, run) as third:
+            third.wait_ready("work")
+            told = len(ticks_in(runs))
+            soon(lambda: len(ticks_in(runs)) >= told + 2)
+            for server in (other, third):
+                server.terminate()
+                assert server.wait() == 0
+    ticks = ticks_in(runs)
+    assert len(set(ticks)) == len(ticks), "none twice"
+    found = clutch.Jobs(store).list(tag="cron:each")
+    assert {job.meta["tick"] for job in found} == set(ticks)
+    assert all(job.meta["cron"] == "each" and job.state == "completed" for job in found)
+
+
+def test_a_runner_that_does_not_lead_enqueues_its_entries(tmp_path: Path) -> None:
+    """The leader is another program, which knows of no entry."""
+    store, runs = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "runs"
+    work = [*COMMAND, "work", "job_tools", "--store", store, "--workers", "1", "--control", "off"]
+    settings = ("cron.x.every=1s", "cron.x.tool=append_tick", f'cron.x.args=["{runs}"]')
+    with Dispatcher(tmp_path, work) as leader:
+        leader.wait_ready("work")
+        # It leads as soon as it stages what is due.
+        jobs = clutch.Jobs(store)
+        job = jobs.options(result=60, in_=0.01).enqueue("double", 5)
+        assert jobs.result(job, 30) == 10
+        with Dispatcher(tmp_path, [*work, *(word for one in settings for word in ("--set", one))]) as other:
+            other.err.wait("cron x: append_tick, every 1 s")
+            soon(lambda: len(ticks_in(runs)) >= 2)
+            for server in (leader, other):
+                server.terminate()
+                assert server.wait() == 0
+
+
+def test_a_tick_is_skipped_while_the_job_of_the_last_one_runs(tmp_path: Path) -> None:
+    store, runs = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "runs"
+    short = f'[cron.short]\nevery = "1s"\ntool = "append_tick"\nargs = ["{runs}"]\n'
+    with Rendezvous() as place:
+        long = f'[cron.long]\nevery = "1s"\ntool = "wait_at"\nargs = [{place.port}]\n'
+        config = config_of(store, short + long).replace("workers = 1", "workers = 3")
+        (tmp_path / "clutch.toml").write_text(config)
+        with Dispatcher(tmp_path, [*COMMAND, "run", "--control", "off"]) as server:
+            guest = place.guest()
+            told = len(ticks_in(runs))
+            soon(lambda: len(ticks_in(runs)) >= told + 2)
+            assert len(clutch.Jobs(store).list(tag="cron:long")) == 1
+            guest.let_go()
+            place.guest().let_go()
+            server.terminate()
+            assert server.wait() == 0
+
+
+def test_what_is_wrong_is_found_before_anything_starts(tmp_path: Path) -> None:
+    wrong = '[cron.x]\nschedule = "0 3 * *"\ntool = "double"\n'
+    (tmp_path / "clutch.toml").write_text(config_of("sqlite:///jobs.db", wrong))
+    for arguments in (("run", "--check"), ("run",), ("jobs", "cron")):
+        done = command(*arguments, cwd=tmp_path)
+        assert done.returncode != 0
+        assert "cron.x.schedule: " in done.stderr
+        assert "allowed: minute, hour" in done.stderr
+    assert not (tmp_path / "jobs.db").exists()
+
+
+def test_clutch_jobs_cron_lists_the_entries(tmp_path: Path) -> None:
+    entries = '[cron.nightly]\nschedule = "0 3 * * *"\nzone = "Asia/Tokyo"\ntool = "double"\nargs = [2]\n'
+    (tmp_path / "clutch.toml").write_text(config_of("sqlite:///jobs.db", entries))
+    done = command("jobs", "cron", cwd=tmp_path)
+    assert "nightly  0 3 * * * Asia/Tokyo  double  default  main   20" in done.stdout, done.stderr
+    assert "03:00:00+09:00" in done.stdout
+    (entry,) = json.loads(command("jobs", "cron", "clutch.toml", "--json", cwd=tmp_path).stdout)
+    assert (entry["name"], entry["args"], entry["next"][10:]) == ("nightly", [2], "T03:00:00+09:00")
