@@ -89,6 +89,7 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
                     "result",
                     "get",
                     "list",
+                    "each",
                     "stats",
                     "cancel",
                     "retry",
@@ -156,6 +157,15 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
         "Testing",
         (
             (testing.InlinePool, ()),
+            (testing.inline, ()),
+            (testing.drain, ()),
+            (testing.adrain, ()),
+            (testing.Drained, ()),
+            (testing.assert_enqueued, ()),
+            (testing.assert_not_enqueued, ()),
+            (testing.temporary_store, ()),
+            (testing.clock, ()),
+            (testing.Clock, ("now", "advance")),
             (testing.watch, ()),
             (testing.Watch, ("wait", "until", "all")),
             (testing.Processes, ("below", "alive", "wait_ended", "send", "close")),
@@ -288,7 +298,11 @@ def attributes(value: type) -> Iterator[tuple[str, str]]:
     for base in reversed(value.__mro__):
         if base.__module__.startswith("clutch") and base is not value and issubclass(value, BaseException):
             yield from own_attributes(base)
-    if issubclass(value, BaseException) or hasattr(value, "__dataclass_fields__") or value is testing.Watch:
+    if (
+        issubclass(value, BaseException)
+        or hasattr(value, "__dataclass_fields__")
+        or value in {testing.Watch, testing.Clock}
+    ):
         yield from own_attributes(value)
 
 

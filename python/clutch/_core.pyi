@@ -16,12 +16,14 @@ __all__ = [
     "Call",
     "CallFailed",
     "CallOptions",
+    "ClaimedJob",
     "Completion",
     "Descriptor",
     "EagerStarter",
     "Events",
     "ForkOrder",
     "Fronts",
+    "InlineJobs",
     "JobChannel",
     "JobStore",
     "JobsEnqueued",
@@ -38,8 +40,10 @@ __all__ = [
     "WorkerLink",
     "ZygoteControl",
     "__version__",
+    "close_jobs_store",
     "finish_callbacks",
     "interrupt_at_exit",
+    "jobs_now",
     "keep_from_copies",
     "next_tick",
     "poll",
@@ -49,6 +53,7 @@ __all__ = [
     "serve",
     "set_title",
     "share_state",
+    "stop_jobs_clock",
     "test_and_set",
 ]
 
@@ -313,6 +318,33 @@ class JobStore:
     def queues(self) -> str: ...
     def pause(self, queue: str, is_paused: bool) -> None: ...
     def limit(self, queue: str, running_max: int | None, rate: tuple[int, int] | None) -> None: ...
+
+def close_jobs_store(url: str, /) -> None: ...
+def jobs_now() -> int: ...
+def stop_jobs_clock(at: int | None, /) -> int | None: ...
+
+@final
+class InlineJobs:
+    def __new__(cls, store: JobStore) -> Self: ...
+    def stage(self) -> int | None: ...
+    def claim(self, queues: Sequence[str], limit: int) -> tuple[list[ClaimedJob], int | None]: ...
+    def note(self, job: ClaimedJob, said: bytes) -> None: ...
+    def finish(self, job: ClaimedJob, is_directive: bool, value: bytes) -> str: ...
+    def fail(self, job: ClaimedJob, kind: str, type_name: str, message: str, traceback: str) -> str: ...
+    def put_back(self, job: ClaimedJob, reason: str) -> None: ...
+    def stats(self) -> str: ...
+    def leave(self) -> None: ...
+
+@final
+class ClaimedJob:
+    @property
+    def id(self) -> str: ...
+    @property
+    def tool(self) -> str: ...
+    @property
+    def details(self) -> bytes: ...
+    @property
+    def arguments(self) -> bytes: ...
 
 @final
 class JobsEnqueued:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -15,19 +16,19 @@ import json
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, ParamSpec, Self, overload
+from typing import Any, ParamSpec, Protocol, Self, overload
 
 from clutch import _core
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch._worker.handlers.json import Encoder, JsonFace
-from clutch.config.options import RETRIES_MAX
 from clutch.config.values import BACKOFF, CALL_TIME, SIDEKIQ, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
-from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of
+from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of, shortened
 
 __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
 
@@ -35,6 +36,8 @@ P = ParamSpec("P")
 
 STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
+PAGE = 500
+"""How many jobs `each` reads at a time."""
 RETRIES = 20
 """Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
 MS_MAX = 253_402_300_799_000
@@ -43,6 +46,18 @@ SECONDS_MAX = 1e10
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
 ENDS = ("completed", "cancelled", "dead")
+
+
+class RunsEnqueued(Protocol):
+    """What runs jobs in this process as soon as they are enqueued."""
+
+    def run_enqueued(self, ids: Sequence[JobId]) -> None: ...
+    async def run_enqueued_soon(self, ids: Sequence[JobId]) -> None: ...
+
+
+# By the URL of a store. Of `clutch.testing`, and empty elsewhere.
+STORES_INSTEAD: dict[str, str] = {}
+INLINE_RUNNERS: dict[str, RunsEnqueued] = {}
 
 
 class JobId(str):
@@ -189,7 +204,7 @@ class Jobs:
         self._strategy = strategy
         self._connections = connections if strategy in ("pool", "checkout") else 1
         self._options = options or NO_JOB_OPTIONS
-        self._opened: tuple[int, _core.JobStore] | None = None
+        self._opened: tuple[int, str, _core.JobStore] | None = None
 
     def __repr__(self) -> str:
         return f"clutch.Jobs({without_password(self.url)!r})"
@@ -202,14 +217,14 @@ class Jobs:
 
     @property
     def _store(self) -> _core.JobStore:
-        opened = self._opened
-        if opened is None or opened[0] != os.getpid():
+        opened, url = self._opened, STORES_INSTEAD.get(self.url, self.url)
+        if opened is None or opened[0] != os.getpid() or opened[1] != url:
             try:
-                store = _core.JobStore(self.url, self._strategy, self._connections)
+                store = _core.JobStore(url, self._strategy, self._connections)
             except ValueError as error:
                 raise ConfigError(str(error)) from None
-            opened = self._opened = (os.getpid(), store)
-        return opened[1]
+            opened = self._opened = (os.getpid(), url, store)
+        return opened[2]
 
     # ---- enqueue
 
@@ -287,21 +302,27 @@ class Jobs:
         ValueError.
         """
         text = self._text(tool, args, kwargs)
-        if connection is not None:
-            return self._enqueue_in(connection, text)
-        return self._enqueue([text])[0]
+        return (self._enqueue([text]) if connection is None else self._enqueue_in(connection, [text]))[0]
 
     def enqueue_many(
-        self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any
+        self,
+        tool: Callable[..., Any] | str,
+        arguments: Iterable[Any],
+        /,
+        *,
+        connection: sqlite3.Connection | None = None,
+        **options: Any,
     ) -> builtins.list[JobId]:
         """Enqueue one job for each of `arguments`, all of them or none, in one trip to the store; return their ids.
 
         Each of `arguments` is a tuple of positional arguments or a mapping of named ones; anything else is the only
-        argument. Takes the options of `options()` by keyword.
+        argument. Takes the options of `options()` by keyword. `connection`: as in `enqueue`.
         """
         jobs = self.options(**options) if options else self
         texts = jobs._texts(tool, arguments)
-        return self._enqueue(texts) if texts else []
+        if not texts:
+            return []
+        return self._enqueue(texts) if connection is None else self._enqueue_in(connection, texts)
 
     async def aenqueue(self, tool: Any, /, *args: Any, **kwargs: Any) -> JobId:
         """`enqueue` for asyncio; not within a transaction."""
@@ -333,11 +354,13 @@ class Jobs:
         return [written(called.name, one, options) for one in arguments]
 
     def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
-        if is_patched():
-            return self._enqueue_in_hub(texts)
-        return [JobId(*one) for one in self._store.enqueue(texts)]
+        told = self._enqueue_in_hub(texts) if is_patched() else self._store.enqueue(texts)
+        ids = [JobId(*one) for one in told]
+        if (inline := INLINE_RUNNERS.get(self.url)) is not None:
+            inline.run_enqueued(ids)
+        return ids
 
-    def _enqueue_in_hub(self, texts: builtins.list[str]) -> builtins.list[JobId]:
+    def _enqueue_in_hub(self, texts: builtins.list[str]) -> builtins.list[tuple[str, bool]]:
         """In a program that gevent has patched: other greenlets run meanwhile."""
         from clutch._pool.hub import wait
 
@@ -347,8 +370,8 @@ class Jobs:
             soon.append(self._store.enqueue_soon(texts, bridge, waiter))
 
         if not wait(subscribe, None):
-            return [JobId(*one) for one in self._store.enqueue(texts)]
-        return [JobId(*one) for one in soon[0].result()]
+            return self._store.enqueue(texts)
+        return soon[0].result()
 
     async def _aenqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         from clutch.pool import bridge_of_running_loop
@@ -357,26 +380,18 @@ class Jobs:
         soon = self._store.enqueue_soon(texts, bridge_of_running_loop(), waiter)
         # A job cannot be taken back half way: who is cancelled meanwhile may have enqueued it.
         await waiter
-        return [JobId(*one) for one in soon.result()]
+        ids = [JobId(*one) for one in soon.result()]
+        if (inline := INLINE_RUNNERS.get(self.url)) is not None:
+            await inline.run_enqueued_soon(ids)
+        return ids
 
-    def _enqueue_in(self, connection: sqlite3.Connection, text: str) -> JobId:
-        statement, row, file = self._store.insert(text)
+    def _enqueue_in(self, connection: sqlite3.Connection, texts: builtins.list[str]) -> builtins.list[JobId]:
+        """All that can be refused is before the first is written."""
+        rows = [self._store.insert(text) for text in texts]
+        file = rows[0][2]
         if not has_file(connection, file):
             raise ConfigError(f"this connection is not one to {file}, where the jobs are: their transactions are two")
-        try:
-            cursor = plain_cursor(connection).execute(statement, dict(row))
-        except sqlite3.OperationalError as error:
-            if "no such table" not in str(error):
-                raise
-            raise ClutchError(
-                f"{error}: this transaction began before {file} had tables for jobs; call jobs.stats() once before it"
-            ) from error
-        if cursor.rowcount > 0:
-            return JobId(str(cursor.lastrowid))
-        found = plain_cursor(connection).execute(
-            "SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (dict(row)["unique_key"],)
-        )
-        return JobId(str(found.fetchone()[0]), is_new=False)
+        return [insert(connection, statement, dict(row), file) for statement, row, _ in rows]
 
     # ---- looking, and changing
 
@@ -404,6 +419,26 @@ class Jobs:
         except ValueError:
             raise ValueError(f"state {state!r}: allowed are scheduled, available, running, {', '.join(ENDS)}") from None
         return [Job.of(one) for one in json.loads(found)]
+
+    def each(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        tool: str | None = None,
+        tag: str | None = None,
+    ) -> Iterator[Job]:
+        """Yield all jobs that match, the newest first:
+
+            for job in jobs.each(state="dead", queue="mail"):
+                jobs.retry(job.id)
+
+        They are read in pages. Those that were yielded may be changed meanwhile.
+        """
+        before = None
+        while page := self.list(state=state, queue=queue, tool=tool, tag=tag, before=before, limit=PAGE):
+            yield from page
+            before = page[-1].id
 
     def stats(self) -> dict[str, Queue]:
         """Return the queues by name, with the number of jobs in each state."""
@@ -582,6 +617,10 @@ def called_of(tool: Any) -> Called:
         return _called_of_function.__wrapped__(tool)
 
 
+ENQUEUED_TOOLS: dict[str, weakref.WeakValueDictionary[str, Callable[..., Any]]] = {}
+"""Functions that this process has enqueued, by name and module: how `clutch.testing` finds them."""
+
+
 @functools.lru_cache(maxsize=1000)
 def _called_of_function(function: Callable[..., Any]) -> Called:
     name = getattr(function, "__qualname__", None)
@@ -593,6 +632,13 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
     options = options_of(function)
     if options is None:
         raise ValueError(f"{name} is no tool, so no worker would run it by its name: mark it with @clutch.tool")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(
+            f"{name} is a generator function, whose values nobody would read, so it cannot be a job: return one value, "
+            "and tell how far it is with current_job().progress(…)"
+        )
+    with contextlib.suppress(TypeError):  # of a kind that cannot be referred to weakly
+        ENQUEUED_TOOLS.setdefault(name, weakref.WeakValueDictionary())[function.__module__] = function
     signature = inspect.signature(function)
     parameters = signature.parameters.values()
     is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
@@ -632,7 +678,7 @@ def head_of_any(tool: str, options: JobOptions) -> str:
 
 def head_of(tool: str, arguments: str, options: JobOptions) -> str:
     """All of the job up to its arguments."""
-    now = time.time()
+    now = _core.jobs_now() / 1000
     due = due_at(options, now)
     deadline = options.deadline
     if deadline is not None and not isinstance(deadline, datetime):
@@ -640,15 +686,12 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
     unique = options.unique
     if unique is True:
         unique = hashlib.sha256(f"{tool}\0{arguments}".encode()).hexdigest()
-    retry = RETRIES if options.retry is None else options.retry
-    if not 0 <= retry <= RETRIES_MAX:
-        raise ValueError(f"retry {retry}: allowed are 0 to {RETRIES_MAX:,}")
     rate = None if options.key_rate is None else rate_of(options.key_rate, "key_rate")
     fields: dict[str, Any] = {
         "queue": options.queue or "default",
         "tool": tool,
         "priority": options.priority or 0,
-        "attempts_max": 1 + int(retry),
+        "attempts_max": 1 + (RETRIES if options.retry is None else options.retry),
         "backoff": backoff_of(options.backoff),
         "scheduled_at": due,
         "deadline_at": None if deadline is None else milliseconds(deadline),
@@ -661,7 +704,11 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
         "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
     }
     given = {name: value for name, value in fields.items() if value is not None and value != []}
-    return f'{json.dumps(given, allow_nan=False)[:-1]},"arguments":'
+    try:
+        text = json.dumps(given, allow_nan=False)
+    except (TypeError, ValueError) as error:  # all others are of known types
+        raise ValueError(f"meta {shortened(options.meta)}: {error}; allowed is a mapping of what JSON has") from None
+    return f'{text[:-1]},"arguments":'
 
 
 def due_at(options: JobOptions, now: float) -> int | None:
@@ -704,6 +751,24 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
     except ValueError:
         raise ValueError(f"backoff {given!r}: allowed are {BACKOFF.allowed}, or a timedelta") from None
     return core
+
+
+def insert(connection: sqlite3.Connection, statement: str, row: dict[str, Any], file: os.PathLike[str]) -> JobId:
+    """Enqueue one job in a transaction of the user's."""
+    try:
+        cursor = plain_cursor(connection).execute(statement, row)
+    except sqlite3.OperationalError as error:
+        if "no such table" not in str(error):
+            raise
+        raise ClutchError(
+            f"{error}: this transaction began before {file} had tables for jobs; call jobs.stats() once before it"
+        ) from error
+    if cursor.rowcount > 0:
+        return JobId(str(cursor.lastrowid))
+    found = plain_cursor(connection).execute(
+        "SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (row["unique_key"],)
+    )
+    return JobId(str(found.fetchone()[0]), is_new=False)
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:

@@ -1,9 +1,10 @@
-"""For tests of code that runs on Clutch: a pool without workers, and waiting for events rather than for time.
+"""For tests of code that runs on Clutch: without workers, and waiting for events rather than for time.
 
-`InlinePool` runs everything in the caller's thread. `watch()` sees every event of this process's pools from then on
-(their names and fields: `Event` in crates/clutch-pool/src/telemetry.rs). `Processes` holds processes by pidfds, so
-that their numbers cannot become others' meanwhile. Every wait has a timeout after which it raises, with what did
-happen.
+`InlinePool` runs everything in the caller's thread. `inline` and `drain` run jobs in the caller's process,
+`assert_enqueued` looks for them in their store, and `clock` gives them a time that tests move. `watch()` sees every
+event of this process's pools from then on (their names and fields: `Event` in crates/clutch-pool/src/telemetry.rs).
+`Processes` holds processes by pidfds, so that their numbers cannot become others' meanwhile. Every wait has a timeout
+after which it raises, with what did happen.
 """
 
 from __future__ import annotations
@@ -14,19 +15,47 @@ import json
 import os
 import select
 import signal
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from clutch import _core
+from clutch._jobs.enqueued import Wanted, found
+from clutch._jobs.inline import InlineRunner, Target
 from clutch._pool.inline import InlinePool
+from clutch.jobs import INLINE_RUNNERS, STORES_INSTEAD, Job, Jobs, milliseconds, seconds
+from clutch.tools import Seconds
 
-__all__ = ["Event", "InlinePool", "Processes", "Watch", "children", "descendants", "describe", "watch"]
+T = TypeVar("T")
+
+__all__ = [
+    "Clock",
+    "Drained",
+    "Event",
+    "InlinePool",
+    "Processes",
+    "Watch",
+    "adrain",
+    "assert_enqueued",
+    "assert_not_enqueued",
+    "children",
+    "clock",
+    "descendants",
+    "describe",
+    "drain",
+    "inline",
+    "temporary_store",
+    "watch",
+]
 
 WAIT_SECONDS = 30.0
 SEEN_MAX = 100_000
 """Maximum number of events in one watch; one more raises OverflowError."""
+ATTEMPTS_MAX = 10_000
 
 Event = dict[str, Any]
 
@@ -94,6 +123,190 @@ class Watch:
 
 def _fits(event: Event, name: str, fields: Event) -> bool:
     return event["event"] == name and all(event.get(key) == value for key, value in fields.items())
+
+
+# ---- jobs
+
+
+@contextlib.contextmanager
+def inline(jobs: Jobs, *, target: Target | None = None, raises: bool = True) -> Iterator[None]:
+    """Run each job at once, in the process of who enqueues it, before `enqueue` returns its id.
+
+        with inline(jobs):
+            job = jobs.enqueue(welcome, "ann@example.org")
+        assert jobs.get(job).state == "completed"
+
+    Holds for the store of `jobs`, whichever `Jobs` of this process is used. What becomes of a job is noted in the
+    store, as by a worker. Jobs that are due later, or that a pause or a limit holds back, wait, as do those that are
+    enqueued with `connection=`: `drain` runs them.
+
+    `raises`: an exception of a job is also raised by `enqueue`, as it is. `target`: the module of the tools, as for
+    `clutch work`, with its hooks; by default tools are the functions that this process has enqueued.
+    """
+    with InlineRunner(jobs, target, raises) as runner, replaced(INLINE_RUNNERS, jobs.url, runner):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """How many attempts of jobs ended in which way."""
+
+    completed: int = 0
+    retried: int = 0
+    """Failed, to run again."""
+    postponed: int = 0
+    """Snoozed."""
+    cancelled: int = 0
+    dead: int = 0
+
+
+def drain(
+    jobs: Jobs,
+    *,
+    queue: str | None = None,
+    with_scheduled: bool = False,
+    target: Target | None = None,
+    raises: bool = True,
+    attempts_max: int = ATTEMPTS_MAX,
+) -> Drained:
+    """Run the jobs that wait in the store, and those that they enqueue, in this process, until none can begin.
+
+    `queue`: only of this one. `with_scheduled`: also those that are due later, each at its time: the clock of jobs
+    moves on meanwhile, so a job that fails is retried until it completes or is dead. `raises`: the first exception of a
+    job is raised, as it is, and what is left waits; otherwise it is only noted, and counted. `target`: as of `inline`.
+    Raises `ClutchError` after `attempts_max` attempts.
+    """
+    with InlineRunner(jobs, target, raises) as runner:
+        for claimed in runner.waiting(queue, with_scheduled, attempts_max):
+            runner.run(claimed)
+        return drained(runner)
+
+
+async def adrain(
+    jobs: Jobs,
+    *,
+    queue: str | None = None,
+    with_scheduled: bool = False,
+    target: Target | None = None,
+    raises: bool = True,
+    attempts_max: int = ATTEMPTS_MAX,
+) -> Drained:
+    """`drain` for asyncio: an `async def` tool runs in the loop of the caller."""
+    with InlineRunner(jobs, target, raises) as runner:
+        for claimed in runner.waiting(queue, with_scheduled, attempts_max):
+            await runner.run_soon(claimed)
+        return drained(runner)
+
+
+def drained(runner: InlineRunner) -> Drained:
+    stats = json.loads(runner.stats())
+    return Drained(**{one.name: stats[one.name] for one in fields(Drained)})
+
+
+def assert_enqueued(
+    jobs: Jobs,
+    tool: Callable[..., Any] | str | None = None,
+    arguments: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    queue: str | None = None,
+    priority: int | None = None,
+    key: str | None = None,
+    tag: str | None = None,
+    state: str | None = None,
+    at: datetime | None = None,
+    in_: Seconds | None = None,
+    within: Seconds = 1.0,
+    count: int | None = None,
+) -> list[Job]:
+    """Return the jobs of the store that are as said, the oldest first. Raise AssertionError, with a list of the jobs
+    that there are, if there is none.
+
+    `arguments`: named ones, of which the job may have more; or a tuple of all. `at`, `in_`: when it is due, give or
+    take `within`. `count`: how many such jobs there have to be; by default one or more. Jobs that have run count, too:
+    `state` says which.
+    """
+    __tracebackhide__ = True
+    exact = {"priority": priority, "key": key, "state": state}
+    return found(jobs, Wanted(tool, arguments, queue, at, in_, within, exact, tag), count)
+
+
+def assert_not_enqueued(
+    jobs: Jobs,
+    tool: Callable[..., Any] | str | None = None,
+    arguments: Mapping[str, Any] | Sequence[Any] | None = None,
+    **wanted: Any,
+) -> None:
+    """Raise AssertionError if there is such a job. Takes what `assert_enqueued` takes."""
+    __tracebackhide__ = True
+    assert_enqueued(jobs, tool, arguments, **wanted, count=0)
+
+
+@contextlib.contextmanager
+def temporary_store(jobs: Jobs) -> Iterator[Jobs]:
+    """Keep the jobs of `jobs` in an empty SQLite file meanwhile, which is deleted at the end.
+
+    Holds for each `Jobs` of this process with the same URL, so that a test may use the one of the module that it tests.
+    """
+    with tempfile.TemporaryDirectory(prefix="clutch-") as folder:
+        url = f"sqlite:///{folder}/jobs.db?synchronous=normal"
+        try:
+            with replaced(STORES_INSTEAD, jobs.url, url):
+                yield jobs
+        finally:
+            _core.close_jobs_store(url)
+
+
+@contextlib.contextmanager
+def replaced(known: dict[str, T], name: str, value: T) -> Iterator[None]:
+    before = known.get(name)
+    known[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del known[name]
+        else:
+            known[name] = before
+
+
+def clock(at: datetime | None = None) -> Clock:
+    """Let the clock of jobs stand still, at a time or now, until the end of the block; tests move it:
+
+        with clock() as time:
+            jobs.enqueue(remind, "ann", in_="1h")
+            time.advance("1h")
+            assert drain(jobs).completed == 1
+
+    All times of jobs in this process come from it; those of other programs, `time.time()` and timeouts do not.
+    """
+    return Clock(at)
+
+
+class Clock:
+    """The clock of jobs, which stands still."""
+
+    def __init__(self, at: datetime | None) -> None:
+        self._at = at
+        self._before: int | None = None
+
+    def __enter__(self) -> Self:
+        at = _core.jobs_now() if self._at is None else milliseconds(self._at)
+        self._before = _core.stop_jobs_clock(at)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _core.stop_jobs_clock(self._before)
+
+    def now(self) -> datetime:
+        """In UTC."""
+        return datetime.fromtimestamp(_core.jobs_now() / 1000, UTC)
+
+    def advance(self, time: Seconds) -> None:
+        """Move it on: by seconds, a text such as `"5m"`, or a timedelta."""
+        _core.stop_jobs_clock(_core.jobs_now() + round(seconds(time, "time") * 1000))
+
+
+# ---- processes
 
 
 class Processes:

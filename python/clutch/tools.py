@@ -6,10 +6,12 @@ They only mark; nothing is registered anywhere, and the function stays what it w
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
+
+from clutch.config.options import RETRIES_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,6 +24,41 @@ PARTIALS_MAX = 100
 
 Seconds = float | str | timedelta
 """Seconds, or text such as `"5m"`."""
+
+
+U32_MAX = 0xFFFF_FFFF
+SHOWN_CHARACTERS_MAX = 200
+
+
+def is_whole(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def are_names(value: Any) -> bool:
+    return isinstance(value, Sequence | Set) and not isinstance(value, str | bytes) and all(map(is_name, value))
+
+
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "queue": (is_name, "a name, which is text that is not empty"),
+    "priority": (is_whole(-9, 9), "whole numbers from -9 to 9, larger first"),
+    "at": (lambda value: isinstance(value, datetime), "a datetime; in_= takes seconds from now"),
+    "in_": (lambda value: isinstance(value, float | int | str | timedelta), "seconds from now; at= takes a datetime"),
+    "retry": (is_whole(0, RETRIES_MAX), f"whole numbers from 0 to {RETRIES_MAX:,}"),
+    "unique": (lambda value: isinstance(value, bool) or is_name(value), "True, or a key, which is text"),
+    "key": (is_name, "text that is not empty"),
+    "key_limit": (is_whole(1, U32_MAX), "whole numbers from 1 up"),
+    "deadline": (
+        lambda value: isinstance(value, datetime | float | int | str | timedelta),
+        "a datetime, or seconds from when the job is due",
+    ),
+    "tags": (are_names, 'a list of texts, such as ["invoice"]'),
+    "meta": (lambda value: isinstance(value, Mapping), "a mapping of what JSON has"),
+}
+"""Of what has one type. Texts that are times or rates are read, and refused, where a job is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +95,23 @@ class JobOptions:
     result: Seconds | None = None
     """How long its result is kept; by default not at all."""
 
+    def __post_init__(self) -> None:
+        for name, (is_allowed, allowed) in CHECKS.items():
+            value = getattr(self, name)
+            if value is not None and not is_allowed(value):
+                raise ValueError(f"{name} {shortened(value)}: allowed are {allowed}")
+
     def over(self, defaults: JobOptions) -> JobOptions:
         """These options, and where there is none the one of `defaults`."""
         if self is NO_JOB_OPTIONS:
             return defaults
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         return replace(defaults, **given) if given else defaults
+
+
+def shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"
 
 
 NO_JOB_OPTIONS = JobOptions()

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def test_keys_and_queues_have_limits(jobs: Jobs) -> None:
     for wrong in ("0/s", "10001/s"):
         with pytest.raises(ValueError, match="allowed are 1 to 10000"):
             jobs.limit("mail", rate=wrong)
-    with pytest.raises(ValueError, match="key_limit of 0: allowed are 1 or more"):
+    with pytest.raises(ValueError, match="key_limit 0: allowed are whole numbers from 1 up"):
         jobs.enqueue(send, "ann", key="ann", key_limit=0)
 
 
@@ -119,12 +119,31 @@ def test_wrong_arguments_are_refused_at_enqueue(jobs: Jobs, args: Any, kwargs: A
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"priority": 10}, "priority 10: allowed are -9 to 9"),
+        ({"priority": 10}, "priority 10: allowed are whole numbers from -9 to 9, larger first"),
+        ({"priority": 300}, "priority 300: allowed are whole numbers"),
+        ({"priority": "high"}, "priority 'high': allowed are whole numbers"),
+        ({"priority": True}, "priority True: allowed are whole numbers"),
+        ({"queue": 5}, "queue 5: allowed are a name, which is text"),
+        ({"queue": ""}, "queue '': allowed are a name, which is text"),
+        ({"key": 7}, "key 7: allowed are text that is not empty"),
+        ({"key_limit": "2"}, "key_limit '2': allowed are whole numbers from 1 up"),
+        ({"unique": 1}, "unique 1: allowed are True, or a key, which is text"),
+        ({"at": 5}, "at 5: allowed are a datetime; in_= takes seconds from now"),
+        ({"in_": datetime.now(UTC)}, "in_ datetime.*: allowed are seconds from now; at= takes a datetime"),
+        ({"deadline": []}, r"deadline \[\]: allowed are a datetime, or seconds"),
+        ({"deadline": "soon"}, "deadline 'soon': allowed are seconds from 0 up"),
+        ({"tags": "invoice"}, "tags 'invoice': allowed are a list of texts"),
+        ({"tags": [1]}, r"tags \[1\]: allowed are a list of texts"),
+        ({"meta": "x"}, "meta 'x': allowed are a mapping of what JSON has"),
+        ({"meta": {"user": object()}}, "meta {'user': .*: .*not JSON serializable; allowed is a mapping"),
+        ({"meta": {"x": float("nan")}}, "meta {'x': nan}: .*; allowed is a mapping of what JSON has"),
+        ({"retry": "2"}, "retry '2': allowed are whole numbers from 0 to 1,000,000"),
+        ({"retry": 1.5}, "retry 1.5: allowed are whole numbers"),
         ({"in_": -1}, "in_ -1: allowed are seconds from 0 up"),
         ({"in_": float("nan")}, "in_ nan"),
         ({"in_": "soon"}, "in_ 'soon': allowed are seconds from 0 up, text such as"),
         ({"in_": 1, "at": datetime.now(UTC)}, "at and in_ are both given"),
-        ({"retry": -2}, "retry -2: allowed are 0 to 1,000,000"),
+        ({"retry": -2}, "retry -2: allowed are whole numbers from 0 to 1,000,000"),
         ({"backoff": "soon"}, "backoff 'soon': allowed are"),
         ({"queue": "q" * 1001}, "a queue's name of 1001 bytes: allowed are 1000"),
     ],
@@ -133,6 +152,13 @@ def test_wrong_options_are_refused(jobs: Jobs, options: Any, problem: str) -> No
     with pytest.raises(ValueError, match=problem):
         jobs.options(**options).enqueue("send")
     assert jobs.list() == []
+
+
+def test_wrong_options_of_a_tool_are_refused_where_it_is_defined() -> None:
+    with pytest.raises(ValueError, match="retry 'often': allowed are whole numbers"):
+        tool(retry="often")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="queue b'mail': allowed are a name"):
+        tool(queue=b"mail")  # type: ignore[call-overload]
 
 
 def test_large_arguments_are_refused_with_the_limit(jobs: Jobs) -> None:
@@ -149,6 +175,27 @@ def test_functions_that_no_worker_finds_are_refused(jobs: Jobs) -> None:
         jobs.enqueue(no_tool)
     with pytest.raises(ValueError, match="workers find functions by name"):
         jobs.enqueue(lambda: None)
+
+
+@tool
+def generates() -> Iterator[int]:
+    yield 1
+
+
+@tool
+async def generates_later() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("function", [generates, generates_later])
+def test_generators_are_refused(jobs: Jobs, function: Any) -> None:
+    with pytest.raises(
+        ValueError, match=f"{function.__name__} is a generator function, whose values nobody would read"
+    ):
+        jobs.enqueue(function)
+    with pytest.raises(ValueError, match="is a generator function"):
+        jobs.enqueue_many(function, [()])
+    assert jobs.list() == []
 
 
 @pytest.mark.parametrize("url", ["jobs.db", "sqlite://jobs.db", "sqlite:///", "mysql://x/y", "sqlite:///a?b=c"])
@@ -192,6 +239,32 @@ def test_a_job_exists_if_and_only_if_the_transaction_commits(jobs: Jobs, tmp_pat
     assert (only(jobs).id, again, again.is_new) == (job, job, False)
     assert connection.execute("SELECT n FROM orders").fetchall() == [(2,)]
     connection.close()
+
+
+def test_many_jobs_exist_if_and_only_if_the_transaction_commits(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.stats()
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    with pytest.raises(ZeroDivisionError), connection:
+        jobs.enqueue_many(send, ["a", "b"], connection=connection)
+        raise ZeroDivisionError
+    assert jobs.list() == []
+    with pytest.raises(ValueError, match="arguments"), connection:
+        jobs.enqueue_many("send", ["c", "x" * 9_000_000], connection=connection)
+    with connection:
+        ids = jobs.enqueue_many(send, ["a", "b"], queue="mail", unique=True, connection=connection)
+        again = jobs.enqueue_many(send, ["b"], unique=True, connection=connection)
+    assert [(job.id, job.queue) for job in reversed(jobs.list())] == [(ids[0], "mail"), (ids[1], "mail")]
+    assert ([one.is_new for one in ids], again, again[0].is_new) == ([True, True], ids[1:], False)
+    assert jobs.enqueue_many(send, [], connection=connection) == []
+    connection.close()
+
+
+def test_each_has_all_pages_of_what_matches_while_it_is_changed(jobs: Jobs) -> None:
+    ids = jobs.enqueue_many("send", range(1100), queue="mail")
+    jobs.enqueue("send", 0, queue="other")
+    changed = [job.id for job in jobs.each(state="available", queue="mail") if jobs.cancel(job.id)]
+    assert changed == ids[::-1]
+    assert [job.queue for job in jobs.each(state="available")] == ["other"]
 
 
 def test_a_connection_to_another_file_is_refused(jobs: Jobs, tmp_path: Path) -> None:

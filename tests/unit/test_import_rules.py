@@ -35,21 +35,22 @@ KINDS = r"asgi|wsgi|websocket|lifespan|\brequests?\b|\bapps?\b"
 # Of the Python package: what may not be imported from where, by file or folder. `_worker` runs in workers and must stay
 # small.
 FORBIDDEN_IN = {
-    "_worker": {"pool", "_pool", "jobs", "_serve", "cli", "control", "lab"},
+    "_worker": {"pool", "_pool", "jobs", "_jobs", "_serve", "cli", "control", "lab"},
     "errors": {"*"},
-    "config": {"pool", "_pool", "jobs", "_serve", "cli", "control", "_worker", "_core"},
+    "config": {"pool", "_pool", "jobs", "_jobs", "_serve", "cli", "control", "_worker", "_core"},
     "config/limits": {"*"},
     "config/interpreter": {"*"},
     "config/values": {"*"},
     "config/log_format": {"config/__init__", "config/options"},
     "config/options": {"config/__init__"},
     "config/layers": {"config/__init__"},
-    "pool": {"jobs", "_serve", "cli", "dispatcher", "_dispatcher"},
-    "_pool": {"jobs", "_serve", "cli", "control", "dispatcher", "_dispatcher"},
+    "pool": {"jobs", "_jobs", "_serve", "cli", "dispatcher", "_dispatcher"},
+    "_pool": {"jobs", "_jobs", "_serve", "cli", "control", "dispatcher", "_dispatcher"},
     "_pickle": {
         "pool",
         "_pool",
         "jobs",
+        "_jobs",
         "_serve",
         "cli",
         "control",
@@ -59,9 +60,10 @@ FORBIDDEN_IN = {
         "_worker",
         "_core",
     },
-    "dispatcher": {"jobs", "_serve", "cli"},
-    "_dispatcher": {"jobs", "_serve", "cli"},
-    "control": {"pool", "_pool", "jobs", "_serve", "cli", "config/__init__", "_worker"},
+    "_jobs": {"pool", "_pool", "_serve", "cli", "control", "dispatcher", "_dispatcher"},
+    "dispatcher": {"jobs", "_jobs", "_serve", "cli"},
+    "_dispatcher": {"jobs", "_jobs", "_serve", "cli"},
+    "control": {"pool", "_pool", "jobs", "_jobs", "_serve", "cli", "config/__init__", "_worker"},
 }
 # What files of `_worker` may import beyond the standard library and Clutch: each extra in the file that is about it.
 WORKER_EXTRAS = {

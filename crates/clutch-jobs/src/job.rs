@@ -11,6 +11,7 @@
 //! A job that failed and is to run again is scheduled, with the error as its last. `completed`, `cancelled` and `dead` are
 //! ends; a dead job can be retried by hand.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -37,8 +38,21 @@ pub const NAME_BYTES_MAX: usize = 1000;
 /// Most errors that are kept of one job; the oldest go first.
 pub const ERRORS_MAX: usize = 25;
 
+/// Where the clock of jobs stands still in this process, as tests want it; 0: it goes.
+static STANDS_AT: AtomicI64 = AtomicI64::new(0);
+
+/// The time of jobs: all that they are due at, and all that is noted of them, is measured by it.
 pub fn now() -> Millis {
-    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    match STANDS_AT.load(Ordering::Relaxed) {
+        0 => millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+        at => at,
+    }
+}
+
+/// For tests: [`now`] is this in all of the process, until it is told otherwise; None: it goes again. Returns what was told
+/// before.
+pub fn stand_still(at: Option<Millis>) -> Option<Millis> {
+    Some(STANDS_AT.swap(at.unwrap_or_default(), Ordering::Relaxed)).filter(|before| *before != 0)
 }
 
 /// Durations beyond the end of time are the end of time.

@@ -6,8 +6,10 @@
 //! says so.
 
 mod answer;
+pub mod inline;
 mod shared;
 mod threads;
+mod unserved;
 mod work;
 
 use std::collections::{BTreeMap, HashMap};
@@ -81,6 +83,23 @@ pub struct Stats {
     pub reason: Option<String>,
 }
 
+impl Stats {
+    /// One more attempt has ended.
+    fn count(&mut self, settled: &Settled) {
+        let count = match settled.state {
+            State::Completed => &mut self.completed,
+            State::Cancelled => &mut self.cancelled,
+            State::Dead => &mut self.dead,
+            State::Scheduled if settled.error.is_some() => &mut self.retried,
+            _ => &mut self.postponed,
+        };
+        *count += 1;
+        if let Some(error) = &settled.error {
+            *self.failures.entry(error.kind.clone()).or_default() += 1;
+        }
+    }
+}
+
 /// A running front of jobs.
 pub struct Runs {
     shared: Arc<Shared>,
@@ -122,6 +141,11 @@ impl Runs {
         self.shared.queues()
     }
 
+    /// The queues that it takes jobs from.
+    pub fn served(&self) -> impl Iterator<Item = &str> {
+        self.shared.config.lanes.queues.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Claims no more, or again. What runs goes on.
     pub fn set_quiet(&self, quiet: bool) {
         self.shared.inbox.put(Note::Quiet(quiet));
@@ -138,12 +162,12 @@ impl Runs {
     }
 }
 
-/// A name unlike any other's.
-fn new_runner(config: &Config) -> Runner {
+/// With a name unlike any other's.
+fn new_runner(lease: Duration) -> Runner {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();
     let pid = std::process::id();
-    Runner::new(format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), config.lease)
+    Runner::new(format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), lease)
 }
 
 /// One job that runs.
@@ -173,7 +197,7 @@ impl Loop {
         let now = Instant::now();
         Loop {
             batch: Batch::new(pool),
-            runner: new_runner(&shared.config),
+            runner: new_runner(shared.config.lease),
             machine: Fetcher::new(shared.config.lease, now),
             functions: HashMap::new(),
             running: HashMap::new(),
@@ -293,7 +317,7 @@ impl Loop {
                     let (front, jobs) = (self.shared.config.name.clone(), held.len());
                     self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
                 }
-                self.runner = new_runner(&self.shared.config);
+                self.runner = new_runner(self.shared.config.lease);
                 self.settled.clear();
                 self.noted.clear();
                 self.machine.on(fetcher::Event::Lapsed, now);
@@ -371,19 +395,7 @@ impl Loop {
 
     fn settle(&mut self, job: &Claimed, ending: Ending) {
         let settled = settle(job, ending, job::now(), random::fraction());
-        let mut stats = self.shared.stats.lock();
-        let count = match settled.state {
-            State::Completed => &mut stats.completed,
-            State::Cancelled => &mut stats.cancelled,
-            State::Dead => &mut stats.dead,
-            State::Scheduled if settled.error.is_some() => &mut stats.retried,
-            _ => &mut stats.postponed,
-        };
-        *count += 1;
-        if let Some(error) = &settled.error {
-            *stats.failures.entry(error.kind.clone()).or_default() += 1;
-        }
-        drop(stats);
+        self.shared.stats.lock().count(&settled);
         if let Some(error) = &settled.error {
             let front = self.shared.config.name.clone();
             self.shared.telemetry.emit(|pool| answer::failed_event(pool, front, job, &settled, error));

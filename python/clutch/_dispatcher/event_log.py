@@ -105,11 +105,27 @@ def printable(text: str) -> str:
 
 def job_failed(event: Event) -> str:
     """`job 7 (send, queue mail), attempt 2 of 21: ValueError: no; next in 16 s`."""
-    message = printable(event["message"].partition("\n")[0])
+    error = printable(event["error"].partition("\n")[0])
     then = "it is dead" if event["next_s"] is None else f"next attempt in {seconds(event['next_s'])}"
     attempt = f"attempt {event['attempt']} of {event['attempts_max']}"
     job = f"job {event['job']} ({printable(event['tool'])}, queue {printable(event['queue'])})"
-    return f"{job}, {attempt}: {message}; {then}"
+    return f"{job}, {attempt}: {error}; {then}"
+
+
+def jobs_rescued(event: Event) -> str:
+    dead = f"; {event['dead']} of them are dead of it" if event["dead"] else ""
+    return (
+        f"{event['front']}: {event['jobs']} jobs of runners whose leases have lapsed run again{dead}; "
+        "was a dispatcher killed, or cut off from the store?"
+    )
+
+
+def queue_unserved(event: Event) -> str:
+    front, waits = event["front"], f"the first of which has waited for {event['waited_s']} s"
+    return (
+        f"{front}: nobody runs the {event['available']} jobs of queue {printable(event['queue'])}, {waits}, and "
+        "this front does not take from it: is another one to, or is it missing in `queues`?"
+    )
 
 
 def harm(event: Event, by_us: bool) -> int:
@@ -169,6 +185,8 @@ LINES: dict[str, Callable[[Event], Line]] = {
             "was this process stopped, or the store out of reach?"
         ),
     ),
+    "jobs_rescued": about_pool(logging.WARNING, jobs_rescued),
+    "queue_unserved": about_pool(logging.WARNING, queue_unserved),
     "store_lost": about_pool(
         logging.ERROR, lambda event: f"{event['front']}: {event['reason']}; its jobs wait until that is over"
     ),

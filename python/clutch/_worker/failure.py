@@ -20,6 +20,7 @@ PICKLE_BYTES_MAX = 1_000_000
 
 CARRIERS = (
     "/clutch/_worker/",
+    "/clutch/_jobs/",
     "/asyncio/",
     "uvloop/loop.pyx",
     "/concurrent/futures/",

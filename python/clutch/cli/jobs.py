@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,9 +18,25 @@ from clutch.errors import ClutchError
 from clutch.jobs import Job, Jobs, Queue
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 STATES = ("scheduled", "available", "running", "completed", "cancelled", "dead")
 ARGUMENTS_SHOWN = 60
+UNSERVED = timedelta(minutes=1)
+"""How long the first job of a queue waits, while none runs, before that is told."""
+
+
+def existing(_context: click.Context, _parameter: click.Parameter, url: str) -> Jobs:
+    """The store of this URL. Who looks does not make a file."""
+    jobs = Jobs(url)
+    path = url.removeprefix("sqlite:///").partition("?")[0]
+    if path != url and path and not Path(path).exists():
+        raise ClutchError(
+            f"--store {url}: there is no file {Path(path).absolute()}; a path after three slashes is relative to the "
+            "working folder, after four it is absolute. `clutch work` and the first enqueue() make the file"
+        )
+    return jobs
+
 
 store = click.option(
     "--store",
@@ -27,9 +44,21 @@ store = click.option(
     required=True,
     envvar="CLUTCH_STORE",
     metavar="URL",
-    callback=lambda _context, _parameter, url: Jobs(url),
+    callback=existing,
     help="Where the jobs are: sqlite:///jobs.db; or the variable CLUTCH_STORE.",
 )
+
+
+def filters(function: F) -> F:
+    """The options that choose jobs."""
+    for option in (
+        click.option("--tag", help="Only jobs with this tag."),
+        click.option("--tool", help="Only jobs of this tool."),
+        click.option("--queue", help="Only jobs of this queue."),
+        click.option("--state", type=click.Choice(STATES), help="Only jobs in this state."),
+    ):
+        function = option(function)
+    return function
 
 
 @click.group("jobs", short_help="Show and change the jobs of a store.")
@@ -55,15 +84,19 @@ def queue_row(queue: Queue) -> tuple[str, ...]:
     notes += [f"at most {queue.running_max} at a time"] if queue.running_max is not None else []
     notes += [f"at most {queue.rate}"] if queue.rate is not None else []
     oldest = "-" if queue.oldest_at is None else since(queue.oldest_at)
+    notes += ["none runs: is it in the --queues of a `clutch work`?"] if seems_unserved(queue) else []
     return (queue.name, *(str(getattr(queue, state)) for state in STATES), oldest, ", ".join(notes))
+
+
+def seems_unserved(queue: Queue) -> bool:
+    if queue.is_paused or queue.running or queue.oldest_at is None:
+        return False
+    return datetime.now(UTC) - queue.oldest_at >= UNSERVED
 
 
 @command.command("list")
 @store
-@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
-@click.option("--queue", help="Only jobs of this queue.")
-@click.option("--tool", help="Only jobs of this tool.")
-@click.option("--tag", help="Only jobs with this tag.")
+@filters
 @click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
 @click.option("--limit", default=50, show_default=True, help="Maximum number of jobs.")
 @as_json
@@ -127,26 +160,56 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
         click.echo(error.traceback.rstrip() or "(no traceback)")
 
 
-def change(name: str, done: str, doc: str) -> None:
-    """A command that changes jobs by their ids."""
+def change(name: str, done: str, all_done: str, doc: str) -> None:
+    """A command that changes jobs: those of some ids, or all that match."""
 
-    def run(jobs: Jobs, ids: tuple[str, ...]) -> None:
-        missed = []
-        for job in ids:
-            if getattr(jobs, name)(job):
-                click.echo(f"job {job} {done}")
-            else:
-                missed.append(job)
-        if missed:
-            raise ClutchError(f"nothing to {name}: {', '.join(missed)}; `clutch jobs show` tells their state")
+    def run(jobs: Jobs, ids: tuple[str, ...], is_all: bool, yes: bool, **wanted: str | None) -> None:
+        chosen = {option: value for option, value in wanted.items() if value is not None}
+        if sum((bool(ids), bool(chosen), is_all)) != 1:
+            raise click.UsageError(
+                f"name the jobs to {name} by their ids, or choose them by --state, --queue, --tool and --tag, or --all"
+            )
+        if ids:
+            change_named(jobs, name, done, ids)
+        else:
+            change_chosen(jobs, name, all_done, chosen, yes)
 
     run.__doc__ = doc
-    command.command(name)(store(click.argument("ids", nargs=-1, required=True, metavar="JOB…")(run)))
+    for option in (
+        click.option("--yes", is_flag=True, help="Do not ask before jobs are changed that were not named by ids."),
+        click.option("--all", "is_all", is_flag=True, help="All jobs of the store."),
+        filters,
+        click.argument("ids", nargs=-1, metavar="[JOB]…"),
+        store,
+    ):
+        run = option(run)
+    command.command(name)(run)
 
 
-change("retry", "runs again", "Run jobs once more, at once: dead ones, or those that wait for their time.")
-change("cancel", "cancelled", "Cancel jobs. Those that run are told to stop.")
-change("delete", "deleted", "Delete jobs that do not run.")
+def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str]) -> None:
+    missed = []
+    for job in ids:
+        if getattr(jobs, name)(job):
+            click.echo(f"job {job} {done}")
+        else:
+            missed.append(job)
+    if missed:
+        raise ClutchError(f"nothing to {name}: {', '.join(missed)}; `clutch jobs show` tells their state")
+
+
+def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool) -> None:
+    ids = [job.id for job in jobs.each(**chosen)]
+    if ids and not yes:
+        what = ", ".join(f"{option} {value}" for option, value in chosen.items()) or "all of the store"
+        click.confirm(f"{name} {len(ids)} jobs ({what})?", abort=True, err=True)
+    changed = sum(getattr(jobs, name)(job) for job in ids)
+    left = f"; nothing to {name} of {len(ids) - changed}" if changed < len(ids) else ""
+    click.echo(f"{changed} jobs {done}{left}")
+
+
+change("retry", "runs again", "run again", "Run jobs once more, at once: dead ones, or those that wait for their time.")
+change("cancel", "cancelled", "cancelled", "Cancel jobs. Those that run are told to stop.")
+change("delete", "deleted", "deleted", "Delete jobs that do not run.")
 
 
 @command.command("pause")

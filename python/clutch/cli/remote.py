@@ -355,8 +355,9 @@ def jobs_text(jobs: dict[str, Any]) -> str:
     if jobs["reason"] is not None:
         lines.append(f"  {jobs['reason']}")
     for queue in jobs["queues"]:
-        paused = ", paused" if queue["is_paused"] else ""
-        lines.append(f"  {queue['name']}: {queue['available']} available, {queue['scheduled']} scheduled{paused}")
+        notes = ", paused" if queue["is_paused"] else ""
+        notes += "" if queue["name"] in jobs["served"] else ", not taken from here"
+        lines.append(f"  {queue['name']}: {queue['available']} available, {queue['scheduled']} scheduled{notes}")
     return "\n".join(lines)
 
 

@@ -442,7 +442,7 @@ POOL_NAME = Kind(
 )
 
 
-SIDEKIQ = ("sidekiq://", "sidekiqs://")
+SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
 """How URLs of stores in Sidekiq's format begin."""
 
 

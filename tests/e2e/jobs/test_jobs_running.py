@@ -14,12 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import clutch
-from clutch.testing import children
+from clutch.testing import children, clock
 from support.clutch_process import WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
 from support.jobs_house import worker
@@ -258,6 +260,35 @@ def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -
         soon(lambda: get("/readyz")[0] == 200)
 
 
+def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody_serves(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    with worker(tmp_path, store) as server, Rendezvous() as place:
+        server.wait_ready("work")
+        jobs.enqueue("wait_at", place.port)
+        place.guest()
+        server.process.kill()
+        server.wait()
+    with clock(datetime.now(UTC) - timedelta(seconds=90)):
+        jobs.enqueue("double", 1, queue="mial")
+    with worker(tmp_path, store, "--log-format", "json") as server:
+        jobs.enqueue("fail", "no", retry=0)
+
+        def told(event: str, more: str = "") -> dict[str, Any]:
+            return json.loads(server.err.wait(f'.*"event": "{event}".*{more}.*')[0])
+
+        failed = told("job_failed", '"tool": "fail"')
+        assert failed["message"].endswith("(fail, queue default), attempt 1 of 1: ValueError: no; it is dead")
+        assert failed["error"] == "ValueError: no"
+        assert (told("jobs_rescued")["jobs"], told("jobs_rescued")["dead"]) == (1, 0)
+        unserved = told("queue_unserved")
+        assert (unserved["queue"], unserved["available"], unserved["waited_s"] >= 90) == ("mial", 1, True)
+        shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path)
+        assert "mial: 1 available, 0 scheduled, not taken from here" in shown.stdout
+    stats = command("jobs", "stats", "--store", store, cwd=tmp_path).stdout
+    assert [line.split()[0] for line in stats.splitlines() if "none runs: is it in the --queues" in line] == ["mial"]
+
+
 # ---- the command line
 
 
@@ -286,3 +317,37 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert (wrong.returncode, "nothing to retry: 99" in wrong.stderr) == (1, True)
     unknown = command("jobs", "list", "--store", "nope", cwd=tmp_path)
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
+
+
+def test_clutch_jobs_changes_all_that_match_and_asks_before(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
+    jobs = clutch.Jobs(store[1])
+    jobs.enqueue_many("send", range(3), queue="mail", tags=["a"])
+    jobs.enqueue("call", 1, queue="other")
+
+    def said(*arguments: str, answer: str = "") -> tuple[int, str, str]:
+        done = command("jobs", *arguments, *store, cwd=tmp_path, input=answer)
+        return done.returncode, done.stdout, done.stderr
+
+    for wrong in (("delete",), ("delete", "1", "--all"), ("retry", "1", "--state", "dead"), ("cancel", "--yes")):
+        code, _, err = said(*wrong)
+        assert (code, "by their ids, or choose them by --state" in err) == (2, True), wrong
+    assert said("cancel", "--queue", "mail", "--tag", "a")[0] == 1, "nobody answers"
+    assert jobs.stats()["mail"].available == 3
+    code, out, err = said("cancel", "--queue", "mail", "--tag", "a", answer="y\n")
+    assert (code, out, "cancel 3 jobs (queue mail, tag a)?" in err) == (0, "3 jobs cancelled\n", True)
+    assert said("cancel", "--queue", "mail", "--yes")[1] == "0 jobs cancelled; nothing to cancel of 3\n"
+    assert said("retry", "--state", "cancelled", "--yes")[1] == "3 jobs run again\n"
+    assert said("delete", "--tool", "call", "--yes")[1] == "1 jobs deleted\n"
+    assert said("delete", "--all", answer="n\n")[0] == 1
+    assert len(jobs.list()) == 3
+    assert said("delete", "--all", "--yes")[1] == "3 jobs deleted\n"
+    assert said("delete", "--state", "dead", "--yes")[1] == "0 jobs deleted\n"
+
+
+@pytest.mark.parametrize("words", [["stats"], ["list"], ["dead"], ["show", "1"], ["delete", "1"], ["pause", "mail"]])
+def test_clutch_jobs_makes_no_file(tmp_path: Path, words: list[str]) -> None:
+    done = command("jobs", *words, "--store", "sqlite:///typo.db?synchronous=extra", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"there is no file {tmp_path}/typo.db; a path after three slashes is relative" in done.stderr
+    assert not list(tmp_path.iterdir())

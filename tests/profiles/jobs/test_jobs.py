@@ -78,13 +78,16 @@ def test_a_retry_that_is_asked_for_is_an_attempt(house: JobsHouse) -> None:
     assert (ended.state, [error.message for error in ended.errors]) == ("dead", ["busy", "busy"])
 
 
-def test_failure_46_arguments_that_do_not_fit_and_unknown_tools_are_dead_with_the_reason(house: JobsHouse) -> None:
+def test_failure_46_arguments_that_do_not_fit_are_dead_with_the_reason(house: JobsHouse) -> None:
     ended = house.ended(house.jobs.enqueue("double", "x"))
     assert (ended.state, ended.attempt, ended.errors[0].kind) == ("dead", 1, "bad_arguments")
     assert "n: Input should be a valid integer" in ended.errors[0].message
-    ended = house.ended(house.jobs.enqueue("dubble", 1))
-    assert (ended.state, ended.errors[0].kind) == ("dead", "no_such_tool")
-    assert "double" in ended.errors[0].message
+
+
+def test_failure_46_a_tool_that_workers_do_not_know_yet_is_tried_again(house: JobsHouse) -> None:
+    ended = house.ended(house.jobs.options(retry=1, backoff=0).enqueue("dubble", 1))
+    assert (ended.state, [error.kind for error in ended.errors]) == ("dead", ["no_such_tool"] * 2)
+    assert "nearest: double; do all workers have the code" in ended.errors[0].message
 
 
 def test_a_running_job_tells_its_progress_and_stops_when_cancelled(house: JobsHouse) -> None:
@@ -139,6 +142,7 @@ def test_failures_are_told_by_events(house: JobsHouse) -> None:
         job = house.jobs.enqueue(job_tools.fail, "no")
         told = events.wait("job_failed", job=job, attempt=3)
     assert (told["tool"], told["queue"], told["next_s"], told["kind"]) == ("fail", "default", None, "raised")
+    assert told["error"] == "ValueError: no"
 
 
 def test_nothing_is_left_of_it(shape: Shape, tmp_path: Path) -> None:

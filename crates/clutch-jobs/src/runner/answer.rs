@@ -85,7 +85,11 @@ fn failed(job: &Claimed, failure: &Failure, now: Millis) -> Ending {
         Failure::Raised { traceback, .. } => Ending::Failed(told("raised", traceback)),
         Failure::Encode { traceback, .. } => Ending::Impossible(told("encode", traceback)),
         Failure::BadArguments { .. } => Ending::Impossible(told("bad_arguments", "")),
-        Failure::NoSuchTool { .. } => Ending::Impossible(told("no_such_tool", "")),
+        // While new code is rolled out, callers know tools that some workers do not have yet.
+        Failure::NoSuchTool { .. } => {
+            let message = format!("{failure}; do all workers have the code of who enqueued it?");
+            Ending::Failed(error(job, now, "no_such_tool", message, String::new()))
+        }
         Failure::Poisoned { .. } => Ending::Impossible(told("poisoned", "")),
         Failure::Expired(expired) => expired_as(job, now, told("deadline", &expired.stacks)),
         // No fault of its own: Clutch ended the worker for another's, or none can start.
@@ -125,7 +129,7 @@ pub(super) fn failed_event(
         attempt: job.attempt,
         attempts_max: job.attempts_max,
         kind: error.kind.clone(),
-        message: error.message.clone(),
+        error: error.message.clone(),
         next_s: settled.scheduled_at.filter(|_| settled.state == State::Scheduled).map(until),
     }
 }

@@ -13,15 +13,19 @@ use clutch_pool::work::Outcome;
 use clutch_wire::Payload;
 use clutch_wire::sync::{Condvar, Mutex};
 
+use super::unserved::Unserved;
 use super::{Config, Stats, UPKEEP, WATCH, new_runner};
 use crate::cron::Cron;
 use crate::job;
 use crate::maintenance::{self, Maintenance};
-use crate::store::{QueueStats, Store};
+use crate::store::{QueueStats, Store, Upkeep};
 
 /// How often the queues are counted while somebody looks at them, and how long that lasts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 const LOOKED_FOR: Duration = Duration::from_secs(60);
+
+/// How often they are counted while nobody does, to find those that nobody serves.
+const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long whoever looks waits at most until they are counted.
 const COUNT_WAIT: Duration = Duration::from_millis(250);
@@ -72,6 +76,7 @@ struct Counts {
     queues: Vec<QueueStats>,
     counted_at: Option<Instant>,
     looked_at: Option<Instant>,
+    unserved: Unserved,
 }
 
 /// What the threads are told.
@@ -86,7 +91,8 @@ struct Orders {
 impl Counts {
     fn is_due(&self, now: Instant) -> bool {
         let within = |at: Option<Instant>, time: Duration| at.is_some_and(|at| now < at + time);
-        self.counted_at.is_none() || (within(self.looked_at, LOOKED_FOR) && !within(self.counted_at, COUNT_INTERVAL))
+        let interval = if within(self.looked_at, LOOKED_FOR) { COUNT_INTERVAL } else { UNSERVED_INTERVAL };
+        !within(self.counted_at, interval)
     }
 }
 
@@ -191,6 +197,13 @@ impl Shared {
         }
     }
 
+    fn tell(&self, upkeep: &Upkeep) {
+        if upkeep.rescued > 0 {
+            let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
+            self.telemetry.emit(|pool| Event::JobsRescued { pool, front, jobs, dead });
+        }
+    }
+
     pub(super) fn watch(&self) {
         let mut watch = None;
         while self.stopping().is_none() {
@@ -223,13 +236,17 @@ impl Shared {
             && let Ok(queues) = self.store.queues()
         {
             let mut counts = self.counts.lock();
+            for (queue, waited_s) in counts.unserved.found(&queues, &self.config.lanes, job::now()) {
+                let (front, name, available) = (self.config.name.clone(), queue.name.clone(), queue.available);
+                self.telemetry.emit(|pool| Event::QueueUnserved { pool, front, queue: name, available, waited_s });
+            }
             (counts.queues, counts.counted_at) = (queues, Some(Instant::now()));
             self.counted.notify_all();
         }
     }
 
     pub(super) fn look_after(&self) {
-        let runner = new_runner(&self.config);
+        let runner = new_runner(self.config.lease);
         let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
         let mut is_failing = false;
         while self.stopping().is_none() {
@@ -240,6 +257,7 @@ impl Shared {
                     let now = job::now();
                     let ticks = machine.ticks(now);
                     let looked = self.store.look_after(&self.config.keep, limit, &ticks, now);
+                    let looked = looked.inspect(|upkeep| self.tell(upkeep));
                     looked.map(|upkeep| maintenance::Event::Looked { upkeep, ticks, now })
                 }
                 maintenance::Step::Wait(until) => {

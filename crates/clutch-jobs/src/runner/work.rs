@@ -17,7 +17,7 @@ const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// What the worker is told of a job beside its arguments.
 #[derive(Serialize)]
-struct Details<'a> {
+pub(super) struct Details<'a> {
     id: &'a str,
     queue: &'a str,
     attempt: u32,
@@ -32,6 +32,26 @@ struct Details<'a> {
     keeps_result: bool,
 }
 
+impl<'a> Details<'a> {
+    pub(super) fn of(job: &'a Claimed) -> Details<'a> {
+        Details {
+            id: &job.id,
+            queue: &job.queue,
+            attempt: job.attempt,
+            attempts_max: job.attempts_max,
+            created_at: job.created_at,
+            tags: &job.tags,
+            meta: raw(job.meta.as_deref()),
+            checkpoint: raw(job.checkpoint.as_deref()),
+            keeps_result: job.result_ms > 0,
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
 /// Its work; or how it ended without.
 pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dyn Reply>) -> Result<Work, Ending> {
     let deadline = match job.deadline_at {
@@ -41,19 +61,8 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
             _ => return Err(Ending::Impossible(overdue(job))),
         },
     };
-    let details = Details {
-        id: &job.id,
-        queue: &job.queue,
-        attempt: job.attempt,
-        attempts_max: job.attempts_max,
-        created_at: job.created_at,
-        tags: &job.tags,
-        meta: raw(job.meta.as_deref()),
-        checkpoint: raw(job.checkpoint.as_deref()),
-        keeps_result: job.result_ms > 0,
-    };
     let mut payload = Payload::new(Codec::Job, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
-    put_headers(&mut payload.inline).put(b"job", &serde_json::to_vec(&details).unwrap_or_default());
+    put_headers(&mut payload.inline).put(b"job", &Details::of(job).to_json());
     if job.arguments.len() <= INLINE_BYTES_MAX {
         payload.inline.extend_from_slice(job.arguments.as_bytes());
     } else {
@@ -76,7 +85,7 @@ fn raw(text: Option<&str>) -> Option<&RawValue> {
     serde_json::from_str(text?).ok()
 }
 
-fn overdue(job: &Claimed) -> JobError {
+pub(super) fn overdue(job: &Claimed) -> JobError {
     JobError {
         at: job::now(),
         attempt: job.attempt,

@@ -181,7 +181,7 @@ pub enum Event {
         attempt: u32,
         attempts_max: u32,
         kind: String,
-        message: String,
+        error: String,
         next_s: Option<f64>,
     },
     /// The lease of a runner of jobs has lapsed: what it ran is another's now, and is stopped here.
@@ -189,6 +189,21 @@ pub enum Event {
         pool: Arc<str>,
         front: Arc<str>,
         jobs: usize,
+    },
+    /// Runners that are gone had these jobs when their leases lapsed. They run again, but for those that are dead of it.
+    JobsRescued {
+        pool: Arc<str>,
+        front: Arc<str>,
+        jobs: usize,
+        dead: usize,
+    },
+    /// Jobs wait in a queue from which this front does not take, and none of them runs.
+    QueueUnserved {
+        pool: Arc<str>,
+        front: Arc<str>,
+        queue: String,
+        available: u64,
+        waited_s: u64,
     },
     /// Its jobs wait until the store can be had again.
     StoreLost {

@@ -1,5 +1,7 @@
 //! `clutch.Jobs`' native half, and the front that runs jobs in a pool.
 
+pub mod inline;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -65,10 +67,11 @@ impl<T> Drop for Own<T> {
 /// Of each URL as many connections as anybody wants at a time; the last number is that of a file.
 type Opened = HashMap<(String, usize, u64), Arc<dyn Store>>;
 
+static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new();
+
 /// Stores are shared by all of the process, and stay open: a program that makes a `Jobs` for each request has few
 /// connections, and none is closed that would take the locks of a neighbour away (clutch-jobs, locks.rs).
 fn opened(url: &str, at: usize) -> clutch_jobs::store::Result<Arc<dyn Store>> {
-    static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new();
     let failed = |failure: io::Error| StoreError::Refused(failure.to_string());
     let (opened, _) = OPENED.get(|| Ok(Mutex::default())).map_err(failed)?;
     let mut opened = opened.lock();
@@ -79,6 +82,13 @@ fn opened(url: &str, at: usize) -> clutch_jobs::store::Result<Arc<dyn Store>> {
     let store = stores::open(url)?;
     opened.insert(key(), store.clone());
     Ok(store)
+}
+
+/// Closes a store of a test when the last who uses it is gone: its file is nobody else's.
+fn forget(url: &str) {
+    if let Some(opened) = OPENED.made() {
+        opened.lock().retain(|(known, ..), _| known != url);
+    }
 }
 
 /// A file that was removed and made anew is another store. 0: there is no file.
@@ -316,7 +326,10 @@ impl Member for JobsMember {
 
     fn shown(&self) -> Value {
         let (front, store) = (self.runs.name(), self.runs.store());
-        let mut shown = json!({ "front": front, "pool": *self.pool, "store": store, "queues": self.runs.queues() });
+        let served: Vec<&str> = self.runs.served().collect();
+        let mut shown = json!({
+            "front": front, "pool": *self.pool, "store": store, "served": served, "queues": self.runs.queues(),
+        });
         if let (Some(shown), Value::Object(stats)) = (shown.as_object_mut(), json!(self.runs.stats())) {
             shown.extend(stats);
         }

@@ -1,0 +1,102 @@
+//! Runs jobs without a pool, in the caller's own thread, for tests: they are claimed, told of their attempt, and settled as
+//! those of any other runner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clutch_pool::work::Outcome;
+use clutch_wire::Payload;
+
+use super::work::Details;
+use super::{Stats, answer, new_runner, work};
+use crate::job::{self, Claimed, Ending, Settled, settle};
+use crate::maintenance;
+use crate::random;
+use crate::store::{Keep, Noted, Report, Result, Round, Runner, Store, Upkeep, Want};
+
+/// Longer than anybody stays in a debugger: nobody renews it.
+const LEASE: Duration = Duration::from_secs(24 * 3600);
+
+/// Whoever tests wants to see what has ended, however far the clock was moved.
+const KEEP: Keep = Keep { completed: Duration::MAX, cancelled: Duration::MAX, dead: Duration::MAX };
+
+pub struct InlineRunner {
+    store: Arc<dyn Store>,
+    runner: Runner,
+    stats: Stats,
+}
+
+impl InlineRunner {
+    pub fn new(store: Arc<dyn Store>) -> InlineRunner {
+        InlineRunner { store, runner: new_runner(LEASE), stats: Stats::default() }
+    }
+
+    /// Of its own attempts.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// What its handler is told of a job beside its arguments: JSON.
+    pub fn details(job: &Claimed) -> Vec<u8> {
+        Details::of(job).to_json()
+    }
+
+    /// Makes jobs available that are due.
+    pub fn stage(&self) -> Result<Upkeep> {
+        loop {
+            let upkeep = self.store.look_after(&KEEP, maintenance::BATCH, &[], job::now())?;
+            if upkeep.staged < maintenance::BATCH {
+                return Ok(upkeep);
+            }
+        }
+    }
+
+    /// Those that can begin. What is past its deadline is settled and not among them.
+    pub fn claim(&mut self, want: &Want) -> Result<Round> {
+        let mut round = self.round(&Report::default(), want)?;
+        let now = job::now();
+        let is_overdue = |job: &Claimed| job.deadline_at.is_some_and(|at| at <= now);
+        let (overdue, claimed) = round.claimed.into_iter().partition::<Vec<_>, _>(is_overdue);
+        round.claimed = claimed;
+        for job in overdue {
+            self.end(&job, Ending::Impossible(work::overdue(&job)))?;
+        }
+        Ok(round)
+    }
+
+    /// What a job says while it runs.
+    pub fn note(&mut self, job: &Claimed, said: &Payload) -> Result<()> {
+        let mut noted = Noted { id: job.id.clone(), attempt: job.attempt, ..Noted::default() };
+        answer::note(said, &mut noted);
+        self.round(&Report { noted: vec![noted], ..Report::default() }, &Want::default()).map(drop)
+    }
+
+    pub fn settle(&mut self, job: &Claimed, outcome: Outcome) -> Result<Settled> {
+        self.end(job, answer::ending(job, outcome, job::now()))
+    }
+
+    /// It was not begun, or not through its own fault not ended.
+    pub fn put_back(&mut self, job: &Claimed, reason: &str) -> Result<()> {
+        self.end(job, Ending::CutOff { reason: reason.to_owned() }).map(drop)
+    }
+
+    pub fn leave(&self) -> Result<()> {
+        self.store.leave(&self.runner, job::now())
+    }
+
+    fn end(&mut self, job: &Claimed, ending: Ending) -> Result<Settled> {
+        let is_attempt = !matches!(ending, Ending::CutOff { .. });
+        let settled = settle(job, ending, job::now(), random::fraction());
+        let report = Report { settled: vec![settled.clone()], ..Report::default() };
+        self.round(&report, &Want::default())?;
+        if is_attempt {
+            self.stats.count(&settled);
+        }
+        Ok(settled)
+    }
+
+    fn round(&mut self, report: &Report, want: &Want) -> Result<Round> {
+        self.runner.round += 1;
+        self.store.round(&self.runner, report, want, job::now())
+    }
+}

@@ -1,0 +1,1 @@
+"""Jobs without workers, for tests. Users have it from `clutch.testing`."""
