@@ -109,6 +109,8 @@ def test_failure_43_a_job_whose_worker_is_killed_runs_again_and_one_that_kills_i
     ended = house.ended(house.jobs.enqueue(job_tools.kill_worker))
     assert (ended.state, ended.errors[0].kind) == ("dead", "poisoned")
     assert signal.SIGKILL.name in ended.errors[0].message
+    ended = house.ended(house.jobs.options(retry=0).enqueue(job_tools.kill_worker_once, str(tmp_path / "final")))
+    assert (ended.state, ended.errors[0].kind) == ("dead", "worker_lost"), "it had no attempt left"
 
 
 def test_a_stop_waits_for_jobs_and_puts_back_what_it_cuts_off(shape: Shape, tmp_path: Path) -> None:

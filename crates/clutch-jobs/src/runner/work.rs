@@ -73,8 +73,9 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
     Ok(Work {
         deadline,
         priority: job.priority.clamp(-9, 9),
-        // Where a worker dies, the pool tries again at once; a job that kills too many is quarantined.
-        retry: pool.config.deaths_max.saturating_sub(1),
+        // Where a worker dies, the pool tries again at once, unless this was the job's last attempt; a job that kills too many
+        // is quarantined.
+        retry: pool.config.deaths_max.saturating_sub(1).min(job.attempts_max.saturating_sub(job.attempt)),
         one_value: true,
         ..Work::new(WorkKind::Job, function, payload, reply)
     })
