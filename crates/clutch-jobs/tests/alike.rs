@@ -182,7 +182,7 @@ impl Side {
         let report = Report { settled: settled.collect(), ..Report::default() };
         let want = Want { limit, queues: QUEUES.map(str::to_owned).into() };
         let round = self.store.round(&runner(nr), &report, &want, self.now).unwrap();
-        let lost: Vec<_> = round.lost.iter().map(|id| self.nr(id)).collect();
+        let lost: BTreeSet<_> = round.lost.iter().map(|id| self.nr(id)).collect();
         let claimed: Vec<_> = round
             .claimed
             .iter()

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Filter, Keep, Renewed, Report, Round, Runner, Store, StoreError, Want};
+use clutch_jobs::store::{Change, Filter, Keep, QueueChange, Renewed, Report, Round, Runner, Store, StoreError, Want};
 use clutch_jobs::stores;
 use redis::Commands;
 use serde_json::value::RawValue;
@@ -306,6 +306,41 @@ fn a_full_memory_refuses_new_jobs_and_lets_others_end() {
     assert_eq!((next.lost.len(), next.claimed.len()), (0, 1));
     redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").exec(&mut connection).unwrap();
     store.enqueue(&[job()], NOW).unwrap();
+}
+
+/// What was written before it was full makes room again: nobody has to free any by hand.
+#[test]
+fn a_full_memory_is_looked_after() {
+    let Some(server) = Server::start(&[]) else { return };
+    let store = stores::open(&server.new_url()).unwrap();
+    let later = NewJob { scheduled_at: Some(NOW + 5), ..job() };
+    let ids = enqueue(&*store, &[job(), later, job()]);
+    let claimed = round(&*store, 1, Vec::new()).unwrap().claimed;
+    round(&*store, 0, claimed.iter().map(done).collect()).unwrap();
+    let mut connection = server.connect();
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").exec(&mut connection).unwrap();
+    let upkeep = store.look_after(&KEEP, 100, &[], NOW + 61_000).unwrap();
+    assert_eq!((upkeep.pruned, upkeep.staged), (1, 1));
+    assert!(store.change(&ids[2], Change::Cancel, NOW).unwrap());
+    store.set_queue("default", QueueChange::Pause(true)).unwrap();
+    store.leave(&runner(), NOW).unwrap();
+}
+
+/// An answer holds few large jobs at a time, whatever is asked for.
+#[test]
+fn large_jobs_are_listed_and_found() {
+    let Some((_, store, _)) = shared() else { return };
+    let large = NewJob { arguments: RawValue::from_string(format!("\"{}\"", "x".repeat(2 << 20))).unwrap(), ..job() };
+    let ids = enqueue(&*store, &vec![large; 5]);
+    let small = enqueue(&*store, &vec![job(); 1200]);
+    let list = |limit| store.list(&Filter { limit, ..Filter::default() }).unwrap();
+    assert_eq!(list(9999).len(), 1205);
+    assert_eq!(list(1)[0].id, small[1199]);
+    for id in [&ids[0], &ids[4], &small[0], &small[700]] {
+        assert_eq!(store.get(id).unwrap().unwrap().state, State::Available);
+        assert!(store.change(id, Change::Cancel, NOW).unwrap());
+    }
+    assert_eq!(round(&*store, 9999, Vec::new()).unwrap().claimed.len(), 1201);
 }
 
 #[test]

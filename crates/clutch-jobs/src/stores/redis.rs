@@ -60,8 +60,11 @@ const SCHEMA_VERSION: u32 = 1;
 /// Most jobs that are enqueued at a time: the server does nothing else meanwhile.
 const ENQUEUE_MAX: usize = 100_000;
 
+/// The same of jobs with a record, which take longer, and so many arguments that Redis 6 refuses more.
+const RECORDS_MAX: usize = 20_000;
+
 /// Most jobs that one step of a list looks at.
-const LIST_STEP: usize = 1000;
+const LIST_STEP: usize = 500;
 
 /// How often a job is looked for that goes on meanwhile.
 const LOOKS: usize = 3;
@@ -89,6 +92,7 @@ scripts! {
     LIST: "redis/plain.lua", "redis/list.lua";
     RUNNING: "redis/plain.lua", "redis/running.lua";
     WAITING: "redis/waiting.lua";
+    FIND: "redis/find.lua";
     QUEUES: "redis/queues.lua";
     SET_QUEUE: "redis/set_queue.lua";
     TICK: "redis/tick.lua", "redis/enqueue.lua";
@@ -150,12 +154,18 @@ impl Redis {
         Ok(())
     }
 
-    /// Calls `look` with entries that wait in a queue, the newest first, until it says no.
-    fn each_waiting(&self, queue: &str, mut look: impl FnMut(&str) -> bool) -> Result<()> {
+    /// Calls `look` with entries that wait in a queue, the newest first, or with the one of an id, until it says no.
+    fn each_waiting(
+        &self,
+        queue: &str,
+        step: usize,
+        id: Option<&str>,
+        mut look: impl FnMut(&str) -> bool,
+    ) -> Result<()> {
         let mut from = -1i64;
         loop {
             let answer = self.link.run(&WAITING, |cmd| {
-                cmd.arg(queue).arg(from).arg(LIST_STEP);
+                cmd.arg(queue).arg(from).arg(step).arg(id.unwrap_or_default());
             })?;
             let mut values = list(answer).into_iter();
             from = values.next().and_then(parsed).unwrap_or_default();
@@ -173,20 +183,27 @@ impl Redis {
     fn inboxes(&self) -> Result<Vec<String>> {
         self.link
             .run(&WAITING, |cmd| {
-                cmd.arg("").arg(0).arg(0);
+                cmd.arg("").arg(0).arg(0).arg("");
             })
             .map(texts)
     }
 
-    /// The entry of a plain job that waits: there is no index, so this looks at all of them.
+    /// The entry of a plain job that waits: where its id belongs, or else, since there is no index, among all.
     fn find_waiting(&self, id: &str) -> Result<Option<String>> {
+        let queues = self.inboxes()?;
+        for queue in &queues {
+            let found = self.link.run(&FIND, |cmd| {
+                cmd.arg(queue).arg(id);
+            })?;
+            if let Some(entry) = text(found) {
+                return Ok(Some(entry));
+            }
+        }
         let mut found = None;
-        for queue in self.inboxes()? {
-            self.each_waiting(&queue, |entry| {
-                if entry.strip_suffix(id).is_some_and(|rest| rest.ends_with('\n')) {
-                    found = Some(entry.to_owned());
-                }
-                found.is_none()
+        for queue in queues {
+            self.each_waiting(&queue, LIST_STEP, Some(id), |entry| {
+                found = Some(entry.to_owned());
+                false
             })?;
             if found.is_some() {
                 break;
@@ -263,7 +280,9 @@ impl Redis {
                 continue;
             }
             let mut left = filter.limit;
-            self.each_waiting(&queue, |entry| {
+            // What is filtered may be far behind.
+            let step = if filter.is_plain() { left.min(LIST_STEP) } else { LIST_STEP };
+            self.each_waiting(&queue, step, None, |entry| {
                 let job = Plain::parse(entry).map(|entry| entry.job()).filter(|job| filter.takes(job));
                 left -= usize::from(job.is_some());
                 found.extend(job);
@@ -314,6 +333,13 @@ impl Store for Redis {
         if are_plain {
             self.put(jobs, &ids, now)?;
             return Ok(record::enqueued(Value::Nil, ids));
+        }
+        if jobs.len() > RECORDS_MAX {
+            return Err(StoreError::Refused(format!(
+                "{} jobs at a time, some with a priority, a key, a result or a time, or in several queues: at most \
+                 {RECORDS_MAX} are taken",
+                jobs.len()
+            )));
         }
         let answer = self.link.run(&ENQUEUE, |cmd| {
             cmd.arg(now).arg(jobs.len());

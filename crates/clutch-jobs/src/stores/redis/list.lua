@@ -51,11 +51,17 @@ local is_whole = ids ~= nil
 ids = ids or all_ids()
 local told = { not is_whole and #ids == tonumber(look) and ids[#ids] }
 
-local function tell(id, ...)
+local BYTES_MAX = 4 * 1024 * 1024 -- of one answer, and one job
+local bytes = 0
+
+local function tell(id, first, body, third)
   local last = #told
-  told[last + 1], told[last + 2], told[last + 3], told[last + 4] = id, ...
-  limit = limit - 1
-  if limit == 0 then told[1] = id end
+  told[last + 1], told[last + 2], told[last + 3], told[last + 4] = id, first, body, third
+  limit, bytes = limit - 1, bytes + #(body or '')
+  if limit == 0 or bytes > BYTES_MAX then
+    limit = 0
+    told[1] = id
+  end
 end
 
 for _, id in ipairs(ids) do

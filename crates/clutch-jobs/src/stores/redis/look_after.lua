@@ -8,6 +8,45 @@ local rescues_max, kind, message, message_end = tonumber(take()), take(), take()
 local DEAD = '5'
 local staged, rescued, buried, pruned = 0, 0, 0, 0
 
+-- A script that has written goes on when the memory is full: what makes room must not need any.
+call('DEL', p .. 'none')
+
+-- ---- prune
+
+local function delete(id, state)
+  local queue = call('HGET', p .. 'job:' .. id, 'queue')
+  if queue then
+    call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
+  else
+    local done = call('HGET', p .. 'done', id)
+    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
+    call('HDEL', p .. 'done', id)
+  end
+  call('ZREM', p .. 'all', id)
+  if queue then count(state, queue, -1) end
+  pruned = pruned + 1
+end
+
+for state, time in pairs(before) do
+  local ended = call('ZRANGEBYSCORE', p .. 'ended:' .. state, '-inf', '(' .. time, 'LIMIT', 0, limit)
+  local kept = {}
+  for _, id in ipairs(ended) do
+    local keep_until = call('HGET', p .. 'job:' .. id, 'until')
+    if keep_until and (tonumber(keep_until) or 0) >= tonumber(now) then
+      kept[#kept + 1] = keep_until
+      kept[#kept + 1] = id
+    else
+      delete(id, state)
+    end
+  end
+  many('ZREM', p .. 'ended:' .. state, ended)
+  -- Their results are kept for longer: out of the way of what comes next.
+  many('ZADD', p .. 'kept', kept)
+end
+local kept = call('ZRANGEBYSCORE', p .. 'kept', '-inf', '(' .. now, 'LIMIT', 0, limit)
+for _, id in ipairs(kept) do delete(id, COMPLETED) end
+many('ZREM', p .. 'kept', kept)
+
 -- ---- rescue
 
 local function lapsed(attempt, runner)
@@ -77,42 +116,6 @@ end
 many('ZREM', p .. 'scheduled', due)
 staged = #due
 flush_endings()
-
--- ---- prune
-
-local function delete(id, state)
-  local queue = call('HGET', p .. 'job:' .. id, 'queue')
-  if queue then
-    call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
-  else
-    local done = call('HGET', p .. 'done', id)
-    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
-    call('HDEL', p .. 'done', id)
-  end
-  call('ZREM', p .. 'all', id)
-  if queue then count(state, queue, -1) end
-  pruned = pruned + 1
-end
-
-for state, time in pairs(before) do
-  local ended = call('ZRANGEBYSCORE', p .. 'ended:' .. state, '-inf', '(' .. time, 'LIMIT', 0, limit)
-  local kept = {}
-  for _, id in ipairs(ended) do
-    local keep_until = call('HGET', p .. 'job:' .. id, 'until')
-    if keep_until and (tonumber(keep_until) or 0) >= tonumber(now) then
-      kept[#kept + 1] = keep_until
-      kept[#kept + 1] = id
-    else
-      delete(id, state)
-    end
-  end
-  many('ZREM', p .. 'ended:' .. state, ended)
-  -- Their results are kept for longer: out of the way of what comes next.
-  many('ZADD', p .. 'kept', kept)
-end
-local kept = call('ZRANGEBYSCORE', p .. 'kept', '-inf', '(' .. now, 'LIMIT', 0, limit)
-for _, id in ipairs(kept) do delete(id, COMPLETED) end
-many('ZREM', p .. 'kept', kept)
 
 finish()
 local next_due = call('ZRANGE', p .. 'scheduled', 0, 0, 'WITHSCORES')[2]

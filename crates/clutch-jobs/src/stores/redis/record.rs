@@ -5,7 +5,7 @@
 //! `due`, `unique`, `key`, `key_limit`, `key_rate`, `tags`; once it has run `attempt`, `runner`, `at`; and `finished`,
 //! `reason`, `result`, `until`, `checkpoint`, `progress`, `rescues`.
 //!
-//! A **plain** job, which is due at once and has no priority, key or result, is an entry, one text, from its enqueue to its
+//! A **plain** job, which is small, due at once and has no priority, key or result, is an entry, one text, from its enqueue to its
 //! end: lines with when it was created, its queue, tool, `max` and tags, then its body, and its id. (Lua's hash of a long text
 //! looks at few of its letters, always at the last: texts that differ there only are found fast.) It gets a hash when
 //! anything happens to it that an entry cannot say.
@@ -90,11 +90,21 @@ fn if_any(cmd: &mut Cmd, value: Option<impl redis::ToRedisArgs>) {
 /// Ids below it stay exact beside a priority in a double.
 const PRIORITY_STEP: f64 = (1u64 << 42) as f64;
 
+/// Larger jobs have a record: whoever looks for one among those that wait reads many of these.
+const PLAIN_BYTES_MAX: usize = 8 << 10;
+
 /// Whether it can be an entry.
 pub(super) fn is_plain(job: &NewJob, now: Millis) -> bool {
     let is_due = job.scheduled_at.is_none_or(|at| at <= now);
     let is_a_line = [&job.queue, &job.tool].iter().all(|name| !name.contains('\n'));
-    is_due && is_a_line && job.priority == 0 && job.unique.is_none() && job.key.is_none() && job.result_ms == 0
+    let bytes = job.arguments.get().len() + job.meta.as_ref().map_or(0, |meta| meta.get().len());
+    bytes <= PLAIN_BYTES_MAX
+        && is_due
+        && is_a_line
+        && job.priority == 0
+        && job.unique.is_none()
+        && job.key.is_none()
+        && job.result_ms == 0
 }
 
 pub(super) fn entry(job: &NewJob, id: &str, now: Millis) -> String {
