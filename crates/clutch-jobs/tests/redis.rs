@@ -188,10 +188,19 @@ fn a_damaged_job_stops_nobody_else() {
     connection.del::<_, ()>(format!("{root}:job:{}", ids[1])).unwrap();
     let lost = round(&*store, 9, claimed.iter().map(done).collect()).unwrap();
     assert_eq!((lost.lost, lost.claimed.len()), (vec![ids[1].clone()], 1), "the last of its key");
-    assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 40_000).unwrap().rescued, 2);
+    assert_eq!(store.look_after(&KEEP, 100, &[], NOW + 40_000).unwrap().rescued, 1);
     assert_eq!(round(&*store, 9, Vec::new()).unwrap().claimed.len(), 1);
+    round(&*store, 0, Vec::new()).unwrap();
+    assert_eq!(store.queues().unwrap()[0].running, 1, "who is gone is not counted");
+    let unique = NewJob { unique: Some("u".to_owned()), key: Some("only".to_owned()), ..job() };
+    let gone = enqueue(&*store, std::slice::from_ref(&unique)).remove(0);
+    connection.del::<_, ()>(format!("{root}:job:{gone}")).unwrap();
+    assert_ne!(enqueue(&*store, &[unique])[0], gone, "its key is free");
+    assert_eq!(round(&*store, 9, Vec::new()).unwrap().claimed.len(), 1);
+    connection.rpush::<_, _, ()>(format!("{root}:inbox:default"), "no entry").unwrap();
+    assert!(round(&*store, 1, Vec::new()).unwrap().again_in.is_some(), "there may be others behind it");
     assert!(store.get(&ids[0]).unwrap().is_none());
-    assert_eq!(store.list(&Filter { limit: 99, ..Filter::default() }).unwrap().len(), 5);
+    assert_eq!(store.list(&Filter { limit: 99, ..Filter::default() }).unwrap().len(), 6);
 }
 
 /// What a connection that was given up has sent may come to the server after what was sent since.

@@ -18,7 +18,7 @@
 //! | `{p}:all` | sorted set | all ids but those of plain jobs that wait or run |
 //! | `{p}:ready:QUEUE` | sorted set | ids that can be claimed, by priority, then age |
 //! | `{p}:scheduled` | sorted set | ids by the time when they are due |
-//! | `{p}:running:RUNNER` | hash | by id, what a runner has claimed: the number of the round, when, its name, and a plain job's entry |
+//! | `{p}:running:RUNNER` | hash | by id, what a runner has claimed: the number of the round, when, its name, the queue, and a plain job's entry |
 //! | `{p}:cancelling` | set | running ids that are to stop |
 //! | `{p}:ended:STATE`, `{p}:kept` | sorted sets | ended ids by when they ended, or until when their result is kept |
 //! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; those with −∞ may run |
@@ -376,6 +376,8 @@ impl Store for Redis {
             }
         }
         if !broken.is_empty() {
+            // There may be others behind them.
+            round.again_in = Some(Duration::ZERO);
             self.bury(runner, broken, now)?;
         }
         Ok(round)

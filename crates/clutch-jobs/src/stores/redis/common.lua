@@ -38,8 +38,21 @@ local function push(lists, name, value, other)
   if other then list[#list + 1] = other end
 end
 
--- A job whose record somebody has damaged: set aside, so that the others go on.
-local function set_aside(id) call('SADD', p .. 'broken', id) end
+-- ---- counts by state and queue, written once at the end; available plain jobs are not among them
+
+local counts = {}
+
+local function count(state, queue, by)
+  local field = state .. ':' .. queue
+  counts[field] = (counts[field] or 0) + by
+end
+
+-- A job whose record somebody has damaged: set aside, so that the others go on. It is counted no more in its state, where
+-- its queue is known.
+local function set_aside(id, state, queue)
+  call('SADD', p .. 'broken', id)
+  if queue then count(state, queue, -1) end
+end
 
 -- ---- entries: what a plain job is as long as nothing but its run happens to it (record.rs)
 
@@ -52,9 +65,16 @@ local function created_of(entry) return string.match(entry, '^%d+') end
 -- Of the queue, tool, attempts_max, tags, and where its body begins.
 local function parts_of(entry) return string.match(entry, '^[^\n]*\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()') end
 
--- What is kept of each running job: the number of the round that claimed it, when, the runner; and where its entry begins,
--- which is empty if it has a record.
-local function claim_of(claim) return string.match(claim, '^(%d+)\n(%d+)\n([^\n]*)\n()') end
+-- What is kept of each running job: the number of the round that claimed it, when, the runner, its queue; and where its
+-- entry begins, which is empty if it has a record.
+local function claim_of(claim)
+  local number, began, runner, queue, entry = string.match(claim, '^(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n()')
+  return number, began, runner, queue and (string.gsub(queue, '\1', '\n')), entry
+end
+
+local function head_of_claim(number, began, runner, queue)
+  return table.concat({ number, began, runner, (string.gsub(queue, '\n', '\1')), '' }, '\n')
+end
 
 -- From now on it has a record as others have. Returns its queue, or nothing when it is no entry.
 local function write_record(id, entry, state)
@@ -71,19 +91,10 @@ end
 
 -- The same of one that was claimed; nothing is done where it has a record.
 local function write_claimed(id, claim, state)
-  local _, began, runner, entry = claim_of(claim)
+  local _, began, runner, _, entry = claim_of(claim)
   if not entry or entry > #claim or not write_record(id, string.sub(claim, entry), state) then return end
   call('HSET', p .. 'job:' .. id, 'attempt', 1, 'at', began, 'runner', runner)
   return string.sub(claim, 1, entry - 1)
-end
-
--- ---- counts by state and queue, written once at the end; available plain jobs are not among them
-
-local counts = {}
-
-local function count(state, queue, by)
-  local field = state .. ':' .. queue
-  counts[field] = (counts[field] or 0) + by
 end
 
 local function running_of(queue)
@@ -124,7 +135,14 @@ end
 -- ---- keys: of those that wait or run, the ones with the score ACTIVE may run, as many as the limit of each says
 
 local function has_place(members, limit)
-  return call('ZCOUNT', members, ACTIVE, ACTIVE) < (tonumber(limit or 1) or 1)
+  limit = tonumber(limit or 1) or 1
+  local active = call('ZCOUNT', members, ACTIVE, ACTIVE)
+  if active < limit then return true end
+  -- One whose record is gone holds no place.
+  for _, id in ipairs(call('ZRANGEBYSCORE', members, ACTIVE, ACTIVE)) do
+    if call('EXISTS', p .. 'job:' .. id) == 0 then active = active - call('ZREM', members, id) end
+  end
+  return active < limit
 end
 
 -- Available from now on, or held until others with its key have ended.

@@ -42,7 +42,8 @@ for nr = 1, jobs do
     local unique, key, limit, rate = take_optional(), take_optional(), take_optional(), take_optional()
     local tags, body = take_optional(), take()
     local other = unique and call('HGET', p .. 'unique', unique)
-    if other then
+    -- One whose record is gone is no other.
+    if other and call('EXISTS', p .. 'job:' .. other) == 1 then
       told[#told + 1] = nr
       told[#told + 1] = other
     else

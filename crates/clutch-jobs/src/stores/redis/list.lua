@@ -74,7 +74,7 @@ for _, id in ipairs(ids) do
   elseif not state or state == COMPLETED then
     local found_done = find_plain(id)
     local done = found_done[1] == 'done' and found_done[2]
-    local _, _, _, from = claim_of(done or '')
+    local _, _, _, _, from = claim_of(done or '')
     if from then
       local of, name, _, tags = parts_of(string.sub(done, from))
       if matches({ COMPLETED, of, name, tags }) then tell(id, unpack(found_done)) end

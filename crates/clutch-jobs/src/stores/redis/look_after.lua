@@ -19,7 +19,7 @@ local function delete(id, state)
     call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
   else
     local done = call('HGET', p .. 'done', id)
-    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
+    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
     call('HDEL', p .. 'done', id)
   end
   call('ZREM', p .. 'all', id)
@@ -67,7 +67,10 @@ local function rescue(id, runner, claim)
   write_claimed(id, claim, RUNNING)
   local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique', 'rescues')
   local attempt, queue, rescues = tonumber(was[1]) or 1, was[2], tonumber(was[6] or 0) or 0
-  if not queue or not was[3] then return set_aside(id) end
+  if not queue or not was[3] then
+    local _, _, _, of = claim_of(claim)
+    return set_aside(id, RUNNING, of)
+  end
   local state = state_after(id, rescues)
   count(RUNNING, queue, -1)
   add_error(id, lapsed(attempt, runner))

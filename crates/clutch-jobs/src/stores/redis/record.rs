@@ -243,10 +243,11 @@ impl Plain<'_> {
     }
 }
 
-/// A plain job that was claimed: the number of the round, when, the runner, and its entry.
+/// A plain job that was claimed: the number of the round, when, the runner, its queue, and its entry.
 pub(super) fn running(claim: &str) -> Option<Job> {
-    let mut lines = claim.splitn(4, '\n');
-    let (_round, began, runner, entry) = (lines.next()?, lines.next()?, lines.next()?, lines.next()?);
+    let mut lines = claim.splitn(5, '\n');
+    let (_round, began, runner) = (lines.next()?, lines.next()?, lines.next()?);
+    let (_queue, entry) = (lines.next()?, lines.next()?);
     let (job, attempted_at) = (Plain::parse(entry)?.job(), began.parse().ok());
     Some(Job { state: State::Running, attempt: 1, attempted_at, runner: Some(runner.to_owned()), ..job })
 }

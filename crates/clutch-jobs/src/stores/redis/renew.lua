@@ -9,10 +9,10 @@ if not call('ZSCORE', p .. 'runners', runner) then return false end
 call('ZADD', p .. 'runners', digits(now_there + lease), runner)
 
 -- The answer to its claim was lost.
-local function release(id, claim, entry)
+local function release(id, claim, entry, of)
   if entry <= #claim and not is_cancelling(id) then
     local queue = parts_of(string.sub(claim, entry))
-    if not queue then return set_aside(id) end
+    if not queue then return set_aside(id, RUNNING, of) end
     count(RUNNING, queue, -1)
     return put_entries('RPUSH', queue, { string.sub(claim, entry) })
   end
@@ -20,7 +20,7 @@ local function release(id, claim, entry)
   write_claimed(id, claim, RUNNING)
   local was = call('HMGET', job, 'attempt', 'queue', 'place', 'key', 'unique')
   local queue = was[2]
-  if not queue or not was[3] then return set_aside(id) end
+  if not queue or not was[3] then return set_aside(id, RUNNING, of) end
   count(RUNNING, queue, -1)
   call('HSET', job, 'attempt', math.max(0, (tonumber(was[1]) or 1) - 1))
   call('HDEL', job, 'runner', 'at')
@@ -48,11 +48,11 @@ end
 for _, id in ipairs(call('HKEYS', running)) do
   if not held[id] then
     local claim = call('HGET', running, id)
-    local round, _, _, entry = claim_of(claim)
+    local round, _, _, queue, entry = claim_of(claim)
     -- What was claimed since belongs to a later renewal: this one was late.
     if not round or tonumber(round) <= number then
       call('HDEL', running, id)
-      release(id, claim, entry or #claim + 1)
+      release(id, claim, entry or #claim + 1, queue)
     end
   end
 end

@@ -78,8 +78,7 @@ local function settle(id, attempt, state, attempts, due, problem, result, keep_u
 end
 
 -- A plain job that has simply completed needs no record.
-local function complete(id, claim)
-  local queue = string.match(claim, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
+local function complete(id, claim, queue)
   local last = #done
   done[last + 1], done[last + 2] = id, claim
   done_ids[last + 1], done_ids[last + 2] = 0, id
@@ -89,14 +88,21 @@ local function complete(id, claim)
   if are_cancelling and is_cancelling(id) then push(removed, p .. 'cancelling', id) end
 end
 
--- Whether it has a record, or gets one; nothing if it is not this runner's.
+-- Whether it has a record, or gets one, and its queue; nothing if it is not this runner's.
 local function has_record(id, claim, attempt, is_simple)
-  local _, _, _, entry = claim_of(claim or '')
-  if not entry or entry > #claim then return entry end
+  local _, _, _, queue, entry = claim_of(claim or '')
+  if not entry or entry > #claim then return entry, queue end
   if attempt ~= '1' then return end
-  if is_simple then return false end
+  if is_simple then return false, queue end
   record(id, claim)
-  return true
+  return true, queue
+end
+
+-- It was this runner's, and its record is gone.
+local function settle_recorded(id, queue, ...)
+  if call('EXISTS', p .. 'job:' .. id) == 1 then return settle(id, ...) end
+  set_aside(id, RUNNING, queue)
+  call('HDEL', running, id)
 end
 
 -- Of each id what was claimed, in pieces.
@@ -122,15 +128,17 @@ if #completed + #ended > 0 then
   are_cancelling = call('EXISTS', p .. 'cancelling') == 1
   each_claim(completed, function(id, claim)
     local attempt = take()
-    local recorded = has_record(id, claim, attempt, true)
-    if recorded then return settle(id, attempt, COMPLETED, attempt, '', '', '', '') end
-    if recorded == false then complete(id, claim) end
+    local recorded, queue = has_record(id, claim, attempt, true)
+    if recorded then return settle_recorded(id, queue, attempt, COMPLETED, attempt, '', '', '', '') end
+    if recorded == false then complete(id, claim, queue) end
     return recorded == false
   end)
   each_claim(ended, function(id, claim)
     local attempt, state, attempts, due, problem = take(), take(), take(), take(), take()
     local result, keep_until, reason = take(), take(), take_optional()
-    return has_record(id, claim, attempt) and settle(id, attempt, state, attempts, due, problem, result, keep_until, reason)
+    local recorded, queue = has_record(id, claim, attempt)
+    if not recorded then return false end
+    return settle_recorded(id, queue, attempt, state, attempts, due, problem, result, keep_until, reason)
   end)
   many('HDEL', running, unheld)
   many('HSET', p .. 'done', done)
@@ -166,10 +174,9 @@ end
 -- ---- claim
 
 local claimed, told, claims, bodies, with_body = 0, {}, {}, {}, {}
-local before = table.concat({ number, now, runner, '' }, '\n') -- of what is kept of each claim
 local TRIES_MAX = 1000 -- of jobs that cannot begin, in one round
 
-local function note_claim(queue, id, claim, what)
+local function note_claim(id, claim, what)
   claims[#claims + 1] = id
   claims[#claims + 1] = claim
   told[#told + 1] = what
@@ -178,10 +185,16 @@ end
 
 local function claim_entries(queue, most)
   local entries = most > 0 and call('RPOP', p .. 'inbox:' .. queue, most) or {}
+  local head, first = head_of_claim(number, now, runner, queue), claimed
   for nr = 1, #entries do
-    note_claim(queue, id_of(entries[nr]), before .. entries[nr], { entries[nr] })
+    if parts_of(entries[nr]) then
+      note_claim(id_of(entries[nr]), head .. entries[nr], { entries[nr] })
+    else
+      set_aside(id_of(entries[nr]))
+      again = 0
+    end
   end
-  count(RUNNING, queue, #entries)
+  count(RUNNING, queue, claimed - first)
   if call('EXISTS', p .. 'inbox:' .. queue) == 0 then call('SREM', p .. 'inboxes', queue) end
 end
 
@@ -208,7 +221,7 @@ local function claim_recorded(id, queue)
   local attempt = (tonumber(was[1]) or 0) + 1
   call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
   local what = { id, false, attempt, was[2], was[3], was[6] }
-  note_claim(queue, id, before, what)
+  note_claim(id, head_of_claim(number, now, runner, queue), what)
   count(RUNNING, queue, 1)
   bodies[#bodies + 1] = p .. 'body:' .. id
   with_body[#with_body + 1] = what
