@@ -38,6 +38,8 @@ STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 PAGE = 500
 """How many jobs `each` reads at a time."""
+RATE_ONLY = 100
+"""How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
 RETRIES = 20
 """Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
 MS_MAX = 253_402_300_799_000
@@ -198,7 +200,7 @@ class Jobs:
             raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
         if "://" not in url:
             raise ConfigError(
-                f"{url!r} is not the URL of a store; allowed: sqlite:///jobs.db, redis://localhost:6379/0"
+                f"{without_password(url)!r} is not the URL of a store; allowed: sqlite:///jobs.db, redis://localhost:6379/0"
             )
         self.url = url
         self._strategy = strategy
@@ -387,10 +389,18 @@ class Jobs:
 
     def _enqueue_in(self, connection: sqlite3.Connection, texts: builtins.list[str]) -> builtins.list[JobId]:
         """All that can be refused is before the first is written."""
-        rows = [self._store.insert(text) for text in texts]
+        if not self.url.startswith("sqlite:"):
+            raise ConfigError(
+                f"connection=: only a store on SQLite can take part in a transaction, and this is {self!r}"
+            )
+        if not isinstance(connection, sqlite3.Connection):
+            raise ConfigError(f"connection={shortened(connection)}: allowed is a connection of the module sqlite3")
+        rows = [_core.JobStore.insert(self.url, text) for text in texts]
         file = rows[0][2]
         if not has_file(connection, file):
-            raise ConfigError(f"this connection is not one to {file}, where the jobs are: their transactions are two")
+            raise ConfigError(
+                f"connection=: it is not a connection to {file}, where the jobs are, so they cannot share a transaction"
+            )
         return [insert(connection, statement, dict(row), file) for statement, row, _ in rows]
 
     # ---- looking, and changing
@@ -498,7 +508,8 @@ class Jobs:
     def _ended(self, job: str) -> Job | None:
         found = self.get(job)
         if found is None:
-            raise ClutchError(f"there is no job {job}; ended jobs are kept for a time only (keep.completed)")
+            forgets = ", and Sidekiq's format keeps none" if self.url.startswith(SIDEKIQ) else ""
+            raise ClutchError(f"there is no job {job}; ended jobs are kept for a time only (keep.completed){forgets}")
         return found if found.state in ENDS else None
 
     async def aget(self, job: str) -> Job | None:
@@ -687,6 +698,11 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
     if unique is True:
         unique = hashlib.sha256(f"{tool}\0{arguments}".encode()).hexdigest()
     rate = None if options.key_rate is None else rate_of(options.key_rate, "key_rate")
+    key_limit = options.key_limit
+    if options.key is None and (key_limit or rate):
+        raise ValueError("key_limit and key_rate limit the jobs of one key, and this one has none: give key=, too")
+    if rate and key_limit is None:
+        key_limit = max(rate[0], RATE_ONLY)
     fields: dict[str, Any] = {
         "queue": options.queue or "default",
         "tool": tool,
@@ -697,7 +713,7 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
         "deadline_at": None if deadline is None else milliseconds(deadline),
         "unique": unique or None,
         "key": options.key,
-        "key_limit": options.key_limit,
+        "key_limit": key_limit,
         "key_rate": None if rate is None else {"count": rate[0], "per_ms": rate[1]},
         "tags": list(options.tags or ()),
         "meta": options.meta,
@@ -753,16 +769,31 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
     return core
 
 
+def statements(script: str) -> Iterator[str]:
+    """One by one: `executescript` would end the transaction."""
+    part = ""
+    for line in script.splitlines(keepends=True):
+        part += line
+        if sqlite3.complete_statement(part):
+            yield part
+            part = ""
+
+
 def insert(connection: sqlite3.Connection, statement: str, row: dict[str, Any], file: os.PathLike[str]) -> JobId:
-    """Enqueue one job in a transaction of the user's."""
+    """Enqueue one job in a transaction of the user's. Where the file has no tables for jobs yet, they become a part of
+    it."""
     try:
         cursor = plain_cursor(connection).execute(statement, row)
     except sqlite3.OperationalError as error:
-        if "no such table" not in str(error):
+        if "no column named" in str(error):
+            raise ClutchError(
+                f"{error}: {file} is of an older version; call jobs.stats() once before a transaction"
+            ) from error
+        if "no such table: clutch_jobs" not in str(error):
             raise
-        raise ClutchError(
-            f"{error}: this transaction began before {file} had tables for jobs; call jobs.stats() once before it"
-        ) from error
+        for part in statements(_core.JobStore.SCHEMA):
+            plain_cursor(connection).execute(part)
+        cursor = plain_cursor(connection).execute(statement, row)
     if cursor.rowcount > 0:
         return JobId(str(cursor.lastrowid))
     found = plain_cursor(connection).execute(
@@ -780,4 +811,4 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 def has_file(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
     files = (row[2] for row in plain_cursor(connection).execute("PRAGMA database_list"))
-    return any(os.path.exists(other) and os.path.samefile(other, file) for other in files if other)
+    return os.path.exists(file) and any(os.path.exists(one) and os.path.samefile(one, file) for one in files if one)

@@ -84,7 +84,8 @@ class JobOptions:
     key: str | None = None
     """Jobs with the same key run one at a time, or as the next two say."""
     key_limit: int | None = None
-    """How many jobs of its key may run at a time, with it; 1."""
+    """How many jobs of its key may run at a time, with it; 1. With a `key_rate` as many as may begin in its time, at
+    least 100."""
     key_rate: str | None = None
     """How many jobs of its key may begin in a time: `"10/s"`, `"100/m"`, `"5/30s"`; by default any number."""
     deadline: datetime | Seconds | None = None

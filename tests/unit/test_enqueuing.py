@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -267,8 +268,53 @@ def test_each_has_all_pages_of_what_matches_while_it_is_changed(jobs: Jobs) -> N
     assert [job.queue for job in jobs.each(state="available")] == ["other"]
 
 
+def test_tables_are_made_in_the_transaction_that_needs_them(tmp_path: Path) -> None:
+    jobs = Jobs(f"sqlite:///{tmp_path}/fresh.db")
+    connection = sqlite3.connect(tmp_path / "fresh.db")
+    connection.execute("CREATE TABLE orders (item)")
+    with contextlib.suppress(ZeroDivisionError), connection:
+        connection.execute("INSERT INTO orders VALUES ('tea')")
+        jobs.enqueue(send, "ann", connection=connection)
+        raise ZeroDivisionError
+    assert len(connection.execute("SELECT * FROM sqlite_schema").fetchall()) == 1, "all of it was rolled back"
+    with connection:
+        connection.execute("INSERT INTO orders VALUES ('tea')")
+        job = jobs.enqueue(send, "ann", connection=connection)
+    assert jobs.get(job) is not None
+
+
+def test_a_connection_that_is_none_of_sqlite3_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="allowed is a connection of the module sqlite3"):
+        Jobs(f"sqlite:///{tmp_path}/a.db").enqueue(send, "ann", connection="app.db")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="only a store on SQLite can take part in a transaction"):
+        Jobs("redis://localhost").enqueue(send, "ann", connection=sqlite3.connect(":memory:"))
+
+
+def test_limits_of_a_key_need_a_key(jobs: Jobs) -> None:
+    for options in ({"key_limit": 3}, {"key_rate": "10/m"}):
+        with pytest.raises(ValueError, match="this one has none: give key=, too"):
+            jobs.options(**options).enqueue(send, "ann")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:s3cret@host/0",
+        "redis+unix:///run/redis.sock?db=1&pass=s3cret",
+        "redis+sentinel://host/name?sentinel_user=me&sentinel_password=s3cret",
+        "redis:/me:s3cret@host",
+    ],
+)
+def test_no_password_is_shown(url: str) -> None:
+    try:
+        shown = repr(Jobs(url))
+    except ConfigError as error:
+        shown = str(error)
+    assert "s3cret" not in shown
+
+
 def test_a_connection_to_another_file_is_refused(jobs: Jobs, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="their transactions are two"):
+    with pytest.raises(ConfigError, match="they cannot share a transaction"):
         jobs.enqueue(send, "ann", connection=sqlite3.connect(tmp_path / "other.db"))
 
 
@@ -285,7 +331,7 @@ def test_failure_48_a_locked_file_is_told_and_nothing_is_half_written(jobs: Jobs
     jobs.stats()
     other = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="another program has locked it"):
+    with pytest.raises(StoreUnavailable, match="another program, or a transaction of this one, has locked it"):
         jobs.enqueue_many("send", ["a", "b"])
     other.execute("ROLLBACK")
     assert jobs.list() == []

@@ -318,6 +318,7 @@ impl Loop {
                     self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
                 }
                 self.runner = new_runner(self.shared.config.lease);
+                self.shared.stats.lock().lost += self.settled.len() as u64;
                 self.settled.clear();
                 self.noted.clear();
                 self.machine.on(fetcher::Event::Lapsed, now);

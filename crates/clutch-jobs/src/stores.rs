@@ -16,6 +16,9 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>> {
         "sqlite" => Ok(Arc::new(sqlite::Sqlite::open(url)?)),
         _ if redis::is_scheme(scheme) => Ok(Arc::new(redis::Redis::open(url)?)),
         _ if sidekiq::is_scheme(scheme) => Ok(Arc::new(sidekiq::Sidekiq::open(url)?)),
+        "" if !url.contains('@') => Err(StoreError::Refused(format!(
+            "'{url}' is not the URL of a store; allowed: sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db"
+        ))),
         // The rest of a URL may hold a password.
         _ => Err(StoreError::Refused(format!(
             "'{scheme}://…' is not the URL of a store; allowed: sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db"

@@ -112,10 +112,14 @@ def job_failed(event: Event) -> str:
     return f"{job}, {attempt}: {error}; {then}"
 
 
+def jobs(event: Event) -> str:
+    return "1 job" if event["jobs"] == 1 else f"{event['jobs']} jobs"
+
+
 def jobs_rescued(event: Event) -> str:
     dead = f"; {event['dead']} of them are dead of it" if event["dead"] else ""
     return (
-        f"{event['front']}: {event['jobs']} jobs of runners whose leases have lapsed run again{dead}; "
+        f"{event['front']}: leases of other runners have lapsed, and {jobs(event)} of theirs will run again{dead}; "
         "was a dispatcher killed, or cut off from the store?"
     )
 
@@ -177,12 +181,15 @@ LINES: dict[str, Callable[[Event], Line]] = {
     ),
     "pool_failing": about_pool(logging.ERROR, lambda event: f"failing: {event['reason'].rstrip()}"),
     "pool_recovered": about_pool(logging.INFO, lambda event: "recovered: it has workers again"),
-    "job_failed": about_pool(logging.WARNING, lambda event: job_failed(event)),
+    "job_failed": lambda event: (
+        logging.ERROR if event["next_s"] is None else logging.WARNING,
+        f"pool {event['pool']}: {job_failed(event)}",
+    ),
     "jobs_lapsed": about_pool(
         logging.WARNING,
         lambda event: (
-            f"{event['front']}: its lease has lapsed, so {event['jobs']} jobs are others' now and are stopped here; "
-            "was this process stopped, or the store out of reach?"
+            f"{event['front']}: its lease has lapsed, so others may run {jobs(event)} now; here they are stopped, and "
+            "what they did is not noted; was this process stopped, or the store out of reach?"
         ),
     ),
     "jobs_rescued": about_pool(logging.WARNING, jobs_rescued),

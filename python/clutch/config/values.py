@@ -447,7 +447,9 @@ SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
 
 
 def without_password(url: str) -> str:
-    """The URL of a store as it is shown."""
-    scheme, mark, rest = url.partition("://")
-    secret, at, place = rest.rpartition("@")
-    return f"{scheme}{mark}{'***' if secret else ''}{at}{place}"
+    """The URL of a store as it is shown, also where it is none."""
+    scheme, mark, rest = url.partition(":")
+    slashes = "/" * (len(rest) - len(rest.lstrip("/")))
+    secret, at, place = rest.lstrip("/").rpartition("@")
+    place = re.sub(r"\b((?:\w+_)?pass(?:word)?)=[^&#]*", r"\1=***", place)
+    return f"{scheme}{mark}{slashes}{'***' if secret else ''}{at}{place}"

@@ -48,7 +48,9 @@ def test_failure_45_clients_that_are_killed_twice_go_on(tmp_path: Path, redis: R
         assert server.wait() == 0
 
 
-def test_failure_45_connections_that_the_server_closes_in_silence_are_made_again(tmp_path: Path, redis: RedisServer) -> None:
+def test_failure_45_connections_that_the_server_closes_in_silence_are_made_again(
+    tmp_path: Path, redis: RedisServer
+) -> None:
     with worker(tmp_path, redis.url, "--lease", "1h") as server:
         server.wait_ready("work")
         jobs = clutch.Jobs(redis.url)

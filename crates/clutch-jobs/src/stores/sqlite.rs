@@ -49,6 +49,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(5);
 /// How long the write-ahead log may stay on the disk.
 const LOG_BYTES_KEPT: i64 = 64 << 20;
 
+/// Makes all tables, where there are none.
+pub const SCHEMA: &str = include_str!("sqlite/schema.sql");
+
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
 /// [`parameters`].
 pub const INSERT: &str = include_str!("sqlite/insert.sql");
@@ -257,7 +260,7 @@ fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let known = version_of(&transaction)?;
     match known {
-        None => transaction.execute_batch(include_str!("sqlite/schema.sql"))?,
+        None => transaction.execute_batch(SCHEMA)?,
         Some(version) => {
             let done = usize::try_from(version - 1).unwrap_or_default();
             MIGRATIONS.iter().skip(done).try_for_each(|step| transaction.execute_batch(step))?;
@@ -283,7 +286,9 @@ fn told(store: &str, error: rusqlite::Error) -> StoreError {
         )
     );
     let reason = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy) => format!("another program has locked it for {} s", BUSY_TIMEOUT.as_secs()),
+        Some(ErrorCode::DatabaseBusy) => {
+            format!("another program, or a transaction of this one, has locked it for {} s", BUSY_TIMEOUT.as_secs())
+        }
         _ => error.to_string(),
     };
     if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }

@@ -105,7 +105,6 @@ type Outcome = clutch_jobs::store::Result<Vec<Enqueued>>;
 /// A store that is open, for those who enqueue and look.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct JobStore {
-    url: String,
     store: Own<(Arc<dyn Store>, Arc<Enqueuer>)>,
 }
 
@@ -155,7 +154,7 @@ impl JobStore {
         let open = || (0..connections.max(1)).map(|at| opened(url, at)).collect::<Result<Vec<_>, _>>();
         let opened = py.detach(open).map_err(|failed| error(py, &failed))?;
         let store = opened[0].clone();
-        Ok(JobStore { url: url.to_owned(), store: Own::new((store, Enqueuer::new(strategy, opened))) })
+        Ok(JobStore { store: Own::new((store, Enqueuer::new(strategy, opened))) })
     }
 
     #[getter]
@@ -229,12 +228,18 @@ impl JobStore {
         to_json(&py.detach(|| self.store().queues()).map_err(|failed| error(py, &failed))?)
     }
 
-    /// What enqueues a job on another connection to the same file: the statement, its parameters by name, and the file.
+    /// What makes the tables of a file that has none.
+    #[classattr]
+    const SCHEMA: &'static str = sqlite::SCHEMA;
+
+    /// What enqueues a job on another connection to a file: the statement, its parameters by name, and the file. Nothing is
+    /// opened: that connection may have locked it.
+    #[staticmethod]
     #[pyo3(name = "insert")]
-    fn insert_of(&self, py: Python<'_>, job: &str) -> PyResult<Insert> {
+    fn insert_of(py: Python<'_>, url: &str, job: &str) -> PyResult<Insert> {
         let job: NewJob = serde_json::from_str(job).map_err(unreadable)?;
         job.check().map_err(PyValueError::new_err)?;
-        let location = sqlite::DatabaseFile::parse(&self.url).map_err(|failed| error(py, &failed))?;
+        let location = sqlite::DatabaseFile::parse(url).map_err(|failed| error(py, &failed))?;
         let row =
             sqlite::parameters(&job, job::now()).into_iter().map(|(name, value)| Ok((name, to_python(py, value)?)));
         Ok((sqlite::INSERT, row.collect::<PyResult<_>>()?, location.path))
