@@ -352,6 +352,22 @@ fn large_jobs_are_listed_and_found() {
     assert_eq!(round(&*store, 9999, Vec::new()).unwrap().claimed.len(), 1201);
 }
 
+/// However many slots are free: an answer of a gigabyte would not come in time, and be asked for again for ever.
+#[test]
+fn few_large_jobs_are_claimed_at_a_time() {
+    let Some((_, store, _)) = shared() else { return };
+    let arguments = RawValue::from_string(format!("\"{}\"", "x".repeat(3 << 20))).unwrap();
+    let ids = enqueue(&*store, &vec![NewJob { arguments, ..job() }; 7]);
+    enqueue(&*store, &[job()]);
+    let mut claimed = Vec::new();
+    while claimed.len() < 8 {
+        let next = round(&*store, 100, Vec::new()).unwrap();
+        assert!(next.claimed.len() <= 3 && (claimed.len() + next.claimed.len() == 8 || next.again_in.is_some()));
+        claimed.extend(next.claimed.into_iter().map(|job| job.id));
+    }
+    assert_eq!(claimed[..7], ids);
+}
+
 #[test]
 fn a_replica_may_take_over() {
     let Some(server) = Server::start(&[]) else { return };

@@ -173,7 +173,9 @@ end
 
 -- ---- claim
 
-local claimed, told, claims, bodies, with_body = 0, {}, {}, {}, {}
+local claimed, told, claims = 0, {}, {}
+local BYTES_MAX = 8 * 1024 * 1024 -- of the arguments in one answer, and one job
+local bytes = 0
 local TRIES_MAX = 1000 -- of jobs that cannot begin, in one round
 
 local function note_claim(id, claim, what)
@@ -220,11 +222,11 @@ local function claim_recorded(id, queue)
   end
   local attempt = (tonumber(was[1]) or 0) + 1
   call('HSET', job, 'state', RUNNING, 'attempt', attempt, 'runner', runner, 'at', now)
-  local what = { id, false, attempt, was[2], was[3], was[6] }
+  local body = call('GET', p .. 'body:' .. id)
+  bytes = bytes + #(body or '')
+  local what = { id, body, attempt, was[2], was[3], was[6] }
   note_claim(id, head_of_claim(number, now, runner, queue), what)
   count(RUNNING, queue, 1)
-  bodies[#bodies + 1] = p .. 'body:' .. id
-  with_body[#with_body + 1] = what
 end
 
 -- Those that are ready, up to this place.
@@ -234,8 +236,14 @@ local function claim_ready(queue, upto, last)
     if claimed >= last then return end
     local ids = call('ZRANGEBYSCORE', ready, '-inf', upto, 'LIMIT', 0, last - claimed)
     if #ids == 0 then return end
-    many('ZREM', ready, ids)
-    for nr = 1, #ids do claim_recorded(ids[nr], queue) end
+    local taken = {}
+    for nr = 1, #ids do
+      if bytes > BYTES_MAX then break end
+      taken[nr] = ids[nr]
+      claim_recorded(ids[nr], queue)
+    end
+    many('ZREM', ready, taken)
+    if bytes > BYTES_MAX then break end
   end
   again = 0
 end
@@ -260,7 +268,7 @@ local function claim(queue, most)
     local first = call('LINDEX', inbox, -1)
     if not first then return claim_ready(queue, '+inf', last) end
     claim_ready(queue, created_of(first) or '+inf', last)
-    if claimed == last or again == 0 then return end
+    if claimed >= last or bytes > BYTES_MAX or again == 0 then return end
     ready = call('ZRANGE', p .. 'ready:' .. queue, 0, 0, 'WITHSCORES')[2]
     if ready then claim_entries(queue, older_than(inbox, tonumber(ready), last - claimed)) end
   end
@@ -283,13 +291,6 @@ local function most_of(queue, is_paused, most)
   return left
 end
 
-local function read_bodies()
-  for from = 1, #bodies, CHUNK do
-    local found = call('MGET', unpack(bodies, from, math.min(from + CHUNK - 1, #bodies)))
-    for nr = 1, #found do with_body[from + nr - 1][2] = found[nr] end
-  end
-end
-
 -- The first round takes the lease; a later one whose lease has lapsed is late.
 local function is_leased()
   if limit == 0 or call('ZSCORE', p .. 'runners', runner) then return true end
@@ -308,12 +309,11 @@ if limit > 0 and has_lease and #queues > 0 then
   end
   local settings = call('HMGET', p .. 'settings', unpack(names))
   for nr, queue in ipairs(queues) do
-    if claimed >= limit then break end
+    if claimed >= limit or bytes > BYTES_MAX then break end
     local most, rate = most_of(queue, settings[3 * nr - 2], settings[3 * nr - 1]), settings[3 * nr]
     if most > 0 and rate then claim_by_rate(queue, most, rate) elseif most > 0 then claim(queue, most) end
   end
   many('HSET', running, claims)
-  read_bodies()
 end
 finish()
 return { lost, has_lease and 1 or 0, again and digits(math.max(0, again)) or false, told }
