@@ -1,4 +1,5 @@
-"""What the kernel says of a process and all below it: who they are, CPU time, memory, the CPUs they may use.
+"""What the kernel says of a process and all below it: who they are, CPU time, memory, the CPUs they may use; and how
+they end with whoever started them.
 
 Reads /proc, so that one way of asking serves every contestant. Processes that end meanwhile count as nothing.
 """
@@ -6,7 +7,9 @@ Reads /proc, so that one way of asking serves every contestant. Processes that e
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import signal
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -15,6 +18,13 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 # With it the complement of a pid is the number of that process's clock: clock_getcpuclockid(3), and the macros
 # MAKE_PROCESS_CPUCLOCK and CPUCLOCK_SCHED of Linux.
 _CPUCLOCK_SCHED = 2
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def die_with_parent() -> None:
+    """A `preexec_fn`: the kernel sends SIGTERM when the parent is gone, also when that was killed."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def tree(root_pid: int | None = None) -> list[int]:

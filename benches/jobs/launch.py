@@ -21,7 +21,6 @@ from typing import Any
 from benches import processes
 from benches.jobs import work
 from benches.jobs.contestant import Contestant
-from benches.jobs.orphans import die_with_parent
 
 CONTESTANT, URL = "CLUTCH_BENCH_CONTESTANT", "CLUTCH_BENCH_URL"
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +121,7 @@ def consumer(contestant: Contestant, folder: Path, url: str, slots: int) -> Iter
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=processes.die_with_parent,
         )
         try:
             yield Consumer(process, folder, output, contestant.name)

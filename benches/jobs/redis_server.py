@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benches.harness import Skipped
-from benches.jobs.orphans import die_with_parent
+from benches.processes import die_with_parent
 
 _START_SECONDS_MAX = 10
 _STOP_SECONDS_MAX = 10

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import contextlib
 import functools
-import hashlib
-import inspect
 import json
 import os
 import sqlite3
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, Self, overload
 
 from clutch import _core
+from clutch._jobs.transaction import has_file, insert
+from clutch._jobs.written import arguments_of, called_of, rate_of, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
-from clutch._worker.handlers.json import Encoder, JsonFace
-from clutch.config.values import BACKOFF, CALL_TIME, SIDEKIQ, without_password
+from clutch.config.values import SIDEKIQ, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
-from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of, shortened
+from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, shortened
 
 __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
 
@@ -38,13 +35,8 @@ STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 PAGE = 500
 """How many jobs `each` reads at a time."""
-RATE_ONLY = 100
-"""How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
-RETRIES = 20
-"""Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
 MS_MAX = 253_402_300_799_000
 """The end of the year 9999: Python has no later time, but another client of the store may."""
-SECONDS_MAX = 1e10
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
 ENDS = ("completed", "cancelled", "dead")
@@ -401,7 +393,7 @@ class Jobs:
             raise ConfigError(
                 f"connection=: it is not a connection to {file}, where the jobs are, so they cannot share a transaction"
             )
-        return [insert(connection, statement, dict(row), file) for statement, row, _ in rows]
+        return [JobId(*insert(connection, statement, dict(row), file)) for statement, row, _ in rows]
 
     # ---- looking, and changing
 
@@ -558,257 +550,3 @@ def result_of(job: Job) -> Any:
     if job.reason is not None and job.result is None:
         raise ClutchError(f"job {job.id} ({job.tool}) is completed: {job.reason}")
     return job.result
-
-
-# ---- from a call to a job
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """A tool as jobs name it."""
-
-    name: str
-    face: JsonFace | None = None
-    """Of a function: what checks its arguments."""
-    signature: inspect.Signature | None = None
-    defaults: JobOptions = NO_JOB_OPTIONS
-    names: tuple[str, ...] = ()
-    """Of its parameters, if each may be given by position and by name; the last ones may be left out."""
-    required: int = 1
-
-    def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
-        """Keywords that are options of the job, not arguments of the tool."""
-        parameters = self.signature.parameters if self.signature is not None else {}
-        return {name for name in keywords if name in OPTION_NAMES and name not in parameters}
-
-    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], by_name: bool) -> str:
-        """As JSON, checked. By name, so that they mean the same when a parameter is moved; for those who know positions
-        alone, by position."""
-        if self.signature is None or self.face is None:
-            return _encode({"args": args, "kwargs": kwargs})
-        if by_name and not kwargs and self.required <= len(args) <= len(self.names):
-            # The common case: what `bind` would make of it.
-            return self._by_name(dict(zip(self.names, args, strict=False)))
-        try:
-            bound = self.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise self.face.bad(str(error)) from None
-        kinds = {one.kind for one in self.signature.parameters.values()}
-        if not by_name:
-            self.face.decode(_encode(bound.arguments).encode())
-        if not by_name or inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds:
-            return _encode({"args": bound.args, "kwargs": bound.kwargs})
-        named = bound.arguments
-        for one in self.signature.parameters.values():
-            if one.kind is one.VAR_KEYWORD:
-                named |= named.pop(one.name, {})
-        return self._by_name(named)
-
-    def _by_name(self, named: dict[str, Any]) -> str:
-        assert self.face is not None
-        text = _encode_bytes(named)
-        self.face.decode(text)
-        return f'{{"args":[],"kwargs":{text.decode()}}}'
-
-
-OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
-_encode_bytes = Encoder(takes_bytes=True).encode
-
-
-def _encode(value: Any) -> str:
-    return _encode_bytes(value).decode()
-
-
-def called_of(tool: Any) -> Called:
-    if isinstance(tool, str):
-        return Called(tool)
-    try:
-        return _called_of_function(tool)
-    except TypeError:  # not hashable
-        return _called_of_function.__wrapped__(tool)
-
-
-ENQUEUED_TOOLS: dict[str, weakref.WeakValueDictionary[str, Callable[..., Any]]] = {}
-"""Functions that this process has enqueued, by name and module: how `clutch.testing` finds them."""
-
-
-@functools.lru_cache(maxsize=1000)
-def _called_of_function(function: Callable[..., Any]) -> Called:
-    name = getattr(function, "__qualname__", None)
-    if not callable(function) or name is None or "<" in name:
-        raise ValueError(
-            f"{function!r} cannot be a job: workers find functions by name, in the module that they run; give a "
-            "function of a module, or its name"
-        )
-    options = options_of(function)
-    if options is None:
-        raise ValueError(f"{name} is no tool, so no worker would run it by its name: mark it with @clutch.tool")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ValueError(
-            f"{name} is a generator function, whose values nobody would read, so it cannot be a job: return one value, "
-            "and tell how far it is with current_job().progress(…)"
-        )
-    with contextlib.suppress(TypeError):  # of a kind that cannot be referred to weakly
-        ENQUEUED_TOOLS.setdefault(name, weakref.WeakValueDictionary())[function.__module__] = function
-    signature = inspect.signature(function)
-    parameters = signature.parameters.values()
-    is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
-    names = tuple(one.name for one in parameters) if is_simple else ()
-    required = sum(one.default is one.empty for one in parameters) if is_simple else 1
-    return Called(name, JsonFace(name, function), signature, options.job, names, required)
-
-
-def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    match given:
-        case tuple():
-            return given, {}
-        case Mapping():
-            return (), dict(given)
-    return (given,), {}
-
-
-def written(tool: str, arguments: str, options: JobOptions) -> str:
-    """A job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
-    try:
-        return f"{head_of_any(tool, options)}{arguments}}}"
-    except (DependsOnTheJob, TypeError):  # or options that cannot be hashed
-        return f"{head_of(tool, arguments, options)}{arguments}}}"
-
-
-class DependsOnTheJob(Exception):
-    """Two jobs with the same options differ: by the time, or by their arguments."""
-
-
-@functools.lru_cache(maxsize=1000)
-def head_of_any(tool: str, options: JobOptions) -> str:
-    """The same for all jobs of a tool with these options. Raises DependsOnTheJob."""
-    if options.unique is True or not (options.at is options.in_ is options.deadline is None):
-        raise DependsOnTheJob
-    return head_of(tool, "", options)
-
-
-def head_of(tool: str, arguments: str, options: JobOptions) -> str:
-    """All of the job up to its arguments."""
-    now = _core.jobs_now() / 1000
-    due = due_at(options, now)
-    deadline = options.deadline
-    if deadline is not None and not isinstance(deadline, datetime):
-        deadline = datetime.fromtimestamp((now if due is None else due / 1000) + seconds(deadline, "deadline"), UTC)
-    unique = options.unique
-    if unique is True:
-        unique = hashlib.sha256(f"{tool}\0{arguments}".encode()).hexdigest()
-    rate = None if options.key_rate is None else rate_of(options.key_rate, "key_rate")
-    key_limit = options.key_limit
-    if options.key is None and (key_limit or rate):
-        raise ValueError("key_limit and key_rate limit the jobs of one key, and this one has none: give key=, too")
-    if rate and key_limit is None:
-        key_limit = max(rate[0], RATE_ONLY)
-    fields: dict[str, Any] = {
-        "queue": options.queue or "default",
-        "tool": tool,
-        "priority": options.priority or 0,
-        "attempts_max": 1 + (RETRIES if options.retry is None else options.retry),
-        "backoff": backoff_of(options.backoff),
-        "scheduled_at": due,
-        "deadline_at": None if deadline is None else milliseconds(deadline),
-        "unique": unique or None,
-        "key": options.key,
-        "key_limit": key_limit,
-        "key_rate": None if rate is None else {"count": rate[0], "per_ms": rate[1]},
-        "tags": list(options.tags or ()),
-        "meta": options.meta,
-        "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
-    }
-    given = {name: value for name, value in fields.items() if value is not None and value != []}
-    try:
-        text = json.dumps(given, allow_nan=False)
-    except (TypeError, ValueError) as error:  # all others are of known types
-        raise ValueError(f"meta {shortened(options.meta)}: {error}; allowed is a mapping of what JSON has") from None
-    return f'{text[:-1]},"arguments":'
-
-
-def due_at(options: JobOptions, now: float) -> int | None:
-    if options.at is not None and options.in_ is not None:
-        raise ValueError("at and in_ are both given: use one of the two")
-    if options.at is not None:
-        return milliseconds(options.at)
-    return None if options.in_ is None else round((now + seconds(options.in_, "in_")) * 1000)
-
-
-def milliseconds(time: datetime) -> int:
-    """Of a time; without a zone it is in this machine's."""
-    return round(time.timestamp() * 1000)
-
-
-def seconds(given: Seconds, option: str) -> float:
-    try:
-        number: float = CALL_TIME.parse(given)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= SECONDS_MAX:
-        raise ValueError(f'{option} {given!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
-    return number
-
-
-def rate_of(given: str, option: str) -> tuple[int, int]:
-    """`"100/m"` or `"5/30s"` as a number and milliseconds."""
-    try:
-        count, per = given.split("/")
-        time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
-        return int(count), round(time * 1000)
-    except (AttributeError, ValueError):
-        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
-        raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
-
-
-def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
-    try:
-        core: dict[str, Any] = BACKOFF.core(BACKOFF.parse("polynomial" if given is None else given))
-    except ValueError:
-        raise ValueError(f"backoff {given!r}: allowed are {BACKOFF.allowed}, or a timedelta") from None
-    return core
-
-
-def statements(script: str) -> Iterator[str]:
-    """One by one: `executescript` would end the transaction."""
-    part = ""
-    for line in script.splitlines(keepends=True):
-        part += line
-        if sqlite3.complete_statement(part):
-            yield part
-            part = ""
-
-
-def insert(connection: sqlite3.Connection, statement: str, row: dict[str, Any], file: os.PathLike[str]) -> JobId:
-    """Enqueue one job in a transaction of the user's. Where the file has no tables for jobs yet, they become a part of
-    it."""
-    try:
-        cursor = plain_cursor(connection).execute(statement, row)
-    except sqlite3.OperationalError as error:
-        if "no column named" in str(error):
-            raise ClutchError(
-                f"{error}: {file} is of an older version; call jobs.stats() once before a transaction"
-            ) from error
-        if "no such table: clutch_jobs" not in str(error):
-            raise
-        for part in statements(_core.JobStore.SCHEMA):
-            plain_cursor(connection).execute(part)
-        cursor = plain_cursor(connection).execute(statement, row)
-    if cursor.rowcount > 0:
-        return JobId(str(cursor.lastrowid))
-    found = plain_cursor(connection).execute(
-        "SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (row["unique_key"],)
-    )
-    return JobId(str(found.fetchone()[0]), is_new=False)
-
-
-def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """One whose rows are tuples, whatever the program wants of its own."""
-    cursor = connection.cursor(sqlite3.Cursor)
-    cursor.row_factory = None
-    return cursor
-
-
-def has_file(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
-    files = (row[2] for row in plain_cursor(connection).execute("PRAGMA database_list"))
-    return os.path.exists(file) and any(os.path.exists(one) and os.path.samefile(one, file) for one in files if one)

@@ -18,10 +18,10 @@ from pathlib import Path
 from benches.harness import Report, Scale, within
 from benches.jobs import contestants, launch, measured, redis_server, sqlite, work
 from benches.jobs.contestant import SLOTS, Contestant
-from benches.jobs.orphans import die_with_parent
 from benches.jobs.packages import RedisPy
 from benches.jobs.redis_server import RedisServer
 from benches.jobs.scale import counts
+from benches.processes import die_with_parent
 
 _WARM_UP = 5
 _FLOOR = "BRPOP, two processes"

@@ -241,6 +241,9 @@ impl NewJob {
         within("meta (as JSON)", self.meta.as_ref().map_or(0, |meta| meta.get().len()), META_BYTES_MAX)?;
         for (what, text) in [("a tool's name", &self.tool), ("a queue's name", &self.queue)] {
             within(what, text.len(), NAME_BYTES_MAX)?;
+            if text.is_empty() {
+                return Err(format!("{what} is empty: give one"));
+            }
             if text.chars().any(char::is_control) {
                 return Err(format!("{what} of {text:?}: control characters are not allowed"));
             }

@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const LEAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long at least between two looks while there is more to delete: nobody waits for that.
-const PRUNE_PAUSE: Duration = Duration::from_millis(100);
+const PRUNE_PAUSE: Duration = Duration::from_millis(30);
 
 /// Most jobs of each kind in one look, so that claims come in between.
 pub const BATCH: usize = 1000;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Rate, Settled, State, settle};
+use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Rate, Settled, State, now, settle};
 use clutch_jobs::store::{
     Change, Filter, Keep, Noted, QueueChange, Renewed, Report, Round, Runner, Store, Tick, Upkeep, Want,
 };
@@ -619,6 +619,29 @@ fn a_queue_begins_no_more_than_its_rate(house: &House) {
     assert_eq!(round("b", NOW + 61_000).claimed.len(), 5);
 }
 
+fn many_runners_begin_no_more_than_a_rate(house: &House) {
+    let rate = Rate { count: 5, per_ms: 3_600_000 };
+    house.store.set_queue("default", QueueChange::Rate(Some(rate))).unwrap();
+    house.enqueue(&vec![job("default"); 40]);
+    let stores: Vec<_> = (0..4).map(|_| (house.open)()).collect();
+    let claimed: usize = thread::scope(|scope| {
+        let runners: Vec<_> = stores
+            .iter()
+            .enumerate()
+            .map(|(nr, store)| {
+                scope.spawn(move || {
+                    let runner = runner(&format!("r{nr}"));
+                    // Whoever comes late to the lock of the store has a time of before.
+                    let claim = |_| store.round(&runner, &Report::default(), &want(1, &["default"]), now()).unwrap();
+                    (0..20).map(claim).map(|round| round.claimed.len()).sum::<usize>()
+                })
+            })
+            .collect();
+        runners.into_iter().map(|runner| runner.join().unwrap()).sum()
+    });
+    assert_eq!(claimed, 5);
+}
+
 fn a_key_begins_no_more_than_its_rate(house: &House) {
     let rate = Some(Rate { count: 1, per_ms: 60_000 });
     let keyed = NewJob { key: Some("k".to_owned()), key_limit: 9, key_rate: rate, ..job("default") };
@@ -792,6 +815,7 @@ stores! {
     a_queue_runs_no_more_than_its_limit_over_all_runners,
     jobs_with_a_key_run_as_many_as_their_limit_says,
     a_queue_begins_no_more_than_its_rate,
+    many_runners_begin_no_more_than_a_rate,
     a_key_begins_no_more_than_its_rate,
     jobs_with_a_key_run_one_at_a_time_in_order,
     a_key_is_free_again_when_its_runner_dies,

@@ -1,1 +1,1 @@
-"""Jobs without workers, for tests. Users have it from `clutch.testing`."""
+"""The parts of `clutch.jobs`, and jobs without workers, which users have from `clutch.testing`."""

@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clutch import _core
+from clutch._jobs.written import called_of, seconds
 from clutch._worker.handlers.json import Encoder
-from clutch.jobs import LIST_MAX, Job, Jobs, called_of, seconds
+from clutch.jobs import LIST_MAX, Job, Jobs
 from clutch.tools import Seconds
 
 SHOWN_MAX = 20

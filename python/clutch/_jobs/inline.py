@@ -18,12 +18,13 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Self, cast
 
 from clutch import _core
+from clutch._jobs.written import ENQUEUED_TOOLS
 from clutch._worker.failure import describe
 from clutch._worker.handlers.call import Tool
 from clutch._worker.handlers.job import CURRENT, encode, prepare
 from clutch._worker.image import Image, LoadError
 from clutch.errors import BadArguments, ClutchError, ConfigError
-from clutch.jobs import ENQUEUED_TOOLS, JobId, Jobs
+from clutch.jobs import JobId, Jobs
 
 CLAIMED_MAX = 1000
 """How many jobs of a queue that come before one are looked at to find it."""

@@ -14,6 +14,7 @@ import click
 from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
 from clutch.cli.table import age, aligned
+from clutch.cli.tools import printable
 from clutch.errors import ClutchError
 from clutch.jobs import Job, Jobs, Queue
 
@@ -154,10 +155,11 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
     for field in dataclasses.fields(found):
         value = getattr(found, field.name)
         if field.name != "errors" and value not in (None, (), {}):
-            click.echo(f"{field.name:13} {value if isinstance(value, str | datetime) else json.dumps(value)}")
+            text = str(value) if isinstance(value, str | datetime) else json.dumps(value)
+            click.echo(f"{field.name:13} {printable(text)}")
     for error in found.errors:
-        click.echo(f"\nattempt {error.attempt}, {error.at:%Y-%m-%d %H:%M:%S} UTC, {error.kind}: {error.message}")
-        click.echo(error.traceback.rstrip() or "(no traceback)")
+        head = f"attempt {error.attempt}, {error.at:%Y-%m-%d %H:%M:%S} UTC, {error.kind}: {error.message}"
+        click.echo(printable(f"\n{head}\n{error.traceback.rstrip() or '(no traceback)'}", kept="\n\t"))
 
 
 def change(name: str, done: str, all_done: str, doc: str) -> None:
@@ -278,7 +280,8 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Iterable[tuple[str, ...]]) -> None:
-    click.echo("\n".join(aligned(rows)))
+    # What others have written into a store gives no orders to a terminal.
+    click.echo("\n".join(aligned(tuple(map(printable, row)) for row in rows)))
 
 
 def since(time: datetime) -> str:

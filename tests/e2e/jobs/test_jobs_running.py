@@ -30,6 +30,7 @@ from support.rendezvous import Rendezvous
 
 JOBS = int(os.environ.get("CLUTCH_TEST_JOBS", "1500"))
 KILLS = 12
+BEEPS = json.dumps([{"at": 0, "attempt": 1, "kind": "raised", "message": "\x1b[2J", "traceback": "\x1b]0;x\x07"}])
 
 
 @pytest.mark.parametrize("what", ["worker", "zygote", "dispatcher"])
@@ -310,6 +311,10 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert '"ann"' in said("show", first)
     assert said("retry", second) == f"job {second} runs again\n"
     assert said("cancel", first) == f"job {first} cancelled\n"
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as other:
+        other.execute("UPDATE clutch_jobs SET reason = char(27) || '[2J', errors = ?", [BEEPS])
+    for shown in (said("list"), said("show", first)):
+        assert "\x1b" not in shown and "\\x1b[2J" in shown, "nobody gives orders to a terminal"
     assert said("pause", "default") == "queue default paused\n"
     assert "paused" in said("stats")
     assert said("resume", "default") == "queue default resumed\n"

@@ -167,7 +167,7 @@ end
 
 local function note_start(scope, rate, id)
   local starts = p .. 'rate:' .. scope
-  call('ZADD', starts, digits(time_there or clock(shift)), id .. ':' .. number)
+  call('ZADD', starts, digits(time_there or clock(shift)), id .. ':' .. number .. ':' .. runner)
   call('PEXPIRE', starts, string.match(rate, '%d+$'))
 end
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
+use super::clock;
 use super::row::{self, CLAIMED};
 use crate::job::{Claimed, Millis, Rate};
 use crate::store::{Round, Runner};
@@ -127,8 +128,9 @@ fn rate_left(
     rate: Rate,
     now: Millis,
 ) -> rusqlite::Result<(usize, Option<Millis>)> {
+    // Read while nobody else writes, so that no start that was noted is later; but one of before the last boot may be.
+    let now = clock(now);
     let (most, per) = (i64::from(rate.count), Millis::from(rate.per_ms));
-    // What is later than now was before the clock was set back.
     transaction
         .prepare_cached("DELETE FROM clutch_starts WHERE scope = ?1 AND (at <= ?2 OR at > ?3)")?
         .execute(params![scope, now - per, now])?;
@@ -145,7 +147,10 @@ fn rate_left(
 }
 
 fn note_start(transaction: &Transaction<'_>, scope: &str, now: Millis) -> rusqlite::Result<()> {
-    transaction.prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2)")?.execute(params![scope, now]).map(drop)
+    transaction
+        .prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2)")?
+        .execute(params![scope, clock(now)])
+        .map(drop)
 }
 
 /// A round says when to ask again, as soon as any limit of rate allows more.

@@ -1,0 +1,231 @@
+"""From a call of a tool to a job as JSON: its arguments, checked by the tool's hints, and its options."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import json
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from clutch import _core
+from clutch._worker.handlers.json import Encoder, JsonFace
+from clutch.config.values import BACKOFF, CALL_TIME
+from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of, shortened
+
+RATE_ONLY = 100
+"""How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
+RETRIES = 20
+"""Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
+SECONDS_MAX = 1e10
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A tool as jobs name it."""
+
+    name: str
+    face: JsonFace | None = None
+    """Of a function: what checks its arguments."""
+    signature: inspect.Signature | None = None
+    defaults: JobOptions = NO_JOB_OPTIONS
+    names: tuple[str, ...] = ()
+    """Of its parameters, if each may be given by position and by name; the last ones may be left out."""
+    required: int = 1
+
+    def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
+        """Keywords that are options of the job, not arguments of the tool."""
+        parameters = self.signature.parameters if self.signature is not None else {}
+        return {name for name in keywords if name in OPTION_NAMES and name not in parameters}
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], by_name: bool) -> str:
+        """As JSON, checked. By name, so that they mean the same when a parameter is moved; for those who know positions
+        alone, by position."""
+        if self.signature is None or self.face is None:
+            return _encode({"args": args, "kwargs": kwargs})
+        if by_name and not kwargs and self.required <= len(args) <= len(self.names):
+            # The common case: what `bind` would make of it.
+            return self._by_name(dict(zip(self.names, args, strict=False)))
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise self.face.bad(str(error)) from None
+        kinds = {one.kind for one in self.signature.parameters.values()}
+        if not by_name:
+            self.face.decode(_encode(bound.arguments).encode())
+        if not by_name or inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.POSITIONAL_ONLY in kinds:
+            return _encode({"args": bound.args, "kwargs": bound.kwargs})
+        named = bound.arguments
+        for one in self.signature.parameters.values():
+            if one.kind is one.VAR_KEYWORD:
+                named |= named.pop(one.name, {})
+        return self._by_name(named)
+
+    def _by_name(self, named: dict[str, Any]) -> str:
+        assert self.face is not None
+        text = _encode_bytes(named)
+        self.face.decode(text)
+        return f'{{"args":[],"kwargs":{text.decode()}}}'
+
+
+OPTION_NAMES = frozenset(JobOptions.__dataclass_fields__)
+_encode_bytes = Encoder(takes_bytes=True).encode
+
+
+def _encode(value: Any) -> str:
+    return _encode_bytes(value).decode()
+
+
+def called_of(tool: Any) -> Called:
+    if isinstance(tool, str):
+        return Called(tool)
+    try:
+        return _called_of_function(tool)
+    except TypeError:  # not hashable
+        return _called_of_function.__wrapped__(tool)
+
+
+ENQUEUED_TOOLS: dict[str, weakref.WeakValueDictionary[str, Callable[..., Any]]] = {}
+"""Functions that this process has enqueued, by name and module: how `clutch.testing` finds them."""
+
+
+@functools.lru_cache(maxsize=1000)
+def _called_of_function(function: Callable[..., Any]) -> Called:
+    name = getattr(function, "__qualname__", None)
+    if not callable(function) or name is None or "<" in name:
+        raise ValueError(
+            f"{function!r} cannot be a job: workers find functions by name, in the module that they run; give a "
+            "function of a module, or its name"
+        )
+    options = options_of(function)
+    if options is None:
+        raise ValueError(f"{name} is no tool, so no worker would run it by its name: mark it with @clutch.tool")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ValueError(
+            f"{name} is a generator function, whose values nobody would read, so it cannot be a job: return one value, "
+            "and tell how far it is with current_job().progress(…)"
+        )
+    with contextlib.suppress(TypeError):  # of a kind that cannot be referred to weakly
+        ENQUEUED_TOOLS.setdefault(name, weakref.WeakValueDictionary())[function.__module__] = function
+    signature = inspect.signature(function)
+    parameters = signature.parameters.values()
+    is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    names = tuple(one.name for one in parameters) if is_simple else ()
+    required = sum(one.default is one.empty for one in parameters) if is_simple else 1
+    return Called(name, JsonFace(name, function), signature, options.job, names, required)
+
+
+def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    match given:
+        case tuple():
+            return given, {}
+        case Mapping():
+            return (), dict(given)
+    return (given,), {}
+
+
+def written(tool: str, arguments: str, options: JobOptions) -> str:
+    """A job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
+    try:
+        return f"{head_of_any(tool, options)}{arguments}}}"
+    except (DependsOnTheJob, TypeError):  # or options that cannot be hashed
+        return f"{head_of(tool, arguments, options)}{arguments}}}"
+
+
+class DependsOnTheJob(Exception):
+    """Two jobs with the same options differ: by the time, or by their arguments."""
+
+
+@functools.lru_cache(maxsize=1000)
+def head_of_any(tool: str, options: JobOptions) -> str:
+    """The same for all jobs of a tool with these options. Raises DependsOnTheJob."""
+    if options.unique is True or not (options.at is options.in_ is options.deadline is None):
+        raise DependsOnTheJob
+    return head_of(tool, "", options)
+
+
+def head_of(tool: str, arguments: str, options: JobOptions) -> str:
+    """All of the job up to its arguments."""
+    now = _core.jobs_now() / 1000
+    due = due_at(options, now)
+    deadline = options.deadline
+    if deadline is not None and not isinstance(deadline, datetime):
+        deadline = datetime.fromtimestamp((now if due is None else due / 1000) + seconds(deadline, "deadline"), UTC)
+    unique = options.unique
+    if unique is True:
+        unique = hashlib.sha256(f"{tool}\0{arguments}".encode()).hexdigest()
+    rate = None if options.key_rate is None else rate_of(options.key_rate, "key_rate")
+    key_limit = options.key_limit
+    if options.key is None and (key_limit or rate):
+        raise ValueError("key_limit and key_rate limit the jobs of one key, and this one has none: give key=, too")
+    if rate and key_limit is None:
+        key_limit = max(rate[0], RATE_ONLY)
+    fields: dict[str, Any] = {
+        "queue": options.queue or "default",
+        "tool": tool,
+        "priority": options.priority or 0,
+        "attempts_max": 1 + (RETRIES if options.retry is None else options.retry),
+        "backoff": backoff_of(options.backoff),
+        "scheduled_at": due,
+        "deadline_at": None if deadline is None else milliseconds(deadline),
+        "unique": unique or None,
+        "key": options.key,
+        "key_limit": key_limit,
+        "key_rate": None if rate is None else {"count": rate[0], "per_ms": rate[1]},
+        "tags": list(options.tags or ()),
+        "meta": options.meta,
+        "result_ms": 0 if options.result is None else round(seconds(options.result, "result") * 1000),
+    }
+    given = {name: value for name, value in fields.items() if value is not None and value != []}
+    try:
+        text = json.dumps(given, allow_nan=False)
+    except (TypeError, ValueError) as error:  # all others are of known types
+        raise ValueError(f"meta {shortened(options.meta)}: {error}; allowed is a mapping of what JSON has") from None
+    return f'{text[:-1]},"arguments":'
+
+
+def due_at(options: JobOptions, now: float) -> int | None:
+    if options.at is not None and options.in_ is not None:
+        raise ValueError("at and in_ are both given: use one of the two")
+    if options.at is not None:
+        return milliseconds(options.at)
+    return None if options.in_ is None else round((now + seconds(options.in_, "in_")) * 1000)
+
+
+def milliseconds(time: datetime) -> int:
+    """Of a time; without a zone it is in this machine's."""
+    return round(time.timestamp() * 1000)
+
+
+def seconds(given: Seconds, option: str) -> float:
+    try:
+        number: float = CALL_TIME.parse(given)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= SECONDS_MAX:
+        raise ValueError(f'{option} {given!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
+    return number
+
+
+def rate_of(given: str, option: str) -> tuple[int, int]:
+    """`"100/m"` or `"5/30s"` as a number and milliseconds."""
+    try:
+        count, per = given.split("/")
+        time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
+        return int(count), round(time * 1000)
+    except (AttributeError, ValueError):
+        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
+        raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
+
+
+def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
+    try:
+        core: dict[str, Any] = BACKOFF.core(BACKOFF.parse("polynomial" if given is None else given))
+    except ValueError:
+        raise ValueError(f"backoff {given!r}: allowed are {BACKOFF.allowed}, or a timedelta") from None
+    return core
