@@ -74,3 +74,20 @@ fn numbers_that_nobody_can_have_written_spoil_no_list() {
     assert_eq!(store.queues().unwrap()[0].available, 2);
     assert_eq!(claim(&*store, 9).len(), 2);
 }
+
+/// What is kept of connections that are used no more belongs to the file that was there then.
+#[test]
+fn a_file_that_is_made_anew_is_another() {
+    let (_folder, path, open) = file();
+    let first = open();
+    drop(first.watch().unwrap());
+    for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
+        std::fs::remove_file(path.with_file_name(name)).unwrap();
+    }
+    let second = open();
+    let mut watch = second.watch().unwrap();
+    assert!(watch.wait(Duration::ZERO).unwrap(), "at first there may always be something");
+    let other = Connection::open(&path).unwrap();
+    other.execute("INSERT INTO clutch_queues (name) VALUES ('a')", []).unwrap();
+    assert!(watch.wait(Duration::from_secs(30)).unwrap(), "it watches the file that is there");
+}

@@ -13,6 +13,7 @@ mod row;
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -96,9 +97,10 @@ impl DatabaseFile {
 
 pub struct Sqlite {
     name: String,
+    file: DatabaseFile,
     writing: Mutex<Connection>,
     rounds: Mutex<Connection>,
-    reading: Arc<Mutex<Connection>>,
+    reading: Mutex<Connection>,
     written: Arc<Written>,
 }
 
@@ -117,7 +119,7 @@ impl Sqlite {
         let failed = |error| told(&name, error);
         let mut writing = connect(&file, file.enqueues).map_err(failed)?;
         if let Err(error) = prepare(&mut writing, &name) {
-            put_aside(&file.path, writing);
+            put_aside(&file.path, number_of(&file.path), writing);
             return Err(error);
         }
         let rounds = connect(&file, file.rounds).map_err(failed)?;
@@ -125,8 +127,9 @@ impl Sqlite {
         Ok(Sqlite {
             writing: Mutex::new(writing),
             rounds: Mutex::new(rounds),
-            reading: Arc::new(Mutex::new(reading)),
+            reading: Mutex::new(reading),
             written: Arc::default(),
+            file,
             name,
         })
     }
@@ -182,28 +185,35 @@ fn connect(file: &DatabaseFile, synchronous: Synchronous) -> rusqlite::Result<Co
             // Two processes that make the same file wait for each other, and SQLite lets neither go first.
             Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
             Err(error) => {
-                put_aside(&file.path, connection);
+                put_aside(&file.path, number_of(&file.path), connection);
                 return Err(error);
             }
         }
     }
 }
 
-/// Connections that could not be set up, which the next try takes up: to close one would take away the locks that a
-/// neighbour in this process has on the file.
-static ASIDE: PerProcess<Mutex<Vec<(PathBuf, Connection)>>> = PerProcess::new();
+/// Connections that are used no more, or could not be set up, which the next one who needs one takes up: to close one would
+/// take away the locks that a neighbour in this process has on the file. With the number of the file, since one that was
+/// removed and made anew is another.
+static ASIDE: PerProcess<Mutex<Vec<(PathBuf, u64, Connection)>>> = PerProcess::new();
 
-fn put_aside(path: &Path, connection: Connection) {
+fn put_aside(path: &Path, number: u64, connection: Connection) {
     match ASIDE.get(|| Ok(Mutex::default())) {
-        Ok((aside, _)) => aside.lock().push((path.to_owned(), connection)),
+        Ok((aside, _)) => aside.lock().push((path.to_owned(), number, connection)),
         Err(_) => std::mem::forget(connection),
     }
 }
 
 fn taken_up(path: &Path) -> Option<Connection> {
     let mut aside = ASIDE.made()?.lock();
-    let at = aside.iter().position(|(of, _)| of == path)?;
-    Some(aside.swap_remove(at).1)
+    let number = number_of(path);
+    let at = aside.iter().position(|(of, its, _)| of == path && *its == number)?;
+    Some(aside.swap_remove(at).2)
+}
+
+/// 0: there is no file.
+fn number_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.ino())
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {
@@ -515,7 +525,11 @@ impl Store for Sqlite {
     }
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
-        Ok(Box::new(Versions { connection: self.reading.clone(), last: None, written: self.written.clone(), seen: 0 }))
+        // One of its own: whoever counts the jobs reads for long.
+        let connection = connect(&self.file, self.file.rounds).map_err(|error| told(&self.name, error))?;
+        let (path, number) = (self.file.path.clone(), number_of(&self.file.path));
+        let (connection, written) = (Some(connection), self.written.clone());
+        Ok(Box::new(Versions { connection, path, number, last: None, written, seen: 0 }))
     }
 }
 
@@ -722,17 +736,31 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
 
 /// Notices the commits of others: SQLite counts them.
 struct Versions {
-    connection: Arc<Mutex<Connection>>,
+    /// There until it ends.
+    connection: Option<Connection>,
+    path: PathBuf,
+    /// Of the file, when it was opened.
+    number: u64,
     last: Option<i64>,
     written: Arc<Written>,
     seen: u64,
+}
+
+impl Drop for Versions {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            put_aside(&self.path, self.number, connection);
+        }
+    }
 }
 
 impl Watch for Versions {
     fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + at_most;
         loop {
-            let version = self.connection.lock().query_row("PRAGMA data_version", [], |row| row.get(0));
+            let Some(connection) = &self.connection else { return Ok(false) };
+            let version = connection.prepare_cached("PRAGMA data_version");
+            let version = version.and_then(|mut version| version.query_row([], |row| row.get(0)));
             let version = Some(version.map_err(io::Error::other)?);
             if std::mem::replace(&mut self.last, version) != version {
                 return Ok(true);
