@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Transaction, params};
 
-use super::clock;
 use super::row::{self, CLAIMED};
-use crate::job::{Claimed, Millis, Rate};
-use crate::store::{Round, Runner};
+use crate::job::{self, Claimed, Millis, Rate};
+use crate::store::{Round, Runner, shift};
 
 /// How often at most one claim looks for others in place of jobs that a limit of rate holds back.
 const TRIES_MAX: usize = 1000;
@@ -128,8 +127,8 @@ fn rate_left(
     rate: Rate,
     now: Millis,
 ) -> rusqlite::Result<(usize, Option<Millis>)> {
-    // Read while nobody else writes, so that no start that was noted is later; but one of before the last boot may be.
-    let now = clock(now);
+    // What is later than now was before the clock was set back.
+    let now = read_again(now);
     let (most, per) = (i64::from(rate.count), Millis::from(rate.per_ms));
     transaction
         .prepare_cached("DELETE FROM clutch_starts WHERE scope = ?1 AND (at <= ?2 OR at > ?3)")?
@@ -146,10 +145,15 @@ fn rate_left(
     Ok((0, Some(first + per - now)))
 }
 
+/// The time, read while nobody else writes: the caller's is of before it waited for that, and others have begun since.
+fn read_again(now: Millis) -> Millis {
+    job::now() + shift(now)
+}
+
 fn note_start(transaction: &Transaction<'_>, scope: &str, now: Millis) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2)")?
-        .execute(params![scope, clock(now)])
+        .execute(params![scope, read_again(now)])
         .map(drop)
 }
 
