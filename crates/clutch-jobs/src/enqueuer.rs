@@ -99,8 +99,7 @@ struct Entry {
 
 impl Entry {
     fn new(jobs: Vec<NewJob>, waiting: Waiting) -> Entry {
-        let bytes = |job: &NewJob| job.arguments.get().len() + job.meta.as_ref().map_or(0, |meta| meta.get().len());
-        Entry { bytes: jobs.iter().map(bytes).sum(), jobs, waiting }
+        Entry { bytes: jobs.iter().map(NewJob::bytes).sum(), jobs, waiting }
     }
 }
 

@@ -11,6 +11,7 @@
 //! A job that failed and is to run again is scheduled, with the error as its last. `completed`, `cancelled` and `dead` are
 //! ends; a dead job can be retried by hand.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -150,7 +151,20 @@ pub struct Rate {
 /// What a limit of rate may allow: whoever counts remembers as many.
 pub const RATE_MAX: u32 = 10_000;
 
+/// As stores keep it: `COUNT/MILLISECONDS`.
+impl fmt::Display for Rate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.count, self.per_ms)
+    }
+}
+
 impl Rate {
+    /// From what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Rate> {
+        let (count, per_ms) = text.split_once('/')?;
+        Some(Rate { count: count.parse().ok()?, per_ms: per_ms.parse().ok()? })
+    }
+
     pub fn check(&self) -> Result<(), String> {
         match (1..=RATE_MAX).contains(&self.count) && self.per_ms > 0 {
             true => Ok(()),
@@ -229,6 +243,11 @@ impl NewJob {
             meta: None,
             result_ms: 0,
         }
+    }
+
+    /// Of what its user gives with it, which may be large.
+    pub fn bytes(&self) -> usize {
+        self.arguments.get().len() + self.meta.as_ref().map_or(0, |meta| meta.get().len())
     }
 
     /// Why no store takes it.

@@ -129,11 +129,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether it takes jobs of any kind, but for their state, queue and age.
-    pub fn is_plain(&self) -> bool {
-        self.tool.is_none() && self.tag.is_none() && self.before.is_none()
-    }
-
     /// Whether a job is one of those; `limit` aside.
     pub fn takes(&self, job: &Job) -> bool {
         let is = |wanted: &Option<String>, given: &str| wanted.as_ref().is_none_or(|wanted| wanted == given);

@@ -1,5 +1,16 @@
 //! The stores that there are, by the scheme of their URL.
 
+/// Scripts of Redis: each is appended to what all of a store share. Files are found from where this is used.
+macro_rules! scripts {
+    ($common:literal: $($name:ident: $($file:literal),*;)*) => {
+        $(static $name: std::sync::LazyLock<::redis::Script> = std::sync::LazyLock::new(|| {
+            ::redis::Script::new(concat!(
+                include_str!($common), include_str!("redis/clock.lua"), $(include_str!($file)),*
+            ))
+        });)*
+    };
+}
+
 pub mod redis;
 pub mod sidekiq;
 pub mod sqlite;

@@ -38,17 +38,16 @@ mod news;
 pub(super) mod record;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, Script, Value};
+use redis::{Cmd, Value};
 
 use self::link::Link;
 pub use self::location::{Location, is_scheme};
 use self::news::News;
 use self::record::{Plain, list, parsed, text, texts};
-use crate::job::{Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
+use crate::job::{Job, JobError, JobId, Millis, NewJob, Rate, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round, Runner,
     Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
@@ -69,32 +68,23 @@ const LIST_STEP: usize = 500;
 /// How often a job is looked for that goes on meanwhile.
 const LOOKS: usize = 3;
 
-/// Each is appended to what all share.
-macro_rules! scripts {
-    ($($name:ident: $($file:literal),*;)*) => {
-        $(static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!(
-                include_str!("redis/common.lua"), include_str!("redis/clock.lua"), $(include_str!($file)),*
-            )));)*
-    };
-}
-
 scripts! {
+    "redis/common.lua":
     PUSH: "redis/push.lua";
     ENQUEUE: "redis/enqueue.lua";
-    ROUND: "redis/ending.lua", "redis/round.lua";
-    RENEW: "redis/ending.lua", "redis/renew.lua";
-    LOOK_AFTER: "redis/ending.lua", "redis/look_after.lua";
-    LEAVE: "redis/leave.lua";
-    LEAD: "redis/lead.lua";
-    CHANGE: "redis/plain.lua", "redis/change.lua";
+    ROUND: "redis/always.lua", "redis/ending.lua", "redis/round.lua";
+    RENEW: "redis/always.lua", "redis/ending.lua", "redis/renew.lua";
+    LOOK_AFTER: "redis/always.lua", "redis/ending.lua", "redis/look_after.lua";
+    LEAVE: "redis/always.lua", "redis/leave.lua";
+    LEAD: "redis/always.lua", "redis/lead.lua";
+    CHANGE: "redis/always.lua", "redis/plain.lua", "redis/change.lua";
     GET: "redis/plain.lua", "redis/get.lua";
     LIST: "redis/plain.lua", "redis/list.lua";
     RUNNING: "redis/plain.lua", "redis/running.lua";
     WAITING: "redis/waiting.lua";
     FIND: "redis/find.lua";
     QUEUES: "redis/queues.lua";
-    SET_QUEUE: "redis/set_queue.lua";
+    SET_QUEUE: "redis/always.lua", "redis/set_queue.lua";
     TICK: "redis/tick.lua", "redis/enqueue.lua";
 }
 
@@ -154,7 +144,8 @@ impl Redis {
         Ok(())
     }
 
-    /// Calls `look` with entries that wait in a queue, the newest first, or with the one of an id, until it says no.
+    /// Calls `look` with entries that wait in a queue, the newest first, or with the one of an id, until it says no. `step`:
+    /// how many are read at first; then more, since who looks for few may find them far behind.
     fn each_waiting(
         &self,
         queue: &str,
@@ -162,8 +153,9 @@ impl Redis {
         id: Option<&str>,
         mut look: impl FnMut(&str) -> bool,
     ) -> Result<()> {
-        let mut from = -1i64;
+        let (mut step, mut from) = (step, -1i64);
         loop {
+            step = step.min(LIST_STEP);
             let answer = self.link.run(&WAITING, |cmd| {
                 cmd.arg(queue).arg(from).arg(step).arg(id.unwrap_or_default());
             })?;
@@ -177,6 +169,7 @@ impl Redis {
             if from <= 0 {
                 return Ok(());
             }
+            step *= 2;
         }
     }
 
@@ -280,9 +273,7 @@ impl Redis {
                 continue;
             }
             let mut left = filter.limit;
-            // What is filtered may be far behind.
-            let step = if filter.is_plain() { left.min(LIST_STEP) } else { LIST_STEP };
-            self.each_waiting(&queue, step, None, |entry| {
+            self.each_waiting(&queue, left, None, |entry| {
                 let job = Plain::parse(entry).map(|entry| entry.job()).filter(|job| filter.takes(job));
                 left -= usize::from(job.is_some());
                 found.extend(job);
@@ -501,7 +492,7 @@ impl Store for Redis {
                 Some(("paused", queue)) => QueueStats::entry(&mut found, queue).is_paused = parsed(value) == Some(1),
                 Some(("max", queue)) => QueueStats::entry(&mut found, queue).running_max = parsed(value),
                 Some(("rate", queue)) => {
-                    QueueStats::entry(&mut found, queue).rate = text(value).and_then(|rate| record::rate_of(&rate));
+                    QueueStats::entry(&mut found, queue).rate = text(value).and_then(|rate| Rate::parse(&rate));
                 }
                 _ => {}
             }
@@ -519,7 +510,7 @@ impl Store for Redis {
         let (name, value) = match change {
             QueueChange::Pause(is_paused) => ("paused", is_paused.then(|| "1".to_owned())),
             QueueChange::RunningMax(most) => ("max", most.map(|most| most.to_string())),
-            QueueChange::Rate(rate) => ("rate", rate.map(record::rate)),
+            QueueChange::Rate(rate) => ("rate", rate.map(|rate| rate.to_string())),
         };
         self.link
             .run(&SET_QUEUE, |cmd| {

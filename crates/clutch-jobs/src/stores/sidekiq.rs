@@ -18,10 +18,10 @@ mod places;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use clutch_wire::sync::Mutex;
-use redis::{Cmd, Script, Value};
+use redis::{Cmd, Value};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -43,17 +43,8 @@ use crate::store::{
 /// Most jobs of one kind that are counted by queue.
 const COUNTED_MAX: usize = 10_000;
 
-/// Each is appended to what all share.
-macro_rules! scripts {
-    ($($name:ident: $file:literal;)*) => {
-        $(static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new(concat!(
-                include_str!("sidekiq/common.lua"), include_str!("redis/clock.lua"), include_str!($file)
-            )));)*
-    };
-}
-
 scripts! {
+    "sidekiq/common.lua":
     ENQUEUE: "sidekiq/enqueue.lua";
     ROUND: "sidekiq/round.lua";
     MOVE: "sidekiq/move.lua";
@@ -61,7 +52,7 @@ scripts! {
     LEAVE: "sidekiq/leave.lua";
     ORPHANS: "sidekiq/orphans.lua";
     HEADS: "sidekiq/heads.lua";
-    LEAD: "redis/lead.lua";
+    LEAD: "redis/always.lua", "redis/lead.lua";
 }
 
 pub struct Sidekiq {

@@ -23,6 +23,7 @@ use clutch_wire::sync::{Condvar, Mutex};
 pub use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 
+use self::claim::Claims;
 pub use self::row::parameters;
 use self::row::{JOB, number};
 use crate::job::{ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
@@ -211,8 +212,8 @@ fn taken_up(path: &Path) -> Option<Connection> {
     Some(aside.swap_remove(at).2)
 }
 
-/// 0: there is no file.
-fn number_of(path: &Path) -> u64 {
+/// Unlike that of a file that was at this path before. 0: there is none.
+pub fn number_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.ino())
 }
 
@@ -365,7 +366,7 @@ impl Store for Sqlite {
                 if left == 0 {
                     break;
                 }
-                claim::from(transaction, runner, queue, left, now, &mut round)?;
+                Claims { transaction, runner, queue, now }.take(left, &mut round)?;
             }
             Ok(round)
         })
@@ -512,7 +513,7 @@ impl Store for Sqlite {
             let (column, value): (_, Value) = match change {
                 QueueChange::Pause(is_paused) => ("is_paused", i64::from(is_paused).into()),
                 QueueChange::RunningMax(most) => ("running_max", most.into()),
-                QueueChange::Rate(rate) => ("rate", rate.map(row::rate_text).into()),
+                QueueChange::Rate(rate) => ("rate", rate.map(|rate| rate.to_string()).into()),
             };
             let upsert = format!(
                 "INSERT INTO clutch_queues (name, {column}) VALUES (?1, ?2) \
@@ -716,7 +717,7 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     while let Some(row) = rows.next()? {
         let stats = QueueStats::entry(&mut found, row.get_ref(0)?.as_str()?);
         (stats.is_paused, stats.running_max) = (row.get(1)?, row.get(2)?);
-        stats.rate = row::rate(row.get::<_, Option<String>>(3)?.as_deref());
+        stats.rate = row::rate(row, 3)?;
     }
     let mut counts =
         connection.prepare_cached("SELECT queue, state, count(*) FROM clutch_jobs GROUP BY queue, state")?;

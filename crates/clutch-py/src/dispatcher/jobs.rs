@@ -4,7 +4,6 @@ pub mod inline;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,8 +92,7 @@ fn forget(url: &str) {
 
 /// A file that was removed and made anew is another store. 0: there is no file.
 fn number_of_file(url: &str) -> u64 {
-    let location = sqlite::DatabaseFile::parse(url).ok();
-    location.and_then(|location| std::fs::metadata(location.path).ok()).map_or(0, |file| file.ino())
+    sqlite::DatabaseFile::parse(url).map_or(0, |file| sqlite::number_of(&file.path))
 }
 
 /// A statement, its parameters by name, and the file that it is for.

@@ -1,7 +1,5 @@
 -- ARGV: id, 'cancel', 'retry' or 'delete', now, and the entry if the job was found to wait in its queue's line.
 -- Returns whether there was something to change, or −1: it has no record, does not run, and has not ended.
--- Also when the memory is full: see round.lua.
-call('DEL', p .. 'none')
 local id, change, now, entry = take(), take(), take(), take()
 local job = p .. 'job:' .. id
 

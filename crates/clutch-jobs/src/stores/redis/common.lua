@@ -1,5 +1,5 @@
--- What all scripts share; each is appended to this one. KEYS[1] is the store's prefix in braces: all its keys are on one
--- node of a cluster. The time of jobs is always an argument. Numbers of states are those of job.rs.
+-- What all scripts share; each is appended to this one. KEYS[1] is the store's prefix in braces: all its keys are on
+-- one node of a cluster. The time of jobs is always an argument. Numbers of states are those of job.rs.
 local p = KEYS[1] .. ':'
 local call = redis.call
 local SCHEDULED, AVAILABLE, RUNNING, COMPLETED, CANCELLED = '0', '1', '2', '3', '4'
@@ -47,8 +47,8 @@ local function count(state, queue, by)
   counts[field] = (counts[field] or 0) + by
 end
 
--- A job whose record somebody has damaged: set aside, so that the others go on. It is counted no more in its state, where
--- its queue is known.
+-- A job whose record somebody has damaged: set aside, so that the others go on. It is counted no more in its state,
+-- where its queue is known.
 local function set_aside(id, state, queue)
   call('SADD', p .. 'broken', id)
   if queue then count(state, queue, -1) end

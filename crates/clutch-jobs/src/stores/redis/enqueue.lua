@@ -1,5 +1,5 @@
--- ARGV: now, how many, then of each: its id; an entry, or nothing and then queue, place, tool, attempts_max, due (empty: at
--- once), unique, key, key_limit, key_rate, tags, body.
+-- ARGV: now, how many, then of each: its id; an entry, or nothing and then queue, place, tool, attempts_max, due
+-- (empty: at once), unique, key, key_limit, key_rate, tags, body.
 -- Returns the place and the id of each that there was already.
 local now, jobs = take(), tonumber(take())
 -- The first write is of a kind that is refused when the memory is full, so nothing is half written.
@@ -36,7 +36,7 @@ end
 for nr = 1, jobs do
   local id, entry = take(), take()
   if entry ~= '' then
-    push(entries, string.match(entry, '^[^\n]*\n([^\n]*)'), entry)
+    push(entries, (parts_of(entry)), entry)
   else
     local queue, place, tool, most, due = take(), take(), take(), take(), take()
     local unique, key, limit, rate = take_optional(), take_optional(), take_optional(), take_optional()

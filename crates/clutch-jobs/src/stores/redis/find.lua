@@ -1,5 +1,5 @@
--- ARGV: a queue, an id. Returns the entry of a plain job that waits there, or false: the entries are in the order of their
--- ids but for programs whose clocks differ, so it may be where only whoever looks at all of them finds it.
+-- ARGV: a queue, an id. Returns the entry of a plain job that waits there, or false: the entries are in the order of
+-- their ids but for programs whose clocks differ, so it may be where only whoever looks at all of them finds it.
 local inbox, id = p .. 'inbox:' .. take(), take()
 local AROUND = 50
 local first, last = 0, call('LLEN', inbox) - 1

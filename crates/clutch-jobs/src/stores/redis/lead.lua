@@ -1,6 +1,4 @@
 -- ARGV: runner, the length of its lease, what is added to the server's clock (milliseconds). Returns whether it leads.
--- After a write, a server that is full refuses no other one: whoever holds jobs must be able to end them.
-call('DEL', p .. 'none')
 local runner, lease, now = take(), take(), clock(take())
 local leader = call('HMGET', p .. 'leader', 'name', 'until')
 if leader[1] and leader[1] ~= runner and (tonumber(leader[2]) or 0) >= now then return 0 end

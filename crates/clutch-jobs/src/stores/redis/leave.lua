@@ -1,6 +1,4 @@
 -- ARGV: runner.
--- Also when the memory is full: see round.lua.
-call('DEL', p .. 'none')
 local runner = take()
 call('ZREM', p .. 'runners', runner)
 -- What it left behind is for the next look to rescue.

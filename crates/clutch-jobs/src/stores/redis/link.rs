@@ -62,6 +62,19 @@ struct Open {
     connection: Connection,
     identity: Option<Identity>,
     used_at: Instant,
+    /// How long an answer may take, as it was set last: it costs two system calls.
+    limit: Option<Duration>,
+}
+
+impl Open {
+    fn set_limit(&mut self, limit: Duration) -> RedisResult<()> {
+        if self.limit != Some(limit) {
+            self.connection.set_read_timeout(Some(limit))?;
+            self.connection.set_write_timeout(Some(limit))?;
+            self.limit = Some(limit);
+        }
+        Ok(())
+    }
 }
 
 /// A connection, as its server knows it.
@@ -192,18 +205,15 @@ impl Link {
 
     /// A connection that works, as far as can be known: the one that there is, or a new one.
     fn ready(&self, open: Option<Open>, until: Instant) -> Result<Open> {
-        let left = until.saturating_duration_since(Instant::now()).max(RESPONSE_TIMEOUT_MIN);
-        let limit = |open: &Open| {
-            open.connection.set_read_timeout(Some(left))?;
-            open.connection.set_write_timeout(Some(left))
-        };
-        if let Some(mut open) = open.filter(|open| limit(open).is_ok())
+        if let Some(mut open) = open
+            && open.set_limit(RESPONSE_TIMEOUT).is_ok()
             && (open.used_at.elapsed() <= IDLE_MAX || open.connection.check_connection())
         {
             return Ok(open);
         }
-        let open = self.prepared(until)?;
-        limit(&open).map_err(|error| told(&self.name, &error))?;
+        let mut open = self.prepared(until)?;
+        let left = until.saturating_duration_since(Instant::now()).max(RESPONSE_TIMEOUT_MIN);
+        open.set_limit(left).map_err(|error| told(&self.name, &error))?;
         Ok(open)
     }
 
@@ -221,7 +231,7 @@ impl Link {
         if let Some(known) = self.schema {
             self.check_schema(&mut connection, known)?;
         }
-        Ok(Open { connection, identity, used_at: Instant::now() })
+        Ok(Open { connection, identity, used_at: Instant::now(), limit: None })
     }
 
     /// Ends the connection that was dropped: the server may not have read yet what was sent there, and would carry it

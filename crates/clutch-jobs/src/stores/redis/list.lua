@@ -1,6 +1,6 @@
 -- ARGV: the id below which to look ('': at the newest), how many to look at, how many to find; then state, queue, tool
--- and tag as JSON, each optional. A tag may be found in another: the caller looks again. Plain jobs that wait or run are
--- not among these: see waiting.lua and running.lua.
+-- and tag as JSON, each optional. A tag may be found in another: the caller looks again. Plain jobs that wait or run
+-- are not among these: see waiting.lua and running.lua.
 -- Returns the last id looked at (false: it was the oldest), then of each found: id, and as get.lua says.
 local below, look, limit = take(), take(), tonumber(take())
 local state, queue, tool, tag = take_optional(), take_optional(), take_optional(), take_optional()
@@ -16,7 +16,8 @@ end
 
 local INDEX_MAX = 2000 -- of an index that is read as a whole
 
--- Where the jobs of some states are, by names of keys; none where they are too many, or where only looking at all jobs helps.
+-- Where the jobs of some states are, by names of keys; none where they are too many, or where only looking at all jobs
+-- helps.
 local function indexes()
   local runners = {}
   if state == SCHEDULED then return { 'scheduled' } end

@@ -1,15 +1,12 @@
--- ARGV: now, what is added to the server's clock, most jobs of each kind; before when completed, cancelled and dead jobs have
--- finished to be deleted; how often a job is rescued at most; the kind of a lapsed lease's error, and its message before and
--- after the runner's name.
+-- ARGV: now, what is added to the server's clock, most jobs of each kind; before when completed, cancelled and dead
+-- jobs have finished to be deleted; how often a job is rescued at most; the kind of a lapsed lease's error, and its
+-- message before and after the runner's name.
 -- Returns how many were staged, rescued, buried and deleted, and when the next is due.
 local now, shift, limit = take(), take(), tonumber(take())
 local before = { ['3'] = take(), ['4'] = take(), ['5'] = take() }
 local rescues_max, kind, message, message_end = tonumber(take()), take(), take(), take()
 local DEAD = '5'
 local staged, rescued, buried, pruned = 0, 0, 0, 0
-
--- A script that has written goes on when the memory is full: what makes room must not need any.
-call('DEL', p .. 'none')
 
 -- ---- prune
 
@@ -18,8 +15,8 @@ local function delete(id, state)
   if queue then
     call('DEL', p .. 'job:' .. id, p .. 'body:' .. id, p .. 'errors:' .. id)
   else
-    local done = call('HGET', p .. 'done', id)
-    queue = done and string.match(done, '^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)')
+    local _, _, _, of = claim_of(call('HGET', p .. 'done', id) or '')
+    queue = of
     call('HDEL', p .. 'done', id)
   end
   call('ZREM', p .. 'all', id)

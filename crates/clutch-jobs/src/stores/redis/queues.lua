@@ -1,5 +1,5 @@
--- Returns the counts, the settings, and of each queue with plain jobs that wait how many these are; then of each queue the
--- time since when its first job waits.
+-- Returns the counts, the settings, and of each queue with plain jobs that wait how many these are; then of each queue
+-- the time since when its first job waits.
 local counts, waiting, oldest = call('HGETALL', p .. 'counts'), {}, {}
 local seen = {}
 

@@ -18,7 +18,7 @@ use redis::{Cmd, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, Rate, State};
+use crate::job::{Backoff, Claimed, Job, JobError, JobId, Millis, NewJob, State};
 use crate::store::{Enqueued, Noted};
 
 /// A job as it was enqueued.
@@ -97,8 +97,7 @@ const PLAIN_BYTES_MAX: usize = 8 << 10;
 pub(super) fn is_plain(job: &NewJob, now: Millis) -> bool {
     let is_due = job.scheduled_at.is_none_or(|at| at <= now);
     let is_a_line = [&job.queue, &job.tool].iter().all(|name| !name.contains('\n'));
-    let bytes = job.arguments.get().len() + job.meta.as_ref().map_or(0, |meta| meta.get().len());
-    bytes <= PLAIN_BYTES_MAX
+    job.bytes() <= PLAIN_BYTES_MAX
         && is_due
         && is_a_line
         && job.priority == 0
@@ -128,19 +127,9 @@ pub(super) fn enqueue(cmd: &mut Cmd, job: &NewJob, id: &str, now: Millis) {
     optional(cmd, job.unique.as_deref());
     optional(cmd, job.key.as_deref());
     optional(cmd, (job.key_limit > 1).then(|| job.key_limit.to_string()).as_deref());
-    optional(cmd, job.key_rate.map(rate).as_deref());
+    optional(cmd, job.key_rate.map(|rate| rate.to_string()).as_deref());
     optional(cmd, tags(job).as_deref());
     cmd.arg(body(job, now));
-}
-
-/// As scripts read it.
-pub(super) fn rate(rate: Rate) -> String {
-    format!("{}/{}", rate.count, rate.per_ms)
-}
-
-pub(super) fn rate_of(text: &str) -> Option<Rate> {
-    let (count, per_ms) = text.split_once('/')?;
-    Some(Rate { count: count.parse().ok()?, per_ms: per_ms.parse().ok()? })
 }
 
 pub(super) fn note(cmd: &mut Cmd, noted: &Noted) {

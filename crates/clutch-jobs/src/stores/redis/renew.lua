@@ -1,8 +1,6 @@
--- ARGV: runner, the number of its last round, the length of its lease, what is added to the server's clock (milliseconds),
--- now, the ids that it holds.
+-- ARGV: runner, the number of its last round, the length of its lease, what is added to the server's clock
+-- (milliseconds), now, the ids that it holds.
 -- Returns false when the lease had lapsed; otherwise the ids that are to be stopped, and those that are not its own.
--- After a write, a server that is full refuses no other one: whoever holds jobs must be able to end them.
-call('DEL', p .. 'none')
 local runner, number, lease, now_there, now = take(), tonumber(take()), take(), clock(take()), take()
 local running = p .. 'running:' .. runner
 if not call('ZSCORE', p .. 'runners', runner) then return false end

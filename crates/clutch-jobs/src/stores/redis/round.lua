@@ -1,17 +1,14 @@
--- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock, now, how many it wants; how many queues, and
--- each; how many notes, and of each: id, attempt, checkpoint, progress; how many have simply completed, and the ids;
--- how many have ended otherwise, and the ids; of each of the first its attempt; of each of the others: attempt, state,
--- attempts, due, error, result, until when it is kept, reason. What is empty is none.
+-- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock, now, how many it
+-- wants; how many queues, and each; how many notes, and of each: id, attempt, checkpoint, progress; how many have
+-- simply completed, and the ids; how many have ended otherwise, and the ids; of each of the first its attempt; of each
+-- of the others: attempt, state, attempts, due, error, result, until when it is kept, reason. What is empty is none.
 -- Returns the ids that could not be settled; whether it has a lease, without which it claims nothing; in how many
--- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body, attempt,
--- attempts_max, checkpoint and when it was due.
+-- milliseconds a limit of rate gives more, if one has given less; of each claimed job a list: its entry, or id, body,
+-- attempt, attempts_max, checkpoint and when it was due.
 local runner, number, lease, shift, now, limit = take(), take(), take(), take(), take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
 local running = p .. 'running:' .. runner
-
--- A script that has written goes on when the memory is full. What has ended must be settled even then.
-call('DEL', p .. 'none')
 
 -- A plain job that this runner runs gets a record.
 local function record(id, claim)
@@ -291,17 +288,8 @@ local function most_of(queue, is_paused, most)
   return left
 end
 
--- The first round takes the lease; a later one whose lease has lapsed is late.
-local function is_leased()
-  if limit == 0 or call('ZSCORE', p .. 'runners', runner) then return true end
-  if tonumber(number) > 1 then return false end
-  call('ZADD', p .. 'runners', digits(clock(shift) + lease), runner)
-  call('SREM', p .. 'orphaned', runner)
-  return true
-end
-
-local has_lease = is_leased()
-if limit > 0 and has_lease and #queues > 0 then
+local is_leased = limit == 0 or has_lease('runners', runner, number, lease, shift)
+if limit > 0 and is_leased and #queues > 0 then
   flush_offered()
   local names = {}
   for _, queue in ipairs(queues) do
@@ -316,4 +304,4 @@ if limit > 0 and has_lease and #queues > 0 then
   many('HSET', running, claims)
 end
 finish()
-return { lost, has_lease and 1 or 0, again and digits(math.max(0, again)) or false, told }
+return { lost, is_leased and 1 or 0, again and digits(math.max(0, again)) or false, told }

@@ -1,6 +1,4 @@
 -- ARGV: the name of a setting of a queue, and its value; empty: none.
--- Also when the memory is full: see round.lua.
-call('DEL', p .. 'none')
 local name, value = take(), take()
 if value == '' then call('HDEL', p .. 'settings', name) else call('HSET', p .. 'settings', name, value) end
 has_news = true

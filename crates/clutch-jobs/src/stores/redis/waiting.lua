@@ -1,7 +1,7 @@
--- ARGV: a queue, or nothing for the names of those with plain jobs that wait; how many places before its end to begin, and
--- how many to look at; an id, or nothing. Returns the places that are left, and the entries from there, the newest first, or
--- only the one with that id. Places are counted from the end, so that none is missed when others take what is there
--- meanwhile.
+-- ARGV: a queue, or nothing for the names of those with plain jobs that wait; how many places before its end to begin,
+-- and how many to look at; an id, or nothing. Returns the places that are left, and the entries from there, the newest
+-- first, or only the one with that id. Places are counted from the end, so that none is missed when others take what is
+-- there meanwhile.
 local queue, from, look, id = take(), tonumber(take()), tonumber(take()), take()
 if queue == '' then return call('SMEMBERS', p .. 'inboxes') end
 local inbox = p .. 'inbox:' .. queue

@@ -1,5 +1,5 @@
--- ARGV: of each job: the key it is in, after the namespace; 'zset' or 'list'; its payload; where it goes, in which queue,
--- the score, its new payload. Returns how many were still there.
+-- ARGV: of each job: the key it is in, after the namespace; 'zset' or 'list'; its payload; where it goes, in which
+-- queue, the score, its new payload. Returns how many were still there.
 local moved = 0
 while at < #ARGV do
   local key, kind, payload = n .. take(), take(), take()

@@ -1,5 +1,5 @@
--- ARGV: what is added to the server's clock (milliseconds), how many at most. Returns of each job of runners whose lease has lapsed: runner, queue,
--- payload.
+-- ARGV: what is added to the server's clock (milliseconds), how many at most. Returns of each job of runners whose
+-- lease has lapsed: runner, queue, payload.
 local shift, limit = take(), tonumber(take())
 for _, runner in ipairs(call('ZRANGEBYSCORE', p .. 'leases', '-inf', '(' .. digits(clock(shift)))) do
   call('ZREM', p .. 'leases', runner)

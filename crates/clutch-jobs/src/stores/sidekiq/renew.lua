@@ -1,6 +1,8 @@
--- ARGV: runner, the number of its last round, the length of its lease, what is added to the server's clock (milliseconds),
--- the time (seconds), the end of the name of the hash of what it runs, how many fields its heartbeat has, these, then the fields of that hash.
--- Returns false when the lease had lapsed; otherwise the ids to be stopped, then queue and payload of each job it holds.
+-- ARGV: runner, the number of its last round, the length of its lease, what is added to the server's clock
+-- (milliseconds), the time (seconds), the end of the name of the hash of what it runs, how many fields its heartbeat
+-- has, these, then the fields of that hash.
+-- Returns false when the lease had lapsed; otherwise the ids to be stopped, then queue and payload of each job it
+-- holds.
 local runner, _, lease, shift, now, suffix = take(), take(), take(), take(), take(), take()
 if not call('ZSCORE', p .. 'leases', runner) then return false end
 call('ZADD', p .. 'leases', digits(clock(shift) + lease), runner)

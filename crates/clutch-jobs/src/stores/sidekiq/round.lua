@@ -1,9 +1,9 @@
--- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock (milliseconds), the day,
--- how many it wants; how many queues, and each; then of each job
--- that ended: 1 if it failed, its queue, its payload, where it goes, in which queue, the score, its new payload, its id.
--- Returns the places of those that were not this runner's any more, then of each fetched job: queue, payload; whether it has a
--- lease, without which it fetches nothing.
-local runner, number, lease, shift = take(), tonumber(take()), take(), take()
+-- ARGV: runner, the number of the round, the length of its lease, what is added to the server's clock (milliseconds),
+-- the day, how many it wants; how many queues, and each; then of each job that ended: 1 if it failed, its queue, its
+-- payload, where it goes, in which queue, the score, its new payload, its id.
+-- Returns the places of those that were not this runner's any more, then of each fetched job: queue, payload; whether
+-- it has a lease, without which it fetches nothing.
+local runner, number, lease, shift = take(), take(), take(), take()
 local day, limit = take(), tonumber(take())
 local queues = {}
 for nr = 1, tonumber(take()) do queues[nr] = take() end
@@ -46,19 +46,10 @@ local function fetch(queue)
   end
 end
 
--- The first round takes the lease; a later one whose lease has lapsed is late.
-local function is_leased()
-  if limit == 0 or call('ZSCORE', p .. 'leases', runner) then return true end
-  if number > 1 then return false end
-  call('ZADD', p .. 'leases', digits(clock(shift) + lease), runner)
-  call('SREM', p .. 'orphaned', runner)
-  return true
-end
-
-local has_lease = is_leased()
-if has_lease and limit > 0 then
+local is_leased = limit == 0 or has_lease('leases', runner, number, lease, shift)
+if is_leased and limit > 0 then
   for _, queue in ipairs(queues) do
     if call('SISMEMBER', n .. 'paused', queue) == 0 then fetch(queue) end
   end
 end
-return { lost, told, has_lease and 1 or 0 }
+return { lost, told, is_leased and 1 or 0 }

@@ -12,153 +12,138 @@ use crate::store::{Round, Runner, shift};
 const TRIES_MAX: usize = 1000;
 
 /// What a queue has set.
+#[derive(Default)]
 struct Setting {
     is_paused: bool,
     running_max: Option<i64>,
     rate: Option<Rate>,
 }
 
-pub(super) fn from(
-    transaction: &Transaction<'_>,
-    runner: &Runner,
-    queue: &str,
-    limit: usize,
-    now: Millis,
-    round: &mut Round,
-) -> rusqlite::Result<()> {
-    let mut limit = limit;
-    let mut of_queue = None;
-    if let Some(setting) = setting(transaction, queue)? {
-        limit = limit.min(most_of(transaction, queue, &setting)?);
-        of_queue = setting.rate.map(|rate| (format!("queue:{queue}"), rate));
-    }
-    let before = round.claimed.len();
-    if let Some((scope, rate)) = of_queue.as_ref().filter(|_| limit > 0) {
-        let (left, wait) = rate_left(transaction, scope, *rate, now)?;
-        limit = limit.min(left);
-        hold_back(round, wait);
-    }
-    for _ in 0..TRIES_MAX {
-        let left = (before + limit).saturating_sub(round.claimed.len());
-        if left == 0 || !claim(transaction, runner, queue, left, now, round)? {
-            break;
+/// Claims from one queue.
+pub(super) struct Claims<'a> {
+    pub transaction: &'a Transaction<'a>,
+    pub runner: &'a Runner,
+    pub queue: &'a str,
+    pub now: Millis,
+}
+
+impl Claims<'_> {
+    /// Adds at most so many to what the round has.
+    pub fn take(&self, limit: usize, round: &mut Round) -> rusqlite::Result<()> {
+        let setting = self.setting()?;
+        let mut limit = limit.min(self.most_of(&setting)?);
+        let of_queue = setting.rate.filter(|_| limit > 0).map(|rate| (format!("queue:{}", self.queue), rate));
+        if let Some((scope, rate)) = &of_queue {
+            limit = limit.min(self.rate_left(scope, *rate)?.0);
         }
-    }
-    if let Some((scope, rate)) = of_queue {
-        for _ in before..round.claimed.len() {
-            note_start(transaction, &scope, now)?;
+        let before = round.claimed.len();
+        for _ in 0..TRIES_MAX {
+            let left = (before + limit).saturating_sub(round.claimed.len());
+            if left == 0 || !self.claim(left, round)? {
+                break;
+            }
         }
-        let (_, wait) = rate_left(transaction, &scope, rate, now)?;
-        hold_back(round, wait);
-    }
-    Ok(())
-}
-
-fn setting(transaction: &Transaction<'_>, queue: &str) -> rusqlite::Result<Option<Setting>> {
-    let mut setting =
-        transaction.prepare_cached("SELECT is_paused, running_max, rate FROM clutch_queues WHERE name = ?1")?;
-    let read = |row: &rusqlite::Row<'_>| {
-        let rate: Option<String> = row.get(2)?;
-        Ok(Setting { is_paused: row.get(0)?, running_max: row.get(1)?, rate: row::rate(rate.as_deref()) })
-    };
-    setting.query_row([queue], read).optional()
-}
-
-fn most_of(transaction: &Transaction<'_>, queue: &str, setting: &Setting) -> rusqlite::Result<usize> {
-    if setting.is_paused {
-        return Ok(0);
-    }
-    let Some(most) = setting.running_max else { return Ok(usize::MAX) };
-    let running: i64 = transaction
-        .prepare_cached("SELECT count(*) FROM clutch_jobs WHERE state = 2 AND queue = ?1")?
-        .query_row([queue], |row| row.get(0))?;
-    Ok(usize::try_from(most - running).unwrap_or_default())
-}
-
-/// Claims at most so many. Whether there may be others in place of those that were held back.
-fn claim(
-    transaction: &Transaction<'_>,
-    runner: &Runner,
-    queue: &str,
-    limit: usize,
-    now: Millis,
-    round: &mut Round,
-) -> rusqlite::Result<bool> {
-    let mut update = transaction.prepare_cached(&format!(
-        "UPDATE clutch_jobs SET state = 2, attempt = min(attempt, 4294967294) + 1, attempted_at = ?3, runner = ?4 WHERE id IN (\
-         SELECT id FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT ?2) \
-         RETURNING {CLAIMED}"
-    ))?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = update.query_map(params![queue, limit, now, runner.name], row::claimed)?;
-    let mut claimed = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-    claimed.sort_unstable_by_key(|(place, ..)| *place);
-    let mut were_held_back = false;
-    for (_, job, rate) in claimed {
-        match rate {
-            Some(rate) if !may_begin(transaction, &job, rate, now)? => were_held_back = true,
-            _ => round.claimed.push(job),
+        if let Some((scope, rate)) = of_queue {
+            for _ in before..round.claimed.len() {
+                self.note_start(&scope)?;
+            }
+            if let (0, wait) = self.rate_left(&scope, rate)? {
+                let wait = Duration::from_millis(u64::try_from(wait).unwrap_or_default());
+                round.again_in = Some(round.again_in.map_or(wait, |known| known.min(wait)));
+            }
         }
+        Ok(())
     }
-    Ok(were_held_back)
-}
 
-/// Whether the rate of its key allows it now. If not, it is put off: it is still one of those of its key that may run.
-fn may_begin(transaction: &Transaction<'_>, job: &Claimed, rate: Rate, now: Millis) -> rusqlite::Result<bool> {
-    let scope = format!("key:{}", job.key.as_deref().unwrap_or_default());
-    let (left, wait) = rate_left(transaction, &scope, rate, now)?;
-    if left > 0 {
-        note_start(transaction, &scope, now)?;
-        return Ok(true);
+    fn setting(&self) -> rusqlite::Result<Setting> {
+        let mut setting = self
+            .transaction
+            .prepare_cached("SELECT is_paused, running_max, rate FROM clutch_queues WHERE name = ?1")?;
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(Setting { is_paused: row.get(0)?, running_max: row.get(1)?, rate: row::rate(row, 2)? })
+        };
+        setting.query_row([self.queue], read).optional().map(Option::unwrap_or_default)
     }
-    transaction
-        .prepare_cached(
-            "UPDATE clutch_jobs SET state = 0, attempt = attempt - 1, attempted_at = NULL, runner = NULL, due_at = ?2, \
-             reason = 'rate' WHERE id = ?1",
-        )?
-        .execute(params![super::row_id(&job.id), now + wait.unwrap_or_default()])?;
-    Ok(false)
-}
 
-/// How many may begin now; if none, how long until one may (milliseconds).
-fn rate_left(
-    transaction: &Transaction<'_>,
-    scope: &str,
-    rate: Rate,
-    now: Millis,
-) -> rusqlite::Result<(usize, Option<Millis>)> {
-    // What is later than now was before the clock was set back.
-    let now = read_again(now);
-    let (most, per) = (i64::from(rate.count), Millis::from(rate.per_ms));
-    transaction
-        .prepare_cached("DELETE FROM clutch_starts WHERE scope = ?1 AND (at <= ?2 OR at > ?3)")?
-        .execute(params![scope, now - per, now])?;
-    let begun: i64 = transaction
-        .prepare_cached("SELECT count(*) FROM clutch_starts WHERE scope = ?1")?
-        .query_row([scope], |row| row.get(0))?;
-    if begun < most {
-        return Ok((usize::try_from(most - begun).unwrap_or_default(), None));
+    fn most_of(&self, setting: &Setting) -> rusqlite::Result<usize> {
+        if setting.is_paused {
+            return Ok(0);
+        }
+        let Some(most) = setting.running_max else { return Ok(usize::MAX) };
+        let running: i64 = self
+            .transaction
+            .prepare_cached("SELECT count(*) FROM clutch_jobs WHERE state = 2 AND queue = ?1")?
+            .query_row([self.queue], |row| row.get(0))?;
+        Ok(usize::try_from(most - running).unwrap_or_default())
     }
-    let first: Millis = transaction
-        .prepare_cached("SELECT at FROM clutch_starts WHERE scope = ?1 ORDER BY at LIMIT 1 OFFSET ?2")?
-        .query_row(params![scope, begun - most], |row| row.get(0))?;
-    Ok((0, Some(first + per - now)))
-}
 
-/// The time, read while nobody else writes: the caller's is of before it waited for that, and others have begun since.
-fn read_again(now: Millis) -> Millis {
-    job::now() + shift(now)
-}
+    /// Claims at most so many. Whether there may be others in place of those that were held back.
+    fn claim(&self, limit: usize, round: &mut Round) -> rusqlite::Result<bool> {
+        let mut update = self.transaction.prepare_cached(&format!(
+            "UPDATE clutch_jobs SET state = 2, attempt = min(attempt, 4294967294) + 1, attempted_at = ?3, runner = ?4 \
+             WHERE id IN (\
+             SELECT id FROM clutch_jobs WHERE state = 1 AND held = 0 AND queue = ?1 ORDER BY rank, id LIMIT ?2) \
+             RETURNING {CLAIMED}"
+        ))?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = update.query_map(params![self.queue, limit, self.now, self.runner.name], row::claimed)?;
+        let mut claimed = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        claimed.sort_unstable_by_key(|(place, ..)| *place);
+        let mut were_held_back = false;
+        for (_, job, rate) in claimed {
+            match rate {
+                Some(rate) if !self.may_begin(&job, rate)? => were_held_back = true,
+                _ => round.claimed.push(job),
+            }
+        }
+        Ok(were_held_back)
+    }
 
-fn note_start(transaction: &Transaction<'_>, scope: &str, now: Millis) -> rusqlite::Result<()> {
-    transaction
-        .prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2)")?
-        .execute(params![scope, read_again(now)])
-        .map(drop)
-}
+    /// Whether the rate of its key allows it now. If not, it is put off: it is still one of those of its key that may run.
+    fn may_begin(&self, job: &Claimed, rate: Rate) -> rusqlite::Result<bool> {
+        let scope = format!("key:{}", job.key.as_deref().unwrap_or_default());
+        let (left, wait) = self.rate_left(&scope, rate)?;
+        if left > 0 {
+            self.note_start(&scope)?;
+            return Ok(true);
+        }
+        self.transaction
+            .prepare_cached(
+                "UPDATE clutch_jobs SET state = 0, attempt = attempt - 1, attempted_at = NULL, runner = NULL, \
+                 due_at = ?2, reason = 'rate' WHERE id = ?1",
+            )?
+            .execute(params![super::row_id(&job.id), self.now + wait])?;
+        Ok(false)
+    }
 
-/// A round says when to ask again, as soon as any limit of rate allows more.
-fn hold_back(round: &mut Round, wait: Option<Millis>) {
-    let Some(wait) = wait.and_then(|wait| u64::try_from(wait).ok()).map(Duration::from_millis) else { return };
-    round.again_in = Some(round.again_in.map_or(wait, |known| known.min(wait)));
+    /// How many may begin now; if none, how long until one may (milliseconds).
+    fn rate_left(&self, scope: &str, rate: Rate) -> rusqlite::Result<(usize, Millis)> {
+        let (now, most, per) = (self.now_again(), i64::from(rate.count), Millis::from(rate.per_ms));
+        // What is later than now was before the clock was set back.
+        self.transaction
+            .prepare_cached("DELETE FROM clutch_starts WHERE scope = ?1 AND (at <= ?2 OR at > ?3)")?
+            .execute(params![scope, now - per, now])?;
+        let begun: i64 = self
+            .transaction
+            .prepare_cached("SELECT count(*) FROM clutch_starts WHERE scope = ?1")?
+            .query_row([scope], |row| row.get(0))?;
+        if begun < most {
+            return Ok((usize::try_from(most - begun).unwrap_or_default(), 0));
+        }
+        let first: Millis = self
+            .transaction
+            .prepare_cached("SELECT at FROM clutch_starts WHERE scope = ?1 ORDER BY at LIMIT 1 OFFSET ?2")?
+            .query_row(params![scope, begun - most], |row| row.get(0))?;
+        Ok((0, first + per - now))
+    }
+
+    fn note_start(&self, scope: &str) -> rusqlite::Result<()> {
+        let mut note = self.transaction.prepare_cached("INSERT INTO clutch_starts VALUES (?1, ?2)")?;
+        note.execute(params![scope, self.now_again()]).map(drop)
+    }
+
+    /// The time, read while nobody else writes: `now` is of before the caller waited for that, and others have begun since.
+    fn now_again(&self) -> Millis {
+        job::now() + shift(self.now)
+    }
 }

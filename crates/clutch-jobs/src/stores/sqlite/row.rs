@@ -51,20 +51,14 @@ pub fn parameters(job: &NewJob, now: Millis) -> [(&'static str, Value); 15] {
         ("unique_key", job.unique.clone().into()),
         ("key", job.key.clone().into()),
         ("key_limit", job.key_limit.into()),
-        ("key_rate", job.key_rate.map(rate_text).into()),
+        ("key_rate", job.key_rate.map(|rate| rate.to_string()).into()),
         ("result_ms", job.result_ms.into()),
         ("options", options.into()),
     ]
 }
 
-/// A limit of rate as it is in a row: `COUNT/MILLISECONDS`.
-pub(super) fn rate_text(rate: Rate) -> String {
-    format!("{}/{}", rate.count, rate.per_ms)
-}
-
-pub(super) fn rate(text: Option<&str>) -> Option<Rate> {
-    let (count, per_ms) = text?.split_once('/')?;
-    Some(Rate { count: count.parse().ok()?, per_ms: per_ms.parse().ok()? })
+pub(super) fn rate(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Rate>> {
+    row.get::<_, Option<String>>(at).map(|text| Rate::parse(&text?))
 }
 
 /// A count that somebody may have written there.
@@ -108,7 +102,7 @@ pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed, O
         checkpoint: row.get(11)?,
         result_ms: row.get(12)?,
     };
-    Ok(((rank, id), claimed, rate(row.get::<_, Option<String>>(13)?.as_deref())))
+    Ok(((rank, id), claimed, rate(row, 13)?))
 }
 
 /// The columns of [`job`], in order.

@@ -22,7 +22,7 @@ CREATE TABLE clutch_jobs (
     unique_key TEXT,
     key TEXT,
     key_limit INTEGER NOT NULL DEFAULT 1,
-    key_rate TEXT, -- as in sqlite/row.rs
+    key_rate TEXT, -- as `Rate` is written in job.rs
     result_ms INTEGER NOT NULL DEFAULT 0,
     options TEXT NOT NULL, -- JSON: backoff, tags, meta
     checkpoint TEXT,
@@ -44,7 +44,7 @@ CREATE TABLE clutch_queues (
     name TEXT PRIMARY KEY,
     is_paused INTEGER NOT NULL DEFAULT 0,
     running_max INTEGER,
-    rate TEXT -- as in sqlite/row.rs
+    rate TEXT -- as `Rate` is written in job.rs
 ) STRICT;
 
 -- Leases are measured by the time since this machine was booted, which nobody sets.
