@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, Protocol, Self, overload
 
 from clutch import _core
 from clutch._jobs.transaction import has_file, insert
-from clutch._jobs.written import arguments_of, called_of, rate_of, written
+from clutch._jobs.written import Called, arguments_of, called_of, note_tool, rate_of, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch.config.values import SIDEKIQ, without_password
@@ -330,9 +330,14 @@ class Jobs:
         texts = jobs._texts(tool, arguments)
         return await self._aenqueue(texts) if texts else []
 
+    def _called(self, tool: Any) -> Called:
+        called = called_of(tool)
+        note_tool(STORES_INSTEAD.get(self.url, self.url), called)
+        return called
+
     def _text(self, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The job as JSON."""
-        called = called_of(tool)
+        called = self._called(tool)
         own = {name: kwargs.pop(name) for name in called.options_in(kwargs)} if kwargs else {}
         options = self._options.over(called.defaults)
         if own:
@@ -342,7 +347,7 @@ class Jobs:
 
     def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
         """Of jobs that differ in their arguments; in these, no keyword is an option."""
-        called, by_name = called_of(tool), not self.url.startswith(SIDEKIQ)
+        called, by_name = self._called(tool), not self.url.startswith(SIDEKIQ)
         options = self._options.over(called.defaults)
         arguments = (called.arguments(*arguments_of(given), by_name) for given in many)
         return [written(called.name, one, options) for one in arguments]

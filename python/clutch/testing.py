@@ -26,7 +26,7 @@ from typing import Any, Self, TypeVar
 from clutch import _core
 from clutch._jobs.enqueued import Wanted, found
 from clutch._jobs.inline import InlineRunner, Target
-from clutch._jobs.written import milliseconds, seconds
+from clutch._jobs.written import ENQUEUED_TOOLS, milliseconds, seconds
 from clutch._pool.inline import InlinePool
 from clutch.jobs import INLINE_RUNNERS, STORES_INSTEAD, Job, Jobs
 from clutch.tools import Seconds
@@ -255,6 +255,7 @@ def temporary_store(jobs: Jobs) -> Iterator[Jobs]:
                 yield jobs
         finally:
             _core.close_jobs_store(url)
+            ENQUEUED_TOOLS.pop(url, None)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ They only mark; nothing is registered anywhere, and the function stays what it w
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -27,6 +28,8 @@ Seconds = float | str | timedelta
 
 
 U32_MAX = 0xFFFF_FFFF
+NAME_CHARACTERS_MAX = 200
+NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+([.-]+\w+)*", re.ASCII)
 SHOWN_CHARACTERS_MAX = 200
 
 
@@ -122,9 +125,18 @@ NO_JOB_OPTIONS = JobOptions()
 class ToolOptions:
     """The arguments of `tool`."""
 
+    name: str | None = None
+    """None: the function's own."""
     serial: bool = False
     main_thread: bool = False
     job: JobOptions = NO_JOB_OPTIONS
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not (isinstance(self.name, str) and NAME.fullmatch(self.name)):
+            raise ValueError(
+                f"name {shortened(self.name)}: allowed are up to {NAME_CHARACTERS_MAX} letters, digits, '_', '-' and "
+                "'.', not at the ends"
+            )
 
 
 @overload
@@ -132,6 +144,7 @@ def tool(function: F, /) -> F: ...
 @overload
 def tool(
     *,
+    name: str | None = None,
     serial: bool = False,
     main_thread: bool = False,
     queue: str | None = None,
@@ -145,13 +158,22 @@ def tool(
     tags: Sequence[str] | None = None,
     result: Seconds | None = None,
 ) -> Callable[[F], F]: ...
-def tool(function: Any = None, /, *, serial: bool = False, main_thread: bool = False, **job: Any) -> Any:
+def tool(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    serial: bool = False,
+    main_thread: bool = False,
+    **job: Any,
+) -> Any:
     """Mark a function as a tool, which can be called by name from Python and through every front.
 
-    `serial`: one call at a time in a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
+    `name`: by which it is called, such as `"mail.send"`, instead of the function's own. `serial`: one call at a time in
+    a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
     The others are defaults for its jobs; `JobOptions` says what each means.
     """
-    options = ToolOptions(serial, main_thread, JobOptions(**job))
+    options = ToolOptions(name, serial, main_thread, JobOptions(**job))
 
     def mark(function: F) -> F:
         setattr(function, TOOL_MARK, options)

@@ -304,15 +304,40 @@ def same_name(what: str) -> None:
     RAN.append(what)
 
 
-def test_two_tools_of_one_name_are_told_apart_by_their_target(jobs: Jobs) -> None:
-    other: dict[str, Any] = {"__name__": "other_module"}
-    exec("from clutch import tool\n@tool\ndef same_name(what: str) -> None: raise AssertionError", other)
+def other_module(mark: str) -> Any:
+    names: dict[str, Any] = {"__name__": "other_module", "RAN": RAN}
+    exec(f"from clutch import tool\n{mark}\ndef same_name(what: str) -> None: RAN.append(('other', what))", names)
+    return names["same_name"]
+
+
+def test_two_tools_of_one_name_are_not_enqueued_to_one_store(jobs: Jobs) -> None:
     jobs.enqueue(same_name, "here")
-    jobs.enqueue(other["same_name"], "here, too")
-    with pytest.raises(ClutchError, match=f"several modules have a tool 'same_name' \\(other_module, {__name__}\\)"):
-        drain(jobs)
-    assert drain(jobs, target=__name__) == Drained(completed=2)
-    assert RAN == ["here", "here, too"]
+    with pytest.raises(ValueError, match=rf"'same_name' .*of other_module and {__name__}.*@tool\(name="):
+        jobs.enqueue(other_module("@tool"), "there")
+    jobs.enqueue(other_module("@tool(name='other.same')"), "there")
+    assert drain(jobs) == Drained(completed=2)
+    assert RAN == ["here", ("other", "there")]
+
+
+def test_stores_know_tools_of_one_name_each_its_own(jobs: Jobs) -> None:
+    jobs.enqueue(same_name, "here")
+    with temporary_store(Jobs("sqlite:///never-made-either.db")) as others:
+        others.enqueue(other_module("@tool"), "there")
+        drain(others)
+    drain(jobs)
+    assert RAN == [("other", "there"), "here"]
+
+
+def test_the_name_of_a_tool_is_its_jobs(jobs: Jobs) -> None:
+    job = jobs.enqueue(other_module("@tool(name='mail.send-1')"), "there")
+    found = jobs.get(job)
+    assert found is not None and found.tool == "mail.send-1"
+
+
+@pytest.mark.parametrize("name", ["", ".a", "a.", "a b", "a/b", "é", "x" * 201, 7, "a\n"])
+def test_names_that_tools_may_not_have(name: Any) -> None:
+    with pytest.raises(ValueError, match="allowed are up to 200 letters, digits"):
+        tool(name=name)
 
 
 # ---- drain

@@ -24,7 +24,7 @@ from clutch._worker.handlers.call import Tool
 from clutch._worker.handlers.job import CURRENT, encode, prepare
 from clutch._worker.image import Image, LoadError
 from clutch.errors import BadArguments, ClutchError, ConfigError
-from clutch.jobs import JobId, Jobs
+from clutch.jobs import STORES_INSTEAD, JobId, Jobs
 
 CLAIMED_MAX = 1000
 """How many jobs of a queue that come before one are looked at to find it."""
@@ -40,7 +40,9 @@ class UnclearTool(ClutchError):
 class Tools:
     """Finds the tools that jobs name."""
 
-    def __init__(self, target: Target | None) -> None:
+    def __init__(self, target: Target | None, store: str) -> None:
+        """`store`: its URL, as enqueued to."""
+        self._store = store
         self._image: Image | None = None
         self._known: dict[str, Tool] = {}
         if target is None:
@@ -60,17 +62,14 @@ class Tools:
         """Raise NoSuchTool where the target has none; UnclearTool without a target."""
         if self._image is not None:
             return self._image.tool(name)
-        functions = list(ENQUEUED_TOOLS.get(name, {}).values())
-        if not functions:
+        function = ENQUEUED_TOOLS.get(self._store, {}).get(name)
+        if function is None:
             raise UnclearTool(
                 f"no function {name!r} was enqueued here, so it is not known which one runs: give the module of the "
                 "tools, such as target=shop.tasks"
             )
-        if len(functions) > 1:
-            modules = ", ".join(sorted(function.__module__ for function in functions))
-            raise UnclearTool(f"several modules have a tool {name!r} ({modules}): give one of them as target=")
-        if name not in self._known:
-            self._known[name] = Tool.of_function(functions[0])
+        if name not in self._known or self._known[name].function is not function:
+            self._known[name] = Tool.of_function(function)
         return self._known[name]
 
 
@@ -125,7 +124,7 @@ class InlineRunner:
     def __init__(self, jobs: Jobs, target: Target | None, raises: bool) -> None:
         self.jobs = jobs
         self._raises = raises
-        self._tools = Tools(target)
+        self._tools = Tools(target, STORES_INSTEAD.get(jobs.url, jobs.url))
         self._core = _core.InlineJobs(jobs._store)
         self._claiming = threading.Lock()
         self._threads = threading.local()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import inspect
 import json
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,8 +28,9 @@ class Called:
     """A tool as jobs name it."""
 
     name: str
+    function: Callable[..., Any] | None = None
     face: JsonFace | None = None
-    """Of a function: what checks its arguments."""
+    """What checks its arguments, if the function is known."""
     signature: inspect.Signature | None = None
     defaults: JobOptions = NO_JOB_OPTIONS
     names: tuple[str, ...] = ()
@@ -90,8 +89,30 @@ def called_of(tool: Any) -> Called:
         return _called_of_function.__wrapped__(tool)
 
 
-ENQUEUED_TOOLS: dict[str, weakref.WeakValueDictionary[str, Callable[..., Any]]] = {}
-"""Functions that this process has enqueued, by name and module: how `clutch.testing` finds them."""
+ENQUEUED_TOOLS: dict[str, dict[str, Callable[..., Any]]] = {}
+"""By the URL of a store and by name, the functions that this process has enqueued there. `clutch.testing` runs them."""
+
+
+def note_tool(url: str, called: Called) -> None:
+    """Raises ValueError if another function of that name was enqueued there: workers would run one for the other."""
+    name, function = called.name, called.function
+    if function is None:
+        return
+    tools = ENQUEUED_TOOLS.setdefault(url, {})
+    known = tools.get(name)
+    if known is function:
+        return
+    modules = {module_of(function), module_of(known or function)} - {"__main__"}
+    if len(modules) > 1:
+        raise ValueError(
+            f"two tools named {name!r} are enqueued here, of {' and '.join(sorted(modules))}, and jobs know them by "
+            f'name alone: give one of them another name, such as @tool(name="{module_of(function)}.{name}")'
+        )
+    tools[name] = function  # also when its module was loaded anew
+
+
+def module_of(function: Callable[..., Any]) -> str:
+    return function.__module__
 
 
 @functools.lru_cache(maxsize=1000)
@@ -110,14 +131,13 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
             f"{name} is a generator function, whose values nobody would read, so it cannot be a job: return one value, "
             "and tell how far it is with current_job().progress(…)"
         )
-    with contextlib.suppress(TypeError):  # of a kind that cannot be referred to weakly
-        ENQUEUED_TOOLS.setdefault(name, weakref.WeakValueDictionary())[function.__module__] = function
     signature = inspect.signature(function)
     parameters = signature.parameters.values()
     is_simple = all(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
     names = tuple(one.name for one in parameters) if is_simple else ()
     required = sum(one.default is one.empty for one in parameters) if is_simple else 1
-    return Called(name, JsonFace(name, function), signature, options.job, names, required)
+    name = options.name or name
+    return Called(name, function, JsonFace(name, function), signature, options.job, names, required)
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

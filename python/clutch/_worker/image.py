@@ -258,9 +258,19 @@ class Image:
     @staticmethod
     def tools(holder: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
         """Name to (function, options) of all that is marked as a tool."""
-        marked = ((value, mark_of(value, TOOL_MARK)) for value in members(holder).values())
-        # Of some objects, each name is an attribute.
-        return {value.__name__: (value, options) for value, options in marked if isinstance(options, ToolOptions)}
+        tools: dict[str, tuple[Callable[..., Any], Any]] = {}
+        for value in members(holder).values():
+            options = mark_of(value, TOOL_MARK)
+            if not isinstance(options, ToolOptions):  # of some objects, each name is an attribute
+                continue
+            name = options.name or value.__name__
+            other, _ = tools.setdefault(name, (value, options))
+            if other != value:
+                raise LoadError(
+                    f"the target has two tools named {name!r}, {place(other)} and {place(value)}: give one of them "
+                    f'another name, such as @tool(name="{value.__module__.rpartition(".")[2]}.{name}")'
+                )
+        return tools
 
     def tool(self, name: str) -> Tool:
         """Return the tool of this name, or the app if there is no name. Raises NoSuchTool with the nearest names."""
@@ -274,6 +284,10 @@ class Image:
         near = difflib.get_close_matches(name, self.known, 3) or sorted(self.known)[:10]
         hint = f"nearest: {', '.join(near)}" if near else "it has none: mark functions with @clutch.tool"
         raise NoSuchTool(f"target {target!r} has no tool {name!r}; {hint}", name=name)
+
+
+def place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def members(holder: Any) -> dict[str, Any]:

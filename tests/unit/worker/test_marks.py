@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from clutch import on_start, tool
-from clutch._worker.image import Image
+from clutch._worker.image import Image, LoadError
 from clutch.tools import ToolOptions, options_of
 
 
@@ -84,3 +84,14 @@ def test_a_module_with_odd_objects_has_its_tools() -> None:
         alone=alone, start=start, call=mock.call, sentinel=mock.sentinel, all=AnswersAll(), bad=Raises()
     )
     assert Image.tools(module) == {"alone": (alone, ToolOptions(serial=True))}
+
+
+def test_a_tool_may_have_two_attributes_but_no_name_two_tools() -> None:
+    module = types.ModuleType("shop")
+    vars(module).update(alone=alone, alias=alone)
+    assert list(Image.tools(module)) == ["alone"]
+    vars(module).update(other=tool(name="alone")(lambda: None))
+    with pytest.raises(LoadError, match=rf"two tools named 'alone', {__name__}.alone and .*lambda>: .*@tool\(name="):
+        Image.tools(module)
+    vars(module).update(other=tool(name="other.alone")(lambda: None))
+    assert list(Image.tools(module)) == ["alone", "other.alone"]

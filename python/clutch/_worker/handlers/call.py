@@ -41,7 +41,9 @@ class Tool:
     @classmethod
     def of_function(cls, function: Callable[..., Any]) -> Tool:
         """A function that was passed directly; as a tool it keeps its options."""
-        return cls(getattr(function, "__qualname__", repr(function)), function, options_of(function))
+        options = options_of(function)
+        name = options.name if options is not None else None
+        return cls(name or getattr(function, "__qualname__", repr(function)), function, options)
 
     @classmethod
     def broken(cls, error: BaseException, by_name: bool) -> Tool:
