@@ -4,6 +4,8 @@
 //! A panic poisons none of them.
 
 pub use std::sync::MutexGuard;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -41,26 +43,43 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// [`std::sync::Condvar`] for these locks.
+/// [`std::sync::Condvar`] for these locks. To notify nobody costs no system call. Whoever notifies has held the lock since
+/// it changed what the others wait for.
 #[derive(Debug, Default)]
-pub struct Condvar(sync::Condvar);
+pub struct Condvar {
+    condvar: sync::Condvar,
+    /// Changed under the lock.
+    waiting: AtomicUsize,
+}
 
 impl Condvar {
     pub const fn new() -> Condvar {
-        Condvar(sync::Condvar::new())
+        Condvar { condvar: sync::Condvar::new(), waiting: AtomicUsize::new(0) }
     }
 
     pub fn notify_one(&self) {
-        self.0.notify_one();
+        if self.waiting.load(SeqCst) > 0 {
+            self.condvar.notify_one();
+        }
     }
 
     pub fn notify_all(&self) {
-        self.0.notify_all();
+        if self.waiting.load(SeqCst) > 0 {
+            self.condvar.notify_all();
+        }
+    }
+
+    fn counted<T>(&self, wait: impl FnOnce(&sync::Condvar) -> T) -> T {
+        self.waiting.fetch_add(1, SeqCst);
+        let waited = wait(&self.condvar);
+        self.waiting.fetch_sub(1, SeqCst);
+        waited
     }
 
     /// Waits until the condition holds.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, holds: impl Fn(&T) -> bool) -> MutexGuard<'a, T> {
-        self.0.wait_while(guard, |value| !holds(value)).unwrap_or_else(PoisonError::into_inner)
+        let waited = self.counted(|condvar| condvar.wait_while(guard, |value| !holds(value)));
+        waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the condition holds or the deadline passes; returns whether it holds.
@@ -71,14 +90,14 @@ impl Condvar {
         holds: impl Fn(&T) -> bool,
     ) -> (MutexGuard<'a, T>, bool) {
         let left = deadline.saturating_duration_since(Instant::now());
-        let waited = self.0.wait_timeout_while(guard, left, |value| !holds(value));
+        let waited = self.counted(|condvar| condvar.wait_timeout_while(guard, left, |value| !holds(value)));
         let (guard, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         (guard, !waited.timed_out())
     }
 
     /// Waits for a notification, up to this long. Wakes spuriously.
     pub fn wait_for<T>(&self, guard: MutexGuard<'_, T>, time: Duration) {
-        drop(self.0.wait_timeout(guard, time));
+        drop(self.counted(|condvar| condvar.wait_timeout(guard, time)));
     }
 }
 
