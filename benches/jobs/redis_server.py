@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benches.harness import Skipped
@@ -59,9 +59,23 @@ class RedisServer:
     def lpush_rate(self, requests: int, sent_bytes: float, connections: int = 1) -> float:
         """LPUSH a second of redis-benchmark, each of `sent_bytes` on the wire, unpipelined."""
         payload_bytes = max(1, round(sent_bytes) - LPUSH_BYTES)
-        shape = ("-t", "lpush", "-c", str(connections), "-n", str(requests), "-d", str(payload_bytes), "--csv")
-        answer = _output("redis-benchmark", "-p", str(self.port), *shape)
-        return next(float(line["rps"]) for line in csv.DictReader(answer.splitlines()) if line["test"] == "LPUSH")
+        return self._rate(("-t", "lpush", "-d", str(payload_bytes)), requests, connections)
+
+    def rate(self, words: Sequence[str], requests: int, connections: int, pipelined: int) -> float:
+        """A second, of redis-benchmark with any command; `__rand_int__` is a number below `requests`."""
+        shape = ("-P", str(pipelined), "-r", str(requests))
+        return self._rate(shape, requests, connections, words)
+
+    def _rate(self, shape: Sequence[str], requests: int, connections: int, words: Sequence[str] = ()) -> float:
+        common = ("-p", str(self.port), "-c", str(connections), "-n", str(requests), "--csv")
+        answer = _output("redis-benchmark", *common, *shape, *words)
+        return next(float(line["rps"]) for line in csv.DictReader(answer.splitlines()))
+
+    def calls(self) -> dict[str, int]:
+        """How often each command was called since `config resetstat`, from scripts too."""
+        lines = self.cli("info", "commandstats").splitlines()
+        stats = (line.removeprefix("cmdstat_").split(":calls=") for line in lines if ":calls=" in line)
+        return {name: int(told.split(",")[0]) for name, told in stats}
 
 
 def _output(*command: str) -> str:

@@ -12,6 +12,7 @@ class Counts:
     """Jobs of one sample; callers of the sweep and waiting jobs of growth are the same in both."""
 
     drain: int
+    commands: int
     enqueue: int
     enqueue_many: int
     sqlite: int
@@ -22,6 +23,7 @@ class Counts:
 
 _FULL = Counts(
     drain=20_000,
+    commands=50_000,
     enqueue=5_000,
     enqueue_many=20_000,
     sqlite=3_000,
@@ -30,7 +32,7 @@ _FULL = Counts(
     waiting=(1_000, 100_000, 1_000_000),
 )
 _QUICK = Counts(
-    drain=2_000, enqueue=1_000, enqueue_many=5_000, sqlite=600, sweep=5_000, latency=50, waiting=(1_000, 100_000)
+    drain=2_000, commands=5_000, enqueue=1_000, enqueue_many=5_000, sqlite=600, sweep=5_000, latency=50, waiting=(1_000, 100_000)
 )
 
 

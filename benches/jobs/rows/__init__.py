@@ -2,6 +2,7 @@
 
 MODULES = {
     "drain": "benches.jobs.rows.drain",
+    "commands": "benches.jobs.rows.commands",
     "enqueue": "benches.jobs.rows.enqueue",
     "enqueue_many": "benches.jobs.rows.enqueue_many",
     "sqlite": "benches.jobs.rows.sqlite",
