@@ -347,7 +347,7 @@ impl Loop {
 
     fn begin(&mut self, job: Claimed) {
         let key = self.shared.next_key.fetch_add(1, Ordering::Relaxed);
-        let reply = Arc::new(answer::JobReply { inbox: self.shared.inbox.clone(), key });
+        let reply = Arc::new(answer::JobReply { inbox: self.shared.inbox.clone(), key, job: job.id.clone() });
         let submitted =
             self.function(&job.tool).and_then(|function| work::of(&job, function, self.batch.pool(), reply));
         match submitted {

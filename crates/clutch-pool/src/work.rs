@@ -118,6 +118,10 @@ pub trait Reply: Send + Sync {
     fn describe(&self, _payload: &Payload) -> Option<String> {
         None
     }
+    /// The id of the job that the work is an attempt of, in its store.
+    fn job(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What came of a piece of work.
@@ -137,6 +141,8 @@ pub struct Running {
     pub id: WorkId,
     /// The name of its function, or its request.
     pub what: String,
+    /// The id of the job that it is an attempt of.
+    pub job: Option<String>,
     /// Since it was sent to the worker or, where that runs one at a time, since the one before it ended.
     pub seconds: f64,
     /// Its caller was answered without it (deadline, cancelled): it was told to stop.

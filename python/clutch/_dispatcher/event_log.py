@@ -13,6 +13,7 @@ from typing import Any
 
 from clutch import _core
 from clutch._dispatcher import logs
+from clutch.control.client import named_by
 
 Event = dict[str, Any]
 Line = tuple[int, str]
@@ -78,7 +79,9 @@ def running(event: Event) -> str:
     found = event["running"]
     if not found:
         return "; it was idle"
-    shown = [f"{one['what']} (call {one['id']}, {seconds(one['seconds'])})" for one in found[:RUNNING_SHOWN_MAX]]
+    shown = [
+        printable(f"{one['what']} ({named_by(one)}, {seconds(one['seconds'])})") for one in found[:RUNNING_SHOWN_MAX]
+    ]
     more = f" and {len(found) - len(shown)} more" if len(found) > len(shown) else ""
     return f"; it was running {', '.join(shown)}{more}"
 
@@ -164,7 +167,7 @@ LINES: dict[str, Callable[[Event], Line]] = {
     "work_poisoned": about_pool(
         logging.ERROR,
         lambda event: (
-            f"{event['what']} (call {event['id']}) is not retried (deaths_max); "
+            f"{printable(event['what'])} ({named_by(event)}) is not retried (deaths_max); "
             f"workers it has killed: {event['deaths']}"
         ),
     ),

@@ -13,8 +13,7 @@ import click
 
 from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
-from clutch.cli.table import age, aligned
-from clutch.cli.tools import printable
+from clutch.cli.table import age, aligned, printable
 from clutch.errors import ClutchError
 from clutch.jobs import Job, Jobs, Queue
 

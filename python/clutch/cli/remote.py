@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import click
 
 from clutch.cli.flags import as_json
-from clutch.cli.table import age, aligned
+from clutch.cli.table import age, aligned, printable
 from clutch.config.options import CONTROL_OFF
 from clutch.control import client
 from clutch.control.client import ControlError, NoAnswer, Process, of_pool
@@ -376,7 +376,7 @@ def pool_text(pool: dict[str, Any]) -> str:
 
 def running_text(one: dict[str, Any]) -> str:
     told = ", told to stop" if one["abandoned"] else ""
-    return f"runs {one['what']} for {age(one['seconds'])}{told} (call {one['id']})"
+    return printable(f"runs {one['what']} for {age(one['seconds'])}{told} ({client.named_by(one)})")
 
 
 def worker_row(pool: str, worker: dict[str, Any]) -> tuple[str, ...]:

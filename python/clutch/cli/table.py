@@ -1,7 +1,8 @@
-"""Tables of text, and ages in them."""
+"""Tables of text, ages in them, and text of others that is to be shown."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -20,3 +21,13 @@ def age(seconds: float | None) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f}{unit}"
     return f"{seconds:.0f}s"
+
+
+def printable(text: str, kept: str = "") -> str:
+    """What has no shape of its own is escaped, as in Python's own literals: a server may say anything."""
+
+    def shown(letter: str) -> str:
+        has_shape = letter.isprintable() or letter in kept or unicodedata.category(letter) == "Zs"
+        return letter if has_shape else letter.encode("unicode_escape").decode()
+
+    return "".join(map(shown, text))

@@ -9,7 +9,6 @@ import contextlib
 import difflib
 import json
 import textwrap
-import unicodedata
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +17,7 @@ import click
 
 from clutch.cli.call import NAMES_MAX, OWN_POOL, Endpoint, fetch, own_server, server_flags
 from clutch.cli.flags import as_json, pool_flags, pool_options
+from clutch.cli.table import printable
 
 INDENT = "  "
 
@@ -102,16 +102,6 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 # To words
-
-
-def printable(text: str, kept: str = "") -> str:
-    """What has no shape of its own is escaped, as in Python's own literals: a server may say anything."""
-
-    def shown(letter: str) -> str:
-        has_shape = letter.isprintable() or letter in kept or unicodedata.category(letter) == "Zs"
-        return letter if has_shape else letter.encode("unicode_escape").decode()
-
-    return "".join(map(shown, text))
 
 
 def _text(pool: dict[str, Any], whole: bool) -> str:

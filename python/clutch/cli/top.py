@@ -241,7 +241,7 @@ def pool_text(pool: Page) -> str:
 
 def worker_row(pool: str, worker: Page) -> tuple[str, ...]:
     running = worker.get("running", [])
-    runs = [f"{one['what']} {age(one['seconds'])} (call {one['id']})" for one in running[:RUNNING_SHOWN]]
+    runs = [f"{one['what']} {age(one['seconds'])} ({client.named_by(one)})" for one in running[:RUNNING_SHOWN]]
     more = [f"and {len(running) - RUNNING_SHOWN} more"] if len(running) > RUNNING_SHOWN else []
     return (
         f"{pool}/{worker['nr']}",

@@ -24,6 +24,12 @@ CREDENTIALS = struct.Struct("iII")
 """Pid, uid and gid, as the kernel tells them."""
 
 
+def named_by(running: dict[str, Any]) -> str:
+    """How to name what runs, in other commands: `job 7, call 12`."""
+    call = f"call {running['id']}"
+    return call if running["job"] is None else f"job {running['job']}, {call}"
+
+
 class ControlError(ClutchError):
     """What the process answered instead of a result, or why there is no answer."""
 

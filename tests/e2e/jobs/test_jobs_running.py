@@ -292,6 +292,29 @@ def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody
     assert [line.split()[0] for line in stats.splitlines() if "none runs: is it in the --queues" in line] == ["mial"]
 
 
+def test_what_runs_is_named_by_its_job(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    with worker(tmp_path, store, "--log-format", "json") as server, Rendezvous() as place:
+        server.wait_ready("work")
+        job = jobs.enqueue("wait_at", place.port)
+        guest = place.guest()
+        (call,) = running(server, tmp_path)
+        assert (call["what"], call["job"]) == ("wait_at", job)
+        shown = command("ps", "--pid", str(server.process.pid), cwd=tmp_path).stdout
+        assert f"(job {job}, call {call['id']})" in shown
+        os.kill(guest.pid, signal.SIGKILL)
+        gone = json.loads(server.err.wait('.*"event": "worker_gone".*')[0])
+        assert gone["running"][0]["job"] == job
+        assert f"it was running wait_at (job {job}, call {call['id']}, " in gone["message"]
+        place.guest().let_go()
+
+
+def running(server: Dispatcher, folder: Path) -> list[dict[str, Any]]:
+    shown = json.loads(command("ps", "--json", "--pid", str(server.process.pid), cwd=folder).stdout)
+    return [call for pool in shown["pools"] for one in pool["workers"] for call in one["running"]]
+
+
 # ---- the command line
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from clutch.cli.top import Look, event_text, pools_shown, with_rates
 
 WORKER = {"nr": 0, "pid": 7, "state": "ready", "calls": 100, "age_s": 61.0, "rss": 9 << 20, "private": 5 << 20}
-RUNNING = [{"id": nr, "what": f"resize_{nr}", "seconds": nr, "abandoned": False} for nr in range(5)]
+RUNNING = [{"id": nr, "what": f"resize_{nr}", "job": "7" if nr == 1 else None, "seconds": nr, "abandoned": False} for nr in range(5)]
 
 
 def look(at: float, done: int, calls: int, cpu: float, pid: int = 7, **more: Any) -> Look:
@@ -51,7 +51,7 @@ def test_what_is_drawn() -> None:
         "api/0" in text
         and "25%" in text
         and "5 MB" in text
-        and "resize_0 0s (call 0), resize_1 1s (call 1), resize_2 2s (call 2), and 2 more" in text
+        and "resize_0 0s (call 0), resize_1 1s (job 7, call 1), resize_2 2s (call 2), and 2 more" in text
     )
 
 

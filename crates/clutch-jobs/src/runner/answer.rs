@@ -9,13 +9,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Inbox, Note};
-use crate::job::{Claimed, Ending, JobError, Millis, Settled, State};
+use crate::job::{Claimed, Ending, JobError, JobId, Millis, Settled, State};
 use crate::store::Noted;
 
 /// Puts a job's answer into the inbox of its runner.
 pub(super) struct JobReply {
     pub(super) inbox: Arc<Inbox>,
     pub(super) key: usize,
+    pub(super) job: JobId,
 }
 
 impl Reply for JobReply {
@@ -25,6 +26,10 @@ impl Reply for JobReply {
 
     fn finish(&self, outcome: Outcome) {
         self.inbox.put(Note::Answered { key: self.key, outcome });
+    }
+
+    fn job(&self) -> Option<&str> {
+        Some(&self.job)
     }
 }
 

@@ -429,8 +429,8 @@ impl Core {
                 Refusal::Cancelled
             }
             Verdict::Poisoned { deaths, .. } => {
-                let what = || self.describe(work.entry);
-                self.telemetry.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what: what() });
+                let (what, job) = (self.describe(work.entry), work.entry.job());
+                self.telemetry.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what, job });
                 self.failed += 1;
                 let last = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
                 let message =

@@ -29,6 +29,11 @@ impl Entry {
         Box::new(Entry { work, word: None, items: Items::default(), tells_begin: false })
     }
 
+    /// The id of the job that it is an attempt of.
+    pub(super) fn job(&self) -> Option<String> {
+        self.work.reply.job().map(str::to_owned)
+    }
+
     /// Whether it is a batch of which some items have not run.
     pub(super) fn has_items_left(&self) -> bool {
         self.items.count() < self.work.items

@@ -71,8 +71,8 @@ pub(super) struct Peer {
     free: Vec<u32>,
     /// Taken back: free once the worker has come by.
     pending: Vec<u32>,
-    /// Work that nobody waits for: its word, which is free when its end has come, and what it is.
-    abandoned: HashMap<WorkId, (u32, String)>,
+    /// Work that nobody waits for: its word, which is free when its end has come, what it is, and of which job.
+    abandoned: HashMap<WorkId, (u32, String, Option<String>)>,
     /// How its time is spent.
     pub(super) life: Life,
 }
@@ -218,20 +218,20 @@ impl Peer {
     }
 
     /// Tells the worker, by the word, that nobody waits for this any more.
-    pub(super) fn abandon(&mut self, id: WorkId, word: Option<u32>, what: String) {
+    pub(super) fn abandon(&mut self, id: WorkId, word: Option<u32>, what: String, job: Option<String>) {
         let Some(word) = word else { return };
         self.link.board.claim(word, word::BEGUN, word::ABANDONED);
-        self.abandoned.insert(id, (word, what));
+        self.abandoned.insert(id, (word, what, job));
     }
 
-    /// What abandoned work is that has not ended.
-    pub(super) fn abandoned_work(&self, id: WorkId) -> Option<&str> {
-        self.abandoned.get(&id).map(|(_, what)| what.as_str())
+    /// What abandoned work is that has not ended, and of which job.
+    pub(super) fn abandoned_work(&self, id: WorkId) -> Option<(String, Option<String>)> {
+        self.abandoned.get(&id).map(|(_, what, job)| (what.clone(), job.clone()))
     }
 
     /// The end of abandoned work has come.
     pub(super) fn release_abandoned(&mut self, id: WorkId) {
-        if let Some((word, _)) = self.abandoned.remove(&id) {
+        if let Some((word, ..)) = self.abandoned.remove(&id) {
             self.release(word);
         }
     }

@@ -185,9 +185,9 @@ impl Core {
 
     /// Tells the worker to stop, in every way there is. Returns whether it can hear.
     fn stop_code(&mut self, worker: WorkerKey, id: WorkId, entry: &Entry, stacks: bool, effects: &mut Effects) -> bool {
-        let what = self.describe(entry);
+        let (what, job) = (self.describe(entry), entry.job());
         let Some(peer) = self.peers.get_mut(&worker) else { return false };
-        peer.abandon(id, entry.word, what);
+        peer.abandon(id, entry.word, what, job);
         if peer.debugged {
             return false;
         }

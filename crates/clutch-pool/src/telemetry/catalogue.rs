@@ -139,6 +139,7 @@ pub enum Event {
         id: u64,
         deaths: u32,
         what: String,
+        job: Option<String>,
     },
     PoolFailing {
         pool: Arc<str>,

@@ -475,7 +475,7 @@ impl PoolCore {
         insights::told(py, py.detach(|| pool.insights()))
     }
 
-    /// What workers run, as a JSON object by worker's number: lists of `{id, what, seconds, abandoned, pid}`.
+    /// What workers run, as a JSON object by worker's number: lists of `{id, what, job, seconds, abandoned, pid}`.
     fn _running(&self, py: Python<'_>) -> PyResult<String> {
         let pool = self.core(py)?;
         let shown = py.detach(|| pool.running_by_nr());

@@ -29,12 +29,12 @@ impl Core {
     pub(in crate::pool) fn running(&self, worker: WorkerKey, now: Instant) -> Vec<Running> {
         let Some(peer) = self.peers.get(&worker) else { return Vec::new() };
         let running = self.machine.sent(worker).filter_map(|id| {
-            let (what, abandoned) = match self.machine.body(id) {
-                Some(entry) => (self.describe_begun(peer, entry)?, false),
-                None => (peer.abandoned_work(id)?.to_owned(), true),
+            let ((what, job), abandoned) = match self.machine.body(id) {
+                Some(entry) => ((self.describe_begun(peer, entry)?, entry.job()), false),
+                None => (peer.abandoned_work(id)?, true),
             };
             let seconds = now.saturating_duration_since(self.machine.sent_at(id, worker)?).as_secs_f64();
-            Some(Running { id, what, seconds, abandoned })
+            Some(Running { id, what, job, seconds, abandoned })
         });
         running.collect()
     }
