@@ -311,7 +311,10 @@ def stack(what: str, socket: Path | None, pid: int | None, as_json: bool) -> Non
 @dispatcher_flags
 @as_json
 def cancel(call: int, pool: str | None, socket: Path | None, pid: int | None, as_json: bool) -> None:
-    """Stop the call with this id, waiting or running; `clutch ps` lists those that run."""
+    """Stop the call with this id, waiting or running; `clutch ps` lists those that run.
+
+    A job is cancelled with it, and does not run again.
+    """
     done = client.post(find(socket, pid, by_call=True), f"/calls/{call}/cancel", ANSWER_SECONDS_MAX, pool=pool)
     say(done, as_json, f"call {call} cancelled")
 

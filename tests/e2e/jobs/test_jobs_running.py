@@ -310,6 +310,20 @@ def test_what_runs_is_named_by_its_job(tmp_path: Path) -> None:
         place.guest().let_go()
 
 
+def test_a_call_that_is_a_job_is_cancelled_with_it(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    with worker(tmp_path, store) as server, Rendezvous() as place:
+        server.wait_ready("work")
+        job = jobs.enqueue("wait_at", place.port)
+        place.guest()
+        (call,) = running(server, tmp_path)
+        pid = str(server.process.pid)
+        assert command("cancel", str(call["id"]), "--pid", pid, cwd=tmp_path).returncode == 0
+        with pytest.raises(clutch.JobFailed, match="is cancelled"):
+            jobs.result(job, WAIT_SECONDS)
+
+
 def running(server: Dispatcher, folder: Path) -> list[dict[str, Any]]:
     shown = json.loads(command("ps", "--json", "--pid", str(server.process.pid), cwd=folder).stdout)
     return [call for pool in shown["pools"] for one in pool["workers"] for call in one["running"]]

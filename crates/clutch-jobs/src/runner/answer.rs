@@ -67,6 +67,8 @@ pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {
         Outcome::Refused(Refusal::Expired(expired)) => {
             expired_as(job, now, error(job, now, "deadline", expired.to_string(), expired.stacks))
         }
+        // By an operator, who means the job: its runner takes other cancels for what they are.
+        Outcome::Refused(Refusal::Cancelled) => Ending::Cancelled,
         Outcome::Refused(refusal) => Ending::CutOff { reason: refusal.to_string() },
     }
 }
