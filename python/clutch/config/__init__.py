@@ -117,7 +117,21 @@ class Config:
 
     @property
     def warnings(self) -> list[str]:
-        return [f"pools.{pool.name}: {warning}" for pool in self.pools for warning in pool.warnings]
+        of_pools = [f"pools.{pool.name}: {warning}" for pool in self.pools for warning in pool.warnings]
+        return of_pools + [warning for entry in self.cron if (warning := self._unserved(entry)) is not None]
+
+    def _unserved(self, entry: CronSpec) -> str | None:
+        """Another process may take from its queue: only that can be told."""
+        taken = {queue for front in self.jobs if front.url == entry.url for queue, _ in front.core["queues"]}
+        queue = entry.values["queue"]
+        if queue in taken:
+            return None
+        near = nearest(queue, taken)
+        meant = f"; did you mean {near}?" if near else ""
+        return (
+            f"cron.{entry.name}.queue: no front here takes from queue {queue} of store {entry.store}, only from "
+            f"{', '.join(sorted(taken))}; its jobs wait until another process takes from it{meant}"
+        )
 
 
 def load(

@@ -85,6 +85,16 @@ def test_defaults(tmp_path: Path) -> None:
     assert tick.timestamp() % 300 == 0
 
 
+def test_a_queue_that_no_front_here_takes_from_is_warned_of(tmp_path: Path) -> None:
+    entry = JOBS + 'queues = ["mail", "default"]\n' + ENTRY + "every = 5\n"
+    (warning,) = load(tmp_path, entry + 'queue = "mial"\n').warnings
+    assert warning == (
+        "cron.x.queue: no front here takes from queue mial of store main, only from default, mail; its jobs wait until "
+        "another process takes from it; did you mean mail?"
+    )
+    assert load(tmp_path, entry + 'queue = "mail"\n').warnings == []
+
+
 def test_settings_alone_make_an_entry(tmp_path: Path) -> None:
     settings = ("cron.x.schedule=*/5 * * * *", "cron.x.tool=report", "cron.x.kwargs={ n = 1 }")
     (entry,) = load(tmp_path, JOBS, *settings).cron
