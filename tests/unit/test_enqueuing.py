@@ -491,3 +491,15 @@ def test_waiting_for_a_result_has_an_end(jobs: Jobs) -> None:
     assert (failed.value.job, failed.value.state) == (job, "cancelled")
     with pytest.raises(clutch.ClutchError, match="there is no job 99"):
         jobs.result("99")
+
+
+@pytest.mark.parametrize("time", [5, 0.5, "5m", timedelta(hours=1)])
+def test_a_job_names_a_time_as_everywhere(time: float | str | timedelta) -> None:
+    assert (clutch.Snooze(time).seconds, clutch.Retry(time).in_) == (time, time)
+
+
+@pytest.mark.parametrize("time", [-1, float("nan"), "soon", None, True, 1e12])
+def test_a_wrong_time_is_refused_where_the_job_names_it(time: Any) -> None:
+    for make, name in ((clutch.Snooze, "Snooze"), (clutch.Retry, "Retry in_")):
+        with pytest.raises(ValueError, match=f"^{name} .*: allowed are seconds from 0 up, text such as"):
+            make(time)

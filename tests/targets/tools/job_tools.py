@@ -71,7 +71,7 @@ def fail_until(attempt: int) -> Any:
 def snooze_once(path: str) -> object:
     if not Path(path).exists():
         Path(path).touch()
-        return clutch.Snooze(0)
+        return clutch.Snooze("1ms")
     job = clutch.current_job()
     return job is not None and job.attempt
 

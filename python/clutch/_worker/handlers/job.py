@@ -17,19 +17,27 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker.handlers.call import Tool
+from clutch.config.values import CALL_TIME
 from clutch.errors import BadArguments
 
 BY_NAME = b'{"args":[],"kwargs":'
 """How the arguments of most jobs begin, as `clutch.Jobs` writes them; behind the last is one more brace."""
+SECONDS_MAX = 1e10
 NOTE_BYTES_MAX = 1 << 20
 """Maximum size of a checkpoint or of progress, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Returned by a job: run it again after this many seconds. It does not count as an attempt."""
+    """Returned by a job: run it again after this time. It does not count as an attempt.
 
-    seconds: float
+    `seconds`: a number, text such as `"5m"`, or a timedelta. Raises ValueError.
+    """
+
+    seconds: float | str | timedelta
+
+    def __post_init__(self) -> None:
+        milliseconds("Snooze", self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +49,16 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Returned by a job: this attempt has failed; the next one is in this many seconds, if there is one left."""
+    """Returned by a job: this attempt has failed; the next one is in this time, if there is one left.
 
-    in_: float | timedelta
+    `in_`: seconds, text such as `"5m"`, or a timedelta. Raises ValueError.
+    """
+
+    in_: float | str | timedelta
     reason: str = "retry asked for by the job"
+
+    def __post_init__(self) -> None:
+        milliseconds("Retry in_", self.in_)
 
 
 class CurrentJob:
@@ -187,16 +201,19 @@ def encode(tool: Tool, job: CurrentJob, value: Any) -> tuple[bool, bytes]:
     """What a job returned, as JSON, and whether it is a directive. A result that nobody wants is not written."""
     match value:
         case Snooze(seconds):
-            return True, json.dumps({"snooze": {"ms": milliseconds(seconds)}}).encode()
+            return True, json.dumps({"snooze": {"ms": milliseconds("Snooze", seconds)}}).encode()
         case Cancel(reason):
             return True, json.dumps({"cancel": {"reason": str(reason)}}).encode()
         case Retry(in_, reason):
-            return True, json.dumps({"retry": {"ms": milliseconds(in_), "reason": str(reason)}}).encode()
+            return True, json.dumps({"retry": {"ms": milliseconds("Retry in_", in_), "reason": str(reason)}}).encode()
     return False, tool.encode_json(value) if job._keeps_result else b"null"
 
 
-def milliseconds(time: float | timedelta) -> int:
-    seconds = time.total_seconds() if isinstance(time, timedelta) else float(time)
-    if not 0 <= seconds <= 1e11:  # neither negative nor NaN
-        raise ValueError(f"{time!r} seconds: allowed are times from 0 up")
+def milliseconds(what: str, time: float | str | timedelta) -> int:
+    try:
+        seconds: float = CALL_TIME.parse(time)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= SECONDS_MAX:  # neither negative nor NaN
+        raise ValueError(f'{what} {time!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
     return round(seconds * 1000)
