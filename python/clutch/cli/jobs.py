@@ -43,9 +43,10 @@ store = click.option(
     "jobs",
     required=True,
     envvar="CLUTCH_STORE",
+    show_envvar=True,
     metavar="URL",
     callback=existing,
-    help="Where the jobs are: sqlite:///jobs.db; or the variable CLUTCH_STORE.",
+    help="Where the jobs are: sqlite:///jobs.db. A URL with a password belongs into the variable.",
 )
 
 

@@ -25,8 +25,9 @@ FRONT = "jobs"
     "url",
     required=True,
     envvar="CLUTCH_STORE",
+    show_envvar=True,
     metavar="URL",
-    help="Where the jobs are: sqlite:///jobs.db.",
+    help="Where the jobs are: sqlite:///jobs.db. A URL with a password belongs into the variable.",
 )
 @click.option(
     "--queues",

@@ -363,6 +363,12 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("words", [["jobs", "stats"], ["work", "job_tools"]])
+def test_a_store_that_is_missing_is_told_with_its_variable(tmp_path: Path, words: list[str]) -> None:
+    done = command(*words, cwd=tmp_path)
+    assert (done.returncode, "Missing option '--store' (env var: 'CLUTCH_STORE')" in done.stderr) == (2, True)
+
+
 def test_clutch_jobs_changes_all_that_match_and_asks_before(tmp_path: Path) -> None:
     store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
     jobs = clutch.Jobs(store[1])
