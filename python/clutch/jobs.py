@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, ParamSpec, Protocol, Self, overload
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
 from clutch._jobs.transaction import has_file, insert
@@ -25,11 +25,12 @@ from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch.config.values import SIDEKIQ, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
-from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, shortened
+from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, refuse_unknown, shortened
 
 __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
@@ -40,6 +41,17 @@ MS_MAX = 253_402_300_799_000
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
 ENDS = ("completed", "cancelled", "dead")
+
+
+def naming_options(method: Callable[P, T]) -> Callable[P, T]:
+    """An option that there is not is refused with the one that was meant."""
+
+    @functools.wraps(method)
+    def refuse_or_call(*args: P.args, **kwargs: P.kwargs) -> T:
+        refuse_unknown("jobs.options()", kwargs)
+        return method(*args, **kwargs)
+
+    return refuse_or_call
 
 
 class RunsEnqueued(Protocol):
@@ -222,6 +234,7 @@ class Jobs:
 
     # ---- enqueue
 
+    @naming_options
     def options(
         self,
         *,

@@ -364,8 +364,8 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
     def running(self) -> dict[str, list[dict[str, Any]]]:
         """Return what each worker is running, by worker name (`pool/0`), oldest first.
 
-        Of each: `id` (`Future.work_id`), `what` (its function, or its request), `job` (the id of a job, else None), `seconds`
-        since it began, `abandoned` (nobody waits for it any more: it was told to stop), `pid` of the worker.
+        Of each: `id` (`Future.work_id`), `what` (its function, or its request), `job` (the id of a job, else None),
+        `seconds` since it began, `abandoned` (nobody waits for it any more: it was told to stop), `pid` of the worker.
         """
         return {f"{self.name}/{nr}": found for nr, found in json.loads(self._running()).items()}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
@@ -113,6 +113,22 @@ class JobOptions:
         return replace(defaults, **given) if given else defaults
 
 
+def refuse_unknown(where: str, given: Iterable[str]) -> None:
+    """Raises TypeError with the nearest option of jobs."""
+    for name in given:
+        if name not in JobOptions.__dataclass_fields__:
+            meant = option_meant(name) or f"; options are {', '.join(JobOptions.__dataclass_fields__)}"
+            raise TypeError(f"{where} has no option {name!r}{meant}")
+
+
+def option_meant(name: str) -> str:
+    """`; did you mean retry?`, or nothing where no option is like it."""
+    from clutch.config.layers import nearest
+
+    near = nearest(name, JobOptions.__dataclass_fields__)
+    return f"; did you mean {near}?" if near else ""
+
+
 def shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"
@@ -173,6 +189,7 @@ def tool(
     a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
     The others are defaults for its jobs; `JobOptions` says what each means.
     """
+    refuse_unknown("@tool", job)
     options = ToolOptions(name, serial, main_thread, JobOptions(**job))
 
     def mark(function: F) -> F:

@@ -503,3 +503,16 @@ def test_a_wrong_time_is_refused_where_the_job_names_it(time: Any) -> None:
     for make, name in ((clutch.Snooze, "Snooze"), (clutch.Retry, "Retry in_")):
         with pytest.raises(ValueError, match=f"^{name} .*: allowed are seconds from 0 up, text such as"):
             make(time)
+
+
+def test_an_option_that_is_misspelt_is_told_with_the_one_that_was_meant(jobs: Jobs) -> None:
+    with pytest.raises(BadArguments, match="'prioritty'; did you mean priority\\?"):
+        jobs.enqueue(send, "ann", prioritty=5)  # pyright: ignore
+    for wrong in (lambda: jobs.options(retrys=3), lambda: jobs.enqueue_many(send, ["ann"], retrys=3)):  # pyright: ignore
+        with pytest.raises(TypeError, match=r"^jobs.options\(\) has no option 'retrys'; did you mean retry\?"):
+            wrong()
+    with pytest.raises(TypeError, match=r"^@tool has no option 'retrys'; did you mean retry\?"):
+        tool(retrys=3)  # pyright: ignore
+    with pytest.raises(TypeError, match=r"^@tool has no option 'x'; options are queue, priority, "):
+        tool(x=3)  # pyright: ignore
+    assert jobs.list() == []

@@ -14,7 +14,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.handlers.json import Encoder, JsonFace
 from clutch.config.values import BACKOFF, CALL_TIME
-from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, options_of, shortened
+from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, option_meant, options_of, shortened
 
 RATE_ONLY = 100
 """How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
@@ -53,7 +53,9 @@ class Called:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise self.face.bad(str(error)) from None
+            unknown = (name for name in kwargs if name not in self.signature.parameters)
+            meant = next(filter(None, map(option_meant, unknown)), "")
+            raise self.face.bad(f"{error}{meant}") from None
         kinds = {one.kind for one in self.signature.parameters.values()}
         if not by_name:
             self.face.decode(_encode(bound.arguments).encode())

@@ -10,7 +10,10 @@ from rich.console import Console
 from clutch.cli.top import Look, event_text, pools_shown, with_rates
 
 WORKER = {"nr": 0, "pid": 7, "state": "ready", "calls": 100, "age_s": 61.0, "rss": 9 << 20, "private": 5 << 20}
-RUNNING = [{"id": nr, "what": f"resize_{nr}", "job": "7" if nr == 1 else None, "seconds": nr, "abandoned": False} for nr in range(5)]
+RUNNING = [
+    {"id": nr, "what": f"resize_{nr}", "job": "7" if nr == 1 else None, "seconds": nr, "abandoned": False}
+    for nr in range(5)
+]
 
 
 def look(at: float, done: int, calls: int, cpu: float, pid: int = 7, **more: Any) -> Look:
