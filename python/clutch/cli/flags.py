@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
@@ -32,12 +33,16 @@ def log_flags(command: Command) -> Command:
     return form(level(command))
 
 
-def pool_flags(command: Command) -> Command:
-    """`--profile`, `--workers`, `--queue-limit` …: every option of a pool but `target`."""
+def pool_flags(command: Command, docs: Mapping[str, str] = MappingProxyType({})) -> Command:
+    """`--profile`, `--workers`, `--queue-limit` …: every option of a pool but `target`.
+
+    `docs`: of some options by their names, what they mean to this command; empty: nothing, and they are not shown.
+    """
     for option in reversed(_flagged()):
         default = option.default_text or option.default
+        doc = docs.get(option.name, option.doc)
         flag = click.option(
-            _flag(option), _parameter(option), metavar="VALUE", help=f"{option.doc} [default: {default}]"
+            _flag(option), _parameter(option), metavar="VALUE", help=f"{doc} [default: {default}]", hidden=not doc
         )
         command = flag(command)
     return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,17 @@ from clutch.cli.run import Server, control_socket
 
 POOL = "work"
 FRONT = "jobs"
+OF_JOBS = {
+    "deadline": "How long an attempt may take; then it is stopped, and has failed.",
+    "queue.limit": "",
+    "queue.overflow": "",
+    "deaths_max": "Give a job up after one attempt of it has killed this many workers.",
+    "recycle.calls": "Replace a worker after this many jobs.",
+    "recycle.together": "Maximum number of workers replaced at once; at a limit of jobs or memory none waits.",
+    "grace": "How long a shutdown or reload waits for running jobs.",
+    "payload_max": "Maximum size of the arguments or the result of one job.",
+}
+"""What options of a pool mean to jobs. Its queue stays empty: only what free slots can begin is claimed."""
 
 
 @click.command("work", short_help="Run the jobs of a store.")
@@ -43,7 +55,7 @@ FRONT = "jobs"
 @click.option("--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Set any other option.")
 @control_socket
 @log_flags
-@pool_flags
+@functools.partial(pool_flags, docs=OF_JOBS)
 def command(
     target: str,
     url: str,

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import time
@@ -361,6 +362,12 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert (wrong.returncode, "nothing to retry: 99" in wrong.stderr) == (1, True)
     unknown = command("jobs", "list", "--store", "nope", cwd=tmp_path)
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
+
+
+def test_the_help_of_clutch_work_speaks_of_jobs(tmp_path: Path) -> None:
+    shown = command("work", "--help", cwd=tmp_path).stdout
+    assert "Replace a worker after this many jobs." in " ".join(shown.split())
+    assert re.findall(r"\b(?:call|request)s?\b", shown.replace("--recycle-calls", "")) == []
 
 
 @pytest.mark.parametrize("words", [["jobs", "stats"], ["work", "job_tools"]])
