@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,16 +165,16 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
 def change(name: str, done: str, all_done: str, doc: str) -> None:
     """A command that changes jobs: those of some ids, or all that match."""
 
-    def run(jobs: Jobs, ids: tuple[str, ...], is_all: bool, yes: bool, **wanted: str | None) -> None:
+    def run(jobs: Jobs, ids: tuple[str, ...], is_all: bool, yes: bool, as_json: bool, **wanted: str | None) -> None:
         chosen = {option: value for option, value in wanted.items() if value is not None}
         if sum((bool(ids), bool(chosen), is_all)) != 1:
             raise click.UsageError(
                 f"name the jobs to {name} by their ids, or choose them by --state, --queue, --tool and --tag, or --all"
             )
         if ids:
-            change_named(jobs, name, done, ids)
+            change_named(jobs, name, done, ids, as_json)
         else:
-            change_chosen(jobs, name, all_done, chosen, yes)
+            change_chosen(jobs, name, all_done, chosen, yes, as_json)
 
     run.__doc__ = doc
     for option in (
@@ -182,31 +182,46 @@ def change(name: str, done: str, all_done: str, doc: str) -> None:
         click.option("--all", "is_all", is_flag=True, help="All jobs of the store."),
         filters,
         click.argument("ids", nargs=-1, metavar="[JOB]…"),
+        as_json,
         store,
     ):
         run = option(run)
     command.command(name)(run)
 
 
-def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str]) -> None:
-    missed = []
-    for job in ids:
-        if getattr(jobs, name)(job):
+def changed(jobs: Jobs, name: str, ids: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Each job, once it is changed, and whether there was something to change."""
+    return ((job, getattr(jobs, name)(job)) for job in ids)
+
+
+def print_changed(found: dict[str, bool]) -> None:
+    print_json({"changed": [job for job in found if found[job]], "unchanged": [job for job in found if not found[job]]})
+
+
+def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str], as_json: bool) -> None:
+    found = {}
+    for job, is_changed in changed(jobs, name, ids):
+        found[job] = is_changed
+        if is_changed and not as_json:
             click.echo(f"job {job} {done}")
-        else:
-            missed.append(job)
-    if missed:
+    if as_json:
+        print_changed(found)
+    if missed := [job for job in found if not found[job]]:
         raise ClutchError(f"nothing to {name}: {', '.join(missed)}; `clutch jobs show` tells their state")
 
 
-def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool) -> None:
+def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool, as_json: bool) -> None:
     ids = [job.id for job in jobs.each(**chosen)]
     if ids and not yes:
         what = ", ".join(f"{option} {value}" for option, value in chosen.items()) or "all of the store"
         click.confirm(f"{name} {len(ids)} jobs ({what})?", abort=True, err=True)
-    changed = sum(getattr(jobs, name)(job) for job in ids)
-    left = f"; nothing to {name} of {len(ids) - changed}" if changed < len(ids) else ""
-    click.echo(f"{changed} jobs {done}{left}")
+    found = dict(changed(jobs, name, ids))
+    if as_json:
+        print_changed(found)
+        return
+    count = sum(found.values())
+    left = f"; nothing to {name} of {len(ids) - count}" if count < len(ids) else ""
+    click.echo(f"{count} jobs {done}{left}")
 
 
 change("retry", "runs again", "run again", "Run jobs once more, at once: dead ones, or those that wait for their time.")
@@ -217,19 +232,21 @@ change("delete", "deleted", "deleted", "Delete jobs that do not run.")
 @command.command("pause")
 @store
 @click.argument("queue")
-def pause(jobs: Jobs, queue: str) -> None:
+@as_json
+def pause(jobs: Jobs, queue: str, as_json: bool) -> None:
     """Take nothing from a queue any more, by any runner. What runs goes on."""
     jobs.pause(queue)
-    click.echo(f"queue {queue} paused")
+    say_of_queue(queue, f"queue {queue} paused", as_json, is_paused=True)
 
 
 @command.command("resume")
 @store
 @click.argument("queue")
-def resume(jobs: Jobs, queue: str) -> None:
+@as_json
+def resume(jobs: Jobs, queue: str, as_json: bool) -> None:
     """End the pause of a queue."""
     jobs.resume(queue)
-    click.echo(f"queue {queue} resumed")
+    say_of_queue(queue, f"queue {queue} resumed", as_json, is_paused=False)
 
 
 @command.command("limit")
@@ -237,12 +254,21 @@ def resume(jobs: Jobs, queue: str) -> None:
 @click.argument("queue")
 @click.argument("most", type=click.IntRange(0), required=False)
 @click.option("--rate", metavar="N/TIME", help="How many jobs may begin in a time: 10/s, 100/m, 5/30s.")
-def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None) -> None:
+@as_json
+def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None, as_json: bool) -> None:
     """Run at most MOST jobs of a queue at a time, over all runners; without MOST, any number."""
     checked(lambda: jobs.limit(queue, most, rate=rate))
     limits = [f"at most {most} at a time"] if most is not None else []
     limits += [f"at most {rate}"] if rate is not None else []
-    click.echo(f"queue {queue}: " + (", ".join(limits) or "no limit"))
+    say_of_queue(queue, f"queue {queue}: " + (", ".join(limits) or "no limit"), as_json, running_max=most, rate=rate)
+
+
+def say_of_queue(queue: str, text: str, as_json: bool, **changed: Any) -> None:
+    """What was changed of a queue, in JSON by the names that `stats` has for it."""
+    if as_json:
+        print_json({"name": queue, **changed})
+    else:
+        click.echo(text)
 
 
 @command.command("cron")

@@ -364,6 +364,24 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
 
 
+def test_changes_are_told_as_json(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
+    first, second = clutch.Jobs(store[1]).enqueue_many("send", range(2), queue="mail")
+
+    def told(*arguments: str, code: int = 0) -> Any:
+        done = command("jobs", *arguments, "--json", *store, cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+    assert told("cancel", first) == {"changed": [first], "unchanged": []}
+    assert told("cancel", first, second, code=1) == {"changed": [second], "unchanged": [first]}
+    assert told("retry", "--queue", "mail", "--yes") == {"changed": [second, first], "unchanged": []}
+    assert told("pause", "mail") == {"name": "mail", "is_paused": True}
+    assert told("resume", "mail") == {"name": "mail", "is_paused": False}
+    assert told("limit", "mail", "5", "--rate", "100/m") == {"name": "mail", "running_max": 5, "rate": "100/m"}
+    assert told("delete", "--all", "--yes") == {"changed": [second, first], "unchanged": []}
+
+
 def test_the_help_of_clutch_work_speaks_of_jobs(tmp_path: Path) -> None:
     shown = command("work", "--help", cwd=tmp_path).stdout
     assert "Replace a worker after this many jobs." in " ".join(shown.split())
