@@ -28,6 +28,9 @@ const MISSED_AFTER: Millis = 60_000;
 /// Shortest time between two ticks of a plain interval.
 const EVERY_MIN: Millis = 1000;
 
+/// How much the clocks may leave out for the parser to find what comes after, in seconds.
+const GAP_SEARCHED_S: i32 = 2 * 3600;
+
 /// Most fixed times of one day, one for each minute; a schedule with more of them is none of fixed times.
 const FIXED_TIMES_MAX: usize = 24 * 60;
 
@@ -108,7 +111,7 @@ impl Schedule {
             Schedule::Every(every) => after.div_euclid(*every).checked_add(1)?.checked_mul(*every),
             Schedule::Pattern { patterns, zone } => {
                 let after = second_of(after, zone)?;
-                let found = patterns.iter().map_while(|pattern| pattern.find_next_occurrence(&after, false).ok());
+                let found = patterns.iter().map_while(|pattern| next_of(pattern, &after));
                 found.map(|time| time.timestamp().as_millisecond()).min()
             }
         }
@@ -120,11 +123,44 @@ impl Schedule {
             Schedule::Every(every) => Some(now - now.rem_euclid(*every)),
             Schedule::Pattern { patterns, zone } => {
                 let now = second_of(now, zone)?;
-                let found = patterns.iter().map_while(|pattern| pattern.find_previous_occurrence(&now, true).ok());
+                let found = patterns.iter().map_while(|pattern| last_of(pattern, &now));
                 found.map(|time| time.timestamp().as_millisecond()).max()
             }
         }
     }
+}
+
+/// The parser's search ends at clocks that leave out more than it looks for. Then it goes on behind these: a day that there
+/// is not has no ticks.
+fn next_of(pattern: &Pattern, after: &Zoned) -> Option<Zoned> {
+    let beyond = || {
+        let zone = after.time_zone();
+        let edge =
+            zone.following(after.timestamp()).map(|change| change.timestamp()).find(|at| is_long_gap(zone, *at))?;
+        pattern.find_next_occurrence(&edge.to_zoned(zone.clone()), true).ok()
+    };
+    pattern.find_next_occurrence(after, false).ok().or_else(beyond)
+}
+
+fn last_of(pattern: &Pattern, now: &Zoned) -> Option<Zoned> {
+    let beyond = || {
+        let zone = now.time_zone();
+        // With a change of this very second.
+        let soon = Timestamp::from_second(now.timestamp().as_second() + 1).ok()?;
+        let edge = zone.preceding(soon).map(|change| change.timestamp()).find(|at| is_long_gap(zone, *at))?;
+        pattern.find_previous_occurrence(&second_before(edge)?.to_zoned(zone.clone()), true).ok()
+    };
+    pattern.find_previous_occurrence(now, true).ok().or_else(beyond)
+}
+
+/// Whether the clocks of a zone go forward then, by more than the parser looks for.
+fn is_long_gap(zone: &TimeZone, at: Timestamp) -> bool {
+    let before = second_before(at).map(|before| zone.to_offset(before).seconds());
+    before.is_some_and(|before| zone.to_offset(at).seconds() - before > GAP_SEARCHED_S)
+}
+
+fn second_before(at: Timestamp) -> Option<Timestamp> {
+    Timestamp::from_second(at.as_second() - 1).ok()
 }
 
 /// The parser takes only a schedule with one time of day for one of fixed times, which summer time neither loses nor
@@ -365,6 +401,27 @@ mod tests {
         let several = entry("0,30 2,3 * * *", "Europe/Berlin");
         let spring = ticks_between(&several, "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z");
         assert_eq!(spring, ["2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"]);
+    }
+
+    #[test]
+    fn a_day_that_a_zone_leaves_out_ends_no_entry() {
+        for schedule in
+            ["30 2 * * *", "0 12 * * *", "0 0,12 * * *", "@daily", "*/10 * * * *", "0 12 30 * *", "0 12 * * FRI"]
+        {
+            let skipping = entry(schedule, "Pacific/Apia");
+            for hour in 0..96 {
+                let now = at("2011-12-28T00:00:00Z") + hour * HOUR;
+                let next = skipping.next(now);
+                assert!(
+                    next.is_some_and(|next| next > now && next < now + 40 * 24 * HOUR),
+                    "{schedule} {} {next:?}",
+                    shown(now)
+                );
+                assert!(skipping.schedule.last(now).is_some_and(|last| last <= now), "{schedule} {}", shown(now));
+            }
+        }
+        let noon = ticks_between(&entry("0 12 * * *", "Pacific/Apia"), "2011-12-29T00:00:00Z", "2012-01-01T00:00:00Z");
+        assert_eq!(noon, ["2011-12-29T22:00:00Z", "2011-12-30T22:00:00Z", "2011-12-31T22:00:00Z"]);
     }
 
     #[test]
