@@ -73,6 +73,9 @@ pub struct Stats {
     pub dead: u64,
     /// Ended when its lease had lapsed.
     pub lost: u64,
+    /// Have ended, which the store has not been told.
+    #[serde(skip)]
+    pub unsettled: usize,
     /// Attempts that failed, by the kind of their error.
     #[serde(skip)]
     pub failures: BTreeMap<String, u64>,
@@ -158,7 +161,13 @@ impl Runs {
         let until = Instant::now() + at_most;
         self.shared.stop(until);
         self.set_quiet(true);
-        self.threads.wait(until + LEAVE_WAIT);
+        let has_ended = self.threads.wait(until + LEAVE_WAIT);
+        let stats = self.stats();
+        let jobs = stats.running + stats.unsettled;
+        if jobs > 0 && (!has_ended || stats.reason.is_some()) {
+            let front = self.shared.config.name.clone();
+            self.shared.telemetry.emit(|pool| Event::JobsUnsettled { pool, front, jobs });
+        }
     }
 }
 
@@ -282,6 +291,7 @@ impl Loop {
                 }
                 let mut stats = self.shared.stats.lock();
                 stats.lost += round.lost.len() as u64;
+                stats.unsettled = 0;
                 drop(stats);
                 for job in round.claimed {
                     self.begin(job);
@@ -318,7 +328,10 @@ impl Loop {
                     self.shared.telemetry.emit(|pool| Event::JobsLapsed { pool, front, jobs });
                 }
                 self.runner = new_runner(self.shared.config.lease);
-                self.shared.stats.lock().lost += self.settled.len() as u64;
+                let mut stats = self.shared.stats.lock();
+                stats.lost += self.settled.len() as u64;
+                stats.unsettled = 0;
+                drop(stats);
                 self.settled.clear();
                 self.noted.clear();
                 self.machine.on(fetcher::Event::Lapsed, now);
@@ -396,7 +409,10 @@ impl Loop {
 
     fn settle(&mut self, job: &Claimed, ending: Ending) {
         let settled = settle(job, ending, job::now(), random::fraction());
-        self.shared.stats.lock().count(&settled);
+        let mut stats = self.shared.stats.lock();
+        stats.count(&settled);
+        stats.unsettled += 1;
+        drop(stats);
         if let Some(error) = &settled.error {
             let front = self.shared.config.name.clone();
             self.shared.telemetry.emit(|pool| answer::failed_event(pool, front, job, &settled, error));

@@ -195,6 +195,13 @@ LINES: dict[str, Callable[[Event], Line]] = {
             "what they did is not noted; was this process stopped, or the store out of reach?"
         ),
     ),
+    "jobs_unsettled": about_pool(
+        logging.WARNING,
+        lambda event: (
+            f"{event['front']}: stopped before its store could be told what became of {jobs(event)}; they run again, "
+            "also if they have ended, when the lease of this process has lapsed"
+        ),
+    ),
     "jobs_rescued": about_pool(logging.WARNING, jobs_rescued),
     "queue_unserved": about_pool(logging.WARNING, queue_unserved),
     "store_lost": about_pool(

@@ -158,6 +158,7 @@ def test_a_redis_that_stands_still_delays_no_stop(tmp_path: Path) -> None:
             server.terminate()
             assert server.wait() == 0
             assert time.monotonic() - since < 5
+            server.err.wait("stopped before its store could be told what became of 1 job; they run again")
 
 
 def test_callers_wait_side_by_side_for_a_redis_that_stands_still(tmp_path: Path) -> None:

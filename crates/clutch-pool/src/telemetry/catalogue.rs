@@ -191,6 +191,12 @@ pub enum Event {
         front: Arc<str>,
         jobs: usize,
     },
+    /// The store could not be told what became of these jobs before the stop: they run again when the lease lapses.
+    JobsUnsettled {
+        pool: Arc<str>,
+        front: Arc<str>,
+        jobs: usize,
+    },
     /// Runners that are gone had these jobs when their leases lapsed. They run again, but for those that are dead of it.
     JobsRescued {
         pool: Arc<str>,
