@@ -24,6 +24,7 @@ from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watc
 from clutch._dispatcher.schedules import next_ticks
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
+from clutch.config.layers import read_file
 from clutch.config.options import CONTROL_OFF, FRONTS
 from clutch.config.values import without_password
 from clutch.control import sockets
@@ -103,6 +104,8 @@ class Dispatcher:
         """The pools by name, once started."""
         self._observer = observer or Observer()
         self._reload = reload
+        self._tables = tables_of(self.config.file)
+        """As the file had them at the start."""
         self._runtime: Any = None
         self._fronts: Any = None
         self._jobs: dict[str, _core.JobsFront] = {}
@@ -303,7 +306,21 @@ class Dispatcher:
 
     def _reload_files(self, names: list[str]) -> list[tuple[str, str | None]]:
         """Certificates and tokens; of an app those alone that one of these pools serves."""
+        self._warn_of_changes()
         return [] if self._fronts is None else self._fronts.reload_files(names)
+
+    def _warn_of_changes(self) -> None:
+        """A reload takes new code, not a new configuration: who has edited that is told."""
+        found = tables_of(self.config.file)
+        changed = sorted(
+            name for name in found.keys() | self._tables.keys() if found.get(name) != self._tables.get(name)
+        )
+        if changed and found:
+            logs.log.warning(
+                "%s: changed since the start, and not taken by a reload: %s; restart to use it",
+                self.config.file,
+                ", ".join(changed),
+            )
 
     def _ready(self, name: str | None) -> None:
         """One more pool is ready, or for a beginning none; the service manager hears of the last that is required."""
@@ -454,6 +471,18 @@ class Host:
         if dispatcher is None:
             raise ClutchError("it has ended")
         return dispatcher
+
+
+def tables_of(file: Path) -> dict[str, Any]:
+    """What a configuration says, by place: `cron.nightly`. Empty where there is no file, or none that can be read."""
+    try:
+        raw = read_file(file)
+    except ConfigError:
+        return {}
+    within = {
+        f"{name}.{key}": one for name, value in raw.items() if isinstance(value, dict) for key, one in value.items()
+    }
+    return within | {name: value for name, value in raw.items() if not isinstance(value, dict)}
 
 
 def refuse_to_stop(now: bool) -> None:

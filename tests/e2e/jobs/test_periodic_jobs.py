@@ -118,6 +118,19 @@ def test_what_is_wrong_is_found_before_anything_starts(tmp_path: Path) -> None:
     assert not (tmp_path / "jobs.db").exists()
 
 
+def test_a_reload_names_what_only_a_restart_takes(tmp_path: Path) -> None:
+    file = tmp_path / "clutch.toml"
+    entry = '[cron.x]\nschedule = "0 3 * * *"\ntool = "double"\n'
+    file.write_text(config_of("sqlite:///jobs.db", entry))
+    with Dispatcher(tmp_path, [*COMMAND, "run"]) as server:
+        server.wait_ready("work")
+        assert command("reload", cwd=tmp_path).returncode == 0
+        assert "restart to use it" not in server.err.text
+        file.write_text(config_of("sqlite:///jobs.db", 'queues = "mail"\n' + entry.replace("0 3", "0 4")))
+        assert command("reload", cwd=tmp_path).returncode == 0
+        server.err.wait("changed since the start, and not taken by a reload: cron.x, fronts.jobs; restart to use it")
+
+
 def test_clutch_jobs_cron_lists_the_entries(tmp_path: Path) -> None:
     entries = '[cron.nightly]\nschedule = "0 3 * * *"\nzone = "Asia/Tokyo"\ntool = "double"\nargs = [2]\n'
     (tmp_path / "clutch.toml").write_text(config_of("sqlite:///jobs.db", entries))
