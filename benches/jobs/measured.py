@@ -81,9 +81,9 @@ def sheet(title: str, headings: list[str], cells: Mapping[str, Sequence[str]]) -
     return Sheet(title, headings, [[name, *figures] for name, figures in cells.items()])
 
 
-def settings(row: str, contestants: Iterable[Contestant], url: str) -> list[str]:
+def settings(row: str, contestants: Iterable[Contestant], url: str, slots: int = SLOTS) -> list[str]:
     """Of each: versions, the consumer's command after `python -m`, and what is set besides."""
     return [
-        f"{row}: {one.name} ({one.versions()}) = {' '.join(one.consumer(url, SLOTS)[1:])}; {one.settings}"
+        f"{row}: {one.name} ({one.versions()}) = {' '.join(one.consumer(url, slots)[1:])}; {one.settings}"
         for one in contestants
     ]

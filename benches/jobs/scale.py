@@ -32,7 +32,14 @@ _FULL = Counts(
     waiting=(1_000, 100_000, 1_000_000),
 )
 _QUICK = Counts(
-    drain=2_000, commands=5_000, enqueue=1_000, enqueue_many=5_000, sqlite=600, sweep=5_000, latency=50, waiting=(1_000, 100_000)
+    drain=2_000,
+    commands=5_000,
+    enqueue=1_000,
+    enqueue_many=5_000,
+    sqlite=600,
+    sweep=5_000,
+    latency=50,
+    waiting=(1_000, 100_000),
 )
 
 

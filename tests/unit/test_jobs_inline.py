@@ -88,8 +88,11 @@ def resume() -> Any:
 
 
 @tool
-def end_as(how: str) -> object:
-    return {"snooze": clutch.Snooze(30), "cancel": clutch.Cancel("why"), "retry": clutch.Retry(5, "busy")}[how]
+def end_as(how: str, raised: bool) -> object:
+    ends = {"snooze": clutch.Snooze(30), "cancel": clutch.Cancel("why"), "retry": clutch.Retry(5, "busy")}
+    if raised:
+        raise ends[how]
+    return ends[how]
 
 
 @tool
@@ -173,12 +176,13 @@ def test_an_exception_may_be_kept(jobs: Jobs) -> None:
         jobs.result(job)
 
 
+@pytest.mark.parametrize("raised", [False, True])
 @pytest.mark.parametrize(
     ("how", "state", "attempt"), [("snooze", "scheduled", 0), ("cancel", "cancelled", 1), ("retry", "scheduled", 1)]
 )
-def test_what_a_job_asks_for_is_done(jobs: Jobs, how: str, state: str, attempt: int) -> None:
+def test_what_a_job_asks_for_is_done(jobs: Jobs, how: str, state: str, attempt: int, raised: bool) -> None:
     with inline(jobs):
-        found = jobs.get(jobs.enqueue(end_as, how))
+        found = jobs.get(jobs.enqueue(end_as, how, raised))
     assert found is not None
     assert (found.state, found.attempt) == (state, attempt)
 
@@ -356,7 +360,7 @@ def test_drain_runs_what_waits_and_what_that_enqueues() -> None:
 
 def test_drain_counts_by_outcome(jobs: Jobs) -> None:
     for how in ("snooze", "cancel", "retry"):
-        jobs.enqueue(end_as, how)
+        jobs.enqueue(end_as, how, False)
     jobs.enqueue(fail, "a")
     jobs.options(retry=0).enqueue(fail, "b")
     jobs.enqueue(note, 1)

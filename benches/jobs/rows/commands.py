@@ -1,7 +1,7 @@
 """How near a drain by 2 workers comes to what the server's own benchmark says that its commands cost. Clutch only.
 
-The server counts the commands that a drain took, those within scripts too. `redis-benchmark` then runs each of them over
-as many connections as there are workers, pipelined as many at a time as one round may settle or claim.
+The server counts the commands that a drain took, those within scripts too. `redis-benchmark` then runs each of them
+over as many connections as there are workers, pipelined as many at a time as one round may settle or claim.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _ARGUMENTS = {
     "zscore": ("sorted", "__rand_int__"),
     "exists": ("list",),
     "srem": ("set", "member"),
+    "del": ("none",),
     "lindex": ("list", "-1"),
 }
 """Of each command that a plain job meets: the same as for a job of the drain."""
@@ -61,7 +62,7 @@ def run(scale: Scale) -> Report:
     report.compare(f"drain, Redis, {_WORKERS} workers", "µs", samples, {_FLOOR: within(4)})
     each = {name: [figure(count)] for name, count in sorted(drains[-1].commands.items())}
     report.sheets.append(measured.sheet("commands of a drain", ["command", "for each job"], each))
-    report.notes += measured.settings("commands", [ours], "redis://…")
+    report.notes += measured.settings("commands", [ours], "redis://…", _WORKERS)
     return report
 
 
@@ -76,6 +77,8 @@ def _sample(server: RedisServer, jobs: int) -> Drain:
     if drained.verdict != "exact":
         raise RuntimeError(f"drain: {drained.verdict}")
     commands = {name: count / jobs for name, count in calls.items() if count / jobs >= _SHARE_MIN}
+    if unknown := commands.keys() - _ARGUMENTS.keys() - {_SCRIPT}:
+        raise RuntimeError(f"no arguments are known for {', '.join(sorted(unknown))}")
     return Drain(1e6 / drained.rate, _floor_us(server, commands, jobs), commands)
 
 

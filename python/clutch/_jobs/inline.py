@@ -21,7 +21,7 @@ from clutch import _core
 from clutch._jobs.written import ENQUEUED_TOOLS
 from clutch._worker.failure import describe
 from clutch._worker.handlers.call import Tool
-from clutch._worker.handlers.job import CURRENT, encode, prepare
+from clutch._worker.handlers.job import CURRENT, Directive, encode, prepare
 from clutch._worker.image import Image, LoadError
 from clutch.errors import BadArguments, ClutchError, ConfigError
 from clutch.jobs import STORES_INSTEAD, JobId, Jobs
@@ -219,7 +219,10 @@ class InlineRunner:
     def _attempt(self, claimed: _core.ClaimedJob) -> Iterator[Attempt]:
         attempt = Attempt(self._core, claimed, self._tools)
         try:
-            yield attempt
+            try:
+                yield attempt
+            except Directive as raised:
+                attempt.value = raised
             is_directive, value = attempt.written()
         except UnclearTool:
             self._core.put_back(claimed, "its tool is not known to the test")

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import job_tools
 import pytest
@@ -76,6 +77,14 @@ def test_a_job_may_cancel_itself(house: JobsHouse) -> None:
 def test_a_retry_that_is_asked_for_is_an_attempt(house: JobsHouse) -> None:
     ended = house.ended(house.jobs.enqueue(job_tools.ask_for_retry))
     assert (ended.state, [error.message for error in ended.errors]) == ("dead", ["busy", "busy"])
+
+
+@pytest.mark.parametrize("tool", [job_tools.raise_directive, job_tools.raise_directive_soon])
+def test_what_a_job_raises_may_be_what_others_return(house: JobsHouse, tool: Any) -> None:
+    retried = house.ended(house.jobs.enqueue(tool, "Retry", 0, "busy"))
+    assert (retried.state, [error.message for error in retried.errors]) == ("dead", ["busy", "busy"])
+    cancelled = house.ended(house.jobs.enqueue(tool, "Cancel", "gone"))
+    assert (cancelled.state, cancelled.reason, cancelled.errors) == ("cancelled", "gone", ())
 
 
 def test_failure_46_arguments_that_do_not_fit_are_dead_with_the_reason(house: JobsHouse) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -84,6 +85,17 @@ def cancel_itself() -> object:
 @tool(retry=1)
 def ask_for_retry() -> object:
     return clutch.Retry(0, "busy")
+
+
+@tool(retry=1)
+def raise_directive(name: str, *arguments: float | str) -> None:
+    raise getattr(clutch, name)(*arguments)
+
+
+@tool(retry=1)
+async def raise_directive_soon(name: str, *arguments: float | str) -> None:
+    await asyncio.sleep(0)
+    raise getattr(clutch, name)(*arguments)
 
 
 @tool

@@ -3,14 +3,14 @@
 //! What both sides of the bridge say is in `_worker/handlers/job.py`; a directive in place of a value (to snooze, say) is
 //! marked by its codec.
 
-use clutch_wire::{Codec, Payload};
+use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::handler::{Function, Handler, Invocation, Prepared, Shown};
-use super::outcome::{Trouble, unencodable};
+use super::outcome::{Trouble, describe, unencodable};
 use crate::codec;
 use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
@@ -44,6 +44,18 @@ impl Handler for Job {
         }
         written(link, work, value).map_err(|error| unencodable(value.py(), error))
     }
+
+    fn end(&self, py: Python<'_>, _work: &Prepared, made: Result<Payload, Trouble>) -> Result<Payload, Failure> {
+        made.or_else(|trouble| raised(py, &trouble).ok_or_else(|| describe(py, trouble)))
+    }
+}
+
+/// The directive that was raised, if it is one.
+fn raised(py: Python<'_>, trouble: &Trouble) -> Option<Payload> {
+    let Trouble::Raised(error) = trouble else { return None };
+    let job = py.import("clutch._worker.handlers.job").ok()?;
+    let directive = job.call_method1("directive_in", (error.value(py),)).ok()?;
+    Some(Payload::new(Codec::Text, directive.extract().ok()?))
 }
 
 fn read(link: &Bound<'_, WorkerLink>, function: &Function, id: u64, payload: &Payload) -> PyResult<Invocation> {

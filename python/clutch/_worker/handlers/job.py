@@ -11,7 +11,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,9 +27,16 @@ NOTE_BYTES_MAX = 1 << 20
 """Maximum size of a checkpoint or of progress, as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snooze:
-    """Returned by a job: run it again after this time. It does not count as an attempt.
+class Directive(Exception):
+    """How a job goes on instead of completing. A job may return it or raise it."""
+
+    def __reduce__(self) -> Any:
+        return type(self), astuple(self)  # type: ignore[call-overload]
+
+
+@dataclass(unsafe_hash=True)
+class Snooze(Directive):
+    """Returned or raised by a job: run it again after this time. It does not count as an attempt.
 
     `seconds`: a number, text such as `"5m"`, or a timedelta. Raises ValueError.
     """
@@ -40,16 +47,16 @@ class Snooze:
         milliseconds("Snooze", self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Returned by a job: it is not needed any more, and is not run again."""
+@dataclass(unsafe_hash=True)
+class Cancel(Directive):
+    """Returned or raised by a job: it is not needed any more, and is not run again."""
 
     reason: str = "cancelled by the job"
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Returned by a job: this attempt has failed; the next one is in this time, if there is one left.
+@dataclass(unsafe_hash=True)
+class Retry(Directive):
+    """Returned or raised by a job: this attempt has failed; the next one is in this time, if there is one left.
 
     `in_`: seconds, text such as `"5m"`, or a timedelta. Raises ValueError.
     """
@@ -199,14 +206,24 @@ def positional_names(tool: Tool) -> tuple[list[str], bool]:
 
 def encode(tool: Tool, job: CurrentJob, value: Any) -> tuple[bool, bytes]:
     """What a job returned, as JSON, and whether it is a directive. A result that nobody wants is not written."""
+    directive = directive_in(value)
+    if directive is not None:
+        return True, directive
+    return False, tool.encode_json(value) if job._keeps_result else b"null"
+
+
+def directive_in(value: Any) -> bytes | None:
+    """As JSON, if what a job returned or raised is one."""
     match value:
         case Snooze(seconds):
-            return True, json.dumps({"snooze": {"ms": milliseconds("Snooze", seconds)}}).encode()
+            directive: dict[str, Any] = {"snooze": {"ms": milliseconds("Snooze", seconds)}}
         case Cancel(reason):
-            return True, json.dumps({"cancel": {"reason": str(reason)}}).encode()
+            directive = {"cancel": {"reason": str(reason)}}
         case Retry(in_, reason):
-            return True, json.dumps({"retry": {"ms": milliseconds("Retry in_", in_), "reason": str(reason)}}).encode()
-    return False, tool.encode_json(value) if job._keeps_result else b"null"
+            directive = {"retry": {"ms": milliseconds("Retry in_", in_), "reason": str(reason)}}
+        case _:
+            return None
+    return json.dumps(directive).encode()
 
 
 def milliseconds(what: str, time: float | str | timedelta) -> int:
