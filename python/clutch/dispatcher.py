@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
-from clutch._dispatcher.schedules import next_ticks
+from clutch._dispatcher.schedules import next_ticks, unknown_tools
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
 from clutch.config import Config, load
 from clutch.config.layers import read_file
@@ -352,6 +352,8 @@ class Dispatcher:
             kind = {"interface": image["interface"]} if image.get("interface") else {}
             served = f" ({image['interface']} app)" if kind else ""
             logs.info(f"pool {spec.name}: ready{became}{served}", pool=spec.name, ready=True, **shape, **kind)
+            for warning in unknown_tools(self.config, spec.name, image.get("tools")):
+                logs.log.warning("%s", warning)
             self._ready(spec.name)
 
     def _not_ready(self, spec: PoolSpec, error: ClutchError) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zoneinfo
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from clutch.config.options import CRON
 from clutch.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
+    from clutch.config import Config
     from clutch.config.cron import CronSpec
 
 
@@ -31,6 +32,22 @@ def next_ticks(entries: Iterable[CronSpec]) -> list[tuple[CronSpec, datetime]]:
     if problems:
         raise ConfigError(problems=problems)
     return ticks
+
+
+def unknown_tools(config: Config, pool: str, tools: Collection[str] | None) -> Iterator[str]:
+    """Warnings of entries that the pool is to run and whose tool it does not have. None: only its workers know them."""
+    if tools is None:
+        return
+    for entry in config.cron:
+        tool, queue = entry.values["tool"], entry.values["queue"]
+        takes = any(
+            front.pool == pool and front.url == entry.url and queue in dict(front.core["queues"])
+            for front in config.jobs
+        )
+        if takes and tool not in tools:
+            near = nearest(tool, tools)
+            meant = f"; did you mean {near}?" if near else ""
+            yield f"cron.{entry.name}.tool: pool {pool} has no tool {tool}, so its jobs will fail{meant}"
 
 
 def problem_of(entry: CronSpec, option: str, why: str) -> Problem:

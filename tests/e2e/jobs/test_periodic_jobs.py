@@ -70,6 +70,17 @@ def test_each_tick_runs_once_over_two_dispatchers_and_a_restart(tmp_path: Path, 
     assert all(job.meta["cron"] == "each" and job.state == "completed" for job in found)
 
 
+def test_a_tool_that_its_pool_does_not_have_is_told_at_the_start(tmp_path: Path) -> None:
+    entries = '[cron.wrong]\nevery = "1h"\ntool = "append_tik"\n[cron.right]\nevery = "1h"\ntool = "append_tick"\n'
+    entries += '[cron.other]\nevery = "1h"\ntool = "of_others"\nqueue = "others"\n'
+    (tmp_path / "clutch.toml").write_text(config_of(f"sqlite:///{tmp_path}/jobs.db", entries))
+    with Dispatcher(tmp_path, [*COMMAND, "run", "--control", "off"]) as server:
+        server.err.wait("cron.wrong.tool: pool work has no tool append_tik, .* did you mean append_tick?")
+        server.terminate()
+        assert server.wait() == 0
+        assert not {"cron.right.tool", "cron.other.tool"} & set(server.err.text.replace(":", " ").split())
+
+
 def test_a_runner_that_does_not_lead_enqueues_its_entries(tmp_path: Path) -> None:
     """The leader is another program, which knows of no entry."""
     store, runs = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "runs"
