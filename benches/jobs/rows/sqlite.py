@@ -26,6 +26,7 @@ _OURS: dict[Synchronous, str] = {
 _FLOOR = "INSERT, COMMIT"
 _THREADS = 8
 _PAYLOAD_BYTES = 200
+_WARM_UP = 100
 _HEADINGS = [
     "contestant",
     "one by one/s [95 %]",
@@ -51,10 +52,12 @@ class Sample:
 
 def run(scale: Scale) -> Report:
     """Jobs a second."""
-    jobs = counts(scale).sqlite
+    jobs, many = counts(scale).sqlite, counts(scale).enqueue_many
     field, missing = contestants.of("sqlite", scale.peers_only)
-    taken = measured.take_turns(measured.samplers(field, lambda one: _sample(one, one.jobs(jobs))), scale.slow_rounds)
-    report = Report(notes=[_note(jobs)])
+    taken = measured.take_turns(
+        measured.samplers(field, lambda one: _sample(one, one.jobs(jobs), many)), scale.slow_rounds
+    )
+    report = Report(notes=[_note(jobs, many)])
     drains = {name: [one.drained for one in samples] for name, samples in taken.samples.items()}
     for level, ours in _OURS.items():
         equals = {name: samples for name, samples in taken.samples.items() if synchronous(name) == level}
@@ -81,15 +84,16 @@ def _compare(report: Report, level: Synchronous, ours: str, samples: dict[str, l
     measured.compare(report, f"drain, {SLOTS} slots, {level}", "/s", drains, ours, more(5))
 
 
-def _sample(contestant: Contestant, jobs: int) -> Sample:
+def _sample(contestant: Contestant, jobs: int, many_jobs: int) -> Sample:
     with launch.folder() as place:
         floor = sqlite.commit_rate(place, jobs, _PAYLOAD_BYTES, synchronous(contestant.name))
         beside = sqlite.url_of(_sub(place))
-        many = launch.agent(contestant, _sub(place), beside, "many", "mark", jobs)
+        many = launch.agent(contestant, _sub(place), beside, "many", "mark", many_jobs, _WARM_UP)
         threads = launch.agent(contestant, _sub(place), beside, "callers", "mark", jobs, _THREADS)
         url = sqlite.url_of(place)
-        seconds = launch.agent(contestant, place, url, "each", "mark", jobs)
-        return Sample(jobs / seconds, jobs / many, threads, floor, launch.drain(contestant, place, url, jobs, SLOTS))
+        seconds = launch.agent(contestant, place, url, "each", "mark", jobs, _WARM_UP)
+        drained = launch.drain(contestant, place, url, jobs + _WARM_UP, SLOTS)
+        return Sample(jobs / seconds, many_jobs / many, threads, floor, drained)
 
 
 def _sub(place: Path) -> Path:
@@ -117,7 +121,8 @@ def _cells(name: str, samples: list[Sample]) -> list[str]:
     return [measured.shown(rates), threads, many, figure(statistics.median(floors)), share, synchronous(name)]
 
 
-def _note(jobs: int) -> str:
+def _note(jobs: int, many: int) -> str:
     with launch.folder() as place:
         where = sqlite.file_system(place)
-    return f"sqlite: {jobs:,} jobs, WAL, on {where}; floor: INSERT of {_PAYLOAD_BYTES} bytes and COMMIT, module sqlite3"
+    floor = f"INSERT of {_PAYLOAD_BYTES} bytes and COMMIT, module sqlite3"
+    return f"sqlite: {jobs:,} jobs, at once {many:,}; WAL, on {where}; floor: {floor}"

@@ -370,14 +370,7 @@ impl Loop {
                 let id = self.batch.submit(work, true);
                 self.running.insert(key, RunningJob { job, id, is_dropped: false, is_cancelled: false });
             }
-            Err(ending) => {
-                self.machine.on(fetcher::Event::Ended, Instant::now());
-                // Not the job's fault: it is put back, and would be claimed again at once.
-                if matches!(ending, Ending::CutOff { .. }) {
-                    self.machine.on(fetcher::Event::Refused, Instant::now());
-                }
-                self.settle(&job, ending);
-            }
+            Err(ending) => self.settle(&job, ending),
         }
     }
 
@@ -399,15 +392,16 @@ impl Loop {
         if one.is_dropped {
             return self.machine.on(fetcher::Event::Dropped, Instant::now());
         }
-        self.machine.on(fetcher::Event::Ended, Instant::now());
-        if matches!(outcome, Outcome::Refused(_)) {
-            self.machine.on(fetcher::Event::Refused, Instant::now());
-        }
         let ending = if one.is_cancelled { Ending::Cancelled } else { answer::ending(&one.job, outcome, job::now()) };
         self.settle(&one.job, ending);
     }
 
     fn settle(&mut self, job: &Claimed, ending: Ending) {
+        self.machine.on(fetcher::Event::Ended, Instant::now());
+        // Not the job's fault: it is put back, and would be claimed again at once.
+        if matches!(ending, Ending::CutOff { .. }) {
+            self.machine.on(fetcher::Event::Refused, Instant::now());
+        }
         let settled = settle(job, ending, job::now(), random::fraction());
         let mut stats = self.shared.stats.lock();
         stats.count(&settled);
