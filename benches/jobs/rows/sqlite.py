@@ -69,8 +69,12 @@ def run(scale: Scale) -> Report:
 
 
 def _compare(report: Report, level: Synchronous, ours: str, samples: dict[str, list[Sample]]) -> None:
-    """With those whose commits wait for the same."""
+    """With those whose commits wait for the same. The floor is a bar where it waits for the disk."""
     if ours not in samples:
+        return
+    drains = {name: [one.drained.rate for one in found] for name, found in samples.items()}
+    measured.compare(report, f"drain, {SLOTS} slots, {level}", "/s", drains, ours, more(5))
+    if level != "FULL":
         return
     own = samples[ours]
     floors = [one.floor for one in own]
@@ -80,8 +84,6 @@ def _compare(report: Report, level: Synchronous, ours: str, samples: dict[str, l
         ("enqueue_many", [one.many_rate for one in own], 20),
     ):
         report.compare(f"{work}, {level}", "/s", {ours: rates, _FLOOR: floors}, {_FLOOR: more(factor)})
-    drains = {name: [one.drained.rate for one in found] for name, found in samples.items()}
-    measured.compare(report, f"drain, {SLOTS} slots, {level}", "/s", drains, ours, more(5))
 
 
 def _sample(contestant: Contestant, jobs: int, many_jobs: int) -> Sample:
