@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
-from clutch._jobs.transaction import has_file, insert
+from clutch._jobs.transaction import insert, refuse_elsewhere
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, rate_of, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch.config.values import SIDEKIQ, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
-from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, refuse_unknown, shortened
+from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, refuse_unknown, shortened
 
 __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
 
@@ -41,6 +41,7 @@ MS_MAX = 253_402_300_799_000
 LOOK_SECONDS = (0.005, 0.25)
 """How often a waiting `result` looks: at first, and at last."""
 ENDS = ("completed", "cancelled", "dead")
+STATES = ("scheduled", "available", "running", *ENDS)
 
 
 def naming_options(method: Callable[P, T]) -> Callable[P, T]:
@@ -407,10 +408,7 @@ class Jobs:
             raise ConfigError(f"connection={shortened(connection)}: allowed is a connection of the module sqlite3")
         rows = [_core.JobStore.insert(self.url, text) for text in texts]
         file = rows[0][2]
-        if not has_file(connection, file):
-            raise ConfigError(
-                f"connection=: it is not a connection to {file}, where the jobs are, so they cannot share a transaction"
-            )
+        refuse_elsewhere(connection, file)
         return [JobId(*insert(connection, statement, dict(row), file)) for statement, row, _ in rows]
 
     # ---- looking, and changing
@@ -433,12 +431,10 @@ class Jobs:
         """Return the newest jobs that match, at most `limit`; `before`: only those older than that job."""
         if not 1 <= limit <= LIST_MAX:
             raise ValueError(f"limit {limit}: allowed are 1 to {LIST_MAX:,}")
+        if state is not None and state not in STATES:
+            raise ValueError(f"state {state!r}: allowed are {', '.join(STATES)}")
         wanted = {"state": state, "queue": queue, "tool": tool, "tag": tag, "before": before, "limit": limit}
-        try:
-            found = self._store.list(json.dumps(wanted))
-        except ValueError:
-            raise ValueError(f"state {state!r}: allowed are scheduled, available, running, {', '.join(ENDS)}") from None
-        return [Job.of(one) for one in json.loads(found)]
+        return [Job.of(one) for one in json.loads(self._store.list(json.dumps(wanted)))]
 
     def each(
         self,
@@ -490,6 +486,8 @@ class Jobs:
     def limit(self, queue: str, running_max: int | None = None, *, rate: str | None = None) -> None:
         """At most `running_max` jobs of this queue run at a time, and at most as many begin as `rate` says (`"100/m"`,
         `"5/30s"`), over all runners; None: no limit."""
+        if running_max is not None and not 1 <= running_max <= U32_MAX:
+            raise ValueError(f"running_max {running_max}: allowed are whole numbers from 1 up, or None for no limit")
         self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))
 
     def result(self, job: str, timeout: float | None = None) -> Any:

@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -258,17 +259,26 @@ def temporary_store(jobs: Jobs) -> Iterator[Jobs]:
             ENQUEUED_TOOLS.pop(url, None)
 
 
+REPLACED: dict[tuple[int, str], list[Any]] = {}
+"""By dict and name, what takes the place of another now. Of several that overlap, the newest is used."""
+REPLACING = threading.Lock()
+
+
 @contextlib.contextmanager
 def replaced(known: dict[str, T], name: str, value: T) -> Iterator[None]:
-    before = known.get(name)
-    known[name] = value
+    with REPLACING:
+        stack = REPLACED.setdefault((id(known), name), [])
+        stack.append(value)
+        known[name] = value
     try:
         yield
     finally:
-        if before is None:
-            del known[name]
-        else:
-            known[name] = before
+        with REPLACING:
+            stack.remove(value)
+            if stack:
+                known[name] = stack[-1]
+            else:
+                del known[name]
 
 
 def clock(at: datetime | None = None) -> Clock:

@@ -313,6 +313,21 @@ def test_no_password_is_shown(url: str) -> None:
     assert "s3cret" not in shown
 
 
+def test_a_connection_that_would_write_to_another_file_is_refused(tmp_path: Path) -> None:
+    jobs, other = Jobs(f"sqlite:///{tmp_path}/jobs.db"), Jobs(f"sqlite:///{tmp_path}/other.db")
+    assert jobs.stats() == other.stats() == {}
+    for main in (tmp_path / "other.db", tmp_path / "plain.db"):
+        with contextlib.closing(sqlite3.connect(main)) as connection:
+            connection.execute("ATTACH ? AS 'the jobs'", (f"{tmp_path}/jobs.db",))
+            if main.name == "other.db":
+                with pytest.raises(ConfigError, match=r"jobs\.db is attached as the jobs, but jobs would go to main"):
+                    jobs.enqueue(send, "ann", connection=connection)
+            else:
+                jobs.enqueue(send, "ann", connection=connection)
+                connection.commit()
+    assert (len(jobs.list()), len(other.list())) == (1, 0)
+
+
 def test_a_connection_to_another_file_is_refused(jobs: Jobs, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="they cannot share a transaction"):
         jobs.enqueue(send, "ann", connection=sqlite3.connect(tmp_path / "other.db"))

@@ -129,6 +129,20 @@ def test_temporary_stores_leave_no_descriptors() -> None:
     assert counts[1] == counts[3]
 
 
+def test_temporary_stores_that_overlap_never_let_the_real_one_be_used(tmp_path: Path) -> None:
+    """As those of tests in threads, or in tasks, which end in any order."""
+    real = Jobs(f"sqlite:///{tmp_path}/real.db")
+    first, second = temporary_store(real), temporary_store(real)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    real.enqueue(note, 1)
+    assert real.stats()["default"].available == 1
+    second.__exit__(None, None, None)
+    assert not list(tmp_path.iterdir())
+    assert real.list() == []
+
+
 # ---- inline
 
 

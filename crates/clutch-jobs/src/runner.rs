@@ -315,7 +315,9 @@ impl Loop {
         let running = self.running.values().filter(|one| !one.is_dropped).map(|one| one.job.id.clone());
         let held: Vec<JobId> = running.chain(self.settled.iter().map(|settled| settled.id.clone())).collect();
         let now = Instant::now();
-        match self.shared.store.renew(&self.runner, &held, job::now()) {
+        let renewed = self.shared.store.renew(&self.runner, &held, job::now());
+        *self.shared.renewed_at.lock() = Some(Instant::now());
+        match renewed {
             Ok(Some(renewed)) => {
                 self.shared.works(LOOP);
                 self.machine.on(fetcher::Event::Renewed, now);

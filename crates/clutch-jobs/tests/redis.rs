@@ -19,7 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clutch_jobs::job::{Backoff, Claimed, Ending, JobError, Millis, NewJob, Settled, State, settle};
-use clutch_jobs::store::{Change, Filter, Keep, QueueChange, Renewed, Report, Round, Runner, Store, StoreError, Want};
+use clutch_jobs::store::{
+    Change, Filter, Keep, QueueChange, Renewed, Report, Round, Runner, Store, StoreError, Tick, Want,
+};
 use clutch_jobs::stores;
 use redis::Commands;
 use serde_json::value::RawValue;
@@ -198,7 +200,11 @@ fn a_damaged_job_stops_nobody_else() {
     assert_ne!(enqueue(&*store, &[unique])[0], gone, "its key is free");
     assert_eq!(round(&*store, 9, Vec::new()).unwrap().claimed.len(), 1);
     connection.rpush::<_, _, ()>(format!("{root}:inbox:default"), "no entry").unwrap();
-    assert!(round(&*store, 1, Vec::new()).unwrap().again_in.is_some(), "there may be others behind it");
+    let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    connection.rpush::<_, _, ()>(format!("{root}:inbox:default"), format!("abc\ndefault\nt\n1\n\n{{}}\n{id}")).unwrap();
+    assert!(round(&*store, 2, Vec::new()).unwrap().again_in.is_some(), "there may be others behind it");
+    let is_aside: bool = connection.sismember(format!("{root}:broken"), id).unwrap();
+    assert!(is_aside, "its time is no number");
     assert!(store.get(&ids[0]).unwrap().is_none());
     assert_eq!(store.list(&Filter { limit: 99, ..Filter::default() }).unwrap().len(), 6);
 }
@@ -328,8 +334,10 @@ fn a_full_memory_is_looked_after() {
     round(&*store, 0, claimed.iter().map(done).collect()).unwrap();
     let mut connection = server.connect();
     redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").exec(&mut connection).unwrap();
-    let upkeep = store.look_after(&KEEP, 100, &[], NOW + 61_000).unwrap();
-    assert_eq!((upkeep.pruned, upkeep.staged), (1, 1));
+    let tick = Tick { name: "each".to_owned(), at: NOW, job: Some(job()) };
+    assert!(is_unavailable(store.look_after(&KEEP, 100, &[tick], NOW + 61_000)), "a tick needs memory");
+    let stats = &store.queues().unwrap()[0];
+    assert_eq!((stats.completed, stats.scheduled), (0, 0), "pruned and staged all the same");
     assert!(store.change(&ids[2], Change::Cancel, NOW).unwrap());
     store.set_queue("default", QueueChange::Pause(true)).unwrap();
     store.leave(&runner(), NOW).unwrap();

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_jobs::job::{Millis, State};
+use clutch_jobs::job::{Millis, NewJob, Rate, State};
 use clutch_jobs::store::{Filter, Keep, Report, Runner, Store, Tick, Want};
 use clutch_jobs::stores;
 use rusqlite::Connection;
+use serde_json::value::RawValue;
 
 const NOW: Millis = 1_800_000_000_000;
 const KEEP: Keep =
@@ -90,4 +91,25 @@ fn a_file_that_is_made_anew_is_another() {
     let other = Connection::open(&path).unwrap();
     other.execute("INSERT INTO clutch_queues (name) VALUES ('a')", []).unwrap();
     assert!(watch.wait(Duration::from_secs(30)).unwrap(), "it watches the file that is there");
+}
+
+/// Keys come and go: what began under their rates is forgotten with its time.
+#[test]
+fn what_began_long_ago_is_forgotten() {
+    let (_folder, path, open) = file();
+    let store = open();
+    let rate = Some(Rate { count: 9, per_ms: 60_000 });
+    let arguments = || RawValue::from_string("{}".to_owned()).unwrap();
+    let keyed =
+        |key: &str| NewJob { key: Some(key.to_owned()), key_rate: rate, ..NewJob::new("default", "t", arguments()) };
+    store.enqueue(&[keyed("a"), keyed("b/1")], NOW).unwrap();
+    assert_eq!(claim(&*store, 9).len(), 2);
+    let started = || -> i64 {
+        let connection = Connection::open(&path).unwrap();
+        connection.query_row("SELECT count(*) FROM clutch_starts", [], |row| row.get(0)).unwrap()
+    };
+    store.look_after(&KEEP, 9, &[], NOW).unwrap();
+    assert_eq!(started(), 2);
+    store.look_after(&KEEP, 9, &[], NOW + 100_000).unwrap();
+    assert_eq!(started(), 0);
 }

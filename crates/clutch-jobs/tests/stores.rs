@@ -662,6 +662,20 @@ fn a_key_begins_no_more_than_its_rate(house: &House) {
     assert!(house.store.change(&waits[0].id, Change::Cancel, NOW + 61_000).unwrap());
 }
 
+/// A short rate forgets soon what a long one needs.
+fn each_rate_of_a_key_has_its_own_memory(house: &House) {
+    let keyed = |count, per_ms| NewJob {
+        key: Some("k".to_owned()),
+        key_limit: 9,
+        key_rate: Some(Rate { count, per_ms }),
+        ..job("default")
+    };
+    house.enqueue(&[keyed(1, 3_600_000), keyed(9, 1)]);
+    assert_eq!(house.claim("a", 9).len(), 2);
+    house.enqueue(&[keyed(9, 1), keyed(1, 3_600_000)]);
+    assert_eq!(house.claim_at("a", 9, &["default"], NOW + 5_000).len(), 1, "not the second of the hour");
+}
+
 fn a_key_is_free_again_when_its_runner_dies(house: &House) {
     let keyed = NewJob { key: Some("k".to_owned()), ..job("default") };
     house.enqueue(&[keyed.clone(), keyed]);
@@ -817,6 +831,7 @@ stores! {
     a_queue_begins_no_more_than_its_rate,
     many_runners_begin_no_more_than_a_rate,
     a_key_begins_no_more_than_its_rate,
+    each_rate_of_a_key_has_its_own_memory,
     jobs_with_a_key_run_one_at_a_time_in_order,
     a_key_is_free_again_when_its_runner_dies,
     a_key_is_free_again_when_who_waits_with_it_is_cancelled_or_deleted,

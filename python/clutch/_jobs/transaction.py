@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from clutch import _core
-from clutch.errors import ClutchError
+from clutch.errors import ClutchError, ConfigError
 
 
 def statements(script: str) -> Iterator[str]:
@@ -55,6 +55,29 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     return cursor
 
 
-def has_file(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
-    files = (row[2] for row in plain_cursor(connection).execute("PRAGMA database_list"))
-    return os.path.exists(file) and any(os.path.exists(one) and os.path.samefile(one, file) for one in files if one)
+def refuse_elsewhere(connection: sqlite3.Connection, file: os.PathLike[str]) -> None:
+    """Raises ConfigError if what is inserted without the name of a database does not go to this file."""
+    databases = [row[1:] for row in plain_cursor(connection).execute("PRAGMA database_list")]
+    names = [name for name, path in databases if path and os.path.exists(path) and is_same(path, file)]
+    if not names:
+        raise ConfigError(
+            f"connection=: it is not a connection to {file}, where the jobs are, so they cannot share a transaction"
+        )
+    # As SQLite looks for a table: in `temp`, then in the order in which they were attached.
+    order = sorted((name for name, _ in databases), key=lambda name: name != "temp")
+    first = next((name for name in order if has_tables(connection, name)), "main")
+    if first not in names:
+        raise ConfigError(
+            f"connection=: {file} is attached as {names[0]}, but jobs would go to {first}; open {file} as the "
+            f"connection's own file, or call jobs.stats() once so that {names[0]} has the tables"
+        )
+
+
+def is_same(path: str, file: os.PathLike[str]) -> bool:
+    return os.path.exists(file) and os.path.samefile(path, file)
+
+
+def has_tables(connection: sqlite3.Connection, database: str) -> bool:
+    quoted = database.replace('"', '""')
+    found = plain_cursor(connection).execute(f"SELECT 1 FROM \"{quoted}\".sqlite_master WHERE name = 'clutch_jobs'")
+    return found.fetchone() is not None

@@ -65,8 +65,13 @@ def type_name(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
+    return text_of(error)
+
+
+def text_of(value: object) -> str:
+    """For people: the beginning of its `str()`, as valid UTF-8."""
     try:
-        return written(str(error)[:MESSAGE_CHARACTERS_MAX])
+        return written(str(value)[:MESSAGE_CHARACTERS_MAX])
     except BaseException as second:
         return f"<its str() raised {type(second).__name__}>"
 

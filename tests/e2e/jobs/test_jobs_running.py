@@ -161,6 +161,22 @@ def test_a_redis_that_stands_still_delays_no_stop(tmp_path: Path) -> None:
             server.err.wait("stopped before its store could be told what became of 1 job; they run again")
 
 
+def test_a_dispatcher_that_was_stopped_past_its_lease_keeps_its_jobs(tmp_path: Path, store: str) -> None:
+    """If there is no other, which would have taken them."""
+    jobs = clutch.Jobs(store)
+    with Rendezvous() as place, worker(tmp_path, store, "--lease", "3s") as server:
+        job = jobs.enqueue("wait_at", place.port)
+        guest = place.guest()
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(4)  # the lease is a time: nothing tells of its end
+        os.kill(server.process.pid, signal.SIGCONT)
+        guest.let_go()
+        soon(lambda: jobs.stats()["default"].completed)
+        found = jobs.get(job)
+        assert found is not None
+        assert (found.attempt, found.errors) == (1, ())
+
+
 def test_callers_wait_side_by_side_for_a_redis_that_stands_still(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis:
         jobs = clutch.Jobs(redis.url)

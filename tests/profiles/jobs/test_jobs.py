@@ -87,6 +87,14 @@ def test_what_a_job_raises_may_be_what_others_return(house: JobsHouse, tool: Any
     assert (cancelled.state, cancelled.reason, cancelled.errors) == ("cancelled", "gone", ())
 
 
+def test_a_reason_may_be_of_any_size_and_have_any_letters(house: JobsHouse) -> None:
+    """JSON has no single surrogates, as names of files may have."""
+    ended = house.ended(house.jobs.enqueue(job_tools.cancel_for_file))
+    assert ended.reason is not None
+    assert ended.reason.startswith("\\udcff is gone")
+    assert len(ended.reason) < 100_000
+
+
 def test_failure_46_arguments_that_do_not_fit_are_dead_with_the_reason(house: JobsHouse) -> None:
     ended = house.ended(house.jobs.enqueue("double", "x"))
     assert (ended.state, ended.attempt, ended.errors[0].kind) == ("dead", 1, "bad_arguments")

@@ -82,6 +82,11 @@ def cancel_itself() -> object:
     return clutch.Cancel("the order is gone")
 
 
+@tool
+def cancel_for_file() -> object:
+    return clutch.Cancel("\udcff is gone" + "!" * 1_000_000)
+
+
 @tool(retry=1)
 def ask_for_retry() -> object:
     return clutch.Retry(0, "busy")

@@ -62,7 +62,7 @@ pub(super) fn note(said: &Payload, noted: &mut Noted) {
 
 pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {
     match outcome {
-        Outcome::Value(payload) => value(&payload),
+        Outcome::Value(payload) => value(job, &payload, now),
         Outcome::Failure(failure) => failed(job, &failure, now),
         Outcome::Refused(Refusal::Expired(expired)) => {
             expired_as(job, now, error(job, now, "deadline", expired.to_string(), expired.stacks))
@@ -73,14 +73,17 @@ pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {
     }
 }
 
-fn value(payload: &Payload) -> Ending {
+fn value(job: &Claimed, payload: &Payload, now: Millis) -> Ending {
     match payload.codec {
         // A directive is marked by its codec, so that no value can be taken for one.
         Codec::Text => match serde_json::from_slice(payload.body()) {
             Ok(Directive::Snooze { ms }) => Ending::Snoozed { ms },
             Ok(Directive::Cancel { reason }) => Ending::CancelledItself { reason },
             Ok(Directive::Retry { ms, reason }) => Ending::RetryAsked { ms, reason },
-            Err(error) => Ending::CutOff { reason: format!("its worker says what no worker says: {error}") },
+            Err(why) => {
+                let message = format!("its worker says what no worker says: {why}");
+                Ending::Impossible(error(job, now, "encode", message, String::new()))
+            }
         },
         _ => Ending::Returned(String::from_utf8_lossy(payload.body()).into_owned()),
     }

@@ -33,6 +33,10 @@ const COUNT_WAIT: Duration = Duration::from_millis(250);
 /// How long a thread that has panicked rests.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long the upkeep of a process that was stopped leaves its loop the first word at most, and how often it looks.
+const RENEWAL_WAIT: Duration = Duration::from_secs(2);
+const RENEWAL_LOOK: Duration = Duration::from_millis(10);
+
 /// How long one wait for news of the store lasts at most: a stop comes in between.
 const WATCH_WAIT: Duration = Duration::from_millis(500);
 
@@ -102,6 +106,8 @@ pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// Of jobs that run. One life of the loop uses none of another: answers to that come late.
     pub(super) next_key: AtomicUsize,
+    /// When the loop has last asked for its lease to be renewed, whatever came of it.
+    pub(super) renewed_at: Mutex<Option<Instant>>,
     pub(super) stats: Mutex<Stats>,
     /// Why threads cannot do their part now, by their names.
     failing: Mutex<BTreeMap<&'static str, String>>,
@@ -119,6 +125,7 @@ impl Shared {
             config,
             inbox: Arc::default(),
             next_key: AtomicUsize::new(0),
+            renewed_at: Mutex::default(),
             stats: Mutex::default(),
             failing: Mutex::default(),
             counts: Mutex::default(),
@@ -197,6 +204,15 @@ impl Shared {
         }
     }
 
+    /// This process had been stopped for as long as its leases last. What its loop holds is still its own if that is the
+    /// first to say so.
+    fn wait_renewed(&self, since: Instant) {
+        let until = since + RENEWAL_WAIT;
+        while self.stopping().is_none() && *self.renewed_at.lock() < Some(since) && Instant::now() < until {
+            self.pause(Instant::now() + RENEWAL_LOOK);
+        }
+    }
+
     fn tell(&self, upkeep: &Upkeep) {
         if upkeep.rescued > 0 {
             let (front, jobs, dead) = (self.config.name.clone(), upkeep.rescued, upkeep.buried);
@@ -248,9 +264,13 @@ impl Shared {
     pub(super) fn look_after(&self) {
         let runner = new_runner(self.config.lease);
         let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
-        let mut is_failing = false;
+        let (mut is_failing, mut seen_at) = (false, Instant::now());
         while self.stopping().is_none() {
             self.count_queues();
+            let since = std::mem::replace(&mut seen_at, Instant::now());
+            if seen_at - since >= self.config.lease {
+                self.wait_renewed(seen_at);
+            }
             let event = match machine.step(Instant::now(), job::now()) {
                 maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
                 maintenance::Step::Look { limit } => {

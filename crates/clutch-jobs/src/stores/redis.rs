@@ -22,7 +22,7 @@
 //! | `{p}:cancelling` | set | running ids that are to stop |
 //! | `{p}:ended:STATE`, `{p}:kept` | sorted sets | ended ids by when they ended, or until when their result is kept |
 //! | `{p}:key:KEY` | sorted set | waiting and running ids with this key; those with −∞ may run |
-//! | `{p}:rate:SCOPE` | sorted set | what began lately, by the server's clock, of a queue or a key |
+//! | `{p}:rate:RATE:SCOPE` | sorted set | what began lately under a rate, by the server's clock, of a queue or a key |
 //! | `{p}:unique` | hash | the id of each key of unique jobs |
 //! | `{p}:runners`, `{p}:orphaned` | sorted set, set | runners by the end of their lease; those without, to be rescued from |
 //! | `{p}:counts`, `{p}:settings` | hashes | `STATE:QUEUE` → jobs; `paused:QUEUE`, `max:QUEUE`, `rate:QUEUE` |
@@ -124,6 +124,24 @@ impl Redis {
         })?;
         // Otherwise what an enqueue answers: the tick is new.
         Ok(parsed(answer).unwrap_or(tick.at))
+    }
+
+    /// Stages, rescues and prunes at most so many each.
+    fn look(&self, keep: &Keep, limit: usize, now: Millis) -> Result<Upkeep> {
+        // Its parts, between which the script puts the name of the runner.
+        let error = lapsed(0, "\0", now);
+        let (message, message_end) = error.message.split_once('\0').unwrap_or((&error.message, ""));
+        let answer = self.link.run(&LOOK_AFTER, |cmd| {
+            cmd.arg(now).arg(shift(now)).arg(limit);
+            for kept in [keep.completed, keep.cancelled, keep.dead] {
+                cmd.arg(now.saturating_sub(millis(kept)));
+            }
+            cmd.arg(RESCUES_MAX).arg(&error.kind).arg(message).arg(message_end);
+        })?;
+        let mut values = list(answer).into_iter();
+        let mut count = || values.next().and_then(parsed).unwrap_or_default();
+        let (staged, rescued, buried, pruned) = (count(), count(), count(), count());
+        Ok(Upkeep { staged, rescued, buried, pruned, next_due: values.next().and_then(parsed), ..Upkeep::default() })
     }
 
     /// Plain jobs, all in one queue: one command where others wait there, so that nobody has to be told.
@@ -369,7 +387,8 @@ impl Store for Redis {
         if !broken.is_empty() {
             // There may be others behind them.
             round.again_in = Some(Duration::ZERO);
-            self.bury(runner, broken, now)?;
+            // Where that fails, a renewal frees them, and they come again.
+            let _ = self.bury(runner, broken, now);
         }
         Ok(round)
     }
@@ -401,24 +420,10 @@ impl Store for Redis {
     }
 
     fn look_after(&self, keep: &Keep, limit: usize, ticks: &[Tick], now: Millis) -> Result<Upkeep> {
+        // First what makes room: where the memory is full, no tick can be written.
+        let upkeep = if limit > 0 { self.look(keep, limit, now)? } else { Upkeep::default() };
         let last_ticks = ticks.iter().map(|tick| self.tick(tick, now)).collect::<Result<_>>()?;
-        if limit == 0 {
-            return Ok(Upkeep { last_ticks, ..Upkeep::default() });
-        }
-        // Its parts, between which the script puts the name of the runner.
-        let error = lapsed(0, "\0", now);
-        let (message, message_end) = error.message.split_once('\0').unwrap_or((&error.message, ""));
-        let answer = self.link.run(&LOOK_AFTER, |cmd| {
-            cmd.arg(now).arg(shift(now)).arg(limit);
-            for kept in [keep.completed, keep.cancelled, keep.dead] {
-                cmd.arg(now.saturating_sub(millis(kept)));
-            }
-            cmd.arg(RESCUES_MAX).arg(&error.kind).arg(message).arg(message_end);
-        })?;
-        let mut values = list(answer).into_iter();
-        let mut count = || values.next().and_then(parsed).unwrap_or_default();
-        let (staged, rescued, buried, pruned) = (count(), count(), count(), count());
-        Ok(Upkeep { staged, rescued, buried, pruned, next_due: values.next().and_then(parsed), last_ticks })
+        Ok(Upkeep { last_ticks, ..upkeep })
     }
 
     fn change(&self, id: &str, change: Change, now: Millis) -> Result<bool> {

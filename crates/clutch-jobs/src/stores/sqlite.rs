@@ -317,6 +317,10 @@ fn clock(now: Millis) -> Millis {
     since_boot.tv_sec * 1000 + since_boot.tv_nsec / 1_000_000 + shift(now)
 }
 
+/// A scope begins with its rate, as `COUNT/MILLISECONDS`.
+const FORGET_STARTS: &str =
+    "DELETE FROM clutch_starts WHERE at <= ?1 - CAST(substr(scope, instr(scope, '/') + 1) AS INTEGER)";
+
 /// Its row; jobs of other stores are never found.
 fn row_id(id: &str) -> i64 {
     id.parse().unwrap_or(-1)
@@ -347,6 +351,7 @@ impl Store for Sqlite {
     }
 
     fn round(&self, runner: &Runner, report: &Report, want: &Want, now: Millis) -> Result<Round> {
+        let shift = shift(now);
         self.write_round(|transaction| {
             let mut round = Round::default();
             for one in &report.noted {
@@ -366,7 +371,7 @@ impl Store for Sqlite {
                 if left == 0 {
                     break;
                 }
-                Claims { transaction, runner, queue, now }.take(left, &mut round)?;
+                Claims { transaction, runner, queue, now, shift }.take(left, &mut round)?;
             }
             Ok(round)
         })
@@ -703,6 +708,7 @@ fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) 
         "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 \
          AND finished_at < ?2 AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
     )?;
+    transaction.prepare_cached(FORGET_STARTS)?.execute([now])?;
     let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
     times
         .into_iter()

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clutch import _core
+from clutch._worker.failure import text_of
 from clutch._worker.handlers.call import Tool
 from clutch.config.values import CALL_TIME
 from clutch.errors import BadArguments
@@ -218,9 +219,9 @@ def directive_in(value: Any) -> bytes | None:
         case Snooze(seconds):
             directive: dict[str, Any] = {"snooze": {"ms": milliseconds("Snooze", seconds)}}
         case Cancel(reason):
-            directive = {"cancel": {"reason": str(reason)}}
+            directive = {"cancel": {"reason": text_of(reason)}}
         case Retry(in_, reason):
-            directive = {"retry": {"ms": milliseconds("Retry in_", in_), "reason": str(reason)}}
+            directive = {"retry": {"ms": milliseconds("Retry in_", in_), "reason": text_of(reason)}}
         case _:
             return None
     return json.dumps(directive).encode()

@@ -63,7 +63,7 @@ local function id_of(entry) return string.sub(entry, -ID_LENGTH) end
 local function created_of(entry) return string.match(entry, '^%d+') end
 
 -- Of the queue, tool, attempts_max, tags, and where its body begins.
-local function parts_of(entry) return string.match(entry, '^[^\n]*\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()') end
+local function parts_of(entry) return string.match(entry, '^%d+\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n()') end
 
 -- What is kept of each running job: the number of the round that claimed it, when, the runner, its queue; and where its
 -- entry begins, which is empty if it has a record.

@@ -143,10 +143,13 @@ if #completed + #ended > 0 then
   flush_endings()
 end
 
--- ---- limits of rate: of each scope, when what began last began
+-- ---- limits of rate: of each scope and rate, when what began last began. One for each rate, since what a short one
+-- forgets a long one needs.
 
 local again -- in how many milliseconds more may begin
 local time_there
+
+local function starts_of(scope, rate) return p .. 'rate:' .. rate .. ':' .. scope end
 
 -- How many may begin now.
 local function rate_left(scope, rate)
@@ -154,7 +157,7 @@ local function rate_left(scope, rate)
   if not most then return limit end
   most, per = tonumber(most), tonumber(per)
   time_there = time_there or clock(shift)
-  local starts = p .. 'rate:' .. scope
+  local starts = starts_of(scope, rate)
   call('ZREMRANGEBYSCORE', starts, '-inf', digits(time_there - per))
   local begun = call('ZCARD', starts)
   if begun < most then return most - begun end
@@ -163,7 +166,7 @@ local function rate_left(scope, rate)
 end
 
 local function note_start(scope, rate, id)
-  local starts = p .. 'rate:' .. scope
+  local starts = starts_of(scope, rate)
   call('ZADD', starts, digits(time_there or clock(shift)), id .. ':' .. number .. ':' .. runner)
   call('PEXPIRE', starts, string.match(rate, '%d+$'))
 end

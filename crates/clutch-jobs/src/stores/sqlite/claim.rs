@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::row::{self, CLAIMED};
 use crate::job::{self, Claimed, Millis, Rate};
-use crate::store::{Round, Runner, shift};
+use crate::store::{Round, Runner};
 
 /// How often at most one claim looks for others in place of jobs that a limit of rate holds back.
 const TRIES_MAX: usize = 1000;
@@ -25,6 +25,8 @@ pub(super) struct Claims<'a> {
     pub runner: &'a Runner,
     pub queue: &'a str,
     pub now: Millis,
+    /// What `now` differs by from this machine's time, as it was before the wait for the lock.
+    pub shift: Millis,
 }
 
 impl Claims<'_> {
@@ -32,7 +34,7 @@ impl Claims<'_> {
     pub fn take(&self, limit: usize, round: &mut Round) -> rusqlite::Result<()> {
         let setting = self.setting()?;
         let mut limit = limit.min(self.most_of(&setting)?);
-        let of_queue = setting.rate.filter(|_| limit > 0).map(|rate| (format!("queue:{}", self.queue), rate));
+        let of_queue = setting.rate.filter(|_| limit > 0).map(|rate| (format!("{rate} queue:{}", self.queue), rate));
         if let Some((scope, rate)) = &of_queue {
             limit = limit.min(self.rate_left(scope, *rate)?.0);
         }
@@ -101,7 +103,7 @@ impl Claims<'_> {
 
     /// Whether the rate of its key allows it now. If not, it is put off: it is still one of those of its key that may run.
     fn may_begin(&self, job: &Claimed, rate: Rate) -> rusqlite::Result<bool> {
-        let scope = format!("key:{}", job.key.as_deref().unwrap_or_default());
+        let scope = format!("{rate} key:{}", job.key.as_deref().unwrap_or_default());
         let (left, wait) = self.rate_left(&scope, rate)?;
         if left > 0 {
             self.note_start(&scope)?;
@@ -144,6 +146,6 @@ impl Claims<'_> {
 
     /// The time, read while nobody else writes: `now` is of before the caller waited for that, and others have begun since.
     fn now_again(&self) -> Millis {
-        job::now() + shift(self.now)
+        job::now() + self.shift
     }
 }
