@@ -3,11 +3,20 @@
 local id, change, now, entry = take(), take(), take(), take()
 local job = p .. 'job:' .. id
 
+-- From which end of its line an entry is found sooner, as LREM has it: the newest are first.
+local function nearer_end(inbox, found)
+  local newest = created_of(call('LINDEX', inbox, 0) or '') or 0
+  local oldest = created_of(call('LINDEX', inbox, -1) or '') or 0
+  local created = created_of(found)
+  return newest - created < created - oldest and 1 or -1
+end
+
 -- A plain job gets a record, whose state is returned; one that runs is left alone.
 local function recorded()
   if entry ~= '' then
     local queue = parts_of(entry)
-    if call('LREM', p .. 'inbox:' .. queue, -1, entry) == 0 then return end
+    local inbox = p .. 'inbox:' .. queue
+    if call('LREM', inbox, nearer_end(inbox, entry), entry) == 0 then return end
     count(AVAILABLE, queue, 1)
     write_record(id, entry, AVAILABLE)
     return AVAILABLE
