@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,9 @@ import pytest
 
 import clutch
 from clutch import BadArguments, ConfigError, Jobs, StoreError, StoreUnavailable, tool
+from clutch.testing import Processes
+
+FORKS = 60
 
 
 @tool
@@ -427,6 +431,44 @@ def test_a_forked_process_opens_its_own(jobs: Jobs) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     jobs.enqueue("send", 3)
     assert len(jobs.list()) == 3
+
+
+def test_failure_57_a_copy_is_made_while_other_threads_are_in_the_midst_of_it(jobs: Jobs) -> None:
+    """Each opens its own, whatever those threads were doing."""
+    jobs.enqueue(send, "ann")
+    over = threading.Event()
+
+    def enqueue() -> None:
+        while not over.is_set():
+            jobs.enqueue(send, "ann")
+
+    def look() -> None:
+        while not over.is_set():
+            Jobs(jobs.url).stats()
+
+    threads = [threading.Thread(target=run) for run in (enqueue, enqueue, look, look)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(FORKS):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os._exit(0 if jobs.get(jobs.enqueue(send, "bob")) else 1)
+                finally:
+                    os._exit(2)
+            try:
+                Processes([pid]).wait_ended()
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise
+            finally:
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            assert status == 0
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_fork_after_use_writes_beside_nobody(jobs: Jobs, tmp_path: Path) -> None:

@@ -8,12 +8,13 @@
 //!
 //! After a fork, SQLite in the copy would find the original's files in its own tables, take their locks for its own, and
 //! write beside the original (2.6). So a copy sees each file under another device number: it knows none of them, and opens
-//! them anew. The descriptors of the original are closed in it, or their locks would outlive the original.
+//! them anew. The descriptors of the original are closed in it, or their locks would outlive the original. What SQLite
+//! shares between its connections is free in the copy, since a fork waits until no thread is in the midst of it.
 //!
 //! The only unsafe code of this crate.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
 use clutch_wire::forked;
 use rusqlite::ffi;
@@ -32,6 +33,9 @@ type Fstat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
 pub(super) fn keep_from_neighbours() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
+        shared();
+        // SAFETY: none of the three unwinds, and they live as long as the library that has them.
+        unsafe { libc::pthread_atfork(Some(enter_shared), Some(leave_shared), Some(leave_shared)) };
         // SAFETY: SQLite calls a replaced system call with the signature of the original. That of fcntl is variadic: with
         // integers and pointers such a call passes its arguments as any other on the platforms of Linux that this is built
         // for (x86-64 and AArch64).
@@ -56,6 +60,42 @@ pub(super) fn keep_from_neighbours() {
             }
         }
     });
+}
+
+/// What SQLite's connections share, in the order in which it enters them itself: the tables of its parts, those of open
+/// files, the pages of all caches, random numbers, memory. Each is held for no longer than a look into a table takes.
+const SHARED: [c_int; 7] = [
+    ffi::SQLITE_MUTEX_STATIC_MAIN,
+    ffi::SQLITE_MUTEX_STATIC_OPEN,
+    ffi::SQLITE_MUTEX_STATIC_VFS1,
+    ffi::SQLITE_MUTEX_STATIC_LRU,
+    ffi::SQLITE_MUTEX_STATIC_PRNG,
+    ffi::SQLITE_MUTEX_STATIC_PMEM,
+    ffi::SQLITE_MUTEX_STATIC_MEM,
+];
+
+/// A mutex that SQLite never frees.
+struct Shared(*mut ffi::sqlite3_mutex);
+
+// SAFETY: to be used by any thread is what it is for.
+unsafe impl Send for Shared {}
+// SAFETY: see above.
+unsafe impl Sync for Shared {}
+
+fn shared() -> &'static [Shared] {
+    static MUTEXES: OnceLock<Vec<Shared>> = OnceLock::new();
+    // SAFETY: those of these numbers exist always, and are given, not made.
+    MUTEXES.get_or_init(|| SHARED.into_iter().map(|id| Shared(unsafe { ffi::sqlite3_mutex_alloc(id) })).collect())
+}
+
+unsafe extern "C" fn enter_shared() {
+    // SAFETY: no thread forks from within SQLite, so this one has none of them.
+    shared().iter().for_each(|mutex| unsafe { ffi::sqlite3_mutex_enter(mutex.0) });
+}
+
+unsafe extern "C" fn leave_shared() {
+    // SAFETY: this thread, or the one that it is the copy of, has entered them.
+    shared().iter().rev().for_each(|mutex| unsafe { ffi::sqlite3_mutex_leave(mutex.0) });
 }
 
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
