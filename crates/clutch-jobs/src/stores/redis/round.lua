@@ -159,6 +159,8 @@ local function rate_left(scope, rate)
   time_there = time_there or clock(shift)
   local starts = starts_of(scope, rate)
   call('ZREMRANGEBYSCORE', starts, '-inf', digits(time_there - per))
+  -- What is later than now was before the clock was set back.
+  call('ZREMRANGEBYSCORE', starts, '(' .. digits(time_there), '+inf')
   local begun = call('ZCARD', starts)
   if begun < most then return most - begun end
   local first = call('ZRANGE', starts, begun - most, begun - most, 'WITHSCORES')
