@@ -33,9 +33,11 @@ type Fstat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
 pub(super) fn keep_from_neighbours() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        shared();
+        static_mutexes();
         // SAFETY: none of the three unwinds, and they live as long as the library that has them.
-        unsafe { libc::pthread_atfork(Some(enter_shared), Some(leave_shared), Some(leave_shared)) };
+        unsafe {
+            libc::pthread_atfork(Some(enter_static_mutexes), Some(leave_static_mutexes), Some(leave_static_mutexes))
+        };
         // SAFETY: SQLite calls a replaced system call with the signature of the original. That of fcntl is variadic: with
         // integers and pointers such a call passes its arguments as any other on the platforms of Linux that this is built
         // for (x86-64 and AArch64).
@@ -64,7 +66,7 @@ pub(super) fn keep_from_neighbours() {
 
 /// What SQLite's connections share, in the order in which it enters them itself: the tables of its parts, those of open
 /// files, the pages of all caches, random numbers, memory. Each is held for no longer than a look into a table takes.
-const SHARED: [c_int; 7] = [
+const STATIC_MUTEXES: [c_int; 7] = [
     ffi::SQLITE_MUTEX_STATIC_MAIN,
     ffi::SQLITE_MUTEX_STATIC_OPEN,
     ffi::SQLITE_MUTEX_STATIC_VFS1,
@@ -75,27 +77,29 @@ const SHARED: [c_int; 7] = [
 ];
 
 /// A mutex that SQLite never frees.
-struct Shared(*mut ffi::sqlite3_mutex);
+struct StaticMutex(*mut ffi::sqlite3_mutex);
 
 // SAFETY: to be used by any thread is what it is for.
-unsafe impl Send for Shared {}
+unsafe impl Send for StaticMutex {}
 // SAFETY: see above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for StaticMutex {}
 
-fn shared() -> &'static [Shared] {
-    static MUTEXES: OnceLock<Vec<Shared>> = OnceLock::new();
+fn static_mutexes() -> &'static [StaticMutex] {
+    static MUTEXES: OnceLock<Vec<StaticMutex>> = OnceLock::new();
     // SAFETY: those of these numbers exist always, and are given, not made.
-    MUTEXES.get_or_init(|| SHARED.into_iter().map(|id| Shared(unsafe { ffi::sqlite3_mutex_alloc(id) })).collect())
+    MUTEXES.get_or_init(|| {
+        STATIC_MUTEXES.into_iter().map(|id| StaticMutex(unsafe { ffi::sqlite3_mutex_alloc(id) })).collect()
+    })
 }
 
-unsafe extern "C" fn enter_shared() {
+unsafe extern "C" fn enter_static_mutexes() {
     // SAFETY: no thread forks from within SQLite, so this one has none of them.
-    shared().iter().for_each(|mutex| unsafe { ffi::sqlite3_mutex_enter(mutex.0) });
+    static_mutexes().iter().for_each(|mutex| unsafe { ffi::sqlite3_mutex_enter(mutex.0) });
 }
 
-unsafe extern "C" fn leave_shared() {
+unsafe extern "C" fn leave_static_mutexes() {
     // SAFETY: this thread, or the one that it is the copy of, has entered them.
-    shared().iter().rev().for_each(|mutex| unsafe { ffi::sqlite3_mutex_leave(mutex.0) });
+    static_mutexes().iter().rev().for_each(|mutex| unsafe { ffi::sqlite3_mutex_leave(mutex.0) });
 }
 
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
