@@ -187,7 +187,9 @@ class Dispatcher:
             self._start_jobs(spec, plane)
         self._tell_cron()
         if fronts:
-            self._warner = threading.Thread(target=self._warn, name="clutch-warnings", daemon=True)
+            self._warner = threading.Thread(
+                target=self._warn, args=(self._fronts,), name="clutch-warnings", daemon=True
+            )
             self._warner.start()
         self._announcers = [
             threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
@@ -332,9 +334,9 @@ class Dispatcher:
         else:
             self._observer.ready("serving")
 
-    def _warn(self) -> None:
-        """What the fronts want to be read, until they have stopped."""
-        while (warning := self._fronts.next_warning()) is not None:
+    def _warn(self, fronts: Any) -> None:
+        """What the fronts want to be read, until they have stopped: maybe before this thread runs."""
+        while (warning := fronts.next_warning()) is not None:
             logs.log.warning("%s", warning)
 
     def _announce(self, spec: PoolSpec) -> None:

@@ -79,5 +79,5 @@ def is_same(path: str, file: os.PathLike[str]) -> bool:
 
 def has_tables(connection: sqlite3.Connection, database: str) -> bool:
     quoted = database.replace('"', '""')
-    found = plain_cursor(connection).execute(f"SELECT 1 FROM \"{quoted}\".sqlite_master WHERE name = 'clutch_jobs'")
+    found = plain_cursor(connection).execute(f"SELECT 1 FROM \"{quoted}\".sqlite_schema WHERE name = 'clutch_jobs'")
     return found.fetchone() is not None

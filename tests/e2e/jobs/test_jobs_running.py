@@ -161,14 +161,21 @@ def test_a_redis_that_stands_still_delays_no_stop(tmp_path: Path) -> None:
             server.err.wait("stopped before its store could be told what became of 1 job; they run again")
 
 
-def test_a_dispatcher_that_was_stopped_past_its_lease_keeps_its_jobs(tmp_path: Path, store: str) -> None:
+def test_a_dispatcher_that_was_stopped_past_its_lease_keeps_its_jobs(tmp_path: Path) -> None:
     """If there is no other, which would have taken them."""
-    jobs = clutch.Jobs(store)
-    with Rendezvous() as place, worker(tmp_path, store, "--lease", "3s") as server:
+    file = tmp_path / "jobs.db"
+    jobs = clutch.Jobs(f"sqlite:///{file}")
+
+    def has_lapsed() -> bool:
+        now = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            return connection.execute("SELECT max(leased_until) FROM clutch_runners").fetchone()[0] < now
+
+    with Rendezvous() as place, worker(tmp_path, jobs.url, "--lease", "3s") as server:
         job = jobs.enqueue("wait_at", place.port)
         guest = place.guest()
         os.kill(server.process.pid, signal.SIGSTOP)
-        time.sleep(4)  # the lease is a time: nothing tells of its end
+        soon(has_lapsed)
         os.kill(server.process.pid, signal.SIGCONT)
         guest.let_go()
         soon(lambda: jobs.stats()["default"].completed)
