@@ -486,8 +486,8 @@ class Jobs:
     def limit(self, queue: str, running_max: int | None = None, *, rate: str | None = None) -> None:
         """At most `running_max` jobs of this queue run at a time, and at most as many begin as `rate` says (`"100/m"`,
         `"5/30s"`), over all runners; None: no limit."""
-        if running_max is not None and not 1 <= running_max <= U32_MAX:
-            raise ValueError(f"running_max {running_max}: allowed are whole numbers from 1 up, or None for no limit")
+        if running_max is not None and not 0 <= running_max <= U32_MAX:
+            raise ValueError(f"running_max {running_max}: allowed are whole numbers from 0 up, or None for no limit")
         self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))
 
     def result(self, job: str, timeout: float | None = None) -> Any:

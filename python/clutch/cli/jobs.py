@@ -235,8 +235,9 @@ change("delete", "deleted", "deleted", "Delete jobs that do not run.")
 @as_json
 def pause(jobs: Jobs, queue: str, as_json: bool) -> None:
     """Take nothing from a queue any more, by any runner. What runs goes on."""
+    new = if_new(jobs, queue)
     jobs.pause(queue)
-    say_of_queue(queue, f"queue {queue} paused", as_json, is_paused=True)
+    say_of_queue(queue, f"queue {queue} paused{new}", as_json, is_paused=True)
 
 
 @command.command("resume")
@@ -245,8 +246,15 @@ def pause(jobs: Jobs, queue: str, as_json: bool) -> None:
 @as_json
 def resume(jobs: Jobs, queue: str, as_json: bool) -> None:
     """End the pause of a queue."""
+    new = if_new(jobs, queue)
     jobs.resume(queue)
-    say_of_queue(queue, f"queue {queue} resumed", as_json, is_paused=False)
+    say_of_queue(queue, f"queue {queue} resumed{new}", as_json, is_paused=False)
+
+
+def if_new(jobs: Jobs, queue: str) -> str:
+    """A queue may be paused before its first job; more often its name is misspelt."""
+    known = jobs.stats()
+    return "" if queue in known else f"; it has had no job yet: the store has {', '.join(sorted(known)) or 'none'}"
 
 
 @command.command("limit")

@@ -77,9 +77,12 @@ def command(
     """
     stay_first()
     from clutch.config import compose
+    from clutch.config.values import DURATION
 
     logs.set_up(log_format, log_level)
-    front: dict[str, Any] = {"queues": queues, "strict": strict} | ({} if lease is None else {"lease": lease})
+    front: dict[str, Any] = {"queues": queues, "strict": strict}
+    if lease is not None:
+        front["lease"] = DURATION.read_text(lease)
     raw: dict[str, Any] = {
         "pools": {POOL: {"target": target, **pool_options(pool)}},
         "stores": {FRONT: {"url": url}},

@@ -128,13 +128,15 @@ def worker_range(most: int) -> Kind:
     def parse(value: Any) -> WorkerRange:
         if isinstance(value, WorkerRange):
             return value
+        if isinstance(value, str) and (found := re.fullmatch(r"(\d+)-(\d+)", value)):
+            value = {"min": int(found[1]), "max": int(found[2])}
         if not isinstance(value, Mapping):
             return WorkerRange(count(value), count(value))
         if set(value) != {"min", "max"} or count(value["min"]) > count(value["max"]):
             raise ValueError
         return WorkerRange(value["min"], value["max"])
 
-    allowed = f"a whole number from 1 to {most:_}, or {{ min = 2, max = 16 }} with min not above max"
+    allowed = f'a whole number from 1 to {most:_}, a range such as "2-8", or {{ min = 2, max = 8 }}'
     return Kind("workers", allowed, parse, core=lambda workers: workers.max)
 
 

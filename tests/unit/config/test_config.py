@@ -59,6 +59,14 @@ def test_small_config_gets_every_default(tmp_path: Path) -> None:
     assert pool.core["python"] == sys.executable
 
 
+def test_a_range_of_workers_may_be_text() -> None:
+    workers = values.worker_range(16)
+    assert workers.parse("2-8") == values.WorkerRange(2, 8)
+    for wrong in ("8-2", "2-", "2-17", "2..8"):
+        with pytest.raises(ValueError):
+            workers.parse(wrong)
+
+
 def test_the_design_example_is_read(tmp_path: Path) -> None:
     text = """
         [pools.api]
