@@ -64,14 +64,15 @@ pub(super) fn keep_from_neighbours() {
     });
 }
 
-/// What SQLite's connections share, in the order in which it enters them itself: the tables of its parts, those of open
-/// files, the pages of all caches, random numbers, memory. Each is held for no longer than a look into a table takes.
+/// What SQLite's connections share, in an order in which it enters them itself: caches that are shared, tables of open
+/// files, random numbers (whose first look for a VFS is within), tables of its parts, pages, memory. Each is held for a
+/// moment: at most while a file is opened or closed, and never while another process is waited for.
 const STATIC_MUTEXES: [c_int; 7] = [
-    ffi::SQLITE_MUTEX_STATIC_MAIN,
     ffi::SQLITE_MUTEX_STATIC_OPEN,
     ffi::SQLITE_MUTEX_STATIC_VFS1,
-    ffi::SQLITE_MUTEX_STATIC_LRU,
     ffi::SQLITE_MUTEX_STATIC_PRNG,
+    ffi::SQLITE_MUTEX_STATIC_MAIN,
+    ffi::SQLITE_MUTEX_STATIC_LRU,
     ffi::SQLITE_MUTEX_STATIC_PMEM,
     ffi::SQLITE_MUTEX_STATIC_MEM,
 ];
