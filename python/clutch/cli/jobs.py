@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
 from clutch.cli.table import age, aligned, printable
 from clutch.errors import ClutchError
-from clutch.jobs import Job, Jobs, Queue
+from clutch.jobs import ENDS, Job, Jobs, Queue
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -189,6 +190,14 @@ def change(name: str, done: str, all_done: str, doc: str) -> None:
     command.command(name)(run)
 
 
+MEANT: dict[str, Callable[[Job], bool]] = {
+    "retry": lambda job: job.state == "dead" or (job.state == "scheduled" and bool(job.errors)),
+    "cancel": lambda job: job.state not in ENDS,
+    "delete": lambda job: job.state != "running",
+}
+"""Of jobs that are chosen otherwise than by their state: what has completed is not to run again."""
+
+
 def changed(jobs: Jobs, name: str, ids: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Each job, once it is changed, and whether there was something to change."""
     return ((job, getattr(jobs, name)(job)) for job in ids)
@@ -211,10 +220,13 @@ def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str], as_json: 
 
 
 def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool, as_json: bool) -> None:
-    ids = [job.id for job in jobs.each(**chosen)]
+    is_meant = MEANT[name] if "state" not in chosen else lambda _: True
+    states = {job.id: job.state for job in jobs.each(**chosen) if is_meant(job)}
+    ids = list(states)
     if ids and not yes:
         what = ", ".join(f"{option} {value}" for option, value in chosen.items()) or "all of the store"
-        click.confirm(f"{name} {len(ids)} jobs ({what})?", abort=True, err=True)
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(Counter(states.values()).items()))
+        click.confirm(f"{name} {len(ids)} jobs ({what}): {counts}?", abort=True, err=True)
     found = dict(changed(jobs, name, ids))
     if as_json:
         print_changed(found)
@@ -224,7 +236,10 @@ def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes:
     click.echo(f"{count} jobs {done}{left}")
 
 
-change("retry", "runs again", "run again", "Run jobs once more, at once: dead ones, or those that wait for their time.")
+RETRY = """Run jobs once more, at once: dead ones, or those that wait for their time.
+
+Without ids and --state: those that have failed."""
+change("retry", "runs again", "run again", RETRY)
 change("cancel", "cancelled", "cancelled", "Cancel jobs. Those that run are told to stop.")
 change("delete", "deleted", "deleted", "Delete jobs that do not run.")
 

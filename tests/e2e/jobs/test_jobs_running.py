@@ -19,10 +19,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import job_tools
 import pytest
 
 import clutch
-from clutch.testing import children, clock
+from clutch.testing import children, clock, drain
 from support.clutch_process import WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
 from support.jobs_house import worker
@@ -399,7 +400,8 @@ def test_changes_are_told_as_json(tmp_path: Path) -> None:
 
     assert told("cancel", first) == {"changed": [first], "unchanged": []}
     assert told("cancel", first, second, code=1) == {"changed": [second], "unchanged": [first]}
-    assert told("retry", "--queue", "mail", "--yes") == {"changed": [second, first], "unchanged": []}
+    assert told("retry", "--queue", "mail", "--yes") == {"changed": [], "unchanged": []}, "none has failed"
+    assert told("retry", "--state", "cancelled", "--yes") == {"changed": [second, first], "unchanged": []}
     assert told("pause", "mail") == {"name": "mail", "is_paused": True}
     assert told("resume", "mail") == {"name": "mail", "is_paused": False}
     assert told("limit", "mail", "5", "--rate", "100/m") == {"name": "mail", "running_max": 5, "rate": "100/m"}
@@ -434,14 +436,28 @@ def test_clutch_jobs_changes_all_that_match_and_asks_before(tmp_path: Path) -> N
     assert said("cancel", "--queue", "mail", "--tag", "a")[0] == 1, "nobody answers"
     assert jobs.stats()["mail"].available == 3
     code, out, err = said("cancel", "--queue", "mail", "--tag", "a", answer="y\n")
-    assert (code, out, "cancel 3 jobs (queue mail, tag a)?" in err) == (0, "3 jobs cancelled\n", True)
-    assert said("cancel", "--queue", "mail", "--yes")[1] == "0 jobs cancelled; nothing to cancel of 3\n"
+    assert (code, out, "cancel 3 jobs (queue mail, tag a): 3 available?" in err) == (0, "3 jobs cancelled\n", True)
+    assert said("cancel", "--queue", "mail", "--yes")[1] == "0 jobs cancelled\n"
     assert said("retry", "--state", "cancelled", "--yes")[1] == "3 jobs run again\n"
     assert said("delete", "--tool", "call", "--yes")[1] == "1 jobs deleted\n"
     assert said("delete", "--all", answer="n\n")[0] == 1
     assert len(jobs.list()) == 3
     assert said("delete", "--all", "--yes")[1] == "3 jobs deleted\n"
     assert said("delete", "--state", "dead", "--yes")[1] == "0 jobs deleted\n"
+
+
+def test_clutch_jobs_retries_what_has_failed_and_nothing_that_has_completed(tmp_path: Path) -> None:
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    jobs.enqueue(job_tools.double, 1)
+    dead = jobs.options(retry=0).enqueue(job_tools.fail, "no")
+    waits = jobs.options(backoff=60).enqueue(job_tools.fail, "no")
+    later = jobs.options(in_=60).enqueue(job_tools.double, 1)
+    drain(jobs, raises=False)
+    done = command("jobs", "retry", "--queue", "default", "--yes", "--json", "--store", jobs.url, cwd=tmp_path)
+    assert json.loads(done.stdout) == {"changed": [waits, dead], "unchanged": []}
+    found = jobs.get(later)
+    assert found is not None
+    assert found.state == "scheduled"
 
 
 @pytest.mark.parametrize("words", [["stats"], ["list"], ["dead"], ["show", "1"], ["delete", "1"], ["pause", "mail"]])
