@@ -222,6 +222,10 @@ class Jobs:
         other._options = options
         return other
 
+    def _is_open(self) -> bool:
+        opened = self._opened
+        return opened is not None and opened[:2] == (os.getpid(), STORES_INSTEAD.get(self.url, self.url))
+
     @property
     def _store(self) -> _core.JobStore:
         opened, url = self._opened, STORES_INSTEAD.get(self.url, self.url)
@@ -389,8 +393,10 @@ class Jobs:
     async def _aenqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         from clutch.pool import bridge_of_running_loop
 
+        # To open it is to connect, which takes seconds where the server hangs.
+        store = self._store if self._is_open() else await asyncio.to_thread(lambda: self._store)
         waiter = asyncio.get_running_loop().create_future()
-        soon = self._store.enqueue_soon(texts, bridge_of_running_loop(), waiter)
+        soon = store.enqueue_soon(texts, bridge_of_running_loop(), waiter)
         # A job cannot be taken back half way: who is cancelled meanwhile may have enqueued it.
         await waiter
         ids = [JobId(*one) for one in soon.result()]

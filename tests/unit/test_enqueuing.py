@@ -20,6 +20,7 @@ import pytest
 import clutch
 from clutch import BadArguments, ConfigError, Jobs, StoreError, StoreUnavailable, tool
 from clutch.testing import Processes
+from support.redis_server import RedisServer
 
 FORKS = 60
 
@@ -417,6 +418,22 @@ def test_asyncio_enqueues_and_waits_for_nobody(jobs: Jobs) -> None:
 
     assert len(set(asyncio.run(main()))) == 50
     assert len(jobs.list()) == 50
+
+
+def test_asyncio_goes_on_while_a_store_is_opened(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as redis:
+        jobs = Jobs(redis.url)
+
+        async def main() -> None:
+            redis.stop_answering()
+            enqueued = asyncio.create_task(jobs.aenqueue("send", 1))
+            await asyncio.sleep(0)
+            assert not jobs._is_open(), "it connects elsewhere"
+            redis.answer_again()
+            await enqueued
+
+        asyncio.run(main())
+        assert len(jobs.list()) == 1
 
 
 def test_a_forked_process_opens_its_own(jobs: Jobs) -> None:
