@@ -11,6 +11,7 @@ from clutch import ConfigError
 from support.http_service import Service, serving
 from support.rendezvous import Rendezvous
 from support.shapes import Shape
+from support.stderr import Stderr
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +41,12 @@ def test_an_app_that_tells_nothing_of_itself_is_served_where_its_interface_is_gi
 # ---- the lifespan
 
 
-def test_an_exception_of_the_lifespan_is_told_once_and_the_app_is_served(
-    shape: Shape, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with serving(shape, "asgi_odd:raises_at_startup", "auto") as service:
-        assert service.ask("/quick").body == b"quick"
-        workers = len(service.pids())
-    told = capfd.readouterr().err.count("info: at lifespan.startup the app raised KeyError('NO_SUCH_URL')")
+def test_an_exception_of_the_lifespan_is_told_once_and_the_app_is_served(shape: Shape) -> None:
+    with Stderr() as stderr:
+        with serving(shape, "asgi_odd:raises_at_startup", "auto") as service:
+            assert service.ask("/quick").body == b"quick"
+            workers = len(service.pids())
+        told = stderr.text.count("info: at lifespan.startup the app raised KeyError('NO_SUCH_URL')")
     # Workers that are not forked have nothing in common.
     assert told == (workers if shape.options.get("start") == "spawn" else 1)
 

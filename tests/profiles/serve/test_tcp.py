@@ -20,6 +20,7 @@ from clutch.testing import Watch
 from support.http_service import serve_fronts
 from support.rendezvous import WAIT_SECONDS, Rendezvous
 from support.shapes import Shape
+from support.stderr import Stderr
 
 ECHOES = ["echo", "echo_streams", "echo_socket", "Echo"]
 TOLD = ["told", "told_streams"]
@@ -166,21 +167,18 @@ def test_more_clients_than_slots_are_served_in_turn(serve: Serve, handler: str) 
 
 @pytest.mark.parametrize("word", ["raise", "exit"])
 @pytest.mark.parametrize("handler", TOLD)
-def test_a_handler_that_raises_ends_its_connection_and_says_why(
-    serve: Serve, handler: str, word: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_handler_that_raises_ends_its_connection_and_says_why(serve: Serve, handler: str, word: str) -> None:
     service = serve(handler)
     pids = service.pids()
-    for _ in range(2):
-        peer = service.peer()
-        peer.say(word)
-        assert peer.rest() == ""
-    service.wait_stats(lambda stats: (stats["done"], stats["failed"]) == (2, 2))
-    assert service.pids() == pids
     said = {"raise": "ValueError: told to raise", "exit": "SystemExit: 3"}[word]
-    printed: list[str] = []
-    wait_until(lambda: printed.append(capfd.readouterr().err) or "".join(printed).count(said) == 2)
-    text = "".join(printed)
+    with Stderr() as stderr:
+        for _ in range(2):
+            peer = service.peer()
+            peer.say(word)
+            assert peer.rest() == ""
+        service.wait_stats(lambda stats: (stats["done"], stats["failed"]) == (2, 2))
+        assert service.pids() == pids
+        text = stderr.wait(said, 2)
     assert text.count("the handler of a connection failed:") == 2
     assert f"in {handler}" in text and "tcp.py" not in text
 
@@ -467,23 +465,21 @@ def test_a_worker_keeps_no_descriptor_of_what_was_taken_back(
     assert descriptors(pid) <= before
 
 
-def test_a_worker_without_descriptors_loses_one_connection_and_nothing_else(
-    serve: Serve, shape: Shape, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_worker_without_descriptors_loses_one_connection_and_nothing_else(serve: Serve, shape: Shape) -> None:
     if shape.slots_of_worker == 1:
         pytest.skip("nothing is sent to a worker of one slot that is busy")
     skip_where_nothing_holds_a_worker()
     service = serve("told", workers=1)
     pids = service.pids()
     starving = service.peer()
-    starving.say("starve")
-    assert starving.line() == "starving\n"
-    assert service.peer().rest() in ("", "(reset)")
-    service.wait_stats(lambda stats: (stats["failed"], stats["sent"]) == (1, 1))
+    with Stderr() as stderr:
+        starving.say("starve")
+        assert starving.line() == "starving\n"
+        assert service.peer().rest() in ("", "(reset)")
+        service.wait_stats(lambda stats: (stats["failed"], stats["sent"]) == (1, 1))
+        stderr.wait("had no descriptor left")
     starving.socket.shutdown(socket.SHUT_WR)
     assert starving.rest() == ""
     service.peer().say("nothing")
     service.wait_stats(lambda stats: (stats["done"], stats["sent"]) == (3, 0))
     assert service.pids() == pids
-    printed: list[str] = []
-    wait_until(lambda: printed.append(capfd.readouterr().err) or "had no descriptor left" in "".join(printed))

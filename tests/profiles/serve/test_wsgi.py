@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from clutch.testing import Watch
 from support.http_service import Service, read_to_end, serving
 from support.rendezvous import WAIT_SECONDS, Rendezvous
 from support.shapes import Shape
+from support.stderr import Stderr
 
 
 @pytest.fixture(scope="module")
@@ -292,18 +292,15 @@ def test_a_status_line_that_is_none_is_a_500(service: Service, line: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["list", "iterator", "write"])
-def test_a_body_beyond_its_content_length_is_cut_with_one_warning(
-    service: Service, capfd: pytest.CaptureFixture[str], how: str
-) -> None:
+def test_a_body_beyond_its_content_length_is_cut_with_one_warning(service: Service, how: str) -> None:
     connection = service.connection()
-    for _ in range(2):
-        connection.request("GET", f"/too_long?how={how}")
-        response = connection.getresponse()
-        assert (response.status, response.read()) == (200, b"123")
-    said = ""
-    while said.count("longer than its Content-Length") < 2:
-        said += capfd.readouterr().err
-    assert said.count("longer than its Content-Length") == 2
+    said = "longer than its Content-Length"
+    with Stderr() as stderr:
+        for _ in range(2):
+            connection.request("GET", f"/too_long?how={how}")
+            response = connection.getresponse()
+            assert (response.status, response.read()) == (200, b"123")
+        assert stderr.wait(said, 2).count(said) == 2
 
 
 def test_of_two_content_types_the_first_counts(service: Service) -> None:
@@ -312,9 +309,7 @@ def test_of_two_content_types_the_first_counts(service: Service) -> None:
     assert b'"CONTENT_TYPE": "application/json"' in answer
 
 
-def test_wsgi_errors(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
-    assert service.ask("/prints").json == "printed"
-    said = ""
-    while "to wsgi.errors" not in said:
-        said += capfd.readouterr().err
-        sys.stderr.flush()
+def test_wsgi_errors(service: Service) -> None:
+    with Stderr() as stderr:
+        assert service.ask("/prints").json == "printed"
+        stderr.wait("to wsgi.errors")

@@ -15,6 +15,7 @@ import pytest
 from clutch import Pool
 from clutch.testing import Processes
 from support.shapes import Shape
+from support.stderr import Stderr
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -94,13 +95,10 @@ def test_failure_57_each_item_of_a_batch_runs_once(pool: Pool, suffix: str, chun
         ("raises", 1, "ValueError: in the child"),
     ],
 )
-def test_failure_57_a_copy_has_the_exit_code_of_a_script(
-    pool: Pool, capfd: pytest.CaptureFixture[str], how: str, code: int, last: str
-) -> None:
-    assert pool.call("end_of_child", how) == code
-    seen = ""
-    while last not in seen:
-        seen += capfd.readouterr().err
+def test_failure_57_a_copy_has_the_exit_code_of_a_script(pool: Pool, how: str, code: int, last: str) -> None:
+    with Stderr() as stderr:
+        assert pool.call("end_of_child", how) == code
+        stderr.wait(last)
 
 
 def test_failure_57_children_of_libraries_go_on_as_ever(pool: Pool) -> None:
