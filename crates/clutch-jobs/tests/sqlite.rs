@@ -93,6 +93,30 @@ fn a_file_that_is_made_anew_is_another() {
     assert!(watch.wait(Duration::from_secs(30)).unwrap(), "it watches the file that is there");
 }
 
+/// Whoever has the store open goes on with the file that everybody else has.
+#[test]
+fn a_file_that_is_removed_under_a_runner_is_followed() {
+    let (_folder, path, open) = file();
+    let store = open();
+    let mut watch = store.watch().unwrap();
+    let job = || NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
+    store.enqueue(&[job(), job()], NOW).unwrap();
+    assert_eq!(claim(&*store, 1), ["1"]);
+    for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
+        std::fs::remove_file(path.with_file_name(name)).unwrap();
+    }
+    open().enqueue(&[NewJob { tool: "new".to_owned(), ..job() }], NOW).unwrap();
+    assert!(watch.wait(Duration::from_secs(30)).is_err(), "it watched the other");
+    let runner = Runner::new("a".to_owned(), Duration::from_secs(30));
+    let told = store.renew(&runner, &["1".to_owned()], NOW).unwrap_err();
+    assert!(told.to_string().contains("removed or replaced"), "{told}");
+    assert!(store.renew(&runner, &["1".to_owned()], NOW).unwrap().is_none(), "what it had is gone");
+    let jobs = store.list(&Filter { limit: 9, ..Filter::default() }).unwrap();
+    assert_eq!(jobs.iter().map(|job| &*job.tool).collect::<Vec<_>>(), ["new"]);
+    store.enqueue(&[job()], NOW).unwrap();
+    assert_eq!(claim(&*store, 9), ["1", "2"]);
+}
+
 /// Keys come and go: what began under their rates is forgotten with its time.
 #[test]
 fn what_began_long_ago_is_forgotten() {

@@ -8,51 +8,31 @@
 //! `?synchronous=normal` a power failure may undo the last of everything.
 
 mod claim;
+mod connections;
 mod locks;
 mod row;
+mod versions;
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
 
-use clutch_wire::forked::PerProcess;
-use clutch_wire::sync::{Condvar, Mutex};
+use clutch_wire::sync::Mutex;
 pub use rusqlite::types::Value;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use self::claim::Claims;
+use self::connections::{Opened, Synchronous, told};
+pub use self::connections::{SCHEMA, number_of};
+pub use self::locks::keep_from_neighbours;
 pub use self::row::parameters;
 use self::row::{JOB, number};
+use self::versions::{Versions, Written};
 use crate::job::{ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
 use crate::store::{
     Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
     Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
-
-/// What this version reads and writes.
-const SCHEMA_VERSION: i64 = 3;
-
-/// What makes a file of a version one of the next.
-const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] =
-    [include_str!("sqlite/from_1.sql"), include_str!("sqlite/from_2.sql")];
-
-/// How long a file that others have locked is waited for.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long one that could not be opened is left alone.
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
-
-/// How often it is looked whether another process has written.
-const WATCH_INTERVAL: Duration = Duration::from_millis(5);
-
-/// How long the write-ahead log may stay on the disk.
-const LOG_BYTES_KEPT: i64 = 64 << 20;
-
-/// Makes all tables, where there are none.
-pub const SCHEMA: &str = include_str!("sqlite/schema.sql");
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
 /// [`parameters`].
@@ -66,13 +46,6 @@ pub struct DatabaseFile {
     enqueues: Synchronous,
     /// Of what runners write.
     rounds: Synchronous,
-}
-
-/// When a commit is on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Synchronous {
-    AtOnce,
-    Soon,
 }
 
 impl DatabaseFile {
@@ -99,32 +72,23 @@ impl DatabaseFile {
 pub struct Sqlite {
     name: String,
     file: DatabaseFile,
-    writing: Mutex<Connection>,
-    rounds: Mutex<Connection>,
-    reading: Mutex<Connection>,
+    writing: Mutex<Opened>,
+    rounds: Mutex<Opened>,
+    reading: Mutex<Opened>,
     written: Arc<Written>,
-}
-
-/// Wakes watches of this process.
-#[derive(Default)]
-struct Written {
-    count: Mutex<u64>,
-    changed: Condvar,
 }
 
 impl Sqlite {
     pub fn open(url: &str) -> Result<Sqlite> {
-        let file = DatabaseFile::parse(url)?;
-        locks::keep_from_neighbours();
+        let mut file = DatabaseFile::parse(url)?;
+        keep_from_neighbours();
         let name = format!("sqlite:{}", file.path.display());
+        // The program may go into another folder meanwhile.
+        file.path = std::path::absolute(&file.path).map_err(|error| StoreError::Refused(error.to_string()))?;
         let failed = |error| told(&name, error);
-        let mut writing = connect(&file, file.enqueues).map_err(failed)?;
-        if let Err(error) = prepare(&mut writing, &name) {
-            put_aside(&file.path, number_of(&file.path), writing);
-            return Err(error);
-        }
-        let rounds = connect(&file, file.rounds).map_err(failed)?;
-        let reading = connect(&file, file.rounds).map_err(failed)?;
+        let writing = Opened::prepared(&file.path, file.enqueues, &name)?;
+        let rounds = Opened::new(&file.path, file.rounds).map_err(failed)?;
+        let reading = Opened::new(&file.path, file.rounds).map_err(failed)?;
         Ok(Sqlite {
             writing: Mutex::new(writing),
             rounds: Mutex::new(rounds),
@@ -137,12 +101,19 @@ impl Sqlite {
 
     /// For who enqueues, and people.
     fn write<T>(&self, change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
-        self.commit(&mut self.writing.lock(), change)
+        let mut writing = self.writing.lock();
+        writing.follow(&self.name)?;
+        self.commit(&mut writing.connection, change)
     }
 
-    /// For runners.
+    /// For runners. Where another file is at this path now, it is opened, and they are told: what they have is gone.
     fn write_round<T>(&self, change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
-        self.commit(&mut self.rounds.lock(), change)
+        let mut rounds = self.rounds.lock();
+        if rounds.follow(&self.name)? {
+            let reason = "its file was removed or replaced, and the one that is there now is used".to_owned();
+            return Err(StoreError::Unavailable { store: self.name.clone(), reason });
+        }
+        self.commit(&mut rounds.connection, change)
     }
 
     fn commit<T>(
@@ -159,150 +130,14 @@ impl Sqlite {
     }
 
     fn read<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        look(&self.reading.lock()).map_err(|error| told(&self.name, error))
+        let mut reading = self.reading.lock();
+        reading.follow(&self.name)?;
+        look(&reading.connection).map_err(|error| told(&self.name, error))
     }
 
     fn wake(&self) {
-        *self.written.count.lock() += 1;
-        self.written.changed.notify_all();
+        self.written.wake();
     }
-}
-
-/// One after the other: while a file is not in WAL mode yet, connections of one process share a lock that only the first of
-/// them could release.
-static CONNECTING: PerProcess<Mutex<()>> = PerProcess::new();
-
-fn connect(file: &DatabaseFile, synchronous: Synchronous) -> rusqlite::Result<Connection> {
-    let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
-    let _alone = connecting.map(|(connecting, _)| connecting.lock());
-    let connection = match taken_up(&file.path) {
-        Some(connection) => connection,
-        None => open(&file.path)?,
-    };
-    let until = Instant::now() + BUSY_TIMEOUT;
-    loop {
-        match set_up(&connection, synchronous) {
-            Ok(()) => return Ok(connection),
-            // Two processes that make the same file wait for each other, and SQLite lets neither go first.
-            Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
-            Err(error) => {
-                put_aside(&file.path, number_of(&file.path), connection);
-                return Err(error);
-            }
-        }
-    }
-}
-
-/// Connections that are used no more, or could not be set up, which the next one who needs one takes up: to close one would
-/// take away the locks that a neighbour in this process has on the file. With the number of the file, since one that was
-/// removed and made anew is another.
-static ASIDE: PerProcess<Mutex<Vec<(PathBuf, u64, Connection)>>> = PerProcess::new();
-
-fn put_aside(path: &Path, number: u64, connection: Connection) {
-    match ASIDE.get(|| Ok(Mutex::default())) {
-        Ok((aside, _)) => aside.lock().push((path.to_owned(), number, connection)),
-        Err(_) => std::mem::forget(connection),
-    }
-}
-
-fn taken_up(path: &Path) -> Option<Connection> {
-    let mut aside = ASIDE.made()?.lock();
-    let number = number_of(path);
-    let at = aside.iter().position(|(of, its, _)| of == path && *its == number)?;
-    Some(aside.swap_remove(at).2)
-}
-
-/// Unlike that of a file that was at this path before. 0: there is none.
-pub fn number_of(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |file| file.ino())
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
-}
-
-fn open(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.set_prepared_statement_cache_capacity(64);
-    Ok(connection)
-}
-
-fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    // After a time of many writes the log is made shorter again.
-    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
-    let synchronous = match synchronous {
-        Synchronous::AtOnce => "FULL",
-        Synchronous::Soon => "NORMAL",
-    };
-    connection.pragma_update(None, "synchronous", synchronous)
-}
-
-/// Makes the tables where there are none, or older ones. Where they are as they are to be, nothing is written: the caller may
-/// be in the middle of a transaction of its own.
-fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
-    let failed = |error| told(name, error);
-    let known = version_of(connection).map_err(failed)?;
-    let version = match known {
-        Some(version) if version >= SCHEMA_VERSION => version,
-        _ => make_tables(connection).map_err(failed)?,
-    };
-    if version > SCHEMA_VERSION {
-        let reason = format!(
-            "its tables are of version {version}, and this Clutch knows them up to {SCHEMA_VERSION}: install a newer one"
-        );
-        return Err(StoreError::Unusable { store: name.to_owned(), reason });
-    }
-    Ok(())
-}
-
-fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
-    let has_tables = connection.query_row("SELECT 1 FROM sqlite_schema WHERE name = 'clutch_schema'", [], |_| Ok(()));
-    if has_tables.optional()?.is_none() {
-        return Ok(None);
-    }
-    connection.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map(Some)
-}
-
-/// Returns the version that there is now: another process may have been first.
-fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let known = version_of(&transaction)?;
-    match known {
-        None => transaction.execute_batch(SCHEMA)?,
-        Some(version) => {
-            let done = usize::try_from(version - 1).unwrap_or_default();
-            MIGRATIONS.iter().skip(done).try_for_each(|step| transaction.execute_batch(step))?;
-        }
-    }
-    transaction.commit()?;
-    Ok(known.map_or(SCHEMA_VERSION, |version| version.max(SCHEMA_VERSION)))
-}
-
-fn told(store: &str, error: rusqlite::Error) -> StoreError {
-    let store = store.to_owned();
-    let may_pass = matches!(
-        error.sqlite_error_code(),
-        Some(
-            ErrorCode::DatabaseBusy
-                | ErrorCode::DatabaseLocked
-                | ErrorCode::DiskFull
-                | ErrorCode::SystemIoFailure
-                | ErrorCode::CannotOpen
-                | ErrorCode::ReadOnly
-                | ErrorCode::OutOfMemory
-                | ErrorCode::FileLockingProtocolFailed
-        )
-    );
-    let reason = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy) => {
-            format!("another program, or a transaction of this one, has locked it for {} s", BUSY_TIMEOUT.as_secs())
-        }
-        _ => error.to_string(),
-    };
-    if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
 }
 
 /// Unlike that of any other boot of this machine.
@@ -532,10 +367,8 @@ impl Store for Sqlite {
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
         // One of its own: whoever counts the jobs reads for long.
-        let connection = connect(&self.file, self.file.rounds).map_err(|error| told(&self.name, error))?;
-        let (path, number) = (self.file.path.clone(), number_of(&self.file.path));
-        let (connection, written) = (Some(connection), self.written.clone());
-        Ok(Box::new(Versions { connection, path, number, last: None, written, seen: 0 }))
+        let opened = Opened::prepared(&self.file.path, self.file.rounds, &self.name)?;
+        Ok(Box::new(Versions::new(opened, &self.written)))
     }
 }
 
@@ -739,50 +572,6 @@ fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
         stats.oldest_at = oldest.query_row([&stats.name], |row| row.get(0)).optional()?;
     }
     Ok(found.into_values().collect())
-}
-
-/// Notices the commits of others: SQLite counts them.
-struct Versions {
-    /// There until it ends.
-    connection: Option<Connection>,
-    path: PathBuf,
-    /// Of the file, when it was opened.
-    number: u64,
-    last: Option<i64>,
-    written: Arc<Written>,
-    seen: u64,
-}
-
-impl Drop for Versions {
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            put_aside(&self.path, self.number, connection);
-        }
-    }
-}
-
-impl Watch for Versions {
-    fn wait(&mut self, at_most: Duration) -> io::Result<bool> {
-        let deadline = Instant::now() + at_most;
-        loop {
-            let Some(connection) = &self.connection else { return Ok(false) };
-            let version = connection.prepare_cached("PRAGMA data_version");
-            let version = version.and_then(|mut version| version.query_row([], |row| row.get(0)));
-            let version = Some(version.map_err(io::Error::other)?);
-            if std::mem::replace(&mut self.last, version) != version {
-                return Ok(true);
-            }
-            let wake_at = deadline.min(Instant::now() + WATCH_INTERVAL);
-            let seen = self.seen;
-            let (count, is_new) =
-                self.written.changed.wait_until(self.written.count.lock(), wake_at, |count| *count != seen);
-            self.seen = *count;
-            drop(count);
-            if is_new || Instant::now() >= deadline {
-                return Ok(is_new);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

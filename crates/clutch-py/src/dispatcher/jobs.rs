@@ -149,6 +149,9 @@ impl JobStore {
     #[new]
     fn new(py: Python<'_>, url: &str, strategy: &str, connections: usize) -> PyResult<JobStore> {
         let strategy = Strategy::named(strategy).ok_or_else(|| PyValueError::new_err(strategy.to_owned()))?;
+        if url.starts_with("sqlite:") {
+            sqlite::keep_from_neighbours(); // Python forks with the lock that this thread has
+        }
         let open = || (0..connections.max(1)).map(|at| opened(url, at)).collect::<Result<Vec<_>, _>>();
         let opened = py.detach(open).map_err(|failed| error(py, &failed))?;
         let store = opened[0].clone();

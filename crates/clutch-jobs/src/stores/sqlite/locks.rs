@@ -29,8 +29,9 @@ type Fcntl = unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int;
 type Stat = unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int;
 type Fstat = unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int;
 
-/// Before the first connection.
-pub(super) fn keep_from_neighbours() {
+/// Before the first connection of the process. Where other threads may fork, not beside a fork: a copy that is made in its
+/// midst never gets through.
+pub fn keep_from_neighbours() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         static_mutexes();

@@ -1,0 +1,210 @@
+//! Connections to a file: opened and set up alike, with its tables, and each kept until another takes it up.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clutch_wire::forked::PerProcess;
+use clutch_wire::sync::Mutex;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use crate::store::{Result, StoreError};
+
+/// What this version reads and writes.
+const SCHEMA_VERSION: i64 = 3;
+
+/// What makes a file of a version one of the next.
+const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] = [include_str!("from_1.sql"), include_str!("from_2.sql")];
+
+/// How long a file that others have locked is waited for.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long one that could not be opened is left alone.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long the write-ahead log may stay on the disk.
+const LOG_BYTES_KEPT: i64 = 64 << 20;
+
+/// Makes all tables, where there are none.
+pub const SCHEMA: &str = include_str!("schema.sql");
+
+/// When a commit is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Synchronous {
+    AtOnce,
+    Soon,
+}
+
+/// A connection, and the number of the file that it has open.
+pub struct Opened {
+    path: PathBuf,
+    synchronous: Synchronous,
+    pub connection: Connection,
+    number: u64,
+}
+
+/// One after the other: while a file is not in WAL mode yet, connections of one process share a lock that only the first of
+/// them could release.
+static CONNECTING: PerProcess<Mutex<()>> = PerProcess::new();
+
+/// Connections that are used no more, or could not be set up, which the next one who needs one takes up: to close one would
+/// take away the locks that a neighbour in this process has on the file.
+static ASIDE: PerProcess<Mutex<Vec<Opened>>> = PerProcess::new();
+
+impl Opened {
+    pub fn new(path: &Path, synchronous: Synchronous) -> rusqlite::Result<Opened> {
+        let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
+        let _alone = connecting.map(|(connecting, _)| connecting.lock());
+        let connection = match taken_up(path) {
+            Some(connection) => connection,
+            None => open(path)?,
+        };
+        let opened = Opened { path: path.to_owned(), synchronous, connection, number: number_of(path) };
+        let until = Instant::now() + BUSY_TIMEOUT;
+        loop {
+            match set_up(&opened.connection, synchronous) {
+                Ok(()) => return Ok(opened),
+                // Two processes that make the same file wait for each other, and SQLite lets neither go first.
+                Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
+                Err(error) => {
+                    opened.put_aside();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// To a file that has its tables then. `store`: its name.
+    pub fn prepared(path: &Path, synchronous: Synchronous, store: &str) -> Result<Opened> {
+        let mut opened = Opened::new(path, synchronous).map_err(|error| told(store, error))?;
+        match prepare(&mut opened.connection, store) {
+            Ok(()) => Ok(opened),
+            Err(error) => {
+                opened.put_aside();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether its file is the one at the path.
+    pub fn is_current(&self) -> bool {
+        number_of(&self.path) == self.number
+    }
+
+    /// Opens the file that is there now if that is another: one that was removed would be written to, and read by nobody
+    /// else. Whether it was.
+    pub fn follow(&mut self, store: &str) -> Result<bool> {
+        if self.is_current() {
+            return Ok(false);
+        }
+        let new = Opened::prepared(&self.path, self.synchronous, store)?;
+        std::mem::replace(self, new).put_aside();
+        Ok(true)
+    }
+
+    pub fn put_aside(self) {
+        match ASIDE.get(|| Ok(Mutex::default())) {
+            Ok((aside, _)) => aside.lock().push(self),
+            Err(_) => std::mem::forget(self),
+        }
+    }
+}
+
+fn taken_up(path: &Path) -> Option<Connection> {
+    let mut aside = ASIDE.made()?.lock();
+    let at = aside.iter().position(|opened| opened.path == path && opened.is_current())?;
+    Some(aside.swap_remove(at).connection)
+}
+
+/// Unlike that of a file that was at this path before. 0: there is none.
+pub fn number_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |file| file.ino())
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn set_up(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    // After a time of many writes the log is made shorter again.
+    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
+    let synchronous = match synchronous {
+        Synchronous::AtOnce => "FULL",
+        Synchronous::Soon => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)
+}
+
+/// Makes the tables where there are none, or older ones. Where they are as they are to be, nothing is written: the caller may
+/// be in the middle of a transaction of its own.
+fn prepare(connection: &mut Connection, name: &str) -> Result<()> {
+    let failed = |error| told(name, error);
+    let known = version_of(connection).map_err(failed)?;
+    let version = match known {
+        Some(version) if version >= SCHEMA_VERSION => version,
+        _ => make_tables(connection).map_err(failed)?,
+    };
+    if version > SCHEMA_VERSION {
+        let reason = format!(
+            "its tables are of version {version}, and this Clutch knows them up to {SCHEMA_VERSION}: install a newer one"
+        );
+        return Err(StoreError::Unusable { store: name.to_owned(), reason });
+    }
+    Ok(())
+}
+
+fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    let has_tables = connection.query_row("SELECT 1 FROM sqlite_schema WHERE name = 'clutch_schema'", [], |_| Ok(()));
+    if has_tables.optional()?.is_none() {
+        return Ok(None);
+    }
+    connection.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map(Some)
+}
+
+/// Returns the version that there is now: another process may have been first.
+fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let known = version_of(&transaction)?;
+    match known {
+        None => transaction.execute_batch(SCHEMA)?,
+        Some(version) => {
+            let done = usize::try_from(version - 1).unwrap_or_default();
+            MIGRATIONS.iter().skip(done).try_for_each(|step| transaction.execute_batch(step))?;
+        }
+    }
+    transaction.commit()?;
+    Ok(known.map_or(SCHEMA_VERSION, |version| version.max(SCHEMA_VERSION)))
+}
+
+pub fn told(store: &str, error: rusqlite::Error) -> StoreError {
+    let store = store.to_owned();
+    let may_pass = matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+                | ErrorCode::OutOfMemory
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    );
+    let reason = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy) => {
+            format!("another program, or a transaction of this one, has locked it for {} s", BUSY_TIMEOUT.as_secs())
+        }
+        _ => error.to_string(),
+    };
+    if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
+}
