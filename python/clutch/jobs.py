@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
 from clutch._jobs.transaction import insert, refuse_elsewhere
-from clutch._jobs.written import Called, arguments_of, called_of, note_tool, rate_of, written
+from clutch._jobs.written import Called, arguments_of, called_of, note_tool, rate_of, seconds, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch.config.values import SIDEKIQ, without_password
@@ -496,7 +496,7 @@ class Jobs:
             raise ValueError(f"running_max {running_max}: allowed are whole numbers from 0 up, or None for no limit")
         self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))
 
-    def result(self, job: str, timeout: float | None = None) -> Any:
+    def result(self, job: str, timeout: Seconds | None = None) -> Any:
         """Wait for the end of a job and return what it returned, as JSON has it.
 
         The result is kept only if the job was enqueued with `result=` and the seconds for that; else this returns None.
@@ -508,16 +508,16 @@ class Jobs:
             if outcome is not None:
                 return result_of(outcome)
             time.sleep(wait)
-        raise TimeoutError(f"job {job} has not ended within {timeout} s")
+        raise TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
 
-    async def aresult(self, job: str, timeout: float | None = None) -> Any:
+    async def aresult(self, job: str, timeout: Seconds | None = None) -> Any:
         """`result` for asyncio."""
         for wait in looks(timeout):
             outcome = await asyncio.to_thread(self._ended, job)
             if outcome is not None:
                 return result_of(outcome)
             await asyncio.sleep(wait)
-        raise TimeoutError(f"job {job} has not ended within {timeout} s")
+        raise TimeoutError(f"job {job} has not ended within {span(timeout):g} s")
 
     def _ended(self, job: str) -> Job | None:
         found = self.get(job)
@@ -547,9 +547,15 @@ class Jobs:
         return await asyncio.to_thread(self.retry, job)
 
 
-def looks(timeout: float | None) -> Iterator[float]:
+def span(timeout: Seconds | None) -> float:
+    """In seconds. What is left of a time may be nothing, or less."""
+    given = 0.0 if timeout is None else timeout
+    return given if isinstance(given, float | int) else seconds(given, "timeout")
+
+
+def looks(timeout: Seconds | None) -> Iterator[float]:
     """How long to wait between two looks, until the timeout is over."""
-    end = None if timeout is None else time.monotonic() + timeout
+    end = None if timeout is None else time.monotonic() + span(timeout)
     wait, most = LOOK_SECONDS
     while True:
         left = most if end is None else end - time.monotonic()

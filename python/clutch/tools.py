@@ -189,8 +189,15 @@ def tool(
     a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
     The others are defaults for its jobs; `JobOptions` says what each means.
     """
+    if function is not None and not callable(function):
+        named = f": write @tool(name={function!r})" if isinstance(function, str) else ""
+        raise TypeError(f"@tool marks a function, and was given {shortened(function)}{named}")
     refuse_unknown("@tool", job)
     options = ToolOptions(name, serial, main_thread, JobOptions(**job))
+    if job:
+        from clutch._jobs.written import check_texts
+
+        check_texts(options.job)
 
     def mark(function: F) -> F:
         setattr(function, TOOL_MARK, options)

@@ -590,3 +590,22 @@ def test_an_option_that_is_misspelt_is_told_with_the_one_that_was_meant(jobs: Jo
     with pytest.raises(TypeError, match=r"^@tool has no option 'x'; options are queue, priority, "):
         tool(x=3)  # pyright: ignore
     assert jobs.list() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"result": True}, "result True"),
+        ({"backoff": "slow"}, "backoff 'slow'"),
+        ({"key_rate": "fast"}, "key_rate 'fast'"),
+        ({"deadline": "soon"}, "deadline 'soon'"),
+    ],
+)
+def test_a_wrong_time_or_rate_is_refused_where_the_tool_is_marked(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}: allowed are "):
+        tool(**options)
+
+
+def test_a_name_where_a_function_belongs_is_told_how_it_is_given() -> None:
+    with pytest.raises(TypeError, match=r"write @tool\(name='mail'\)"):
+        tool("mail")  # type: ignore[call-overload]  # pyright: ignore

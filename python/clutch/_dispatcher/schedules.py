@@ -35,8 +35,13 @@ def next_ticks(entries: Iterable[CronSpec]) -> list[tuple[CronSpec, datetime]]:
 
 
 def unknown_tools(config: Config, pool: str, tools: Collection[str] | None) -> Iterator[str]:
-    """Warnings of entries that the pool is to run and whose tool it does not have. None: only its workers know them."""
+    """Warnings of jobs that the pool is to run and whose tools it does not have. None: only its workers know them."""
     if tools is None:
+        return
+    if not tools:
+        fronts = [front.name for front in config.jobs if front.pool == pool]
+        advice = f"its pool {pool} has no tool, so every job will fail; mark functions with @clutch.tool"
+        yield from (f"front {name}: {advice}" for name in fronts)
         return
     for entry in config.cron:
         tool, queue = entry.values["tool"], entry.values["queue"]

@@ -211,6 +211,17 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
     return f'{text[:-1]},"arguments":'
 
 
+def check_texts(options: JobOptions) -> None:
+    """Reads what is else read where a job is written. Raises ValueError."""
+    backoff_of(options.backoff)
+    if options.key_rate is not None:
+        rate_of(options.key_rate, "key_rate")
+    for name in ("deadline", "result"):
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, datetime):
+            seconds(value, name)
+
+
 def due_at(options: JobOptions, now: float) -> int | None:
     if options.at is not None and options.in_ is not None:
         raise ValueError("at and in_ are both given: use one of the two")

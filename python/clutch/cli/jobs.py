@@ -15,7 +15,7 @@ import click
 from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
 from clutch.cli.table import age, aligned, printable
-from clutch.errors import ClutchError
+from clutch.errors import ClutchError, ConfigError
 from clutch.jobs import ENDS, Job, Jobs, Queue
 
 T = TypeVar("T")
@@ -23,12 +23,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 STATES = ("scheduled", "available", "running", "completed", "cancelled", "dead")
 ARGUMENTS_SHOWN = 60
+STOPPING = "is told to stop"
+"""Of one that runs: until it has ended it is not cancelled."""
 UNSERVED = timedelta(minutes=1)
 """How long the first job of a queue waits, while none runs, before that is told."""
 
 
-def existing(_context: click.Context, _parameter: click.Parameter, url: str) -> Jobs:
-    """The store of this URL. Who looks does not make a file."""
+def existing(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Jobs:
+    """The store that is meant. Who looks does not make a file."""
+    url = given if given is not None and "://" in given else configured(given)
     jobs = Jobs(url)
     path = url.removeprefix("sqlite:///").partition("?")[0]
     if path != url and path and not Path(path).exists():
@@ -39,15 +42,36 @@ def existing(_context: click.Context, _parameter: click.Parameter, url: str) -> 
     return jobs
 
 
+def configured(name: str | None) -> str:
+    """The URL of the store of this name in the nearest config, or of its only one."""
+    from clutch.config import find, load
+
+    try:
+        file = find()
+    except ConfigError as error:
+        said = "is missing" if name is None else f"{name} is no URL"
+        raise click.UsageError(
+            f"--store {said}: give one, such as sqlite:///jobs.db, or set CLUTCH_STORE ({error})"
+        ) from None
+    stores = load(file).stores
+    if name is None and len(stores) == 1:
+        (name,) = stores
+    if name is not None and name in stores:
+        return stores[name]
+    said = "--store is missing" if name is None else f"--store {name}: there is no such store"
+    known = ", ".join(stores) or "none"
+    raise click.UsageError(f"{said}; give a URL, or one of [stores] in {file}, which has {known}")
+
+
 store = click.option(
     "--store",
     "jobs",
-    required=True,
     envvar="CLUTCH_STORE",
     show_envvar=True,
-    metavar="URL",
+    metavar="URL|NAME",
     callback=existing,
-    help="Where the jobs are: sqlite:///jobs.db. A URL with a password belongs into the variable.",
+    help="Where the jobs are: sqlite:///jobs.db, or a name in [stores] of the nearest config; by default the only one "
+    "there. A URL with a password belongs into the variable.",
 )
 
 
@@ -212,11 +236,16 @@ def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str], as_json: 
     for job, is_changed in changed(jobs, name, ids):
         found[job] = is_changed
         if is_changed and not as_json:
-            click.echo(f"job {job} {done}")
+            click.echo(f"job {job} {STOPPING if name == 'cancel' and is_running(jobs, job) else done}")
     if as_json:
         print_changed(found)
     if missed := [job for job in found if not found[job]]:
         raise ClutchError(f"nothing to {name}: {', '.join(missed)}; `clutch jobs show` tells their state")
+
+
+def is_running(jobs: Jobs, job: str) -> bool:
+    found = jobs.get(job)
+    return found is not None and found.state == "running"
 
 
 def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool, as_json: bool) -> None:
@@ -277,9 +306,15 @@ def if_new(jobs: Jobs, queue: str) -> str:
 @click.argument("queue")
 @click.argument("most", type=click.IntRange(0), required=False)
 @click.option("--rate", metavar="N/TIME", help="How many jobs may begin in a time: 10/s, 100/m, 5/30s.")
+@click.option("--none", "is_none", is_flag=True, help="Remove both limits.")
 @as_json
-def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None, as_json: bool) -> None:
-    """Run at most MOST jobs of a queue at a time, over all runners; without MOST, any number."""
+def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None, is_none: bool, as_json: bool) -> None:
+    """Run at most MOST jobs of a queue at a time, and begin as many as --rate says, over all runners.
+
+    It replaces both limits: the one that is not given is removed. `clutch jobs stats` shows them.
+    """
+    if (most is None and rate is None) != is_none:
+        raise click.UsageError("give MOST, --rate or both, or --none to remove the limits")
     checked(lambda: jobs.limit(queue, most, rate=rate))
     limits = [f"at most {most} at a time"] if most is not None else []
     limits += [f"at most {rate}"] if rate is not None else []

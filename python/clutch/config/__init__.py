@@ -111,6 +111,8 @@ class Config:
     fronts: Mapping[str, dict[str, Any]]
     jobs: tuple[JobsSpec, ...] = ()
     cron: tuple[CronSpec, ...] = ()
+    stores: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """URLs by name."""
     control: Path | None = None
     development: bool = False
     """Development mode (`--reload`): if new code does not start, the old code is not kept."""
@@ -299,7 +301,7 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     _check_distinct_binds(cores, report)
     specs = [_jobs(name, values, stores, list(tables), report) for name, values in jobs.items()]
     cron = tuple(_cron(name, value, stores, specs, report) for name, value in _tables(raw, "cron", report))
-    return Config(file, tuple(pools), cores, tuple(specs), cron, _control(top.get("control"), folder))
+    return Config(file, tuple(pools), cores, tuple(specs), cron, stores, _control(top.get("control"), folder))
 
 
 def _control(given: str | None, folder: Path) -> Path | None:

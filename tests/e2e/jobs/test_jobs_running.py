@@ -350,6 +350,17 @@ def test_a_call_that_is_a_job_is_cancelled_with_it(tmp_path: Path) -> None:
             jobs.result(job, WAIT_SECONDS)
 
 
+def test_a_job_that_runs_is_told_to_stop(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    with worker(tmp_path, store) as server, Rendezvous() as place:
+        server.wait_ready("work")
+        job = jobs.enqueue("wait_at", place.port)
+        place.guest()
+        said = command("jobs", "cancel", job, "--store", store, cwd=tmp_path).stdout
+        assert said == f"job {job} is told to stop\n"
+
+
 def running(server: Dispatcher, folder: Path) -> list[dict[str, Any]]:
     shown = json.loads(command("ps", "--json", "--pid", str(server.process.pid), cwd=folder).stdout)
     return [call for pool in shown["pools"] for one in pool["workers"] for call in one["running"]]
@@ -382,6 +393,11 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert "paused" in said("stats")
     assert said("resume", "default") == "queue default resumed\n"
     assert said("limit", "default", "2") == "queue default: at most 2 at a time\n"
+    none = command("jobs", "limit", "default", *store, cwd=tmp_path)
+    assert (none.returncode, "or --none to remove the limits" in none.stderr) == (2, True)
+    assert jobs.stats()["default"].running_max == 2
+    assert said("limit", "default", "--none") == "queue default: no limit\n"
+    assert jobs.stats()["default"].running_max is None
     assert said("delete", first) == f"job {first} deleted\n"
     wrong = command("jobs", "retry", "99", *store, cwd=tmp_path)
     assert (wrong.returncode, "nothing to retry: 99" in wrong.stderr) == (1, True)
@@ -417,7 +433,31 @@ def test_the_help_of_clutch_work_speaks_of_jobs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [["jobs", "stats"], ["work", "job_tools"]])
 def test_a_store_that_is_missing_is_told_with_its_variable(tmp_path: Path, words: list[str]) -> None:
     done = command(*words, cwd=tmp_path)
-    assert (done.returncode, "Missing option '--store' (env var: 'CLUTCH_STORE')" in done.stderr) == (2, True)
+    assert (done.returncode, "--store" in done.stderr, "CLUTCH_STORE" in done.stderr) == (2, True, True)
+
+
+def test_clutch_jobs_takes_the_store_of_the_nearest_config(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    main = '[pools.work]\ntarget = "job_tools"\n[stores.main]\nurl = "sqlite:///main.db"\n'
+    (tmp_path / "clutch.toml").write_text(main)
+    clutch.Jobs(f"sqlite:///{tmp_path}/main.db").enqueue("call", 1, queue="here")
+
+    def said(*arguments: str) -> tuple[int, str]:
+        done = command("jobs", "stats", *arguments, cwd=inner)
+        return done.returncode, done.stdout + done.stderr
+
+    assert "here " in said()[1]
+    assert "here " in said("--store", "main")[1]
+    code, text = said("--store", "mian")
+    assert (code, "--store mian: there is no such store" in text, "clutch.toml, which has main" in text) == (
+        2,
+        True,
+        True,
+    )
+    (tmp_path / "clutch.toml").write_text(main + '[stores.other]\nurl = "sqlite:///other.db"\n')
+    code, text = said()
+    assert (code, "--store is missing" in text, "which has main, other" in text) == (2, True, True)
 
 
 def test_clutch_jobs_changes_all_that_match_and_asks_before(tmp_path: Path) -> None:

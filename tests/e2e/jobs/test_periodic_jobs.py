@@ -81,6 +81,15 @@ def test_a_tool_that_its_pool_does_not_have_is_told_at_the_start(tmp_path: Path)
         assert not {"cron.right.tool", "cron.other.tool"} & set(server.err.text.replace(":", " ").split())
 
 
+def test_a_target_without_tools_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "unmarked.py").write_text("def send() -> None: ...\n")
+    work = ["work", "unmarked", "--store", f"sqlite:///{tmp_path}/jobs.db", "--control", "off"]
+    with Dispatcher(tmp_path, [*COMMAND, *work]) as server:
+        server.err.wait("its pool work has no tool, so every job will fail; mark functions with @clutch.tool")
+        server.terminate()
+        assert server.wait() == 0
+
+
 def test_a_runner_that_does_not_lead_enqueues_its_entries(tmp_path: Path) -> None:
     """The leader is another program, which knows of no entry."""
     store, runs = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "runs"
