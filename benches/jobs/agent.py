@@ -2,11 +2,12 @@
 
 `each` and `many`: the seconds that COUNT enqueues took. `latency`: for each of COUNT jobs on an idle system the
 nanoseconds from just before its enqueue to the first line that ran, or null when it did not run in time. `callers`: the
-rate of WARM_UP threads that share COUNT enqueues.
+rate of WARM_UP threads, or tasks of asyncio, that share COUNT enqueues.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benches.jobs import contestants, launch, work
+from benches.jobs.contestant import AsyncContestant
 
 _PAUSE_SECONDS = (0.01, 0.03)
 _START_SECONDS_MAX = 30
@@ -32,7 +34,11 @@ def main() -> None:
         print(json.dumps(hand_overs(lambda: contestant.enqueue(job, 1), count, warm_up)))
         return
     if verb == "callers":
-        print(json.dumps(shared_rate(lambda share: contestant.enqueue(job, share), warm_up, count)))
+        if isinstance(contestant, AsyncContestant):
+            rate = contestant.run(rate_of_tasks(contestant, job, warm_up, count))
+        else:
+            rate = rate_of_threads(lambda share: contestant.enqueue(job, share), warm_up, count)
+        print(json.dumps(rate))
         return
     put = contestant.enqueue if verb == "each" else contestant.enqueue_many
     if warm_up:
@@ -42,7 +48,7 @@ def main() -> None:
     print(json.dumps(time.perf_counter() - began))
 
 
-def shared_rate(put: Callable[[int], object], threads: int, count: int) -> float:
+def rate_of_threads(put: Callable[[int], object], threads: int, count: int) -> float:
     """A second, of all threads together; each makes one call before the clock runs, which may open its connection."""
     start, share = threading.Barrier(threads + 1), count // threads
 
@@ -59,6 +65,20 @@ def shared_rate(put: Callable[[int], object], threads: int, count: int) -> float
     for one in callers:
         one.join()
     return share * threads / (time.perf_counter() - began)
+
+
+async def rate_of_tasks(contestant: AsyncContestant, job: str, tasks: int, count: int) -> float:
+    """The same of tasks of one loop."""
+    share = count // tasks
+
+    async def caller() -> None:
+        for _ in range(share):
+            await contestant.put(job)
+
+    await contestant.put(job)
+    began = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(tasks)))
+    return share * tasks / (time.perf_counter() - began)
 
 
 def hand_overs(put: Callable[[], object], count: int, warm_up: int) -> list[int | None]:

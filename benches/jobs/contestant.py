@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Literal, TypeVar
 
 from benches.jobs.packages import Packages
+
+T = TypeVar("T")
 
 SLOTS = 10
 JOBS_MIN = 2_000
@@ -80,6 +82,10 @@ class AsyncContestant(Contestant):
 
     def enqueue_many(self, job: str, count: int) -> None:
         self._runner.run(self._many(job, count))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """In its loop."""
+        return self._runner.run(work)
 
     async def _one_by_one(self, job: str, count: int) -> None:
         for _ in range(count):

@@ -24,7 +24,7 @@ def main() -> None:
     client = redis.Redis(port=int(port))
     if verb == "sweep":
         threads, count, payload_bytes = map(int, arguments)
-        print(json.dumps(agent.shared_rate(lambda share: push(client, share, payload_bytes), threads, count)))
+        print(json.dumps(agent.rate_of_threads(lambda share: push(client, share, payload_bytes), threads, count)))
         return
     os.environ[work.FOLDER_VARIABLE] = arguments[0]
     if verb == "take":

@@ -9,6 +9,7 @@ from benches.jobs.contestants.arq import Arq
 from benches.jobs.contestants.celery import Celery
 from benches.jobs.contestants.clutch import (
     Clutch,
+    ClutchAsyncio,
     ClutchCheckout,
     ClutchPool,
     ClutchSingle,
@@ -29,6 +30,7 @@ ALL: tuple[type[Contestant], ...] = (
     ClutchSingle,
     ClutchPool,
     ClutchCheckout,
+    ClutchAsyncio,
     Dramatiq,
     Huey,
     HueySqlite,

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from benches.jobs.contestant import Contestant
+from benches.jobs.contestant import AsyncContestant, Contestant
 
 
 def tool_of(job: str) -> Any:
@@ -110,3 +110,16 @@ class ClutchCheckout(Clutch):
     name = "clutch checkout"
     store = "sweep"
     strategy = "checkout"
+
+
+class ClutchAsyncio(AsyncContestant, Clutch):
+    """For the sweep: the callers are tasks of a loop."""
+
+    name = "clutch asyncio"
+    store = "sweep"
+
+    async def open(self, url: str) -> None:
+        self._store = self.app(url)["jobs"]
+
+    async def put(self, job: str) -> Any:
+        return await self._store.aenqueue(tool_of(job))

@@ -1,7 +1,7 @@
 """Scenario S2: enqueue from 1, 6, 12, 24 and 48 callers, all callers together. No consumer runs.
 
-redis-py with one client that all threads share, Clutch's `Jobs` shared in the same way, with each strategy, and
-`redis-benchmark -c N`, unpipelined: what the server takes from so many connections.
+redis-py with one client that all threads share, Clutch's `Jobs` shared in the same way, with each strategy and by tasks
+of asyncio, and `redis-benchmark -c N`, unpipelined: what the server takes from so many connections.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _CALLERS = (1, 6, 12, 24, 48)
 _BAR_FROM = 6
 _FLOOR = "redis-benchmark -c"
 _STRATEGIES = ("clutch single", "clutch pool", "clutch checkout")
+_ASYNCIO = "clutch asyncio"
 _PAYLOAD_BYTES = 200
 _WIRE_BYTES = _PAYLOAD_BYTES + redis_server.LPUSH_BYTES
 
@@ -30,14 +31,16 @@ def run(scale: Scale) -> Report:
         raise Skipped(f"redis-py: {why}")
     absent = "not asked for" if scale.peers_only else contestants.named(CLUTCH).missing()
     report = Report(notes=[f"sweep: {redis_server.version()}; {count:,} LPUSH of {_PAYLOAD_BYTES} bytes; no consumer"])
-    ours = [] if absent else [CLUTCH, *_STRATEGIES]
+    ours = [] if absent else [CLUTCH, _ASYNCIO, *_STRATEGIES]
     lines = []
     with redis_server.running() as server:
         for callers in _CALLERS:
             samples = interleave(_field(server, callers, count, ours), scale.slow_rounds)
             if ours:
                 bars = {_FLOOR: more(0.8)} if callers >= _BAR_FROM else {}
-                report.compare(f"enqueue, {callers} callers", "/s", {CLUTCH: samples[CLUTCH]} | samples, bars)
+                report.compare(f"enqueue, {callers} threads", "/s", {CLUTCH: samples[CLUTCH]} | samples, bars)
+                pair = {name: samples[name] for name in (_ASYNCIO, _FLOOR)}
+                report.compare(f"enqueue, {callers} tasks", "/s", pair, bars)
             lines.append([str(callers), *(measured.shown(values) for values in samples.values())])
     headings = ["callers", "redis-py/s", f"{_FLOOR} N/s", *(f"{name}/s" for name in ours)]
     report.sheets.append(Sheet("S2, enqueue by callers, all together", headings, lines))

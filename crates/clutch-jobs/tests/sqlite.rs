@@ -117,6 +117,30 @@ fn a_file_that_is_removed_under_a_runner_is_followed() {
     assert_eq!(claim(&*store, 9), ["1", "2"]);
 }
 
+/// A backup is put in the place of the file, and what belongs to the one before is forgotten there.
+#[test]
+fn a_log_that_was_left_is_not_taken_for_that_of_another_file() {
+    let (_folder, path, open) = file();
+    let (store, runner) = (open(), Runner::new("a".to_owned(), Duration::from_secs(30)));
+    let job = || NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
+    store.enqueue(&[job()], NOW).unwrap();
+    let backup = path.with_file_name("backup.db");
+    let other = Connection::open(&backup).unwrap();
+    other.execute_batch("CREATE TABLE kept (x); INSERT INTO kept VALUES (1)").unwrap();
+    other.close().unwrap();
+    std::fs::rename(&backup, &path).unwrap();
+    let watched = store.watch().map(drop).unwrap_err();
+    for told in [watched, store.enqueue(&[job()], NOW).unwrap_err(), store.lead(&runner, NOW).unwrap_err()] {
+        assert!(told.to_string().contains("jobs.db-wal is that of the one before"), "{told}");
+    }
+    for name in ["jobs.db-wal", "jobs.db-shm"] {
+        std::fs::remove_file(path.with_file_name(name)).unwrap();
+    }
+    assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "1");
+    let other = Connection::open(&path).unwrap();
+    assert_eq!(other.query_row("SELECT count(*) FROM kept", [], |row| row.get(0)), Ok(1));
+}
+
 /// Keys come and go: what began under their rates is forgotten with its time.
 #[test]
 fn what_began_long_ago_is_forgotten() {

@@ -253,6 +253,19 @@ def test_failure_45_a_file_that_is_locked_for_long_is_waited_for(tmp_path: Path)
         assert jobs.result(jobs.options(result=60).enqueue("double", 5), WAIT_SECONDS) == 10
 
 
+def test_failure_45_a_file_that_is_removed_under_a_worker_is_made_anew(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    with worker(tmp_path, store) as server, Rendezvous() as place:
+        server.wait_ready("work")
+        jobs.enqueue("wait_at", place.port)
+        place.guest()
+        for file in tmp_path.glob("jobs.db*"):
+            file.unlink()
+        assert jobs.result(jobs.options(result=60).enqueue("double", 5), WAIT_SECONDS) == 10
+        server.err.wait("its file was removed or replaced, and the one that is there now is used")
+
+
 # ---- what operators see
 
 

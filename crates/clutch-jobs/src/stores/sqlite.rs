@@ -367,6 +367,8 @@ impl Store for Sqlite {
 
     fn watch(&self) -> Result<Box<dyn Watch>> {
         // One of its own: whoever counts the jobs reads for long.
+        // Where another file is there now, this one knows whether it may be opened.
+        self.reading.lock().follow(&self.name)?;
         let opened = Opened::prepared(&self.file.path, self.file.rounds, &self.name)?;
         Ok(Box::new(Versions::new(opened, &self.written)))
     }

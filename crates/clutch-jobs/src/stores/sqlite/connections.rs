@@ -35,12 +35,13 @@ pub enum Synchronous {
     Soon,
 }
 
-/// A connection, and the number of the file that it has open.
+/// A connection, and the numbers of the file that it has open and of its write-ahead log, as far as that is known.
 pub struct Opened {
     path: PathBuf,
     synchronous: Synchronous,
     pub connection: Connection,
     number: u64,
+    log: u64,
 }
 
 /// One after the other: while a file is not in WAL mode yet, connections of one process share a lock that only the first of
@@ -59,7 +60,8 @@ impl Opened {
             Some(connection) => connection,
             None => open(path)?,
         };
-        let opened = Opened { path: path.to_owned(), synchronous, connection, number: number_of(path) };
+        let (number, log) = (number_of(path), number_of(&log_of(path)));
+        let opened = Opened { path: path.to_owned(), synchronous, connection, number, log };
         let until = Instant::now() + BUSY_TIMEOUT;
         loop {
             match set_up(&opened.connection, synchronous) {
@@ -95,11 +97,32 @@ impl Opened {
     /// else. Whether it was.
     pub fn follow(&mut self, store: &str) -> Result<bool> {
         if self.is_current() {
+            // It is made with the first transaction, and there for as long as anybody has the file open.
+            if self.log == 0 {
+                self.log = number_of(&log_of(&self.path));
+            }
             return Ok(false);
         }
+        self.check_log(store)?;
         let new = Opened::prepared(&self.path, self.synchronous, store)?;
         std::mem::replace(self, new).put_aside();
         Ok(true)
+    }
+
+    /// SQLite would take a log that was left beside another file for that file's, and destroy it; in an empty one it does
+    /// not.
+    fn check_log(&self, store: &str) -> Result<()> {
+        let log = log_of(&self.path);
+        let is_empty = std::fs::metadata(&self.path).map_or(true, |file| file.len() == 0);
+        if is_empty || self.log == 0 || number_of(&log) != self.log {
+            return Ok(());
+        }
+        let reason = format!(
+            "its file was replaced, but {} is that of the one before: stop the programs that use it, remove that and the \
+             -shm beside it, and start them again",
+            log.display()
+        );
+        Err(StoreError::Unavailable { store: store.to_owned(), reason })
     }
 
     pub fn put_aside(self) {
@@ -114,6 +137,12 @@ fn taken_up(path: &Path) -> Option<Connection> {
     let mut aside = ASIDE.made()?.lock();
     let at = aside.iter().position(|opened| opened.path == path && opened.is_current())?;
     Some(aside.swap_remove(at).connection)
+}
+
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    PathBuf::from(log)
 }
 
 /// Unlike that of a file that was at this path before. 0: there is none.
