@@ -117,6 +117,31 @@ fn a_file_that_is_removed_under_a_runner_is_followed() {
     assert_eq!(claim(&*store, 9), ["1", "2"]);
 }
 
+/// Those of files that are gone are let go, and with them the room on the disk.
+#[test]
+fn files_that_were_removed_are_closed() {
+    let (_folder, path, open) = file();
+    let store = open();
+    let gone = || {
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let targets = descriptors.filter_map(|one| std::fs::read_link(one.path()).ok());
+        let removed = format!("{}", path.display());
+        targets.filter(|target| target.to_string_lossy().starts_with(&removed)).filter(|one| !one.exists()).count()
+    };
+    for _ in 0..3 {
+        drop(store.watch().unwrap());
+        for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
+            std::fs::remove_file(path.with_file_name(name)).unwrap();
+        }
+        let job = NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
+        assert_eq!(store.enqueue(&[job], NOW).unwrap()[0].id, "1");
+        let runner = Runner::new("a".to_owned(), Duration::from_secs(30));
+        store.lead(&runner, NOW).unwrap_err();
+        assert_eq!(store.queues().unwrap()[0].available, 1);
+        assert_eq!(gone(), 0);
+    }
+}
+
 /// A backup is put in the place of the file, and what belongs to the one before is forgotten there.
 #[test]
 fn a_log_that_was_left_is_not_taken_for_that_of_another_file() {

@@ -125,9 +125,14 @@ impl Opened {
         Err(StoreError::Unavailable { store: store.to_owned(), reason })
     }
 
+    /// One whose file is gone from its path is closed: it would keep that on the disk, and nobody new has locks on it.
     pub fn put_aside(self) {
         match ASIDE.get(|| Ok(Mutex::default())) {
-            Ok((aside, _)) => aside.lock().push(self),
+            Ok((aside, _)) => {
+                let mut aside = aside.lock();
+                aside.push(self);
+                aside.retain(Opened::is_current);
+            }
             Err(_) => std::mem::forget(self),
         }
     }
@@ -139,8 +144,9 @@ fn taken_up(path: &Path) -> Option<Connection> {
     Some(aside.swap_remove(at).connection)
 }
 
+/// Beside the file itself, where the path is a link to it.
 fn log_of(path: &Path) -> PathBuf {
-    let mut log = path.as_os_str().to_owned();
+    let mut log = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).into_os_string();
     log.push("-wal");
     PathBuf::from(log)
 }
