@@ -598,6 +598,8 @@ def test_an_option_that_is_misspelt_is_told_with_the_one_that_was_meant(jobs: Jo
         ({"result": True}, "result True"),
         ({"backoff": "slow"}, "backoff 'slow'"),
         ({"key_rate": "fast"}, "key_rate 'fast'"),
+        ({"key_rate": "-5/s"}, "key_rate '-5/s'"),
+        ({"key_rate": b"5/s"}, "key_rate b'5/s'"),
         ({"deadline": "soon"}, "deadline 'soon'"),
     ],
 )

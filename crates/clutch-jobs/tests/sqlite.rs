@@ -166,6 +166,41 @@ fn a_log_that_was_left_is_not_taken_for_that_of_another_file() {
     assert_eq!(other.query_row("SELECT count(*) FROM kept", [], |row| row.get(0)), Ok(1));
 }
 
+/// What is left is the index at least, with which nothing could be read.
+#[test]
+fn what_is_left_of_a_file_that_was_removed_alone_is_named() {
+    for left in [&["-wal", "-shm"][..], &["-shm"], &["-wal"]] {
+        let (_folder, path, open) = file();
+        let store = open();
+        let beside = |end: &str| path.with_file_name(format!("jobs.db{end}"));
+        std::fs::remove_file(&path).unwrap();
+        for end in ["-wal", "-shm"].iter().filter(|end| !left.contains(end)) {
+            std::fs::remove_file(beside(end)).unwrap();
+        }
+        let job = NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
+        let told = store.enqueue(std::slice::from_ref(&job), NOW).unwrap_err();
+        assert!(told.to_string().contains("is that of the one before"), "{told}");
+        left.iter().for_each(|end| std::fs::remove_file(beside(end)).unwrap());
+        assert_eq!(store.enqueue(&[job], NOW).unwrap()[0].id, "1");
+    }
+}
+
+/// Who has only looked so far knows the log, too, which another program fills meanwhile.
+#[test]
+fn who_has_written_nothing_yet_spoils_no_backup() {
+    let (_folder, path, open) = file();
+    drop(open());
+    let other = Connection::open(&path).unwrap();
+    let store = open();
+    let job = NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
+    other.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
+    let backup = path.with_file_name("backup.db");
+    Connection::open(&backup).unwrap().execute_batch("CREATE TABLE kept (x)").unwrap();
+    std::fs::rename(&backup, &path).unwrap();
+    let told = store.enqueue(&[job], NOW).unwrap_err();
+    assert!(told.to_string().contains("jobs.db-wal is that of the one before"), "{told}");
+}
+
 /// Keys come and go: what began under their rates is forgotten with its time.
 #[test]
 fn what_began_long_ago_is_forgotten() {

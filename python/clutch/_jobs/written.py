@@ -14,7 +14,7 @@ from typing import Any
 from clutch import _core
 from clutch._worker.handlers.json import Encoder, JsonFace
 from clutch.config.values import BACKOFF, CALL_TIME
-from clutch.tools import NO_JOB_OPTIONS, JobOptions, Seconds, option_meant, options_of, shortened
+from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, option_meant, options_of, shortened
 
 RATE_ONLY = 100
 """How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
@@ -250,8 +250,11 @@ def rate_of(given: str, option: str) -> tuple[int, int]:
     try:
         count, per = given.split("/")
         time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
-        return int(count), round(time * 1000)
-    except (AttributeError, ValueError):
+        number, per_ms = int(count), round(time * 1000)
+        if not 0 <= number <= U32_MAX:
+            raise ValueError
+        return number, per_ms
+    except (AttributeError, TypeError, ValueError):
         allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
         raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
 

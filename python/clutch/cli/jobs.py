@@ -34,7 +34,7 @@ def existing(_context: click.Context, _parameter: click.Parameter, given: str | 
     url = given if given is not None and "://" in given else configured(given)
     jobs = Jobs(url)
     path = url.removeprefix("sqlite:///").partition("?")[0]
-    if path != url and path and not Path(path).exists():
+    if url.startswith("sqlite:///") and path and not Path(path).exists():
         raise ClutchError(
             f"--store {url}: there is no file {Path(path).absolute()}; a path after three slashes is relative to the "
             "working folder, after four it is absolute. `clutch work` and the first enqueue() make the file"
@@ -49,7 +49,7 @@ def configured(name: str | None) -> str:
     try:
         file = find()
     except ConfigError as error:
-        said = "is missing" if name is None else f"{name} is no URL"
+        said = "is missing" if name is None else f"{shown(name)} is no URL"
         raise click.UsageError(
             f"--store {said}: give one, such as sqlite:///jobs.db, or set CLUTCH_STORE ({error})"
         ) from None
@@ -58,9 +58,14 @@ def configured(name: str | None) -> str:
         (name,) = stores
     if name is not None and name in stores:
         return stores[name]
-    said = "--store is missing" if name is None else f"--store {name}: there is no such store"
+    said = "--store is missing" if name is None else f"--store {shown(name)}: there is no such store"
     known = ", ".join(stores) or "none"
     raise click.UsageError(f"{said}; give a URL, or one of [stores] in {file}, which has {known}")
+
+
+def shown(name: str) -> str:
+    """What is no name may be a URL that was mistyped, with its password."""
+    return name if name.replace("-", "_").isidentifier() else "…"
 
 
 store = click.option(

@@ -473,6 +473,17 @@ def test_clutch_jobs_takes_the_store_of_the_nearest_config(tmp_path: Path) -> No
     assert (code, "--store is missing" in text, "which has main, other" in text) == (2, True, True)
 
 
+def test_clutch_jobs_takes_a_redis_with_a_prefix_and_shows_no_password(tmp_path: Path, redis: RedisServer) -> None:
+    url = f"{redis.url}?prefix=shop"
+    clutch.Jobs(url).enqueue("call", 1, queue="here")
+    assert "here " in command("jobs", "stats", "--store", url, cwd=tmp_path).stdout
+    for wrong in ("redis://:hunter2@127.0.0.1:1/0?prefix=shop", "redis:hunter2@host", "u:hunter2@host"):
+        for folder in (tmp_path, Path("/")):
+            done = command("jobs", "stats", "--store", wrong, cwd=folder)
+            assert (done.returncode == 0, "hunter2" in done.stdout + done.stderr) == (False, False), wrong
+        (tmp_path / "clutch.toml").write_text('[pools.work]\ntarget = "job_tools"\n')
+
+
 def test_clutch_jobs_changes_all_that_match_and_asks_before(tmp_path: Path) -> None:
     store = ("--store", f"sqlite:///{tmp_path}/jobs.db")
     jobs = clutch.Jobs(store[1])

@@ -8,6 +8,7 @@ use clutch_wire::forked::PerProcess;
 use clutch_wire::sync::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 
+use super::locks::has_moved;
 use crate::store::{Result, StoreError};
 
 /// What this version reads and writes.
@@ -35,13 +36,12 @@ pub enum Synchronous {
     Soon,
 }
 
-/// A connection, and the numbers of the file that it has open and of its write-ahead log, as far as that is known.
+/// A connection, and the numbers of what is beside the file that it has open.
 pub struct Opened {
     path: PathBuf,
     synchronous: Synchronous,
     pub connection: Connection,
-    number: u64,
-    log: u64,
+    beside: [u64; 2],
 }
 
 /// One after the other: while a file is not in WAL mode yet, connections of one process share a lock that only the first of
@@ -60,12 +60,14 @@ impl Opened {
             Some(connection) => connection,
             None => open(path)?,
         };
-        let (number, log) = (number_of(path), number_of(&log_of(path)));
-        let opened = Opened { path: path.to_owned(), synchronous, connection, number, log };
+        let mut opened = Opened { path: path.to_owned(), synchronous, connection, beside: [0; 2] };
         let until = Instant::now() + BUSY_TIMEOUT;
         loop {
             match set_up(&opened.connection, synchronous) {
-                Ok(()) => return Ok(opened),
+                Ok(()) => {
+                    opened.look_beside();
+                    return Ok(opened);
+                }
                 // Two processes that make the same file wait for each other, and SQLite lets neither go first.
                 Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
                 Err(error) => {
@@ -80,7 +82,10 @@ impl Opened {
     pub fn prepared(path: &Path, synchronous: Synchronous, store: &str) -> Result<Opened> {
         let mut opened = Opened::new(path, synchronous).map_err(|error| told(store, error))?;
         match prepare(&mut opened.connection, store) {
-            Ok(()) => Ok(opened),
+            Ok(()) => {
+                opened.look_beside();
+                Ok(opened)
+            }
             Err(error) => {
                 opened.put_aside();
                 Err(error)
@@ -90,37 +95,38 @@ impl Opened {
 
     /// Whether its file is the one at the path.
     pub fn is_current(&self) -> bool {
-        number_of(&self.path) == self.number
+        !has_moved(&self.connection)
+    }
+
+    /// What is there is made with the first look into the file, and stays for as long as anybody has that open.
+    fn look_beside(&mut self) {
+        if self.is_current() {
+            self.beside = beside(&self.path).map(|path| number_of(&path));
+        }
     }
 
     /// Opens the file that is there now if that is another: one that was removed would be written to, and read by nobody
     /// else. Whether it was.
     pub fn follow(&mut self, store: &str) -> Result<bool> {
         if self.is_current() {
-            // It is made with the first transaction, and there for as long as anybody has the file open.
-            if self.log == 0 {
-                self.log = number_of(&log_of(&self.path));
-            }
             return Ok(false);
         }
-        self.check_log(store)?;
+        self.check_left(store)?;
         let new = Opened::prepared(&self.path, self.synchronous, store)?;
         std::mem::replace(self, new).put_aside();
         Ok(true)
     }
 
-    /// SQLite would take a log that was left beside another file for that file's, and destroy it; in an empty one it does
-    /// not.
-    fn check_log(&self, store: &str) -> Result<()> {
-        let log = log_of(&self.path);
-        let is_empty = std::fs::metadata(&self.path).map_or(true, |file| file.len() == 0);
-        if is_empty || self.log == 0 || number_of(&log) != self.log {
-            return Ok(());
-        }
+    /// SQLite would take what was left of the one before for that of the file that is there now: its log would destroy a
+    /// backup, and with its index nothing can be read.
+    fn check_left(&self, store: &str) -> Result<()> {
+        let beside = beside(&self.path);
+        let left = beside.iter().zip(self.beside).find(|(path, number)| *number != 0 && number_of(path) == *number);
+        let Some((left, _)) = left else { return Ok(()) };
         let reason = format!(
-            "its file was replaced, but {} is that of the one before: stop the programs that use it, remove that and the \
-             -shm beside it, and start them again",
-            log.display()
+            "its file was removed or replaced, but {} is that of the one before: stop the programs that use it, remove \
+             the -wal and the -shm, and start them again",
+            left.display()
         );
         Err(StoreError::Unavailable { store: store.to_owned(), reason })
     }
@@ -144,11 +150,14 @@ fn taken_up(path: &Path) -> Option<Connection> {
     Some(aside.swap_remove(at).connection)
 }
 
-/// Beside the file itself, where the path is a link to it.
-fn log_of(path: &Path) -> PathBuf {
-    let mut log = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).into_os_string();
-    log.push("-wal");
-    PathBuf::from(log)
+/// The write-ahead log and its index: beside the file itself, where the path is a link to it.
+fn beside(path: &Path) -> [PathBuf; 2] {
+    let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    ["-wal", "-shm"].map(|end| {
+        let mut name = file.clone().into_os_string();
+        name.push(end);
+        PathBuf::from(name)
+    })
 }
 
 /// Unlike that of a file that was at this path before. 0: there is none.

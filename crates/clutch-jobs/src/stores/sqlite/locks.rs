@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Once, OnceLock};
 
 use clutch_wire::forked;
-use rusqlite::ffi;
+use rusqlite::{Connection, ffi};
 
 /// Far above the numbers of real devices.
 const DEVICE_OF_COPY: u32 = 40;
@@ -63,6 +63,17 @@ pub fn keep_from_neighbours() {
             }
         }
     });
+}
+
+/// Whether another file, or none, is at the path of the one that is open: SQLite compares the descriptor that it has.
+pub(super) fn has_moved(connection: &Connection) -> bool {
+    let mut moved: c_int = 0;
+    // SAFETY: the connection is open, and this call writes one number of this kind.
+    let answer = unsafe {
+        let number = std::ptr::from_mut(&mut moved).cast::<c_void>();
+        ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), ffi::SQLITE_FCNTL_HAS_MOVED, number)
+    };
+    answer == ffi::SQLITE_OK && moved != 0
 }
 
 /// What SQLite's connections share, in an order in which it enters them itself: caches that are shared, tables of open
