@@ -20,12 +20,12 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
 from clutch._jobs.transaction import insert, refuse_elsewhere
-from clutch._jobs.written import Called, arguments_of, called_of, note_tool, rate_of, seconds, written
+from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch.config.values import SIDEKIQ, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
-from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, refuse_unknown, shortened
+from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
 
 __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
 

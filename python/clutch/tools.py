@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar, overload
 
 from clutch.config.options import RETRIES_MAX
+from clutch.config.values import BACKOFF, CALL_TIME
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,6 +29,7 @@ Seconds = float | str | timedelta
 
 
 U32_MAX = 0xFFFF_FFFF
+SECONDS_MAX = 1e10
 NAME_CHARACTERS_MAX = 200
 NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+([.-]+\w+)*", re.ASCII)
 SHOWN_CHARACTERS_MAX = 200
@@ -61,7 +63,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tags": (are_names, 'a list of texts, such as ["invoice"]'),
     "meta": (lambda value: isinstance(value, Mapping), "a mapping of what JSON has"),
 }
-"""Of what has one type. Texts that are times or rates are read, and refused, where a job is written."""
+"""Of what has one type. Texts that are times or rates are read, and refused, by `@tool` and where a job is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,50 @@ class JobOptions:
             return defaults
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         return replace(defaults, **given) if given else defaults
+
+
+def seconds(given: Seconds, option: str) -> float:
+    """`"5m"` as a number. Raises ValueError that names the option."""
+    try:
+        number: float = CALL_TIME.parse(given)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= SECONDS_MAX:  # neither negative nor NaN
+        raise ValueError(f'{option} {given!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
+    return number
+
+
+def rate_of(given: str, option: str) -> tuple[int, int]:
+    """`"100/m"` or `"5/30s"` as a number and milliseconds."""
+    try:
+        count, per = given.split("/")
+        time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
+        number, per_ms = int(count), round(time * 1000)
+        if not 0 <= number <= U32_MAX:
+            raise ValueError
+        return number, per_ms
+    except (AttributeError, TypeError, ValueError):
+        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
+        raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
+
+
+def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
+    try:
+        core: dict[str, Any] = BACKOFF.core(BACKOFF.parse("polynomial" if given is None else given))
+    except ValueError:
+        raise ValueError(f"backoff {given!r}: allowed are {BACKOFF.allowed}, or a timedelta") from None
+    return core
+
+
+def check_texts(options: JobOptions) -> None:
+    """Reads what is else read where a job is written. Raises ValueError."""
+    backoff_of(options.backoff)
+    if options.key_rate is not None:
+        rate_of(options.key_rate, "key_rate")
+    for name in ("deadline", "result"):
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, datetime):
+            seconds(value, name)
 
 
 def refuse_unknown(where: str, given: Iterable[str]) -> None:
@@ -189,17 +235,14 @@ def tool(
     a worker. `main_thread`: runs in the worker's main thread, for code that needs it.
     The others are defaults for its jobs; `JobOptions` says what each means.
     """
-    if function is not None and not callable(function):
-        named = f": write @tool(name={function!r})" if isinstance(function, str) else ""
-        raise TypeError(f"@tool marks a function, and was given {shortened(function)}{named}")
     refuse_unknown("@tool", job)
     options = ToolOptions(name, serial, main_thread, JobOptions(**job))
-    if job:
-        from clutch._jobs.written import check_texts
-
-        check_texts(options.job)
+    check_texts(options.job)
 
     def mark(function: F) -> F:
+        if not callable(function):
+            named = f": write @tool(name={function!r})" if isinstance(function, str) else ""
+            raise TypeError(f"@tool marks a function, and was given {shortened(function)}{named}")
         setattr(function, TOOL_MARK, options)
         return function
 

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from clutch import _core
-from clutch._jobs.written import called_of, seconds
+from clutch._jobs.written import called_of
 from clutch._worker.handlers.json import Encoder
 from clutch.jobs import LIST_MAX, Job, Jobs
-from clutch.tools import Seconds
+from clutch.tools import Seconds, seconds
 
 SHOWN_MAX = 20
 TEXT_MAX = 200

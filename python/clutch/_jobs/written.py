@@ -13,14 +13,21 @@ from typing import Any
 
 from clutch import _core
 from clutch._worker.handlers.json import Encoder, JsonFace
-from clutch.config.values import BACKOFF, CALL_TIME
-from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, option_meant, options_of, shortened
+from clutch.tools import (
+    NO_JOB_OPTIONS,
+    JobOptions,
+    backoff_of,
+    option_meant,
+    options_of,
+    rate_of,
+    seconds,
+    shortened,
+)
 
 RATE_ONLY = 100
 """How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
 RETRIES = 20
 """Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
-SECONDS_MAX = 1e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,17 +218,6 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
     return f'{text[:-1]},"arguments":'
 
 
-def check_texts(options: JobOptions) -> None:
-    """Reads what is else read where a job is written. Raises ValueError."""
-    backoff_of(options.backoff)
-    if options.key_rate is not None:
-        rate_of(options.key_rate, "key_rate")
-    for name in ("deadline", "result"):
-        value = getattr(options, name)
-        if value is not None and not isinstance(value, datetime):
-            seconds(value, name)
-
-
 def due_at(options: JobOptions, now: float) -> int | None:
     if options.at is not None and options.in_ is not None:
         raise ValueError("at and in_ are both given: use one of the two")
@@ -233,35 +229,3 @@ def due_at(options: JobOptions, now: float) -> int | None:
 def milliseconds(time: datetime) -> int:
     """Of a time; without a zone it is in this machine's."""
     return round(time.timestamp() * 1000)
-
-
-def seconds(given: Seconds, option: str) -> float:
-    try:
-        number: float = CALL_TIME.parse(given)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= SECONDS_MAX:
-        raise ValueError(f'{option} {given!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
-    return number
-
-
-def rate_of(given: str, option: str) -> tuple[int, int]:
-    """`"100/m"` or `"5/30s"` as a number and milliseconds."""
-    try:
-        count, per = given.split("/")
-        time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
-        number, per_ms = int(count), round(time * 1000)
-        if not 0 <= number <= U32_MAX:
-            raise ValueError
-        return number, per_ms
-    except (AttributeError, TypeError, ValueError):
-        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
-        raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
-
-
-def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
-    try:
-        core: dict[str, Any] = BACKOFF.core(BACKOFF.parse("polynomial" if given is None else given))
-    except ValueError:
-        raise ValueError(f"backoff {given!r}: allowed are {BACKOFF.allowed}, or a timedelta") from None
-    return core

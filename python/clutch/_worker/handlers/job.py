@@ -18,12 +18,11 @@ from typing import Any
 from clutch import _core
 from clutch._worker.failure import text_of
 from clutch._worker.handlers.call import Tool
-from clutch.config.values import CALL_TIME
 from clutch.errors import BadArguments
+from clutch.tools import Seconds, seconds
 
 BY_NAME = b'{"args":[],"kwargs":'
 """How the arguments of most jobs begin, as `clutch.Jobs` writes them; behind the last is one more brace."""
-SECONDS_MAX = 1e10
 NOTE_BYTES_MAX = 1 << 20
 """Maximum size of a checkpoint or of progress, as JSON."""
 
@@ -227,11 +226,5 @@ def directive_in(value: Any) -> bytes | None:
     return json.dumps(directive).encode()
 
 
-def milliseconds(what: str, time: float | str | timedelta) -> int:
-    try:
-        seconds: float = CALL_TIME.parse(time)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= SECONDS_MAX:  # neither negative nor NaN
-        raise ValueError(f'{what} {time!r}: allowed are seconds from 0 up, text such as "5m", or a timedelta')
-    return round(seconds * 1000)
+def milliseconds(what: str, time: Seconds) -> int:
+    return round(seconds(time, what) * 1000)
