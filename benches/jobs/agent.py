@@ -70,14 +70,9 @@ def rate_of_threads(put: Callable[[int], object], threads: int, count: int) -> f
 async def rate_of_tasks(contestant: AsyncContestant, job: str, tasks: int, count: int) -> float:
     """The same of tasks of one loop."""
     share = count // tasks
-
-    async def caller() -> None:
-        for _ in range(share):
-            await contestant.put(job)
-
     await contestant.put(job)
     began = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(tasks)))
+    await asyncio.gather(*(contestant.one_by_one(job, share) for _ in range(tasks)))
     return share * tasks / (time.perf_counter() - began)
 
 

@@ -71,23 +71,23 @@ class AsyncContestant(Contestant):
 
     def connect(self, url: str) -> None:
         self._runner = asyncio.Runner(loop_factory=self.loop_factory())
-        self._runner.run(self.open(url))
+        self.run(self.open(url))
 
     def loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
         """What makes the loop; asyncio's own unless the peer's pages name another."""
         return None
 
     def enqueue(self, job: str, count: int) -> None:
-        self._runner.run(self._one_by_one(job, count))
+        self.run(self.one_by_one(job, count))
 
     def enqueue_many(self, job: str, count: int) -> None:
-        self._runner.run(self._many(job, count))
+        self.run(self._many(job, count))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """In its loop."""
         return self._runner.run(work)
 
-    async def _one_by_one(self, job: str, count: int) -> None:
+    async def one_by_one(self, job: str, count: int) -> None:
         for _ in range(count):
             await self.put(job)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from types import TracebackType
 from typing import Self
 
-from support.rendezvous import WAIT_SECONDS
+from support.clutch_process import soon
 
 STDERR = 2
 
@@ -29,6 +28,7 @@ class Stderr:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         os.dup2(self._saved, STDERR)
         os.close(self._saved)
+        os.write(STDERR, self.text.encode())  # for the report, where the test fails
         self._file.close()
 
     @property
@@ -39,8 +39,5 @@ class Stderr:
 
     def wait(self, words: str, count: int = 1) -> str:
         """All so far, once `words` have come `count` times."""
-        end = time.monotonic() + WAIT_SECONDS
-        while (text := self.text).count(words) < count:
-            assert time.monotonic() < end, text
-            time.sleep(0.01)
-        return text
+        soon(lambda: self.text.count(words) >= count)
+        return self.text

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +26,24 @@ fn file() -> (tempfile::TempDir, PathBuf, impl Fn() -> Arc<dyn Store>) {
     (folder, path, move || stores::open(&url).unwrap())
 }
 
+/// What ends the names of the file and of those beside it.
+const ALL: [&str; 3] = ["", "-wal", "-shm"];
+
+fn remove(path: &Path, ends: &[&str]) {
+    ends.iter().for_each(|end| std::fs::remove_file(format!("{}{end}", path.display())).unwrap());
+}
+
+fn job() -> NewJob {
+    NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap())
+}
+
+fn runner() -> Runner {
+    Runner::new("a".to_owned(), Duration::from_secs(30))
+}
+
 fn claim(store: &dyn Store, limit: usize) -> Vec<String> {
-    let runner = Runner::new("a".to_owned(), Duration::from_secs(30));
     let want = Want { limit, queues: vec!["default".to_owned()] };
-    let round = store.round(&runner, &Report::default(), &want, NOW).unwrap();
+    let round = store.round(&runner(), &Report::default(), &want, NOW).unwrap();
     round.claimed.into_iter().map(|job| job.id).collect()
 }
 
@@ -82,9 +96,7 @@ fn a_file_that_is_made_anew_is_another() {
     let (_folder, path, open) = file();
     let first = open();
     drop(first.watch().unwrap());
-    for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
-        std::fs::remove_file(path.with_file_name(name)).unwrap();
-    }
+    remove(&path, &ALL);
     let second = open();
     let mut watch = second.watch().unwrap();
     assert!(watch.wait(Duration::ZERO).unwrap(), "at first there may always be something");
@@ -99,18 +111,14 @@ fn a_file_that_is_removed_under_a_runner_is_followed() {
     let (_folder, path, open) = file();
     let store = open();
     let mut watch = store.watch().unwrap();
-    let job = || NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
     store.enqueue(&[job(), job()], NOW).unwrap();
     assert_eq!(claim(&*store, 1), ["1"]);
-    for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
-        std::fs::remove_file(path.with_file_name(name)).unwrap();
-    }
+    remove(&path, &ALL);
     open().enqueue(&[NewJob { tool: "new".to_owned(), ..job() }], NOW).unwrap();
     assert!(watch.wait(Duration::from_secs(30)).is_err(), "it watched the other");
-    let runner = Runner::new("a".to_owned(), Duration::from_secs(30));
-    let told = store.renew(&runner, &["1".to_owned()], NOW).unwrap_err();
+    let told = store.renew(&runner(), &["1".to_owned()], NOW).unwrap_err();
     assert!(told.to_string().contains("removed or replaced"), "{told}");
-    assert!(store.renew(&runner, &["1".to_owned()], NOW).unwrap().is_none(), "what it had is gone");
+    assert!(store.renew(&runner(), &["1".to_owned()], NOW).unwrap().is_none(), "what it had is gone");
     let jobs = store.list(&Filter { limit: 9, ..Filter::default() }).unwrap();
     assert_eq!(jobs.iter().map(|job| &*job.tool).collect::<Vec<_>>(), ["new"]);
     store.enqueue(&[job()], NOW).unwrap();
@@ -125,18 +133,13 @@ fn files_that_were_removed_are_closed() {
     let gone = || {
         let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let targets = descriptors.filter_map(|one| std::fs::read_link(one.path()).ok());
-        let removed = format!("{}", path.display());
-        targets.filter(|target| target.to_string_lossy().starts_with(&removed)).filter(|one| !one.exists()).count()
+        targets.filter(|one| one.to_string_lossy().starts_with(&*path.to_string_lossy()) && !one.exists()).count()
     };
     for _ in 0..3 {
         drop(store.watch().unwrap());
-        for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
-            std::fs::remove_file(path.with_file_name(name)).unwrap();
-        }
-        let job = NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
-        assert_eq!(store.enqueue(&[job], NOW).unwrap()[0].id, "1");
-        let runner = Runner::new("a".to_owned(), Duration::from_secs(30));
-        store.lead(&runner, NOW).unwrap_err();
+        remove(&path, &ALL);
+        assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "1");
+        store.lead(&runner(), NOW).unwrap_err();
         assert_eq!(store.queues().unwrap()[0].available, 1);
         assert_eq!(gone(), 0);
     }
@@ -146,8 +149,7 @@ fn files_that_were_removed_are_closed() {
 #[test]
 fn a_log_that_was_left_is_not_taken_for_that_of_another_file() {
     let (_folder, path, open) = file();
-    let (store, runner) = (open(), Runner::new("a".to_owned(), Duration::from_secs(30)));
-    let job = || NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
+    let store = open();
     store.enqueue(&[job()], NOW).unwrap();
     let backup = path.with_file_name("backup.db");
     let other = Connection::open(&backup).unwrap();
@@ -155,12 +157,10 @@ fn a_log_that_was_left_is_not_taken_for_that_of_another_file() {
     other.close().unwrap();
     std::fs::rename(&backup, &path).unwrap();
     let watched = store.watch().map(drop).unwrap_err();
-    for told in [watched, store.enqueue(&[job()], NOW).unwrap_err(), store.lead(&runner, NOW).unwrap_err()] {
+    for told in [watched, store.enqueue(&[job()], NOW).unwrap_err(), store.lead(&runner(), NOW).unwrap_err()] {
         assert!(told.to_string().contains("jobs.db-wal is that of the one before"), "{told}");
     }
-    for name in ["jobs.db-wal", "jobs.db-shm"] {
-        std::fs::remove_file(path.with_file_name(name)).unwrap();
-    }
+    remove(&path, &["-wal", "-shm"]);
     assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "1");
     let other = Connection::open(&path).unwrap();
     assert_eq!(other.query_row("SELECT count(*) FROM kept", [], |row| row.get(0)), Ok(1));
@@ -172,16 +172,11 @@ fn what_is_left_of_a_file_that_was_removed_alone_is_named() {
     for left in [&["-wal", "-shm"][..], &["-shm"], &["-wal"]] {
         let (_folder, path, open) = file();
         let store = open();
-        let beside = |end: &str| path.with_file_name(format!("jobs.db{end}"));
-        std::fs::remove_file(&path).unwrap();
-        for end in ["-wal", "-shm"].iter().filter(|end| !left.contains(end)) {
-            std::fs::remove_file(beside(end)).unwrap();
-        }
-        let job = NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
-        let told = store.enqueue(std::slice::from_ref(&job), NOW).unwrap_err();
+        remove(&path, &ALL.into_iter().filter(|end| !left.contains(end)).collect::<Vec<_>>());
+        let told = store.enqueue(&[job()], NOW).unwrap_err();
         assert!(told.to_string().contains("is that of the one before"), "{told}");
-        left.iter().for_each(|end| std::fs::remove_file(beside(end)).unwrap());
-        assert_eq!(store.enqueue(&[job], NOW).unwrap()[0].id, "1");
+        remove(&path, left);
+        assert_eq!(store.enqueue(&[job()], NOW).unwrap()[0].id, "1");
     }
 }
 
@@ -192,12 +187,11 @@ fn who_has_written_nothing_yet_spoils_no_backup() {
     drop(open());
     let other = Connection::open(&path).unwrap();
     let store = open();
-    let job = NewJob::new("default", "t", RawValue::from_string("{}".to_owned()).unwrap());
     other.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
     let backup = path.with_file_name("backup.db");
     Connection::open(&backup).unwrap().execute_batch("CREATE TABLE kept (x)").unwrap();
     std::fs::rename(&backup, &path).unwrap();
-    let told = store.enqueue(&[job], NOW).unwrap_err();
+    let told = store.enqueue(&[job()], NOW).unwrap_err();
     assert!(told.to_string().contains("jobs.db-wal is that of the one before"), "{told}");
 }
 
@@ -207,9 +201,7 @@ fn what_began_long_ago_is_forgotten() {
     let (_folder, path, open) = file();
     let store = open();
     let rate = Some(Rate { count: 9, per_ms: 60_000 });
-    let arguments = || RawValue::from_string("{}".to_owned()).unwrap();
-    let keyed =
-        |key: &str| NewJob { key: Some(key.to_owned()), key_rate: rate, ..NewJob::new("default", "t", arguments()) };
+    let keyed = |key: &str| NewJob { key: Some(key.to_owned()), key_rate: rate, ..job() };
     store.enqueue(&[keyed("a"), keyed("b/1")], NOW).unwrap();
     assert_eq!(claim(&*store, 9).len(), 2);
     let started = || -> i64 {

@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -256,10 +256,7 @@ def test_failure_45_a_file_that_is_locked_for_long_is_waited_for(tmp_path: Path)
 def test_failure_45_a_file_that_is_removed_under_a_worker_is_made_anew(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/jobs.db"
     jobs = clutch.Jobs(store)
-    with worker(tmp_path, store) as server, Rendezvous() as place:
-        server.wait_ready("work")
-        jobs.enqueue("wait_at", place.port)
-        place.guest()
+    with running_job(tmp_path, jobs) as (server, _):
         for file in tmp_path.glob("jobs.db*"):
             file.unlink()
         assert jobs.result(jobs.options(result=60).enqueue("double", 5), WAIT_SECONDS) == 10
@@ -305,10 +302,7 @@ def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -
 def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody_serves(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/jobs.db"
     jobs = clutch.Jobs(store)
-    with worker(tmp_path, store) as server, Rendezvous() as place:
-        server.wait_ready("work")
-        jobs.enqueue("wait_at", place.port)
-        place.guest()
+    with running_job(tmp_path, jobs) as (server, _):
         server.process.kill()
         server.wait()
     with clock(datetime.now(UTC) - timedelta(seconds=90)):
@@ -352,10 +346,7 @@ def test_what_runs_is_named_by_its_job(tmp_path: Path) -> None:
 def test_a_call_that_is_a_job_is_cancelled_with_it(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/jobs.db"
     jobs = clutch.Jobs(store)
-    with worker(tmp_path, store) as server, Rendezvous() as place:
-        server.wait_ready("work")
-        job = jobs.enqueue("wait_at", place.port)
-        place.guest()
+    with running_job(tmp_path, jobs) as (server, job):
         (call,) = running(server, tmp_path)
         pid = str(server.process.pid)
         assert command("cancel", str(call["id"]), "--pid", pid, cwd=tmp_path).returncode == 0
@@ -366,12 +357,19 @@ def test_a_call_that_is_a_job_is_cancelled_with_it(tmp_path: Path) -> None:
 def test_a_job_that_runs_is_told_to_stop(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/jobs.db"
     jobs = clutch.Jobs(store)
-    with worker(tmp_path, store) as server, Rendezvous() as place:
+    with running_job(tmp_path, jobs) as (_, job):
+        said = command("jobs", "cancel", job, "--store", store, cwd=tmp_path).stdout
+        assert said == f"job {job} is told to stop\n"
+
+
+@contextlib.contextmanager
+def running_job(folder: Path, jobs: clutch.Jobs) -> Iterator[tuple[Dispatcher, str]]:
+    """A worker, and the job that runs there until the end."""
+    with worker(folder, jobs.url) as server, Rendezvous() as place:
         server.wait_ready("work")
         job = jobs.enqueue("wait_at", place.port)
         place.guest()
-        said = command("jobs", "cancel", job, "--store", store, cwd=tmp_path).stdout
-        assert said == f"job {job} is told to stop\n"
+        yield server, job
 
 
 def running(server: Dispatcher, folder: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sysconfig
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pytest
 
 from clutch import ConfigError, Pool, _core, config
 from clutch.testing import Watch
+from support.clutch_process import soon
 from support.http_service import serve_fronts
 from support.rendezvous import WAIT_SECONDS, Rendezvous
 from support.shapes import Shape
@@ -90,20 +90,7 @@ class Service:
         return [worker["pid"] for worker in self.pool.stats()["workers"]]
 
     def wait_stats(self, holds: Callable[[dict[str, Any]], bool]) -> None:
-        wait_until(lambda: holds(self.pool.stats()))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """For what no event tells: looks again and again."""
-    late = threading.Event()
-    timer = threading.Timer(WAIT_SECONDS, late.set)
-    timer.start()
-    try:
-        while not holds():
-            assert not late.is_set(), "it never became so"
-            os.sched_yield()
-    finally:
-        timer.cancel()
+        soon(lambda: holds(self.pool.stats()))
 
 
 Serve = Callable[..., Service]

@@ -85,14 +85,11 @@ impl Sqlite {
         let name = format!("sqlite:{}", file.path.display());
         // The program may go into another folder meanwhile.
         file.path = std::path::absolute(&file.path).map_err(|error| StoreError::Refused(error.to_string()))?;
-        let failed = |error| told(&name, error);
-        let writing = Opened::prepared(&file.path, file.enqueues, &name)?;
-        let rounds = Opened::new(&file.path, file.rounds).map_err(failed)?;
-        let reading = Opened::new(&file.path, file.rounds).map_err(failed)?;
+        let opened = |synchronous| Opened::new(&file.path, synchronous, &name).map(Mutex::new);
         Ok(Sqlite {
-            writing: Mutex::new(writing),
-            rounds: Mutex::new(rounds),
-            reading: Mutex::new(reading),
+            writing: opened(file.enqueues)?,
+            rounds: opened(file.rounds)?,
+            reading: opened(file.rounds)?,
             written: Arc::default(),
             file,
             name,
@@ -133,10 +130,6 @@ impl Sqlite {
         let mut reading = self.reading.lock();
         reading.follow(&self.name)?;
         look(&reading.connection).map_err(|error| told(&self.name, error))
-    }
-
-    fn wake(&self) {
-        self.written.wake();
     }
 }
 
@@ -181,7 +174,7 @@ impl Store for Sqlite {
             });
             each.collect()
         });
-        self.wake();
+        self.written.wake();
         enqueued
     }
 
@@ -239,7 +232,7 @@ impl Store for Sqlite {
             let lost = held.difference(&own).map(i64::to_string).collect();
             Ok(Some(Renewed { cancelled, lost }))
         });
-        self.wake();
+        self.written.wake();
         renewed
     }
 
@@ -280,7 +273,7 @@ impl Store for Sqlite {
             })
         });
         if upkeep.as_ref().is_ok_and(|upkeep| upkeep.staged + upkeep.rescued + ticks.len() > 0) {
-            self.wake();
+            self.written.wake();
         }
         upkeep
     }
@@ -307,7 +300,7 @@ impl Store for Sqlite {
             release(transaction, key.flatten().as_deref())?;
             changed
         });
-        self.wake();
+        self.written.wake();
         changed.map(|rows| rows > 0)
     }
 
@@ -361,7 +354,7 @@ impl Store for Sqlite {
             );
             transaction.execute(&upsert, params![queue, value]).map(drop)
         })?;
-        self.wake();
+        self.written.wake();
         Ok(())
     }
 
@@ -369,7 +362,7 @@ impl Store for Sqlite {
         // One of its own: whoever counts the jobs reads for long.
         // Where another file is there now, this one knows whether it may be opened.
         self.reading.lock().follow(&self.name)?;
-        let opened = Opened::prepared(&self.file.path, self.file.rounds, &self.name)?;
+        let opened = Opened::new(&self.file.path, self.file.rounds, &self.name)?;
         Ok(Box::new(Versions::new(opened, &self.written)))
     }
 }

@@ -53,21 +53,32 @@ static CONNECTING: PerProcess<Mutex<()>> = PerProcess::new();
 static ASIDE: PerProcess<Mutex<Vec<Opened>>> = PerProcess::new();
 
 impl Opened {
-    pub fn new(path: &Path, synchronous: Synchronous) -> rusqlite::Result<Opened> {
+    /// To a file that has its tables then. `store`: its name.
+    pub fn new(path: &Path, synchronous: Synchronous, store: &str) -> Result<Opened> {
+        let mut opened = Opened::connect(path, synchronous).map_err(|error| told(store, error))?;
+        if let Err(error) = prepare(&mut opened.connection, store) {
+            opened.put_aside();
+            return Err(error);
+        }
+        // What is there is made with the first look into the file, and stays for as long as anybody has that open.
+        if opened.is_current() {
+            opened.beside = beside(path).map(|path| number_of(&path));
+        }
+        Ok(opened)
+    }
+
+    fn connect(path: &Path, synchronous: Synchronous) -> rusqlite::Result<Opened> {
         let connecting = CONNECTING.get(|| Ok(Mutex::default())).ok();
         let _alone = connecting.map(|(connecting, _)| connecting.lock());
         let connection = match taken_up(path) {
             Some(connection) => connection,
             None => open(path)?,
         };
-        let mut opened = Opened { path: path.to_owned(), synchronous, connection, beside: [0; 2] };
+        let opened = Opened { path: path.to_owned(), synchronous, connection, beside: [0; 2] };
         let until = Instant::now() + BUSY_TIMEOUT;
         loop {
             match set_up(&opened.connection, synchronous) {
-                Ok(()) => {
-                    opened.look_beside();
-                    return Ok(opened);
-                }
+                Ok(()) => return Ok(opened),
                 // Two processes that make the same file wait for each other, and SQLite lets neither go first.
                 Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(BUSY_PAUSE),
                 Err(error) => {
@@ -78,31 +89,9 @@ impl Opened {
         }
     }
 
-    /// To a file that has its tables then. `store`: its name.
-    pub fn prepared(path: &Path, synchronous: Synchronous, store: &str) -> Result<Opened> {
-        let mut opened = Opened::new(path, synchronous).map_err(|error| told(store, error))?;
-        match prepare(&mut opened.connection, store) {
-            Ok(()) => {
-                opened.look_beside();
-                Ok(opened)
-            }
-            Err(error) => {
-                opened.put_aside();
-                Err(error)
-            }
-        }
-    }
-
     /// Whether its file is the one at the path.
     pub fn is_current(&self) -> bool {
         !has_moved(&self.connection)
-    }
-
-    /// What is there is made with the first look into the file, and stays for as long as anybody has that open.
-    fn look_beside(&mut self) {
-        if self.is_current() {
-            self.beside = beside(&self.path).map(|path| number_of(&path));
-        }
     }
 
     /// Opens the file that is there now if that is another: one that was removed would be written to, and read by nobody
@@ -112,7 +101,7 @@ impl Opened {
             return Ok(false);
         }
         self.check_left(store)?;
-        let new = Opened::prepared(&self.path, self.synchronous, store)?;
+        let new = Opened::new(&self.path, self.synchronous, store)?;
         std::mem::replace(self, new).put_aside();
         Ok(true)
     }
