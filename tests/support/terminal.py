@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import pty
 import re
@@ -38,10 +40,12 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
+        utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        whole = io.IncrementalNewlineDecoder(utf8, translate=False)  # a read may end in mid-character, and before a \n
         with contextlib.suppress(OSError):  # nobody has it any more
             while more := os.read(self._ours, 4096):
                 with self._changed:
-                    self._text += more.decode(errors="replace").replace("\r\n", "\n")
+                    self._text += whole.decode(more).replace("\r\n", "\n")
                     self._changed.notify_all()
         with self._changed:
             self._ended = True
