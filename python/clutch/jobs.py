@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
@@ -23,7 +24,7 @@ from clutch._jobs.transaction import insert, refuse_elsewhere
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
-from clutch.config.values import SIDEKIQ, without_password
+from clutch.config.values import SIDEKIQ, under_folder, without_password
 from clutch.errors import ClutchError, ConfigError, JobFailed
 from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
 
@@ -193,9 +194,9 @@ class Jobs:
         connections: int = 4,
         options: JobOptions | None = None,
     ) -> None:
-        """`url`: `sqlite:///relative/jobs.db` or `sqlite:////absolute/jobs.db`; `redis://host:6379/0`, `rediss://…`
-        with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/NAME` or `redis+cluster://host1,host2`, each
-        also with `valkey`, and with `?prefix=NAME` for several stores on one server.
+        """`url`: `sqlite:///jobs.db`, in the folder that the program is in now, or `sqlite:////absolute/jobs.db`;
+        `redis://host:6379/0`, `rediss://…` with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/NAME` or
+        `redis+cluster://host1,host2`, each also with `valkey`, with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
         the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.
@@ -207,7 +208,7 @@ class Jobs:
             raise ConfigError(
                 f"{without_password(url)!r} is not the URL of a store; allowed: sqlite:///jobs.db, redis://localhost:6379/0"
             )
-        self.url = url
+        self.url = under_folder(url, Path.cwd())
         self._strategy = strategy
         self._connections = connections if strategy in ("pool", "checkout") else 1
         self._options = options or NO_JOB_OPTIONS

@@ -199,6 +199,9 @@ class ToolOptions:
                 f"name {shortened(self.name)}: allowed are up to {NAME_CHARACTERS_MAX} letters, digits, '_', '-' and "
                 "'.', not at the ends"
             )
+        for name in ("serial", "main_thread"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueError(f"{name} {shortened(value)}: allowed are True and False")
 
 
 @overload
@@ -243,7 +246,10 @@ def tool(
         if not callable(function):
             named = f": write @tool(name={function!r})" if isinstance(function, str) else ""
             raise TypeError(f"@tool marks a function, and was given {shortened(function)}{named}")
-        setattr(function, TOOL_MARK, options)
+        try:
+            setattr(function, TOOL_MARK, options)
+        except (AttributeError, TypeError):
+            raise TypeError(f"@tool cannot mark {shortened(function)}: write a function that calls it") from None
         return function
 
     return mark if function is None else mark(function)

@@ -165,6 +165,8 @@ def test_wrong_options_of_a_tool_are_refused_where_it_is_defined() -> None:
         tool(retry="often")  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="queue b'mail': allowed are a name"):
         tool(queue=b"mail")  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="serial 'no': allowed are True and False"):
+        tool(serial="no")  # type: ignore[call-overload]
 
 
 def test_large_arguments_are_refused_with_the_limit(jobs: Jobs) -> None:
@@ -204,7 +206,9 @@ def test_generators_are_refused(jobs: Jobs, function: Any) -> None:
     assert jobs.list() == []
 
 
-@pytest.mark.parametrize("url", ["jobs.db", "sqlite://jobs.db", "sqlite:///", "mysql://x/y", "sqlite:///a?b=c"])
+@pytest.mark.parametrize(
+    "url", ["jobs.db", "sqlite://jobs.db", "sqlite:///", "mysql://x/y", "sqlite:///a?b=c", "sqlite:///:memory:"]
+)
 def test_wrong_urls_are_told(url: str) -> None:
     with pytest.raises(ConfigError, match=r"sqlite:///jobs\.db"):
         Jobs(url).stats()
@@ -611,3 +615,33 @@ def test_a_wrong_time_or_rate_is_refused_where_the_tool_is_marked(options: dict[
 def test_a_name_where_a_function_belongs_is_told_how_it_is_given() -> None:
     with pytest.raises(TypeError, match=r"write @tool\(name='mail'\)"):
         tool("mail")  # type: ignore[call-overload]  # pyright: ignore
+
+
+def test_a_function_that_keeps_no_mark_is_told_to_be_wrapped() -> None:
+    with pytest.raises(TypeError, match="@tool cannot mark <built-in function len>: write a function that calls it"):
+        tool(len)
+
+
+def test_a_relative_path_is_meant_where_the_jobs_were_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    jobs = Jobs("sqlite:///jobs.db?synchronous=normal")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    monkeypatch.chdir(inner)
+    jobs.enqueue("send")
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        jobs.enqueue("send", connection=connection)
+    connection.close()
+    assert (len(jobs.list()), list(inner.iterdir())) == (2, [])
+
+
+def test_each_program_that_looks_at_a_replaced_file_opens_it_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    counts = []
+    for turn in range(4):
+        Jobs(url).enqueue("send", turn)
+        assert [job.arguments["args"] for job in Jobs(url).list()] == [[turn]]
+        counts.append(len(os.listdir("/proc/self/fd")))
+        for file in tmp_path.iterdir():
+            file.unlink()
+    assert counts[1] == counts[3]

@@ -14,8 +14,9 @@ import click
 
 from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
+from clutch.cli.stores import STORE_HELP, url_of
 from clutch.cli.table import age, aligned, printable
-from clutch.errors import ClutchError, ConfigError
+from clutch.errors import ClutchError
 from clutch.jobs import ENDS, Job, Jobs, Queue
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ UNSERVED = timedelta(minutes=1)
 
 def existing(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Jobs:
     """The store that is meant. Who looks does not make a file."""
-    url = given if given is not None and "://" in given else configured(given)
+    url = url_of(given)
     jobs = Jobs(url)
     path = url.removeprefix("sqlite:///").partition("?")[0]
     if url.startswith("sqlite:///") and path and not Path(path).exists():
@@ -42,32 +43,6 @@ def existing(_context: click.Context, _parameter: click.Parameter, given: str | 
     return jobs
 
 
-def configured(name: str | None) -> str:
-    """The URL of the store of this name in the nearest config, or of its only one."""
-    from clutch.config import find, load
-
-    try:
-        file = find()
-    except ConfigError as error:
-        said = "is missing" if name is None else f"{shown(name)} is no URL"
-        raise click.UsageError(
-            f"--store {said}: give one, such as sqlite:///jobs.db, or set CLUTCH_STORE ({error})"
-        ) from None
-    stores = load(file).stores
-    if name is None and len(stores) == 1:
-        (name,) = stores
-    if name is not None and name in stores:
-        return stores[name]
-    said = "--store is missing" if name is None else f"--store {shown(name)}: there is no such store"
-    known = ", ".join(stores) or "none"
-    raise click.UsageError(f"{said}; give a URL, or one of [stores] in {file}, which has {known}")
-
-
-def shown(name: str) -> str:
-    """What is no name may be a URL that was mistyped, with its password."""
-    return name if name.replace("-", "_").isidentifier() else "…"
-
-
 store = click.option(
     "--store",
     "jobs",
@@ -75,8 +50,7 @@ store = click.option(
     show_envvar=True,
     metavar="URL|NAME",
     callback=existing,
-    help="Where the jobs are: sqlite:///jobs.db, or a name in [stores] of the nearest config; by default the only one "
-    "there. A URL with a password belongs into the variable.",
+    help=STORE_HELP,
 )
 
 

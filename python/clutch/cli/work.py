@@ -14,6 +14,7 @@ from clutch._dispatcher.reload import import_watchfiles
 from clutch.cli.flags import log_flags, pool_flags, pool_options
 from clutch.cli.process.init_process import stay_first
 from clutch.cli.run import Server, control_socket
+from clutch.cli.stores import STORE_HELP, url_of
 
 POOL = "work"
 FRONT = "jobs"
@@ -35,11 +36,11 @@ OF_JOBS = {
 @click.option(
     "--store",
     "url",
-    required=True,
     envvar="CLUTCH_STORE",
     show_envvar=True,
-    metavar="URL",
-    help="Where the jobs are: sqlite:///jobs.db. A URL with a password belongs into the variable.",
+    metavar="URL|NAME",
+    callback=lambda _context, _parameter, given: url_of(given),
+    help=STORE_HELP,
 )
 @click.option(
     "--queues",

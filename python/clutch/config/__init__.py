@@ -18,7 +18,7 @@ from typing import Any
 from clutch.config import interpreter, limits
 from clutch.config.cron import CronSpec, decide
 from clutch.config.interpreter import Interpreter, NotAnInterpreter
-from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml
+from clutch.config.layers import Report, merge_settings, merge_variables, nearest, read_file, read_toml, variable_name
 from clutch.config.log_format import WrongFormat
 from clutch.config.options import (
     CONTROL_OFF,
@@ -33,7 +33,7 @@ from clutch.config.options import (
     Section,
     core_json,
 )
-from clutch.config.values import FILE, PATH, POOL_NAME, SCHEDULE, TARGET, TEXT, Kind, WorkerRange
+from clutch.config.values import FILE, PATH, POOL_NAME, SCHEDULE, TARGET, TEXT, Kind, WorkerRange, under_folder
 from clutch.errors import ConfigError, Problem
 
 FILE_NAME = "clutch.toml"
@@ -111,8 +111,6 @@ class Config:
     fronts: Mapping[str, dict[str, Any]]
     jobs: tuple[JobsSpec, ...] = ()
     cron: tuple[CronSpec, ...] = ()
-    stores: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """URLs by name."""
     control: Path | None = None
     development: bool = False
     """Development mode (`--reload`): if new code does not start, the old code is not kept."""
@@ -153,6 +151,17 @@ def load(
     file = Path(path) if path is not None else find()
     raw = read_file(file)
     return compose(raw, file, settings=settings, insecure=insecure, development=development, environ=environ)
+
+
+def load_stores(file: Path) -> dict[str, str]:
+    """Reads the URLs of the stores, by their names. What else the file has may be wrong. Raises `ConfigError`."""
+    raw = {"stores": read_file(file).get("stores", {})}
+    report = Report(str(file))
+    variables = {name: value for name, value in os.environ.items() if name.startswith(variable_name("stores."))}
+    merge_variables(raw, variables, dict(_places(raw)), report)
+    stores = _stores(raw, file.resolve().parent, report)
+    report.raise_if_any()
+    return stores
 
 
 def compose(
@@ -201,7 +210,7 @@ def find(start: Path | None = None) -> Path:
         if (folder / FILE_NAME).is_file():
             return folder / FILE_NAME
         project = folder / "pyproject.toml"
-        if project.is_file() and "clutch" in read_toml(project).get("tool", {}):
+        if project.is_file() and "clutch" in _keys(read_toml(project), "tool"):
             return project
     what = f"no {FILE_NAME} and no pyproject.toml with [tool.clutch], here or above; `clutch init` writes one"
     raise ConfigError(problems=[Problem(str(start), what)])
@@ -295,13 +304,13 @@ def _config(raw: Mapping[str, Any], file: Path, environ: Mapping[str, str], repo
     ]
     if not tables and not raw.get("pools"):
         report.add("pools", "there is no pool", allowed="at least one [pools.NAME], or [fronts.serve] with an app")
-    stores = {name: _store(name, value, folder, report) for name, value in _tables(raw, "stores", report)}
+    stores = _stores(raw, folder, report)
     jobs = {name: values for name, values in fronts.items() if values.get("kind") == "jobs"}
     cores = {name: front_core(values) for name, values in fronts.items() if values and name not in jobs}
     _check_distinct_binds(cores, report)
     specs = [_jobs(name, values, stores, list(tables), report) for name, values in jobs.items()]
     cron = tuple(_cron(name, value, stores, specs, report) for name, value in _tables(raw, "cron", report))
-    return Config(file, tuple(pools), cores, tuple(specs), cron, stores, _control(top.get("control"), folder))
+    return Config(file, tuple(pools), cores, tuple(specs), cron, _control(top.get("control"), folder))
 
 
 def _control(given: str | None, folder: Path) -> Path | None:
@@ -324,6 +333,10 @@ def _tables(raw: Mapping[str, Any], place: str, report: Report) -> Iterator[tupl
 # Stores, and the fronts that run their jobs.
 
 
+def _stores(raw: Mapping[str, Any], folder: Path, report: Report) -> dict[str, str]:
+    return {name: _store(name, value, folder, report) for name, value in _tables(raw, "stores", report)}
+
+
 def _store(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> str:
     """Its URL."""
     place = f"stores.{name}"
@@ -331,12 +344,6 @@ def _store(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> s
     if "url" not in raw:
         report.add(f"{place}.url", "is missing", allowed="sqlite:///jobs.db")
     return "" if url is None else under_folder(url, folder)
-
-
-def under_folder(url: str, folder: Path) -> str:
-    """The URL of a store with an absolute path."""
-    scheme, mark, path = url.partition(":///")
-    return f"{scheme}{mark}{folder / path}" if scheme == "sqlite" and path else url
 
 
 def _jobs(

@@ -448,6 +448,13 @@ SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
 """How URLs of stores in Sidekiq's format begin."""
 
 
+def under_folder(url: str, folder: Path) -> str:
+    """The URL of a store, of which a path is absolute."""
+    scheme, mark, path = url.partition(":///")
+    is_file = scheme == "sqlite" and path not in ("", ":memory:") and not path.startswith("?")
+    return f"{scheme}{mark}{folder / path}" if is_file else url
+
+
 def without_password(url: str) -> str:
     """The URL of a store as it is shown, also where it is none."""
     scheme, mark, rest = url.partition(":")

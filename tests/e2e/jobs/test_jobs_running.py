@@ -461,14 +461,23 @@ def test_clutch_jobs_takes_the_store_of_the_nearest_config(tmp_path: Path) -> No
     assert "here " in said()[1]
     assert "here " in said("--store", "main")[1]
     code, text = said("--store", "mian")
-    assert (code, "--store mian: there is no such store" in text, "clutch.toml, which has main" in text) == (
+    assert (code, "--store mian: there is no such store" in text, "clutch.toml: main" in text) == (
         2,
         True,
         True,
     )
     (tmp_path / "clutch.toml").write_text(main + '[stores.other]\nurl = "sqlite:///other.db"\n')
     code, text = said()
-    assert (code, "--store is missing" in text, "which has main, other" in text) == (2, True, True)
+    assert (code, "--store is missing" in text, "clutch.toml: main, other" in text) == (2, True, True)
+
+
+def test_clutch_work_takes_the_store_of_the_nearest_config(tmp_path: Path) -> None:
+    (tmp_path / "clutch.toml").write_text('[stores.main]\nurl = "sqlite:///main.db"\n')
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/main.db")
+    with worker(tmp_path, "main"):
+        assert jobs.result(jobs.options(result=60).enqueue("double", 5), WAIT_SECONDS) == 10
+    said = command("work", "job_tools", "--store", "jobs.db", cwd=tmp_path).stderr
+    assert "--store jobs.db: there is no such store; give a URL, such as sqlite:///jobs.db, or one of" in said
 
 
 def test_clutch_jobs_takes_a_redis_with_a_prefix_and_shows_no_password(tmp_path: Path, redis: RedisServer) -> None:

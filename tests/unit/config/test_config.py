@@ -134,6 +134,15 @@ def test_pyproject_and_upward_search(tmp_path: Path) -> None:
     assert config.find(inner) == nearer.resolve()
 
 
+def test_a_pyproject_whose_tool_is_no_table_has_no_config(tmp_path: Path) -> None:
+    write(tmp_path, "tool = 3\n", "pyproject.toml")
+    write(tmp_path, SMALL)
+    inner = tmp_path / "a"
+    inner.mkdir()
+    write(inner, "tool = 3\n", "pyproject.toml")
+    assert config.find(inner) == tmp_path.resolve() / "clutch.toml"
+
+
 def test_settings_win_over_variables_over_file(tmp_path: Path) -> None:
     file = write(tmp_path, SMALL + "workers = 1\nthreads = 1\n")
     environ = {"CLUTCH_POOLS_API_WORKERS": "2", "CLUTCH_POOLS_API_QUEUE_LIMIT": "7", "CLUTCH_HOME": "not ours"}
@@ -648,3 +657,15 @@ def test_the_core_gets_exactly_the_fields_of_the_fronts_with_an_app(tmp_path: Pa
     assert set(loaded.fronts["serve"]) - {"kind"} == rust_fields("ServeConfig")
     assert set(loaded.fronts["serve"]["tls"]) == rust_fields("TlsConfig")
     assert set(loaded.fronts["tcp"]) - {"kind"} == rust_fields("TcpConfig")
+
+
+def test_stores_are_read_where_the_rest_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUTCH_STORES_MAIN_URL", "redis://localhost")
+    monkeypatch.setenv("CLUTCH_POOLS_API_WORKERS", "4")
+    path = write(
+        tmp_path, '[stores.main]\nurl = "sqlite:///a.db"\n[stores.other]\nurl = "sqlite:///b.db"\n[pools]\nx = 1'
+    )
+    assert config.load_stores(path) == {"main": "redis://localhost", "other": f"sqlite:///{tmp_path.resolve()}/b.db"}
+    with pytest.raises(ConfigError, match=r"stores\.main\.uri"):
+        monkeypatch.delenv("CLUTCH_STORES_MAIN_URL")
+        config.load_stores(write(tmp_path, '[stores.main]\nuri = "sqlite:///a.db"\n'))

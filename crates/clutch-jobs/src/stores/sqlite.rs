@@ -22,8 +22,8 @@ pub use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use self::claim::Claims;
+pub use self::connections::SCHEMA;
 use self::connections::{Opened, Synchronous, told};
-pub use self::connections::{SCHEMA, number_of};
 pub use self::locks::keep_from_neighbours;
 pub use self::row::parameters;
 use self::row::{JOB, number};

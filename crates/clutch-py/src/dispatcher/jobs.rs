@@ -63,8 +63,8 @@ impl<T> Drop for Own<T> {
     }
 }
 
-/// Of each URL as many connections as anybody wants at a time; the last number is that of a file.
-type Opened = HashMap<(String, usize, u64), Arc<dyn Store>>;
+/// Of each URL as many connections as anybody wants at a time.
+type Opened = HashMap<(String, usize), Arc<dyn Store>>;
 
 static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new();
 
@@ -74,25 +74,20 @@ fn opened(url: &str, at: usize) -> clutch_jobs::store::Result<Arc<dyn Store>> {
     let failed = |failure: io::Error| StoreError::Refused(failure.to_string());
     let (opened, _) = OPENED.get(|| Ok(Mutex::default())).map_err(failed)?;
     let mut opened = opened.lock();
-    let key = || (url.to_owned(), at, number_of_file(url));
-    if let Some(store) = opened.get(&key()) {
+    let key = (url.to_owned(), at);
+    if let Some(store) = opened.get(&key) {
         return Ok(store.clone());
     }
     let store = stores::open(url)?;
-    opened.insert(key(), store.clone());
+    opened.insert(key, store.clone());
     Ok(store)
 }
 
 /// Closes a store of a test when the last who uses it is gone: its file is nobody else's.
 fn forget(url: &str) {
     if let Some(opened) = OPENED.made() {
-        opened.lock().retain(|(known, ..), _| known != url);
+        opened.lock().retain(|(known, _), _| known != url);
     }
-}
-
-/// A file that was removed and made anew is another store. 0: there is no file.
-fn number_of_file(url: &str) -> u64 {
-    sqlite::DatabaseFile::parse(url).map_or(0, |file| sqlite::number_of(&file.path))
 }
 
 /// A statement, its parameters by name, and the file that it is for.

@@ -150,7 +150,7 @@ fn beside(path: &Path) -> [PathBuf; 2] {
 }
 
 /// Unlike that of a file that was at this path before. 0: there is none.
-pub fn number_of(path: &Path) -> u64 {
+fn number_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.ino())
 }
 
