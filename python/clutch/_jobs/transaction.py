@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clutch import _core
 from clutch.errors import ClutchError, ConfigError
+
+LEGACY = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", -1)
+"""Python 3.12 has other ways of beginning a transaction besides."""
 
 
 def statements(script: str) -> Iterator[str]:
@@ -22,12 +26,51 @@ def statements(script: str) -> Iterator[str]:
 
 
 def insert(
+    connection: sqlite3.Connection, rows: Sequence[tuple[str, dict[str, Any]]], file: os.PathLike[str]
+) -> list[tuple[str, bool]]:
+    """Enqueue jobs in a transaction of the user's, each by a statement and its parameters; return their ids, and
+    whether each is new.
+
+    Where the file has no tables for jobs yet, they become a part of the transaction. Raises ConfigError if the
+    connection is to another file.
+    """
+    text_factory = connection.text_factory
+    connection.text_factory = str
+    try:
+        refuse_elsewhere(connection, file)
+        with together(connection):
+            return [insert_one(connection, statement, row, file) for statement, row in rows]
+    finally:
+        connection.text_factory = text_factory
+
+
+@contextlib.contextmanager
+def together(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is written within is written, or nothing: in the transaction that there is, or would be for an INSERT of
+    the user's own, or at once."""
+    execute = plain_cursor(connection).execute
+    if not connection.in_transaction and begins_by_itself(connection):
+        # The module does so before an INSERT, but tables would be made, and committed, before it.
+        execute(f"BEGIN {connection.isolation_level}")
+    execute("SAVEPOINT clutch_enqueue")
+    try:
+        yield
+        execute("RELEASE clutch_enqueue")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # some errors have rolled back everything
+            execute("ROLLBACK TO clutch_enqueue")
+            execute("RELEASE clutch_enqueue")
+        raise
+
+
+def begins_by_itself(connection: sqlite3.Connection) -> bool:
+    is_legacy: bool = getattr(connection, "autocommit", LEGACY) == LEGACY
+    return is_legacy and connection.isolation_level is not None
+
+
+def insert_one(
     connection: sqlite3.Connection, statement: str, row: dict[str, Any], file: os.PathLike[str]
 ) -> tuple[str, bool]:
-    """Enqueue one job in a transaction of the user's; return its id, and whether it is new.
-
-    Where the file has no tables for jobs yet, they become a part of the transaction.
-    """
     try:
         cursor = plain_cursor(connection).execute(statement, row)
     except sqlite3.OperationalError as error:

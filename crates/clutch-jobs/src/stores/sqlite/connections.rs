@@ -55,7 +55,7 @@ static ASIDE: PerProcess<Mutex<Vec<Opened>>> = PerProcess::new();
 impl Opened {
     /// To a file that has its tables then. `store`: its name.
     pub fn new(path: &Path, synchronous: Synchronous, store: &str) -> Result<Opened> {
-        let mut opened = Opened::connect(path, synchronous).map_err(|error| told(store, error))?;
+        let mut opened = Opened::connect(path, synchronous).map_err(|error| unopened(store, path, error))?;
         if let Err(error) = prepare(&mut opened.connection, store) {
             opened.put_aside();
             return Err(error);
@@ -200,7 +200,7 @@ fn version_of(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     if has_tables.optional()?.is_none() {
         return Ok(None);
     }
-    connection.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).map(Some)
+    connection.query_row("SELECT version FROM clutch_schema", [], |row| row.get(0)).optional()
 }
 
 /// Returns the version that there is now: another process may have been first.
@@ -216,6 +216,17 @@ fn make_tables(connection: &mut Connection) -> rusqlite::Result<i64> {
     }
     transaction.commit()?;
     Ok(known.map_or(SCHEMA_VERSION, |version| version.max(SCHEMA_VERSION)))
+}
+
+/// SQLite does not say why.
+fn unopened(store: &str, path: &Path, error: rusqlite::Error) -> StoreError {
+    match path.parent() {
+        Some(folder) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) && !folder.exists() => {
+            let reason = format!("there is no folder {}", folder.display());
+            StoreError::Unavailable { store: store.to_owned(), reason }
+        }
+        _ => told(store, error),
+    }
 }
 
 pub fn told(store: &str, error: rusqlite::Error) -> StoreError {
@@ -237,7 +248,11 @@ pub fn told(store: &str, error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseBusy) => {
             format!("another program, or a transaction of this one, has locked it for {} s", BUSY_TIMEOUT.as_secs())
         }
-        _ => error.to_string(),
+        _ => match error {
+            // Without the statement, which may be all of the schema.
+            rusqlite::Error::SqlInputError { msg, .. } => msg,
+            other => other.to_string(),
+        },
     };
     if may_pass { StoreError::Unavailable { store, reason } } else { StoreError::Unusable { store, reason } }
 }
