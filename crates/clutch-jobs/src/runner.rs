@@ -316,7 +316,9 @@ impl Loop {
         let held: Vec<JobId> = running.chain(self.settled.iter().map(|settled| settled.id.clone())).collect();
         let now = Instant::now();
         let renewed = self.shared.store.renew(&self.runner, &held, job::now());
-        *self.shared.renewed_at.lock() = Some(Instant::now());
+        if renewed.is_ok() {
+            *self.shared.renewed_at.lock() = now;
+        }
         match renewed {
             Ok(Some(renewed)) => {
                 self.shared.works(LOOP);

@@ -19,20 +19,33 @@ use std::sync::Arc;
 
 use crate::store::{Result, Store, StoreError};
 
+const ALLOWED: &str = "sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db";
+
 /// Opens `sqlite:///relative.db`, `sqlite:////absolute.db`, `redis://host:port/db` and what else [`redis::Location`] knows,
 /// and `sidekiq://host:port/db`.
 pub fn open(url: &str) -> Result<Arc<dyn Store>> {
-    let (scheme, _) = url.split_once("://").unwrap_or_default();
-    match scheme {
+    check(url)?;
+    match scheme(url) {
         "sqlite" => Ok(Arc::new(sqlite::Sqlite::open(url)?)),
-        _ if redis::is_scheme(scheme) => Ok(Arc::new(redis::Redis::open(url)?)),
-        _ if sidekiq::is_scheme(scheme) => Ok(Arc::new(sidekiq::Sidekiq::open(url)?)),
-        "" if !url.contains('@') => Err(StoreError::Refused(format!(
-            "'{url}' is not the URL of a store; allowed: sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db"
-        ))),
-        // The rest of a URL may hold a password.
-        _ => Err(StoreError::Refused(format!(
-            "'{scheme}://…' is not the URL of a store; allowed: sqlite:///jobs.db, redis://host:port/db, sidekiq://host:port/db"
-        ))),
+        scheme if redis::is_scheme(scheme) => Ok(Arc::new(redis::Redis::open(url)?)),
+        _ => Ok(Arc::new(sidekiq::Sidekiq::open(url)?)),
     }
+}
+
+/// Whether it is the URL of a store, which need not be there.
+pub fn check(url: &str) -> Result<()> {
+    match scheme(url) {
+        "sqlite" => sqlite::DatabaseFile::parse(url).map(drop),
+        scheme if redis::is_scheme(scheme) => redis::Location::parse(url).map(drop),
+        scheme if sidekiq::is_scheme(scheme) => sidekiq::check(url),
+        "" if !url.contains('@') => {
+            Err(StoreError::Refused(format!("'{url}' is not the URL of a store; allowed: {ALLOWED}")))
+        }
+        // The rest of a URL may hold a password.
+        scheme => Err(StoreError::Refused(format!("'{scheme}://…' is not the URL of a store; allowed: {ALLOWED}"))),
+    }
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once("://").unwrap_or_default().0
 }

@@ -185,6 +185,13 @@ fn odd_names_of_queues_are_names(house: &House) {
     }
 }
 
+fn a_claim_may_ask_thousands_of_queues(house: &House) {
+    let names: Vec<_> = (0..4000).map(|nr| format!("queue{nr}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let id = house.enqueue(&[job("queue3999")]).remove(0);
+    assert_eq!(ids(&house.claim_at("a", 2, &names, NOW)), [id]);
+}
+
 fn a_unique_job_is_there_once_until_it_has_ended(house: &House) {
     let unique = NewJob { unique: Some("daily".to_owned()), ..job("default") };
     let first = house.store.enqueue(std::slice::from_ref(&unique), NOW).unwrap().remove(0);
@@ -799,6 +806,7 @@ stores! {
     jobs_begin_in_order_of_priority_then_age,
     a_claim_takes_no_more_than_it_wants_and_queues_in_order,
     odd_names_of_queues_are_names,
+    a_claim_may_ask_thousands_of_queues,
     a_unique_job_is_there_once_until_it_has_ended,
     within_one_batch_the_first_of_the_same_is_the_one,
     a_completed_job_never_runs_again,
@@ -848,6 +856,7 @@ stores! {
     sidekiq;
     a_claim_takes_no_more_than_it_wants_and_queues_in_order,
     odd_names_of_queues_are_names,
+    a_claim_may_ask_thousands_of_queues,
     a_job_that_is_put_back_is_first_in_line_again,
     nobody_settles_what_is_anothers,
     a_lapsed_lease_gives_its_jobs_back_once,

@@ -33,8 +33,8 @@ const COUNT_WAIT: Duration = Duration::from_millis(250);
 /// How long a thread that has panicked rests.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the upkeep of a process that was stopped leaves its loop the first word at most, and how often it looks.
-const RENEWAL_WAIT: Duration = Duration::from_secs(2);
+/// How long the upkeep leaves a loop that is late the first word at most, and how often it looks.
+const RENEWAL_WAIT: Duration = Duration::from_secs(5);
 const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 
 /// How long one wait for news of the store lasts at most: a stop comes in between.
@@ -106,8 +106,8 @@ pub(super) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// Of jobs that run. One life of the loop uses none of another: answers to that come late.
     pub(super) next_key: AtomicUsize,
-    /// When the loop has last asked for its lease to be renewed, whatever came of it.
-    pub(super) renewed_at: Mutex<Option<Instant>>,
+    /// When the lease of the loop was last renewed.
+    pub(super) renewed_at: Mutex<Instant>,
     pub(super) stats: Mutex<Stats>,
     /// Why threads cannot do their part now, by their names.
     failing: Mutex<BTreeMap<&'static str, String>>,
@@ -125,7 +125,7 @@ impl Shared {
             config,
             inbox: Arc::default(),
             next_key: AtomicUsize::new(0),
-            renewed_at: Mutex::default(),
+            renewed_at: Mutex::new(Instant::now()),
             stats: Mutex::default(),
             failing: Mutex::default(),
             counts: Mutex::default(),
@@ -204,11 +204,12 @@ impl Shared {
         }
     }
 
-    /// This process had been stopped for as long as its leases last. What its loop holds is still its own if that is the
-    /// first to say so.
-    fn wait_renewed(&self, since: Instant) {
-        let until = since + RENEWAL_WAIT;
-        while self.stopping().is_none() && *self.renewed_at.lock() < Some(since) && Instant::now() < until {
+    /// Where this process had been stopped, or had no store, its own lease may have lapsed. What its loop holds is still its
+    /// own if that is the first to say so.
+    fn wait_renewed(&self) {
+        let until = Instant::now() + RENEWAL_WAIT;
+        let is_late = || self.renewed_at.lock().elapsed() >= self.config.lease / 2;
+        while is_late() && self.stopping().is_none() && Instant::now() < until {
             self.pause(Instant::now() + RENEWAL_LOOK);
         }
     }
@@ -264,16 +265,13 @@ impl Shared {
     pub(super) fn look_after(&self) {
         let runner = new_runner(self.config.lease);
         let mut machine = Maintenance::new(self.config.lease, Cron::new(self.config.cron.clone()), Instant::now());
-        let (mut is_failing, mut seen_at) = (false, Instant::now());
+        let mut is_failing = false;
         while self.stopping().is_none() {
             self.count_queues();
-            let since = std::mem::replace(&mut seen_at, Instant::now());
-            if seen_at - since >= self.config.lease {
-                self.wait_renewed(seen_at);
-            }
             let event = match machine.step(Instant::now(), job::now()) {
                 maintenance::Step::Lead => self.store.lead(&runner, job::now()).map(maintenance::Event::Leads),
                 maintenance::Step::Look { limit } => {
+                    self.wait_renewed();
                     let now = job::now();
                     let ticks = machine.ticks(now);
                     let looked = self.store.look_after(&self.config.keep, limit, &ticks, now);

@@ -26,7 +26,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use self::address::Address;
-pub use self::address::is_scheme;
+pub use self::address::{check, is_scheme};
 use self::heads::Heads;
 use self::payload::{Payload, Times};
 use self::places::{Places, backup_of, scored};

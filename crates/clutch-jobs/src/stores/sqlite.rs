@@ -82,9 +82,9 @@ impl Sqlite {
     pub fn open(url: &str) -> Result<Sqlite> {
         let mut file = DatabaseFile::parse(url)?;
         keep_from_neighbours();
-        let name = format!("sqlite:{}", file.path.display());
         // The program may go into another folder meanwhile.
         file.path = std::path::absolute(&file.path).map_err(|error| StoreError::Refused(error.to_string()))?;
+        let name = format!("sqlite:///{}", file.path.display());
         let opened = |synchronous| Opened::new(&file.path, synchronous, &name).map(Mutex::new);
         Ok(Sqlite {
             writing: opened(file.enqueues)?,

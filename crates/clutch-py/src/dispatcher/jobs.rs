@@ -153,6 +153,12 @@ impl JobStore {
         Ok(JobStore { store: Own::new((store, Enqueuer::new(strategy, opened))) })
     }
 
+    /// Raises ValueError for what is no URL of a store. Nothing is opened.
+    #[staticmethod]
+    fn check(py: Python<'_>, url: &str) -> PyResult<()> {
+        stores::check(url).map_err(|failed| error(py, &failed))
+    }
+
     #[getter]
     fn name(&self) -> &str {
         self.store().name()

@@ -102,15 +102,22 @@ local function settle_recorded(id, queue, ...)
   call('HDEL', running, id)
 end
 
--- Of each id what was claimed, in pieces.
+-- Of each name what a hash has, or false.
+local function values_of(key, names)
+  local values = {}
+  for from = 1, #names, CHUNK do
+    local some = call('HMGET', key, unpack(names, from, math.min(from + CHUNK - 1, #names)))
+    for nr = 1, #some do values[from + nr - 1] = some[nr] end
+  end
+  return values
+end
+
+-- Of each id what was claimed.
 local function each_claim(ids, look)
-  for from = 1, #ids, CHUNK do
-    local claims = call('HMGET', running, unpack(ids, from, math.min(from + CHUNK - 1, #ids)))
-    for nr = 1, #claims do
-      local id = ids[from + nr - 1]
-      local where = look(id, claims[nr]) and unheld or lost
-      where[#where + 1] = id
-    end
+  local claims = values_of(running, ids)
+  for nr, id in ipairs(ids) do
+    local where = look(id, claims[nr]) and unheld or lost
+    where[#where + 1] = id
   end
 end
 
@@ -300,7 +307,7 @@ if limit > 0 and is_leased and #queues > 0 then
   for _, queue in ipairs(queues) do
     names[#names + 1], names[#names + 2], names[#names + 3] = 'paused:' .. queue, 'max:' .. queue, 'rate:' .. queue
   end
-  local settings = call('HMGET', p .. 'settings', unpack(names))
+  local settings = values_of(p .. 'settings', names)
   for nr, queue in ipairs(queues) do
     if claimed >= limit or bytes > BYTES_MAX then break end
     local most, rate = most_of(queue, settings[3 * nr - 2], settings[3 * nr - 1]), settings[3 * nr]

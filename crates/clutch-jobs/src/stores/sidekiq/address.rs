@@ -2,6 +2,7 @@
 
 use super::payload::Times;
 use crate::store::{Result, StoreError};
+use crate::stores::redis::Location;
 
 /// Schemes, and the same for the client of Redis.
 const SCHEMES: [(&str, &str); 3] = [("sidekiq", "redis"), ("sidekiqs", "rediss"), ("sidekiq+unix", "redis+unix")];
@@ -9,6 +10,11 @@ const SCHEMES: [(&str, &str); 3] = [("sidekiq", "redis"), ("sidekiqs", "rediss")
 /// Whether the scheme of a URL is one of this format.
 pub fn is_scheme(scheme: &str) -> bool {
     SCHEMES.iter().any(|(known, _)| *known == scheme)
+}
+
+/// Whether it is a URL of this format.
+pub fn check(url: &str) -> Result<()> {
+    Location::parse(&Address::parse(url)?.url).map(drop)
 }
 
 /// What the URL says beside the address.
