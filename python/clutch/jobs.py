@@ -10,7 +10,6 @@ import asyncio
 import builtins
 import functools
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,8 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
-from clutch._jobs.transaction import insert, refuse_elsewhere
+from clutch._jobs.opening import LazyStore, check_url
+from clutch._jobs.transaction import insert
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
@@ -63,9 +63,8 @@ class RunsEnqueued(Protocol):
     async def run_enqueued_soon(self, ids: Sequence[JobId]) -> None: ...
 
 
-# By the URL of a store. Of `clutch.testing`, and empty elsewhere.
-STORES_INSTEAD: dict[str, str] = {}
 INLINE_RUNNERS: dict[str, RunsEnqueued] = {}
+"""By the URL of a store. Of `clutch.testing`, and empty elsewhere."""
 
 
 class JobId(str):
@@ -204,15 +203,12 @@ class Jobs:
         """
         if strategy not in STRATEGIES:
             raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
-        if "://" not in url:
-            raise ConfigError(
-                f"{without_password(url)!r} is not the URL of a store; allowed: sqlite:///jobs.db, redis://localhost:6379/0"
-            )
+        if not isinstance(url, str):
+            raise ConfigError(f"{url!r} is not the URL of a store; allowed is text such as sqlite:///jobs.db")
         self.url = under_folder(url, Path.cwd())
-        self._strategy = strategy
-        self._connections = connections if strategy in ("pool", "checkout") else 1
+        check_url(self.url)
+        self._lazy = LazyStore(self.url, strategy, connections if strategy in ("pool", "checkout") else 1)
         self._options = options or NO_JOB_OPTIONS
-        self._opened: tuple[int, str, _core.JobStore] | None = None
 
     def __repr__(self) -> str:
         return f"clutch.Jobs({without_password(self.url)!r})"
@@ -223,20 +219,9 @@ class Jobs:
         other._options = options
         return other
 
-    def _is_open(self) -> bool:
-        opened = self._opened
-        return opened is not None and opened[:2] == (os.getpid(), STORES_INSTEAD.get(self.url, self.url))
-
     @property
     def _store(self) -> _core.JobStore:
-        opened, url = self._opened, STORES_INSTEAD.get(self.url, self.url)
-        if opened is None or opened[0] != os.getpid() or opened[1] != url:
-            try:
-                store = _core.JobStore(url, self._strategy, self._connections)
-            except ValueError as error:
-                raise ConfigError(str(error)) from None
-            opened = self._opened = (os.getpid(), url, store)
-        return opened[2]
+        return self._lazy.open()
 
     # ---- enqueue
 
@@ -351,7 +336,7 @@ class Jobs:
 
     def _called(self, tool: Any) -> Called:
         called = called_of(tool)
-        note_tool(STORES_INSTEAD.get(self.url, self.url), called)
+        note_tool(self._lazy.url, called)
         return called
 
     def _text(self, tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -394,8 +379,7 @@ class Jobs:
     async def _aenqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         from clutch.pool import bridge_of_running_loop
 
-        # To open it is to connect, which takes seconds where the server hangs.
-        store = self._store if self._is_open() else await asyncio.to_thread(lambda: self._store)
+        store = await self._lazy.open_soon()
         waiter = asyncio.get_running_loop().create_future()
         soon = store.enqueue_soon(texts, bridge_of_running_loop(), waiter)
         # A job cannot be taken back half way: who is cancelled meanwhile may have enqueued it.
@@ -413,10 +397,9 @@ class Jobs:
             )
         if not isinstance(connection, sqlite3.Connection):
             raise ConfigError(f"connection={shortened(connection)}: allowed is a connection of the module sqlite3")
-        rows = [_core.JobStore.insert(self.url, text) for text in texts]
-        file = rows[0][2]
-        refuse_elsewhere(connection, file)
-        return [JobId(*insert(connection, statement, dict(row), file)) for statement, row, _ in rows]
+        jobs = [_core.JobStore.insert(self.url, text) for text in texts]
+        rows = [(statement, dict(row)) for statement, row, _ in jobs]
+        return [JobId(*one) for one in insert(connection, rows, jobs[0][2])]
 
     # ---- looking, and changing
 
@@ -494,7 +477,7 @@ class Jobs:
         """At most `running_max` jobs of this queue run at a time, and at most as many begin as `rate` says (`"100/m"`,
         `"5/30s"`), over all runners; None: no limit."""
         if running_max is not None and not 0 <= running_max <= U32_MAX:
-            raise ValueError(f"running_max {running_max}: allowed are whole numbers from 0 up, or None for no limit")
+            raise ValueError(f"running_max {running_max}: allowed are whole numbers from 0 to {U32_MAX:,}, or None")
         self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))
 
     def result(self, job: str, timeout: Seconds | None = None) -> Any:

@@ -27,9 +27,10 @@ from typing import Any, Self, TypeVar
 from clutch import _core
 from clutch._jobs.enqueued import Wanted, found
 from clutch._jobs.inline import InlineRunner, Target
+from clutch._jobs.opening import STORES_INSTEAD
 from clutch._jobs.written import ENQUEUED_TOOLS, milliseconds
 from clutch._pool.inline import InlinePool
-from clutch.jobs import INLINE_RUNNERS, STORES_INSTEAD, Job, Jobs
+from clutch.jobs import INLINE_RUNNERS, Job, Jobs
 from clutch.tools import Seconds, seconds
 
 T = TypeVar("T")

@@ -33,6 +33,18 @@ SECONDS_MAX = 1e10
 NAME_CHARACTERS_MAX = 200
 NAME = re.compile(rf"(?=.{{1,{NAME_CHARACTERS_MAX}}}\Z)\w+([.-]+\w+)*", re.ASCII)
 SHOWN_CHARACTERS_MAX = 200
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which no store can keep."""
+OF_PEERS = {
+    "countdown": "in_",
+    "delay": "in_",
+    "eta": "at",
+    "expires": "deadline",
+    "max_retries": "retry",
+    "retries": "retry",
+    "timeout": "deadline",
+}
+"""What other job queues call an option."""
 
 
 def is_whole(least: int, most: int) -> Callable[[Any], bool]:
@@ -40,7 +52,7 @@ def is_whole(least: int, most: int) -> Callable[[Any], bool]:
 
 
 def is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+    return isinstance(value, str) and value != "" and SURROGATE.search(value) is None
 
 
 def are_names(value: Any) -> bool:
@@ -55,7 +67,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "retry": (is_whole(0, RETRIES_MAX), f"whole numbers from 0 to {RETRIES_MAX:,}"),
     "unique": (lambda value: isinstance(value, bool) or is_name(value), "True, or a key, which is text"),
     "key": (is_name, "text that is not empty"),
-    "key_limit": (is_whole(1, U32_MAX), "whole numbers from 1 up"),
+    "key_limit": (is_whole(1, U32_MAX), f"whole numbers from 1 to {U32_MAX:,}"),
     "deadline": (
         lambda value: isinstance(value, datetime | float | int | str | timedelta),
         "a datetime, or seconds from when the job is due",
@@ -132,11 +144,11 @@ def rate_of(given: str, option: str) -> tuple[int, int]:
         count, per = given.split("/")
         time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
         number, per_ms = int(count), round(time * 1000)
-        if not 0 <= number <= U32_MAX:
+        if not (0 <= number <= U32_MAX and 0 <= per_ms <= U32_MAX):
             raise ValueError
         return number, per_ms
     except (AttributeError, TypeError, ValueError):
-        allowed = 'a number and a time, as in "10/s", "100/m", "5/30s"'
+        allowed = 'a number and a time of at most 49 days, as in "10/s", "100/m", "5/30s"'
         raise ValueError(f"{option} {given!r}: allowed are {allowed}") from None
 
 
@@ -171,8 +183,8 @@ def option_meant(name: str) -> str:
     """`; did you mean retry?`, or nothing where no option is like it."""
     from clutch.config.layers import nearest
 
-    near = nearest(name, JobOptions.__dataclass_fields__)
-    return f"; did you mean {near}?" if near else ""
+    near = nearest(name, (*JobOptions.__dataclass_fields__, *OF_PEERS))
+    return f"; did you mean {OF_PEERS.get(near, near)}?" if near else ""
 
 
 def shortened(value: Any) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import clutch
-from clutch import BadArguments, ConfigError, Jobs, StoreError, StoreUnavailable, tool
+from clutch import BadArguments, ConfigError, Jobs, StoreError, StoreUnavailable, _core, tool
 from clutch.testing import Processes
 from support.redis_server import RedisServer
 
@@ -83,13 +83,15 @@ def test_keys_and_queues_have_limits(jobs: Jobs) -> None:
     assert (mail.running_max, mail.rate) == (3, "100/60s")
     jobs.limit("mail")
     assert (jobs.stats()["mail"].running_max, jobs.stats()["mail"].rate) == (None, None)
-    for wrong in ("5", "x/s", "5/x", "5/", "/s", 5):
-        with pytest.raises(ValueError, match=r'key_rate .*: allowed are a number and a time, as in "10/s"'):
+    for wrong in ("5", "x/s", "5/x", "5/", "/s", 5, "5/50d"):
+        with pytest.raises(
+            ValueError, match=r'key_rate .*: allowed are a number and a time of at most 49 days, as in "10/s"'
+        ):
             jobs.enqueue(send, "ann", key="ann", key_rate=wrong)
     for wrong in ("0/s", "10001/s"):
         with pytest.raises(ValueError, match="allowed are 1 to 10000"):
             jobs.limit("mail", rate=wrong)
-    with pytest.raises(ValueError, match="key_limit 0: allowed are whole numbers from 1 up"):
+    with pytest.raises(ValueError, match="key_limit 0: allowed are whole numbers from 1 to 4"):
         jobs.enqueue(send, "ann", key="ann", key_limit=0)
 
 
@@ -132,7 +134,7 @@ def test_wrong_arguments_are_refused_at_enqueue(jobs: Jobs, args: Any, kwargs: A
         ({"queue": 5}, "queue 5: allowed are a name, which is text"),
         ({"queue": ""}, "queue '': allowed are a name, which is text"),
         ({"key": 7}, "key 7: allowed are text that is not empty"),
-        ({"key_limit": "2"}, "key_limit '2': allowed are whole numbers from 1 up"),
+        ({"key_limit": "2"}, "key_limit '2': allowed are whole numbers from 1 to 4,294,967,295"),
         ({"unique": 1}, "unique 1: allowed are True, or a key, which is text"),
         ({"at": 5}, "at 5: allowed are a datetime; in_= takes seconds from now"),
         ({"in_": datetime.now(UTC)}, "in_ datetime.*: allowed are seconds from now; at= takes a datetime"),
@@ -207,17 +209,29 @@ def test_generators_are_refused(jobs: Jobs, function: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["jobs.db", "sqlite://jobs.db", "sqlite:///", "mysql://x/y", "sqlite:///a?b=c", "sqlite:///:memory:"]
+    "url",
+    ["jobs.db", "sqlite://jobs.db", "sqlite:///", "mysql://x/y", "sqlite:///a?b=c", "sqlite:///:memory:", None, 7],
 )
-def test_wrong_urls_are_told(url: str) -> None:
+def test_wrong_urls_are_told(url: Any) -> None:
     with pytest.raises(ConfigError, match=r"sqlite:///jobs\.db"):
-        Jobs(url).stats()
+        Jobs(url)
 
 
 def test_a_unique_job_is_enqueued_once(jobs: Jobs) -> None:
     first, second = (jobs.enqueue(send, "ann", unique=True) for _ in range(2))
     assert (first.is_new, second.is_new, first == second) == (True, False, True)
     assert jobs.enqueue(send, "bob", unique=True).is_new
+
+
+def test_equal_arguments_are_one_unique_job_in_every_process(jobs: Jobs) -> None:
+    in_order = {"a": 1, "b": {"c": 2, "d": 3}}
+    first = jobs.enqueue("note", in_order, unique=True, x=1, y=2)
+    again = jobs.enqueue("note", {"b": {"d": 3, "c": 2}, "a": 1}, unique=True, y=2, x=1)
+    assert (again, again.is_new) == (first, False)
+    script = "import clutch, sys; print(clutch.Jobs(sys.argv[1]).enqueue('note', {'a', 'b', 'c', 'd'}, unique=True))"
+    seeds = [os.environ | {"PYTHONHASHSEED": str(seed)} for seed in range(3)]
+    run = [subprocess.check_output([sys.executable, "-c", script, jobs.url], env=seed) for seed in seeds]
+    assert len(set(run)) == 1
 
 
 def test_enqueue_many_takes_tuples_mappings_and_single_values(jobs: Jobs) -> None:
@@ -290,6 +304,57 @@ def test_tables_are_made_in_the_transaction_that_needs_them(tmp_path: Path) -> N
         connection.execute("INSERT INTO orders VALUES ('tea')")
         job = jobs.enqueue(send, "ann", connection=connection)
     assert jobs.get(job) is not None
+
+
+CONNECTIONS: list[dict[str, Any]] = [{}, {"isolation_level": "IMMEDIATE"}, {"isolation_level": None}]
+if sys.version_info >= (3, 12):
+    CONNECTIONS += [{"autocommit": False}, {"autocommit": True}]
+
+
+@pytest.mark.parametrize("options", CONNECTIONS)
+def test_tables_are_made_together_with_the_first_job(tmp_path: Path, options: dict[str, Any]) -> None:
+    jobs = Jobs(f"sqlite:///{tmp_path}/fresh.db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "fresh.db", **options)) as connection:
+        jobs.enqueue(send, "ann", connection=connection)
+        is_in_transaction = connection.in_transaction
+        connection.rollback()
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    assert is_in_transaction == (options not in ({"isolation_level": None}, {"autocommit": True}))
+    assert (tables == 0) == is_in_transaction, "all of it, or none"
+    assert len(jobs.list()) == (0 if is_in_transaction else 1)
+
+
+@pytest.mark.parametrize("options", CONNECTIONS)
+def test_many_jobs_of_which_one_cannot_be_written_are_none(jobs: Jobs, tmp_path: Path, options: dict[str, Any]) -> None:
+    jobs.stats()
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", **options)) as connection:
+        connection.execute(
+            "CREATE TRIGGER no BEFORE INSERT ON clutch_jobs WHEN NEW.arguments LIKE '%bad%' "
+            "BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+        connection.commit()
+        with pytest.raises(sqlite3.IntegrityError, match="no"):
+            jobs.enqueue_many("send", ["a", "bad"], connection=connection)
+        first = jobs.enqueue("send", "b", connection=connection)
+        with pytest.raises(sqlite3.IntegrityError, match="no"):
+            jobs.enqueue_many("send", ["c", "bad"], connection=connection)
+        connection.commit()
+    assert [job.id for job in jobs.list()] == [first]
+
+
+def test_a_file_whose_version_is_missing_gets_what_it_lacks(jobs: Jobs, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        connection.executescript(f"{_core.JobStore.SCHEMA} DELETE FROM clutch_schema; DROP INDEX clutch_jobs_unique")
+    first, again = (jobs.enqueue("send", 1, unique="one") for _ in range(2))
+    assert (again, again.is_new) == (first, False)
+
+
+def test_a_connection_may_read_text_as_it_likes(jobs: Jobs, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        connection.text_factory = bytes
+        jobs.enqueue("send", 1, unique="one", connection=connection)
+        assert not jobs.enqueue("send", 1, unique="one", connection=connection).is_new
+        assert connection.execute("SELECT 'a'").fetchone() == (b"a",)
 
 
 def test_a_connection_that_is_none_of_sqlite3_is_refused(tmp_path: Path) -> None:
@@ -430,14 +495,18 @@ def test_asyncio_goes_on_while_a_store_is_opened(tmp_path: Path) -> None:
 
         async def main() -> None:
             redis.stop_answering()
-            enqueued = asyncio.create_task(jobs.aenqueue("send", 1))
+            threads = threading.active_count()
+            enqueued = [asyncio.create_task(jobs.options(queue="mail").aenqueue("send", n)) for n in range(50)]
             await asyncio.sleep(0)
-            assert not jobs._is_open(), "it connects elsewhere"
+            assert not jobs._lazy.is_open, "it connects elsewhere"
+            assert threading.active_count() == threads + 1, "all wait for one"
+            enqueued[0].cancel()
             redis.answer_again()
-            await enqueued
+            assert len(await asyncio.gather(*enqueued[1:])) == 49
 
         asyncio.run(main())
-        assert len(jobs.list()) == 1
+        assert jobs._lazy.is_open, "copies with other options share it"
+        assert len(jobs.list()) == 49
 
 
 def test_a_forked_process_opens_its_own(jobs: Jobs) -> None:
@@ -586,6 +655,9 @@ def test_a_wrong_time_is_refused_where_the_job_names_it(time: Any) -> None:
 def test_an_option_that_is_misspelt_is_told_with_the_one_that_was_meant(jobs: Jobs) -> None:
     with pytest.raises(BadArguments, match="'prioritty'; did you mean priority\\?"):
         jobs.enqueue(send, "ann", prioritty=5)  # pyright: ignore
+    for of_peers in ("delay", "countdown", "dealy"):
+        with pytest.raises(BadArguments, match=f"'{of_peers}'; did you mean in_\\?"):
+            jobs.enqueue(send, "ann", **{of_peers: 5})
     for wrong in (lambda: jobs.options(retrys=3), lambda: jobs.enqueue_many(send, ["ann"], retrys=3)):  # pyright: ignore
         with pytest.raises(TypeError, match=r"^jobs.options\(\) has no option 'retrys'; did you mean retry\?"):
             wrong()

@@ -24,7 +24,7 @@ from clutch._worker.handlers.call import Tool
 from clutch._worker.handlers.job import CURRENT, Directive, encode, prepare
 from clutch._worker.image import Image, LoadError
 from clutch.errors import BadArguments, ClutchError, ConfigError
-from clutch.jobs import STORES_INSTEAD, JobId, Jobs
+from clutch.jobs import JobId, Jobs
 
 CLAIMED_MAX = 1000
 """How many jobs of a queue that come before one are looked at to find it."""
@@ -124,7 +124,7 @@ class InlineRunner:
     def __init__(self, jobs: Jobs, target: Target | None, raises: bool) -> None:
         self.jobs = jobs
         self._raises = raises
-        self._tools = Tools(target, STORES_INSTEAD.get(jobs.url, jobs.url))
+        self._tools = Tools(target, jobs._lazy.url)
         self._core = _core.InlineJobs(jobs._store)
         self._claiming = threading.Lock()
         self._threads = threading.local()

@@ -187,7 +187,8 @@ def head_of(tool: str, arguments: str, options: JobOptions) -> str:
         deadline = datetime.fromtimestamp((now if due is None else due / 1000) + seconds(deadline, "deadline"), UTC)
     unique = options.unique
     if unique is True:
-        unique = hashlib.sha256(f"{tool}\0{arguments}".encode()).hexdigest()
+        ordered = json.dumps(json.loads(arguments), sort_keys=True)
+        unique = hashlib.sha256(f"{tool}\0{ordered}".encode()).hexdigest()
     rate = None if options.key_rate is None else rate_of(options.key_rate, "key_rate")
     key_limit = options.key_limit
     if options.key is None and (key_limit or rate):

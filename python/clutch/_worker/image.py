@@ -281,8 +281,10 @@ class Image:
         target = self.options.get("target")
         if target is None:
             raise NoSuchTool(f"no tool {name!r}: this pool has no target; pass a function, or give the pool a target")
-        near = difflib.get_close_matches(name, self.known, 3) or sorted(self.known)[:10]
-        hint = f"nearest: {', '.join(near)}" if near else "it has none: mark functions with @clutch.tool"
+        near = difflib.get_close_matches(name, self.known, 3)
+        some = ", ".join(sorted(self.known)[:10]) + (" …" if len(self.known) > 10 else "")
+        has = some or "none: mark functions with @clutch.tool"
+        hint = f"nearest: {', '.join(near)}" if near else f"it has {has}"
         raise NoSuchTool(f"target {target!r} has no tool {name!r}; {hint}", name=name)
 
 

@@ -54,6 +54,11 @@ def pool_options(parameters: Mapping[str, str | None]) -> dict[str, Any]:
     return {name: option.kind.read_text(text) for name, (option, text) in given.items() if text is not None}
 
 
+def pool_sources(pool: str) -> dict[str, str]:
+    """By the places of its options, the flags that set them."""
+    return {f"pools.{pool}.{option.name}": _flag(option) for option in _flagged()}
+
+
 def _flagged() -> list[Option]:
     return [option for option in POOL.options if option.name != "target" and not option.later]
 

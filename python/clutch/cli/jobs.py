@@ -78,7 +78,7 @@ def stats(jobs: Jobs, as_json: bool) -> None:
     """Show the queues, and how many jobs each has in which state."""
     queues = jobs.stats().values()
     if as_json:
-        print_json([dataclasses.asdict(queue) for queue in queues])
+        print_json(list(queues))
         return
     heads = ("queue", *STATES, "oldest", "")
     print_table([heads, *(queue_row(queue) for queue in queues)])
@@ -123,7 +123,7 @@ def dead(jobs: Jobs, as_json: bool, **wanted: Any) -> None:
 def show_list(jobs: Jobs, as_json: bool, wanted: dict[str, Any]) -> None:
     found = checked(lambda: jobs.list(**wanted))
     if as_json:
-        print_json([dataclasses.asdict(job) for job in found])
+        print_json(found)
     elif not found:
         click.echo("no such jobs", err=True)
     else:
@@ -141,7 +141,8 @@ def note_of(job: Job) -> str:
         return job.errors[-1].message.partition("\n")[0][:ARGUMENTS_SHOWN]
     if job.state == "running" and job.progress is not None:
         return f"progress: {json.dumps(job.progress)[:ARGUMENTS_SHOWN]}"
-    return job.reason or json.dumps(job.arguments)[:ARGUMENTS_SHOWN]
+    reason = None if job.state == "running" else job.reason
+    return reason or json.dumps(job.arguments)[:ARGUMENTS_SHOWN]
 
 
 @command.command("show")
@@ -154,7 +155,7 @@ def show(jobs: Jobs, job: str, as_json: bool) -> None:
     if found is None:
         raise ClutchError(f"there is no job {job}")
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(found)
         return
     for field in dataclasses.fields(found):
         value = getattr(found, field.name)
@@ -219,12 +220,17 @@ def change_named(jobs: Jobs, name: str, done: str, ids: Iterable[str], as_json: 
     if as_json:
         print_changed(found)
     if missed := [job for job in found if not found[job]]:
-        raise ClutchError(f"nothing to {name}: {', '.join(missed)}; `clutch jobs show` tells their state")
+        raise ClutchError(f"nothing to {name}: {', '.join(state_of(jobs, job) for job in missed)}")
 
 
 def is_running(jobs: Jobs, job: str) -> bool:
     found = jobs.get(job)
     return found is not None and found.state == "running"
+
+
+def state_of(jobs: Jobs, job: str) -> str:
+    found = jobs.get(job)
+    return f"there is no job {job}" if found is None else f"job {job} is {found.state}"
 
 
 def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes: bool, as_json: bool) -> None:
@@ -234,7 +240,7 @@ def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes:
     if ids and not yes:
         what = ", ".join(f"{option} {value}" for option, value in chosen.items()) or "all of the store"
         counts = ", ".join(f"{count} {state}" for state, count in sorted(Counter(states.values()).items()))
-        click.confirm(f"{name} {len(ids)} jobs ({what}): {counts}?", abort=True, err=True)
+        confirm(f"{name} {len(ids)} jobs ({what}): {counts}?")
     found = dict(changed(jobs, name, ids))
     if as_json:
         print_changed(found)
@@ -242,6 +248,15 @@ def change_chosen(jobs: Jobs, name: str, done: str, chosen: dict[str, str], yes:
     count = sum(found.values())
     left = f"; nothing to {name} of {len(ids) - count}" if count < len(ids) else ""
     click.echo(f"{count} jobs {done}{left}")
+
+
+def confirm(question: str) -> None:
+    try:
+        is_meant = click.confirm(question, err=True)
+    except click.Abort:
+        raise click.UsageError("nobody answered, and nothing was changed; --yes is the answer of scripts") from None
+    if not is_meant:
+        raise click.Abort
 
 
 RETRY = """Run jobs once more, at once: dead ones, or those that wait for their time.
@@ -293,9 +308,9 @@ def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None, is_none: b
     It replaces both limits: the one that is not given is removed. `clutch jobs stats` shows them.
     """
     if (most is None and rate is None) != is_none:
-        raise click.UsageError("give MOST, --rate or both, or --none to remove the limits")
+        raise click.UsageError("give MOST, --rate or both; or --none to remove the limits, without these")
     checked(lambda: jobs.limit(queue, most, rate=rate))
-    limits = [f"at most {most} at a time"] if most is not None else []
+    limits = [f"at most {most} at a time" + ", so nothing runs" * (most == 0)] if most is not None else []
     limits += [f"at most {rate}"] if rate is not None else []
     say_of_queue(queue, f"queue {queue}: " + (", ".join(limits) or "no limit"), as_json, running_max=most, rate=rate)
 
@@ -339,7 +354,17 @@ def checked(ask: Callable[[], T]) -> T:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=lambda time: time.isoformat()))
+    try:
+        text = json.dumps(value, indent=2, default=simpler)
+    except RecursionError:  # lines that are indented take more of the stack
+        text = json.dumps(value, default=simpler)
+    click.echo(text)
+
+
+def simpler(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def print_table(rows: Iterable[tuple[str, ...]]) -> None:

@@ -82,12 +82,14 @@ def command(
     logs.set_up(log_format, log_level)
     loaded = load(config, settings=settings, insecure=insecure, development=watch)
     handed_over = take_listening()
-    for warning in [*loaded.warnings, *unnamed(handed_over, loaded)]:
+    warnings = [*loaded.warnings, *unnamed(handed_over, loaded)]
+    for warning in warnings:
         logs.log.warning(warning)
     if check:
         next_ticks(loaded.cron)
         names = ", ".join(pool.name for pool in loaded.pools)
-        click.echo(f"{loaded.file}: no problems; pools: {names}")
+        found = f"no errors, and {len(warnings)} to be warned of" if warnings else "no problems"
+        click.echo(f"{loaded.file}: {found}; pools: {names}")
         return
     if watch:
         import_watchfiles()
@@ -188,6 +190,7 @@ class Server:
     def _wait_for_stop(self) -> None:
         while (byte := self.inbox.next()) != STOPPED:
             if self.actions.get(byte) in ENDS:
+                logs.info(f"{signal.Signals(byte).name} again: stopping at once; what still runs is cut off")
                 # The zygotes and workers see our end and go too.
                 self._remove_files()
                 self.log.finish(HURRIED_SECONDS)

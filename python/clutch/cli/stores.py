@@ -6,6 +6,7 @@ import re
 
 import click
 
+from clutch._jobs.opening import check_url
 from clutch.errors import ConfigError
 
 STORE_HELP = (
@@ -21,6 +22,10 @@ def url_of(given: str | None) -> str:
     from clutch.config import find, load_stores
 
     if given is not None and "://" in given:
+        try:
+            check_url(given)
+        except ConfigError as error:
+            raise click.UsageError(f"--store: {error}") from None
         return given
     try:
         file = find()

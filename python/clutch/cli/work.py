@@ -11,7 +11,7 @@ import click
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
-from clutch.cli.flags import log_flags, pool_flags, pool_options
+from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
 from clutch.cli.process.init_process import stay_first
 from clutch.cli.run import Server, control_socket
 from clutch.cli.stores import STORE_HELP, url_of
@@ -91,7 +91,7 @@ def command(
     }
     # Relative paths are meant from here.
     file = Path.cwd() / re.sub(r"[/\\]", "_", target)
-    sources = {
+    sources = pool_sources(POOL) | {
         f"pools.{POOL}.target": "TARGET",
         f"stores.{FRONT}.url": "--store",
         f"fronts.{FRONT}.queues": "--queues",

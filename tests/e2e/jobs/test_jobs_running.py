@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import sqlite3
 import time
@@ -167,22 +168,49 @@ def test_a_dispatcher_that_was_stopped_past_its_lease_keeps_its_jobs(tmp_path: P
     file = tmp_path / "jobs.db"
     jobs = clutch.Jobs(f"sqlite:///{file}")
 
-    def has_lapsed() -> bool:
-        now = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
-        with contextlib.closing(sqlite3.connect(file)) as connection:
-            return connection.execute("SELECT max(leased_until) FROM clutch_runners").fetchone()[0] < now
-
-    with Rendezvous() as place, worker(tmp_path, jobs.url, "--lease", "3s") as server:
+    with (
+        Rendezvous() as place,
+        worker(tmp_path, jobs.url, "--lease", "3s") as server,
+        contextlib.closing(sqlite3.connect(file)) as other,
+    ):
         job = jobs.enqueue("wait_at", place.port)
         guest = place.guest()
         os.kill(server.process.pid, signal.SIGSTOP)
-        soon(has_lapsed)
+        soon(lambda: has_lapsed(other))
         os.kill(server.process.pid, signal.SIGCONT)
         guest.let_go()
         soon(lambda: jobs.stats()["default"].completed)
         found = jobs.get(job)
         assert found is not None
         assert (found.attempt, found.errors) == (1, ())
+
+
+def test_a_dispatcher_without_its_store_past_its_lease_keeps_its_jobs(tmp_path: Path) -> None:
+    """If there is no other, which would have taken them: its own upkeep does not, whichever has the store first."""
+    jobs = clutch.Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    with (
+        Rendezvous() as place,
+        worker(tmp_path, jobs.url, "--lease", "1s") as server,
+        contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as other,
+    ):
+        for turn in range(3):
+            job = jobs.enqueue("wait_at", place.port)
+            guest = place.guest()
+            limit = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            guest.let_go()
+            server.err.wait("its jobs wait until that is over")
+            soon(lambda: has_lapsed(other))
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limit)
+            soon(lambda turn=turn: jobs.stats()["default"].completed == turn + 1)
+            found = jobs.get(job)
+            assert found is not None
+            assert (found.attempt, found.errors, found.reason) == (1, (), None)
+
+
+def has_lapsed(connection: sqlite3.Connection) -> bool:
+    now = time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
+    leased_until: float = connection.execute("SELECT max(leased_until) FROM clutch_runners").fetchone()[0]
+    return leased_until < now
 
 
 def test_callers_wait_side_by_side_for_a_redis_that_stands_still(tmp_path: Path) -> None:
@@ -411,7 +439,7 @@ def test_clutch_jobs_looks_and_changes(tmp_path: Path) -> None:
     assert jobs.stats()["default"].running_max is None
     assert said("delete", first) == f"job {first} deleted\n"
     wrong = command("jobs", "retry", "99", *store, cwd=tmp_path)
-    assert (wrong.returncode, "nothing to retry: 99" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, "nothing to retry: there is no job 99" in wrong.stderr) == (1, True)
     unknown = command("jobs", "list", "--store", "nope", cwd=tmp_path)
     assert (unknown.returncode, "sqlite:///jobs.db" in unknown.stderr) == (2, True)
 
@@ -504,7 +532,8 @@ def test_clutch_jobs_changes_all_that_match_and_asks_before(tmp_path: Path) -> N
     for wrong in (("delete",), ("delete", "1", "--all"), ("retry", "1", "--state", "dead"), ("cancel", "--yes")):
         code, _, err = said(*wrong)
         assert (code, "by their ids, or choose them by --state" in err) == (2, True), wrong
-    assert said("cancel", "--queue", "mail", "--tag", "a")[0] == 1, "nobody answers"
+    code, _, err = said("cancel", "--queue", "mail", "--tag", "a")
+    assert (code, "nobody answered, and nothing was changed; --yes" in err) == (2, True)
     assert jobs.stats()["mail"].available == 3
     code, out, err = said("cancel", "--queue", "mail", "--tag", "a", answer="y\n")
     assert (code, out, "cancel 3 jobs (queue mail, tag a): 3 available?" in err) == (0, "3 jobs cancelled\n", True)

@@ -24,7 +24,7 @@ import types
 import typing
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from typing import Any, NotRequired
 
@@ -296,7 +296,9 @@ class Encoder:
             return self._base64(value)
         if isinstance(value, Mapping):
             return dict(value)
-        if isinstance(value, set | frozenset | deque | type({}.keys()) | type({}.values()) | range):
+        if isinstance(value, set | frozenset):
+            return _in_order(value)
+        if isinstance(value, deque | type({}.keys()) | type({}.values()) | range):
             return list(value)
         return _by_pydantic(value)
 
@@ -304,6 +306,14 @@ class Encoder:
         if not self._takes_bytes:
             raise Unencodable("bytes; they travel as base64 when the tool's return hint says bytes")
         return b64encode(value).decode()
+
+
+def _in_order(values: Set[Any]) -> list[Any]:
+    """The same in each process, where values can be compared or say what they are."""
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=repr)
 
 
 def _by_pydantic(value: Any) -> Any:

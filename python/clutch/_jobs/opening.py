@@ -1,0 +1,60 @@
+"""Opens the store of a `Jobs` on first use, in each process anew."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from clutch import _core
+from clutch.errors import ConfigError
+
+STORES_INSTEAD: dict[str, str] = {}
+"""By the URL of a store, the one that is used. Of `clutch.testing`, and empty elsewhere."""
+
+
+def check_url(url: str) -> None:
+    """Raises `ConfigError` for what is no URL of a store."""
+    try:
+        _core.JobStore.check(url)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+class LazyStore:
+    """A store that need not be open yet.
+
+    A `Jobs` and its copies with other options have one together, so that what they enqueue at a time shares its trip.
+    """
+
+    def __init__(self, url: str, strategy: str, connections: int) -> None:
+        self._url, self._strategy, self._connections = url, strategy, connections
+        self._opened: tuple[int, str, _core.JobStore] | None = None
+        self._opening: tuple[int, Future[_core.JobStore]] | None = None
+
+    @property
+    def url(self) -> str:
+        return STORES_INSTEAD.get(self._url, self._url)
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None and self._opened[:2] == (os.getpid(), self.url)
+
+    def open(self) -> _core.JobStore:
+        """Raises `StoreUnavailable` and `StoreError`."""
+        opened, url = self._opened, self.url
+        if opened is None or opened[0] != os.getpid() or opened[1] != url:
+            store = _core.JobStore(url, self._strategy, self._connections)
+            opened = self._opened = (os.getpid(), url, store)
+        return opened[2]
+
+    async def open_soon(self) -> _core.JobStore:
+        """To open is to connect, which takes seconds where the server hangs: all who want that wait together."""
+        if self.is_open:
+            return self.open()
+        opening = self._opening
+        if opening is None or opening[0] != os.getpid() or opening[1].done():
+            thread = ThreadPoolExecutor(1)
+            opening = self._opening = (os.getpid(), thread.submit(self.open))
+            thread.shutdown(wait=False)
+        return await asyncio.shield(asyncio.wrap_future(opening[1]))
