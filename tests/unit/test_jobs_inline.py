@@ -258,6 +258,17 @@ def test_async_tools_run_from_threads_loops_and_other_jobs(jobs: Jobs) -> None:
     assert (RAN[1][2], RAN[2][2] != loop) == (loop, True)
 
 
+def test_async_tools_run_where_the_test_itself_is_in_a_loop(jobs: Jobs) -> None:
+    async def main() -> None:
+        with inline(jobs):
+            jobs.enqueue(wait, "inline")
+        jobs.enqueue(wait, "drained")
+        assert drain(jobs).completed == 1
+
+    asyncio.run(main())
+    assert [what[0] for what in RAN] == ["inline", "drained"]
+
+
 def test_ctrl_c_puts_the_job_back(jobs: Jobs) -> None:
     with inline(jobs), pytest.raises(KeyboardInterrupt):
         jobs.enqueue(interrupt)

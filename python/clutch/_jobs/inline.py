@@ -115,6 +115,11 @@ class Attempt:
         return (False, b"null") if self.value is None else encode(self.tool, self.job, self.value)
 
 
+def run_once(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
+    with asyncio.Runner() as loop:
+        return loop.run(coroutine, context=context)
+
+
 class InlineRunner:
     """Runs jobs of one store, until it is closed.
 
@@ -244,7 +249,7 @@ class InlineRunner:
         """Run it on this thread's own loop; where another one runs, in a thread beside it."""
         if asyncio._get_running_loop() is not None:
             with concurrent.futures.ThreadPoolExecutor(1, "clutch-inline") as aside:
-                return aside.submit(self._wait, coroutine, context).result()
+                return aside.submit(run_once, coroutine, context).result()
         loop = getattr(self._threads, "loop", None)
         if loop is None:
             loop = self._threads.loop = asyncio.Runner()
