@@ -427,11 +427,20 @@ class Dispatcher:
             _core.recover_terminal()
 
     def _stop_fronts_and_pools(self, grace: float | None) -> None:
+        graces = {spec.name: spec.values["grace"] if grace is None else grace for spec in self.config.pools}
+        try:
+            self._stop_work(graces)
+        finally:
+            if self._fronts is not None:
+                # The admin front: whoever watches has seen the rest stop.
+                self._fronts.stop(max(graces.values()))
+                self._fronts = None
+
+    def _stop_work(self, graces: Mapping[str, float]) -> None:
         """Side by side, so that all is over when the longest grace is."""
         since, fronts_over = time.monotonic(), threading.Event()
         for jobs in self._jobs.values():
             jobs.quiet(True)
-        graces = {spec.name: spec.values["grace"] if grace is None else grace for spec in self.config.pools}
         with ThreadPoolExecutor(max(1, len(self.pools))) as together:
             stops: list[Callable[[], None]] = []
             for name, pool in self.pools.items():
@@ -442,14 +451,13 @@ class Dispatcher:
                     stops.append(stop)
             try:
                 if self._fronts is not None:
-                    self._fronts.stop(max(graces.values()))
+                    self._fronts.stop_work(max(graces.values()))
             finally:
-                self._fronts = None
                 fronts_over.set()
             for stop in stops:
                 stop()
         # What the pools have cut off is put back.
-        settled_at = max(since + max(graces.values(), default=0.0), time.monotonic()) + JOBS_SETTLED_SECONDS
+        settled_at = max(since + max(graces.values()), time.monotonic()) + JOBS_SETTLED_SECONDS
         for jobs in self._jobs.values():
             jobs.stop(settled_at - time.monotonic())
         self._jobs.clear()

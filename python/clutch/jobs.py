@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
@@ -25,7 +24,7 @@ from clutch._jobs.written import Called, arguments_of, called_of, note_tool, wri
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
 from clutch.config.values import SIDEKIQ, under_folder, without_password
-from clutch.errors import ClutchError, ConfigError, JobFailed
+from clutch.errors import BadArguments, ClutchError, ConfigError, JobFailed
 from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
 
 __all__ = ["Cancel", "CurrentJob", "Job", "JobId", "JobOptions", "Jobs", "Queue", "Retry", "Snooze", "current_job"]
@@ -54,6 +53,14 @@ def naming_options(method: Callable[P, T]) -> Callable[P, T]:
         return method(*args, **kwargs)
 
     return refuse_or_call
+
+
+def refuse_connection(keywords: Mapping[str, Any]) -> None:
+    """An argument of a tool may have that name, and be anything that JSON has."""
+    if isinstance(keywords.get("connection"), sqlite3.Connection):
+        raise ConfigError(
+            "connection=: only enqueue and enqueue_many take part in a transaction, which is of one thread"
+        )
 
 
 class RunsEnqueued(Protocol):
@@ -205,7 +212,10 @@ class Jobs:
             raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
         if not isinstance(url, str):
             raise ConfigError(f"{url!r} is not the URL of a store; allowed is text such as sqlite:///jobs.db")
-        self.url = under_folder(url, Path.cwd())
+        try:
+            self.url = under_folder(url)
+        except FileNotFoundError:
+            raise ConfigError(f"{url!r}: the working folder is gone; give an absolute path: sqlite:////…") from None
         check_url(self.url)
         self._lazy = LazyStore(self.url, strategy, connections if strategy in ("pool", "checkout") else 1)
         self._options = options or NO_JOB_OPTIONS
@@ -297,7 +307,7 @@ class Jobs:
         and only if that commits.
 
         Arguments are checked by the type hints of a function. Raises `BadArguments`, `StoreUnavailable`, `StoreError`,
-        ValueError.
+        ValueError; with `connection`, also the errors of `sqlite3`.
         """
         text = self._text(tool, args, kwargs)
         return (self._enqueue([text]) if connection is None else self._enqueue_in(connection, [text]))[0]
@@ -324,12 +334,14 @@ class Jobs:
 
     async def aenqueue(self, tool: Any, /, *args: Any, **kwargs: Any) -> JobId:
         """`enqueue` for asyncio; not within a transaction."""
+        refuse_connection(kwargs)
         return (await self._aenqueue([self._text(tool, args, kwargs)]))[0]
 
     async def aenqueue_many(
         self, tool: Callable[..., Any] | str, arguments: Iterable[Any], /, **options: Any
     ) -> builtins.list[JobId]:
-        """`enqueue_many` for asyncio."""
+        """`enqueue_many` for asyncio; not within a transaction."""
+        refuse_connection(options)
         jobs = self.options(**options) if options else self
         texts = jobs._texts(tool, arguments)
         return await self._aenqueue(texts) if texts else []
@@ -353,8 +365,14 @@ class Jobs:
         """Of jobs that differ in their arguments; in these, no keyword is an option."""
         called, by_name = self._called(tool), not self.url.startswith(SIDEKIQ)
         options = self._options.over(called.defaults)
-        arguments = (called.arguments(*arguments_of(given), by_name) for given in many)
-        return [written(called.name, one, options) for one in arguments]
+        texts = []
+        for at, given in enumerate(many):
+            try:
+                arguments = called.arguments(*arguments_of(given), by_name)
+            except BadArguments as error:
+                raise BadArguments(f"arguments[{at}]: {error}", problems=error.problems) from None
+            texts.append(written(called.name, arguments, options))
+        return texts
 
     def _enqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
         told = self._enqueue_in_hub(texts) if is_patched() else self._store.enqueue(texts)
@@ -397,7 +415,7 @@ class Jobs:
             )
         if not isinstance(connection, sqlite3.Connection):
             raise ConfigError(f"connection={shortened(connection)}: allowed is a connection of the module sqlite3")
-        jobs = [_core.JobStore.insert(self.url, text) for text in texts]
+        jobs = [_core.JobStore.insert(self._lazy.url, text) for text in texts]
         rows = [(statement, dict(row)) for statement, row, _ in jobs]
         return [JobId(*one) for one in insert(connection, rows, jobs[0][2])]
 

@@ -245,13 +245,14 @@ def assert_not_enqueued(
 
 
 @contextlib.contextmanager
-def temporary_store(jobs: Jobs) -> Iterator[Jobs]:
+def temporary_store(jobs: Jobs, *, file: str | os.PathLike[str] | None = None) -> Iterator[Jobs]:
     """Keep the jobs of `jobs` in an empty SQLite file meanwhile, which is deleted at the end.
 
     Holds for each `Jobs` of this process with the same URL, so that a test may use the one of the module that it tests.
+    `file`: the test's own database, which is kept, for applications whose transactions enqueue jobs (`connection=`).
     """
     with tempfile.TemporaryDirectory(prefix="clutch-") as folder:
-        url = f"sqlite:///{folder}/jobs.db?synchronous=normal"
+        url = f"sqlite:///{Path(folder, 'jobs.db') if file is None else Path(file).absolute()}?synchronous=normal"
         try:
             with replaced(STORES_INSTEAD, jobs.url, url):
                 yield jobs

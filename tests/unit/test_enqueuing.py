@@ -228,10 +228,11 @@ def test_equal_arguments_are_one_unique_job_in_every_process(jobs: Jobs) -> None
     first = jobs.enqueue("note", in_order, unique=True, x=1, y=2)
     again = jobs.enqueue("note", {"b": {"d": 3, "c": 2}, "a": 1}, unique=True, y=2, x=1)
     assert (again, again.is_new) == (first, False)
-    script = "import clutch, sys; print(clutch.Jobs(sys.argv[1]).enqueue('note', {'a', 'b', 'c', 'd'}, unique=True))"
+    script = "import clutch, sys; print(clutch.Jobs(sys.argv[1]).enqueue('note', SETS, unique=True))"
     seeds = [os.environ | {"PYTHONHASHSEED": str(seed)} for seed in range(3)]
-    run = [subprocess.check_output([sys.executable, "-c", script, jobs.url], env=seed) for seed in seeds]
-    assert len(set(run)) == 1
+    for sets in ("{'a', 'b', 'c', 'd'}", "{frozenset('ab'), frozenset('cd'), frozenset('ef')}", "{'a', 1, None}"):
+        command = [sys.executable, "-c", script.replace("SETS", sets), jobs.url]
+        assert len({subprocess.check_output(command, env=seed) for seed in seeds}) == 1
 
 
 def test_enqueue_many_takes_tuples_mappings_and_single_values(jobs: Jobs) -> None:
@@ -239,7 +240,7 @@ def test_enqueue_many_takes_tuples_mappings_and_single_values(jobs: Jobs) -> Non
     found = [jobs.get(job) for job in ids]
     assert [job and job.arguments["kwargs"]["to"] for job in found] == ["a", "b", "c"]
     assert jobs.enqueue_many(send, []) == []
-    with pytest.raises(BadArguments):
+    with pytest.raises(BadArguments, match=r"^arguments\[1\]: tool 'send': to: "):
         jobs.enqueue_many(send, ["d", 5])
     assert len(jobs.list()) == 3, "all of them or none"
 
@@ -342,6 +343,34 @@ def test_many_jobs_of_which_one_cannot_be_written_are_none(jobs: Jobs, tmp_path:
     assert [job.id for job in jobs.list()] == [first]
 
 
+def test_a_job_may_be_enqueued_for_each_row_that_is_changed(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.stats()
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
+        connection.executescript("CREATE TABLE orders (n); INSERT INTO orders VALUES (1), (2)")
+        for (n,) in connection.execute("UPDATE orders SET n = n + 1 RETURNING n"):
+            jobs.enqueue("send", n, connection=connection)
+        connection.commit()
+    assert [job.arguments["args"] for job in jobs.list()] == [[3], [2]]
+
+
+def test_a_commit_that_fails_leaves_no_transaction(tmp_path: Path) -> None:
+    """Where the file is not in WAL mode yet, a reader is in the way."""
+    jobs = Jobs(f"sqlite:///{tmp_path}/jobs.db")
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", timeout=0, isolation_level=None)) as connection,
+        contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as reader,
+    ):
+        connection.execute("CREATE TABLE orders (n)")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM orders").fetchall()
+        with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+            jobs.enqueue_many("send", [1, 2], connection=connection)
+        assert not connection.in_transaction
+        reader.execute("COMMIT")
+        jobs.enqueue_many("send", [1, 2], connection=connection)
+    assert len(jobs.list()) == 2
+
+
 def test_a_file_whose_version_is_missing_gets_what_it_lacks(jobs: Jobs, tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
         connection.executescript(f"{_core.JobStore.SCHEMA} DELETE FROM clutch_schema; DROP INDEX clutch_jobs_unique")
@@ -362,6 +391,13 @@ def test_a_connection_that_is_none_of_sqlite3_is_refused(tmp_path: Path) -> None
         Jobs(f"sqlite:///{tmp_path}/a.db").enqueue(send, "ann", connection="app.db")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="only a store on SQLite can take part in a transaction"):
         Jobs("redis://localhost").enqueue(send, "ann", connection=sqlite3.connect(":memory:"))
+    jobs = Jobs(f"sqlite:///{tmp_path}/a.db")
+    for wrong in (
+        jobs.aenqueue(send, "a", connection=sqlite3.connect(":memory:")),  # pyright: ignore
+        jobs.aenqueue_many(send, ["a"], connection=sqlite3.connect(":memory:")),
+    ):  # pyright: ignore
+        with pytest.raises(ConfigError, match="only enqueue and enqueue_many take part in a transaction"):
+            asyncio.run(wrong)
 
 
 def test_limits_of_a_key_need_a_key(jobs: Jobs) -> None:
@@ -705,6 +741,14 @@ def test_a_relative_path_is_meant_where_the_jobs_were_made(tmp_path: Path, monke
         jobs.enqueue("send", connection=connection)
     connection.close()
     assert (len(jobs.list()), list(inner.iterdir())) == (2, [])
+    inner.rmdir()
+    assert len(Jobs(jobs.url).list()) == 2
+    with pytest.raises(ConfigError, match="the working folder is gone; give an absolute path"):
+        Jobs("sqlite:///jobs.db")
+    (odd := tmp_path / "who?").mkdir()
+    monkeypatch.chdir(odd)
+    Jobs("sqlite:///jobs.db").enqueue("send")
+    assert (odd / "jobs.db").exists()
 
 
 def test_each_program_that_looks_at_a_replaced_file_opens_it_once(tmp_path: Path) -> None:

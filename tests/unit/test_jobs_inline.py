@@ -119,6 +119,22 @@ def test_no_file_is_made_where_the_store_of_the_module_would_be(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+def test_jobs_of_a_transaction_are_in_the_file_of_the_test(tmp_path: Path) -> None:
+    real = Jobs(f"sqlite:///{tmp_path}/real.db")
+    real.stats()
+    for file in (None, tmp_path / "test.db"):
+        connection = sqlite3.connect(tmp_path / "real.db")
+        with temporary_store(real, file=file), pytest.raises(ConfigError, match="it is not a connection to"):
+            real.enqueue(note, 1, connection=connection)
+        connection.close()
+    with temporary_store(real, file=tmp_path / "test.db"):
+        with sqlite3.connect(tmp_path / "test.db") as connection:
+            real.enqueue(note, 1, connection=connection)
+        connection.close()
+        assert drain(real).completed == 1
+    assert (real.list(), (tmp_path / "test.db").exists()) == ([], True)
+
+
 def test_temporary_stores_leave_no_descriptors() -> None:
     counts = []
     for _ in range(4):

@@ -127,10 +127,16 @@ impl Fronts {
     }
 
     /// Stops accepting, lets requests that are being answered end within `grace`, then cuts them off. Blocks as long. The
-    /// admin front goes last, so that the stop can be watched.
-    pub fn stop(&self, grace: Duration) {
+    /// admin front goes on, so that what else stops can be watched.
+    pub fn stop_work(&self, grace: Duration) {
         self.plane.iter().for_each(|plane| plane.stops());
-        self.end(grace);
+        self.end(grace, |front| !front.is_last());
+    }
+
+    /// The same with all fronts, the admin front last.
+    pub fn stop(&self, grace: Duration) {
+        self.stop_work(grace);
+        self.end(grace.min(LAST_GRACE), |_| true);
         self.warnings.close();
     }
 
@@ -155,16 +161,16 @@ impl Fronts {
             .collect()
     }
 
-    fn end(&self, grace: Duration) {
-        let Some(Running { runtime, fronts }) = self.running.lock().take() else {
+    fn end(&self, grace: Duration, ends: impl Fn(&dyn Front) -> bool) {
+        let mut running = self.running.lock();
+        let Some(Running { runtime, fronts }) = running.as_mut() else {
             return;
         };
-        let (last, first): (Vec<NamedFront>, Vec<NamedFront>) =
-            fronts.into_iter().partition(|(_, front)| front.is_last());
-        runtime.block_on(async {
-            stop_all(first, grace).await;
-            stop_all(last, grace.min(LAST_GRACE)).await;
-        });
+        let (ended, left) = std::mem::take(fronts).into_iter().partition(|(_, front)| ends(&**front));
+        *fronts = left;
+        let runtime = runtime.clone();
+        drop(running);
+        runtime.block_on(stop_all(ended, grace));
     }
 }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 
 from clutch import _core
 from clutch.errors import ConfigError
@@ -30,7 +31,7 @@ class LazyStore:
     def __init__(self, url: str, strategy: str, connections: int) -> None:
         self._url, self._strategy, self._connections = url, strategy, connections
         self._opened: tuple[int, str, _core.JobStore] | None = None
-        self._opening: tuple[int, Future[_core.JobStore]] | None = None
+        self._opening: tuple[int, str, Future[_core.JobStore]] | None = None
 
     @property
     def url(self) -> str:
@@ -53,8 +54,13 @@ class LazyStore:
         if self.is_open:
             return self.open()
         opening = self._opening
-        if opening is None or opening[0] != os.getpid() or opening[1].done():
-            thread = ThreadPoolExecutor(1)
-            opening = self._opening = (os.getpid(), thread.submit(self.open))
-            thread.shutdown(wait=False)
-        return await asyncio.shield(asyncio.wrap_future(opening[1]))
+        if opening is None or opening[:2] != (os.getpid(), self.url) or opening[2].done():
+            opening = self._opening = (os.getpid(), self.url, Future())
+            threading.Thread(target=self._open_into, args=(opening[2],), name="clutch-open").start()
+        return await asyncio.shield(asyncio.wrap_future(opening[2]))
+
+    def _open_into(self, future: Future[_core.JobStore]) -> None:
+        try:
+            future.set_result(self.open())
+        except BaseException as error:
+            future.set_exception(error)

@@ -35,31 +35,44 @@ def insert(
     connection is to another file.
     """
     text_factory = connection.text_factory
-    connection.text_factory = str
+    if text_factory is not str:
+        connection.text_factory = str
     try:
-        refuse_elsewhere(connection, file)
+        has_tables = is_for_jobs(connection, file)
+        if len(rows) == 1 and has_tables:
+            # One statement is a whole anyway, and may be within a loop over another's rows, where a savepoint may not.
+            return [insert_one(connection, *rows[0], file)]
         with together(connection):
+            if not has_tables:
+                for part in statements(_core.JobStore.SCHEMA):
+                    plain_cursor(connection).execute(part)
             return [insert_one(connection, statement, row, file) for statement, row in rows]
     finally:
-        connection.text_factory = text_factory
+        if text_factory is not str:
+            connection.text_factory = text_factory
 
 
 @contextlib.contextmanager
 def together(connection: sqlite3.Connection) -> Iterator[None]:
     """All that is written within is written, or nothing: in the transaction that there is, or would be for an INSERT of
-    the user's own, or at once."""
+    the user's own, or in one that ends here."""
     execute = plain_cursor(connection).execute
     if not connection.in_transaction and begins_by_itself(connection):
         # The module does so before an INSERT, but tables would be made, and committed, before it.
         execute(f"BEGIN {connection.isolation_level}")
-    execute("SAVEPOINT clutch_enqueue")
+    if connection.in_transaction:
+        begin, end = "SAVEPOINT clutch_enqueue", "RELEASE clutch_enqueue"
+        undo = ("ROLLBACK TO clutch_enqueue", "RELEASE clutch_enqueue")
+    else:
+        begin, end, undo = "BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)
+    execute(begin)
     try:
         yield
-        execute("RELEASE clutch_enqueue")
+        execute(end)
     except BaseException:
         with contextlib.suppress(sqlite3.Error):  # some errors have rolled back everything
-            execute("ROLLBACK TO clutch_enqueue")
-            execute("RELEASE clutch_enqueue")
+            for statement in undo:
+                execute(statement)
         raise
 
 
@@ -74,21 +87,19 @@ def insert_one(
     try:
         cursor = plain_cursor(connection).execute(statement, row)
     except sqlite3.OperationalError as error:
-        if "no column named" in str(error):
-            raise ClutchError(
-                f"{error}: {file} is of an older version; call jobs.stats() once before a transaction"
-            ) from error
-        if "no such table: clutch_jobs" not in str(error):
+        if "no column named" not in str(error):
             raise
-        for part in statements(_core.JobStore.SCHEMA):
-            plain_cursor(connection).execute(part)
-        cursor = plain_cursor(connection).execute(statement, row)
+        raise ClutchError(
+            f"{error}: {file} is of an older version; call jobs.stats() once before a transaction"
+        ) from error
     if cursor.rowcount > 0:
         return str(cursor.lastrowid), True
     found = plain_cursor(connection).execute(
         "SELECT id FROM clutch_jobs WHERE unique_key = ? AND state < 3", (row["unique_key"],)
     )
-    return str(found.fetchone()[0]), False
+    if (job := found.fetchone()) is None:
+        raise ClutchError(f"the job was not written: does a trigger of {file} keep it out?")
+    return str(job[0]), False
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
@@ -98,22 +109,25 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     return cursor
 
 
-def refuse_elsewhere(connection: sqlite3.Connection, file: os.PathLike[str]) -> None:
-    """Raises ConfigError if what is inserted without the name of a database does not go to this file."""
-    databases = [row[1:] for row in plain_cursor(connection).execute("PRAGMA database_list")]
-    names = [name for name, path in databases if path and os.path.exists(path) and is_same(path, file)]
+def is_for_jobs(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
+    """Whether this file has the tables. Raises ConfigError if what is inserted without the name of a database does not
+    go there."""
+    known = [row[1:] for row in plain_cursor(connection).execute("PRAGMA database_list")]
+    names = [name for name, path in known if path and os.path.exists(path) and is_same(path, file)]
     if not names:
         raise ConfigError(
             f"connection=: it is not a connection to {file}, where the jobs are, so they cannot share a transaction"
         )
     # As SQLite looks for a table: in `temp`, then in the order in which they were attached.
-    order = sorted((name for name, _ in databases), key=lambda name: name != "temp")
-    first = next((name for name in order if has_tables(connection, name)), "main")
-    if first not in names:
+    order = sorted((name for name, _ in known), key=lambda name: name != "temp")
+    first = next((name for name in order if has_tables(connection, name)), None)
+    goes_to = first or "main"
+    if goes_to not in names:
         raise ConfigError(
-            f"connection=: {file} is attached as {names[0]}, but jobs would go to {first}; open {file} as the "
+            f"connection=: {file} is attached as {names[0]}, but jobs would go to {goes_to}; open {file} as the "
             f"connection's own file, or call jobs.stats() once so that {names[0]} has the tables"
         )
+    return first is not None
 
 
 def is_same(path: str, file: os.PathLike[str]) -> bool:

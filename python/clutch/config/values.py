@@ -448,11 +448,13 @@ SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
 """How URLs of stores in Sidekiq's format begin."""
 
 
-def under_folder(url: str, folder: Path) -> str:
-    """The URL of a store, of which a path is absolute."""
+def under_folder(url: str, folder: Path | None = None) -> str:
+    """The URL of a store, of which a path is absolute; without a `folder`, that of the program is meant."""
     scheme, mark, path = url.partition(":///")
     is_file = scheme == "sqlite" and path not in ("", ":memory:") and not path.startswith("?")
-    return f"{scheme}{mark}{folder / path}" if is_file else url
+    if not is_file or path.startswith("/"):
+        return url
+    return f"{scheme}{mark}{(folder or Path.cwd()) / path}"
 
 
 def without_password(url: str) -> str:

@@ -327,6 +327,28 @@ def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -
         soon(lambda: get("/readyz")[0] == 200)
 
 
+def test_operators_watch_a_stop_to_its_end(tmp_path: Path, store: str) -> None:
+    jobs = clutch.Jobs(store)
+    with Rendezvous() as place, worker(tmp_path, store, "--admin", "127.0.0.1:0") as server:
+        job = jobs.enqueue("wait_at", place.port)
+        guest = place.guest()
+        address = server.err.wait(r"admin: http://(\S+)")[1]
+        server.process.send_signal(signal.SIGTERM)
+        server.err.wait("SIGTERM: stopping")
+
+        def status(path: str) -> int:
+            with contextlib.closing(http.client.HTTPConnection(address, timeout=WAIT_SECONDS)) as connection:
+                connection.request("GET", path)
+                return connection.getresponse().status
+
+        soon(lambda: status("/readyz") == 503)
+        assert status("/metrics") == 200
+        guest.let_go()
+        assert server.wait() == 0
+    found = jobs.get(job)
+    assert found is not None and found.state == "completed"
+
+
 def test_the_log_tells_of_failures_of_what_was_rescued_and_of_queues_that_nobody_serves(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/jobs.db"
     jobs = clutch.Jobs(store)

@@ -54,7 +54,8 @@ impl DatabaseFile {
             StoreError::Refused(format!("'{url}': {why}; allowed: sqlite:///jobs.db, sqlite:////var/lib/jobs.db"))
         };
         let rest = url.strip_prefix("sqlite://").ok_or_else(|| refused("not the URL of a SQLite file"))?;
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // Folders may have a question mark in their names, too.
+        let (path, query) = rest.rsplit_once('?').filter(|(_, query)| !query.contains('/')).unwrap_or((rest, ""));
         let path = path.strip_prefix('/').ok_or_else(|| refused("three slashes come before the path"))?;
         if path.is_empty() || path == ":memory:" {
             return Err(refused("it names no file, and jobs are to survive the program"));

@@ -94,9 +94,17 @@ impl Fronts {
         reread.into_iter().map(|one| (one.option, one.result.err().map(|error| error.to_string()))).collect()
     }
 
-    /// Stops accepting, lets requests end for this many seconds, then aborts them. A second stop has no effect.
-    fn stop(&self, py: Python<'_>, grace_s: f64) {
-        let grace = Duration::try_from_secs_f64(grace_s.max(0.0)).unwrap_or(Duration::ZERO);
-        py.detach(|| self.running.stop(grace));
+    /// Stops accepting, lets requests end for this many seconds, then aborts them. The admin front goes on.
+    fn stop_work(&self, py: Python<'_>, grace_s: f64) {
+        py.detach(|| self.running.stop_work(seconds(grace_s)));
     }
+
+    /// The same with all fronts, the admin front last. A second stop has no effect.
+    fn stop(&self, py: Python<'_>, grace_s: f64) {
+        py.detach(|| self.running.stop(seconds(grace_s)));
+    }
+}
+
+fn seconds(given: f64) -> Duration {
+    Duration::try_from_secs_f64(given.max(0.0)).unwrap_or(Duration::ZERO)
 }

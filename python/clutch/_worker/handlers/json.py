@@ -310,10 +310,10 @@ class Encoder:
 
 def _in_order(values: Set[Any]) -> list[Any]:
     """The same in each process, where values can be compared or say what they are."""
-    try:
-        return sorted(values)
-    except TypeError:
-        return sorted(values, key=repr)
+    with suppress(TypeError):
+        if not any(isinstance(value, frozenset) for value in values):  # which have no order
+            return sorted(values)
+    return sorted(values, key=lambda value: repr(_in_order(value) if isinstance(value, frozenset) else value))
 
 
 def _by_pydantic(value: Any) -> Any:
