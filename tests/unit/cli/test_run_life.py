@@ -24,7 +24,7 @@ from clutch.cli.run import Server
 from clutch.control import client
 from clutch.errors import ConfigError, PoolClosed
 
-END = ["a is gone", "the runtime stops"]
+END = ["a is gone", "admin stops", "the runtime stops"]
 
 
 class Scene:
@@ -143,9 +143,12 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: C901 (all that poo
         def next_warning(self) -> None:
             return None
 
-        def stop(self, grace_s: float) -> None:
+        def stop_work(self, grace_s: float) -> None:
             scene.events.append(f"fronts stop {grace_s:g}")
             scene.when_fronts_stop()
+
+        def stop(self, grace_s: float) -> None:
+            scene.events.append("admin stops")
 
     class Events:
         def __init__(self, scope: str) -> None:
@@ -206,7 +209,7 @@ def test_a_pool_that_can_never_be_ready_ends_the_run_with_2(scene: Scene, loaded
 
     scene.when_ready = broken
     assert Server(loaded).serve() == 2
-    assert scene.events[-2:] == END
+    assert scene.events[-3:] == END
 
 
 def test_a_pool_that_is_not_required_is_only_told(
@@ -245,7 +248,7 @@ def test_an_address_that_is_taken_stops_the_pools_and_ends_with_1(
     logs.log.propagate = True
     with caplog.at_level(logging.INFO, "clutch"):
         assert Server(loaded).serve() == 1
-    assert scene.events[-2:] == END
+    assert scene.events[-2:] == ["a is gone", "the runtime stops"]
     assert "cannot start: 127.0.0.1:8080: address in use" in caplog.text
 
 
@@ -388,7 +391,7 @@ def test_asked_to_stop(scene: Scene, loaded: config.Config, times: int) -> None:
 
     scene.when_ready = ask
     assert server.serve() == 0
-    assert scene.events[-2:] == END
+    assert scene.events[-3:] == END
     assert not scene.control.exists()
 
 
@@ -436,7 +439,7 @@ def test_term_has_a_grace_int_and_quit_have_none(
 ) -> None:
     scene.when_ready = send(number)
     assert serve(loaded).serve() == 0
-    assert scene.events[-4:] == [f"fronts stop {grace}", f"a has {grace} s", *END]
+    assert scene.events[-5:] == [f"fronts stop {grace}", f"a has {grace} s", *END]
 
 
 def test_run_gives_int_its_grace(scene: Scene, loaded: config.Config) -> None:
