@@ -597,6 +597,24 @@ def test_failure_57_a_copy_is_made_while_other_threads_are_in_the_midst_of_it(jo
             thread.join()
 
 
+def test_the_first_enqueue_imports_nothing(tmp_path: Path) -> None:
+    """A copy that is forked meanwhile would have locks of modules that nobody opens any more."""
+    script = """
+import sys
+import clutch
+
+@clutch.tool
+def send(to: str, count: int | None = None) -> None: ...
+
+jobs = clutch.Jobs(sys.argv[1])
+known = set(sys.modules)
+jobs.enqueue(send, "ann", in_="5m", unique=True)
+print(sorted(set(sys.modules) - known))
+"""
+    done = subprocess.check_output([sys.executable, "-c", script, f"sqlite:///{tmp_path}/jobs.db"], text=True)
+    assert done == "[]\n"
+
+
 def test_a_fork_after_use_writes_beside_nobody(jobs: Jobs, tmp_path: Path) -> None:
     """SQLite in a copy would take the original's locks for its own, and destroy the file."""
     jobs.enqueue("send", "before")

@@ -24,6 +24,10 @@ from clutch.tools import (
     shortened,
 )
 
+# pydantic puts imports off until it looks at a function. A fork while another thread does that for the first time would
+# leave locks of these modules held in the copy for ever.
+JsonFace("now", lambda: None)
+
 RATE_ONLY = 100
 """How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
 RETRIES = 20
