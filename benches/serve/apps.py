@@ -14,6 +14,14 @@ async def noop_asgi(scope, receive, send):
     return await send({"type": "http.response.body", "body": _SMALL})
 
 
+async def reading_asgi(scope, receive, send):
+    """The same, once all of the request has come."""
+    more = scope["type"] == "http"
+    while more:
+        more = (await receive()).get("more_body", False)
+    return await noop_asgi(scope, receive, send)
+
+
 async def echo_websocket(scope, receive, send):
     """Each text comes back as it went; a plain request gets the answer of `noop_asgi`, so that readiness shows."""
     if scope["type"] != "websocket":
