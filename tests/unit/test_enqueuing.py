@@ -392,10 +392,9 @@ def test_a_connection_that_is_none_of_sqlite3_is_refused(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="only a store on SQLite can take part in a transaction"):
         Jobs("redis://localhost").enqueue(send, "ann", connection=sqlite3.connect(":memory:"))
     jobs = Jobs(f"sqlite:///{tmp_path}/a.db")
-    for wrong in (
-        jobs.aenqueue(send, "a", connection=sqlite3.connect(":memory:")),  # pyright: ignore
-        jobs.aenqueue_many(send, ["a"], connection=sqlite3.connect(":memory:")),
-    ):  # pyright: ignore
+    in_memory = sqlite3.connect(":memory:")
+    one = jobs.aenqueue(send, "a", connection=in_memory)  # pyright: ignore
+    for wrong in (one, jobs.aenqueue_many(send, ["a"], connection=in_memory)):
         with pytest.raises(ConfigError, match="only enqueue and enqueue_many take part in a transaction"):
             asyncio.run(wrong)
 
@@ -534,14 +533,14 @@ def test_asyncio_goes_on_while_a_store_is_opened(tmp_path: Path) -> None:
             threads = threading.active_count()
             enqueued = [asyncio.create_task(jobs.options(queue="mail").aenqueue("send", n)) for n in range(50)]
             await asyncio.sleep(0)
-            assert not jobs._lazy.is_open, "it connects elsewhere"
+            assert jobs._lazy.opened is None, "it connects elsewhere"
             assert threading.active_count() == threads + 1, "all wait for one"
             enqueued[0].cancel()
             redis.answer_again()
             assert len(await asyncio.gather(*enqueued[1:])) == 49
 
         asyncio.run(main())
-        assert jobs._lazy.is_open, "copies with other options share it"
+        assert jobs._lazy.opened is not None, "copies with other options share it"
         assert len(jobs.list()) == 49
 
 

@@ -163,12 +163,13 @@ impl Fronts {
 
     fn end(&self, grace: Duration, ends: impl Fn(&dyn Front) -> bool) {
         let mut running = self.running.lock();
-        let Some(Running { runtime, fronts }) = running.as_mut() else {
+        let Some(Running { runtime, fronts }) = running.take() else {
             return;
         };
-        let (ended, left) = std::mem::take(fronts).into_iter().partition(|(_, front)| ends(&**front));
-        *fronts = left;
-        let runtime = runtime.clone();
+        let (ended, left): (Vec<_>, Vec<_>) = fronts.into_iter().partition(|(_, front)| ends(&**front));
+        if !left.is_empty() {
+            *running = Some(Running { runtime: runtime.clone(), fronts: left });
+        }
         drop(running);
         runtime.block_on(stop_all(ended, grace));
     }

@@ -24,11 +24,11 @@ const ALLOWED: &str = "sqlite:///jobs.db, redis://host:port/db, sidekiq://host:p
 /// Opens `sqlite:///relative.db`, `sqlite:////absolute.db`, `redis://host:port/db` and what else [`redis::Location`] knows,
 /// and `sidekiq://host:port/db`.
 pub fn open(url: &str) -> Result<Arc<dyn Store>> {
-    check(url)?;
     match scheme(url) {
         "sqlite" => Ok(Arc::new(sqlite::Sqlite::open(url)?)),
         scheme if redis::is_scheme(scheme) => Ok(Arc::new(redis::Redis::open(url)?)),
-        _ => Ok(Arc::new(sidekiq::Sidekiq::open(url)?)),
+        scheme if sidekiq::is_scheme(scheme) => Ok(Arc::new(sidekiq::Sidekiq::open(url)?)),
+        scheme => Err(unknown(scheme, url)),
     }
 }
 
@@ -38,12 +38,17 @@ pub fn check(url: &str) -> Result<()> {
         "sqlite" => sqlite::DatabaseFile::parse(url).map(drop),
         scheme if redis::is_scheme(scheme) => redis::Location::parse(url).map(drop),
         scheme if sidekiq::is_scheme(scheme) => sidekiq::check(url),
-        "" if !url.contains('@') => {
-            Err(StoreError::Refused(format!("'{url}' is not the URL of a store; allowed: {ALLOWED}")))
-        }
-        // The rest of a URL may hold a password.
-        scheme => Err(StoreError::Refused(format!("'{scheme}://…' is not the URL of a store; allowed: {ALLOWED}"))),
+        scheme => Err(unknown(scheme, url)),
     }
+}
+
+fn unknown(scheme: &str, url: &str) -> StoreError {
+    let shown = match scheme {
+        "" if !url.contains('@') => url,
+        // The rest of a URL may hold a password.
+        _ => &format!("{scheme}://…"),
+    };
+    StoreError::Refused(format!("'{shown}' is not the URL of a store; allowed: {ALLOWED}"))
 }
 
 fn scheme(url: &str) -> &str {

@@ -38,21 +38,23 @@ class LazyStore:
         return STORES_INSTEAD.get(self._url, self._url)
 
     @property
-    def is_open(self) -> bool:
-        return self._opened is not None and self._opened[:2] == (os.getpid(), self.url)
+    def opened(self) -> _core.JobStore | None:
+        """If it is open, in this process."""
+        opened = self._opened
+        return None if opened is None or opened[0] != os.getpid() or opened[1] != self.url else opened[2]
 
     def open(self) -> _core.JobStore:
         """Raises `StoreUnavailable` and `StoreError`."""
-        opened, url = self._opened, self.url
-        if opened is None or opened[0] != os.getpid() or opened[1] != url:
+        if (store := self.opened) is None:
+            url = self.url
             store = _core.JobStore(url, self._strategy, self._connections)
-            opened = self._opened = (os.getpid(), url, store)
-        return opened[2]
+            self._opened = (os.getpid(), url, store)
+        return store
 
     async def open_soon(self) -> _core.JobStore:
         """To open is to connect, which takes seconds where the server hangs: all who want that wait together."""
-        if self.is_open:
-            return self.open()
+        if (store := self.opened) is not None:
+            return store
         opening = self._opening
         if opening is None or opening[:2] != (os.getpid(), self.url) or opening[2].done():
             opening = self._opening = (os.getpid(), self.url, Future())

@@ -38,12 +38,12 @@ def insert(
     if text_factory is not str:
         connection.text_factory = str
     try:
-        has_tables = is_for_jobs(connection, file)
-        if len(rows) == 1 and has_tables:
+        are_there = tables_are_in(connection, file)
+        if len(rows) == 1 and are_there:
             # One statement is a whole anyway, and may be within a loop over another's rows, where a savepoint may not.
             return [insert_one(connection, *rows[0], file)]
         with together(connection):
-            if not has_tables:
+            if not are_there:
                 for part in statements(_core.JobStore.SCHEMA):
                     plain_cursor(connection).execute(part)
             return [insert_one(connection, statement, row, file) for statement, row in rows]
@@ -109,9 +109,9 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     return cursor
 
 
-def is_for_jobs(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
-    """Whether this file has the tables. Raises ConfigError if what is inserted without the name of a database does not
-    go there."""
+def tables_are_in(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
+    """Whether this file has the tables of jobs already. Raises ConfigError if what is inserted without the name of a
+    database does not go there."""
     known = [row[1:] for row in plain_cursor(connection).execute("PRAGMA database_list")]
     names = [name for name, path in known if path and os.path.exists(path) and is_same(path, file)]
     if not names:
