@@ -7,6 +7,11 @@ import sysconfig
 from dataclasses import dataclass, field
 from typing import Any
 
+IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+# The shape of what does not depend on the profile.
+USUAL = "thread" if IS_FREE_THREADED else "process"
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -19,6 +24,10 @@ class Shape:
     @property
     def slots(self) -> int:
         return self.options["workers"] * self.slots_of_worker
+
+    @property
+    def is_spawned(self) -> bool:
+        return self.options.get("start") == "spawn"
 
 
 SHAPES = [
@@ -33,7 +42,7 @@ SHAPES = [
 def reason_to_skip(shape: Shape) -> str | None:
     if shape.name != "greenlet":
         return None
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if IS_FREE_THREADED:
         return "gevent does not build on free-threaded Python"
     if importlib.util.find_spec("gevent") is None:
         return "gevent is not installed: pip install 'clutch[greenlet]'"

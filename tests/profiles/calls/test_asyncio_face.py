@@ -25,6 +25,7 @@ async def arrival(rendezvous: Rendezvous) -> Any:
     return await asyncio.to_thread(rendezvous.guest)
 
 
+@pytest.mark.per_profile
 def test_await(pool: Pool) -> None:
     async def main() -> None:
         assert await pool.submit("add", 1, 2) == 3
@@ -69,6 +70,7 @@ def test_several_wait_for_one_future(pool: Pool, rendezvous: Rendezvous) -> None
     assert run(main()) == ["all"] * 5
 
 
+@pytest.mark.per_profile
 def test_the_loop_runs_on_while_calls_run(pool: Pool, rendezvous: Rendezvous) -> None:
     async def main() -> None:
         future = pool.submit("visit", rendezvous.port)
@@ -114,6 +116,7 @@ def test_wait_for_a_timeout(pool: Pool, rendezvous: Rendezvous) -> None:
     run(main())
 
 
+@pytest.mark.per_profile
 def test_cancelling_a_task_removes_its_queued_call(pool: Pool, rendezvous: Rendezvous) -> None:
     async def main() -> None:
         held = [pool.submit("visit", rendezvous.port) for _ in range(pool.stats()["slots"])]

@@ -57,6 +57,7 @@ def called(shape: Shape) -> Iterator[Called]:
     pool.shutdown()
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("tool", FORMS)
 def test_a_tool_hears_what_came_with_its_call(called: Called, tool: str) -> None:
     sent = {"x-request-id": "r-1", "traceparent": PARENT, "tracestate": "vendor=1"}
@@ -84,6 +85,7 @@ def test_a_call_from_python_has_none(called: Called, tool: str) -> None:
     assert list(called.pool.stream("stream")) == [{}, {}]
 
 
+@pytest.mark.per_profile
 def test_calls_at_a_time_do_not_mix(called: Called) -> None:
     found: list[tuple[str, str]] = []
 

@@ -16,6 +16,7 @@ from support.rendezvous import Rendezvous
 BOTH_KINDS = pytest.mark.parametrize("name", ["add", "add_async"])
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_call_by_name(pool: Pool, name: str) -> None:
     assert pool.call(name, 1) == 1
@@ -24,6 +25,7 @@ def test_call_by_name(pool: Pool, name: str) -> None:
     assert pool.call(name, a="a", c="c", b="b") == "abc"
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_call_by_function(pool: Pool, name: str) -> None:
     function = getattr(profile_tools, name)
@@ -31,6 +33,7 @@ def test_call_by_function(pool: Pool, name: str) -> None:
     assert pool.call(function, 1, 2, c=3) == 6
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_submit(pool: Pool, name: str) -> None:
     by_name, by_function = pool.submit(name, 1, 2), pool.submit(getattr(profile_tools, name), 3, c=4)
@@ -40,6 +43,7 @@ def test_submit(pool: Pool, name: str) -> None:
     assert by_name.result() == 3, "a result can be asked for again"
 
 
+@pytest.mark.per_profile
 def test_many_at_once_come_back_to_their_own_callers(pool: Pool) -> None:
     futures = [pool.submit("add", number, number) for number in range(500)]
     assert [future.result(30) for future in futures] == [2 * number for number in range(500)]
@@ -65,11 +69,13 @@ def test_options_do_not_collide_with_arguments(pool: Pool) -> None:
     assert list(calls.stream("count", n=2)) == [0, 1]
 
 
+@pytest.mark.per_profile
 def test_it_runs_elsewhere(pool: Pool) -> None:
     assert pool.call("pid") != os.getpid()
     assert pool.call(profile_tools.pid) in {worker["pid"] for worker in pool.stats()["workers"]}
 
 
+@pytest.mark.per_profile
 def test_lambda(pool: Pool) -> None:
     assert pool.call(lambda a, b: a * b, 6, b=7) == 42
     assert pool.submit(lambda: "later").result(30) == "later"
@@ -86,6 +92,7 @@ def test_closure(pool: Pool) -> None:
     assert pool.call(shifted, 1) == 21, "a closure travels as it is at that moment"
 
 
+@pytest.mark.per_profile
 def test_local_coroutine_function(pool: Pool) -> None:
     async def local(value: int) -> int:
         return value + 1
@@ -107,6 +114,7 @@ def test_functions_as_arguments(pool: Pool) -> None:
     assert pool.call("apply", lambda value: value + 1, 1) == 2
 
 
+@pytest.mark.per_profile
 def test_class_target(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool("profile_tools:Counter")
     pool.wait_ready(timeout=60)
@@ -149,6 +157,7 @@ def test_wrong_arguments_by_name(
     assert pool.call("add", 1) == 1
 
 
+@pytest.mark.per_profile
 def test_wrong_arguments_of_a_function_are_its_type_error(pool: Pool) -> None:
     with pytest.raises(TypeError, match="missing"):
         pool.call(profile_tools.add)
@@ -161,6 +170,7 @@ def test_type_error_inside_a_tool_is_not_about_its_arguments(pool: Pool) -> None
         pool.call("add_async", 1, "b")
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("name", ["ad", "not_a_tool", "", "Counter", "os", "__class__", "x" * 1000])
 def test_no_such_tool(pool: Pool, name: str) -> None:
     with pytest.raises(NoSuchTool) as caught:
@@ -200,6 +210,7 @@ def test_arguments_that_cannot_be_sent(pool: Pool) -> None:
     assert pool.call("add", 1) == 1
 
 
+@pytest.mark.per_profile
 def test_arguments_that_cannot_be_read(pool: Pool) -> None:
     with pytest.raises(BadArguments, match="not here"):
         pool.call("echo", profile_tools.Unreadable())
@@ -208,6 +219,7 @@ def test_arguments_that_cannot_be_read(pool: Pool) -> None:
     assert pool.call("add", 1) == 1
 
 
+@pytest.mark.per_profile
 def test_a_call_of_a_generator_says_what_to_use(pool: Pool, rendezvous: Rendezvous) -> None:
     for name in ("count", "count_async"):
         with pytest.raises(BadArguments, match="stream"):

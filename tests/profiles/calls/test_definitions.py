@@ -15,6 +15,8 @@ from clutch import Pool
 from support.rendezvous import Rendezvous
 from support.shapes import Shape
 
+pytestmark = pytest.mark.per_profile
+
 MODULE = """
 import os
 from support.rendezvous import meet

@@ -24,6 +24,7 @@ def every_worker_lives_on(pool: Pool) -> Iterator[None]:
     assert {worker["pid"] for worker in pool.stats()["workers"]} == before
 
 
+@pytest.mark.per_profile
 @RAISERS
 def test_the_original_exception_with_its_remote_traceback(pool: Pool, raiser: Callable[..., Any]) -> None:
     with pytest.raises(LookupError) as caught:
@@ -106,6 +107,7 @@ def test_an_exception_of_a_module_needs_no_cloudpickle(make_pool: Callable[..., 
     assert pool.call(profile_tools.has_module, "cloudpickle") is False
 
 
+@pytest.mark.per_profile
 def test_failure_30_odd_init(pool: Pool) -> None:
     with pytest.raises(RemoteError, match="7: seven") as caught:
         pool.call(profile_tools.raise_odd)
@@ -155,6 +157,7 @@ def test_failure_30_arguments_that_do_not_unpickle_leave_others_alone(pool: Pool
         assert number % 3 == 0 or future.result() == number
 
 
+@pytest.mark.per_profile
 @RAISERS
 @pytest.mark.parametrize(
     "error",
@@ -169,6 +172,7 @@ def test_failure_31_not_an_exception(pool: Pool, raiser: Callable[..., Any], err
         assert isinstance(caught.value.__cause__, RemoteTraceback)
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("raiser", [profile_tools.raise_in_stream, profile_tools.raise_in_stream_async])
 @pytest.mark.parametrize("error", [profile_tools.Quit("bye"), SystemExit(3), KeyboardInterrupt("k")], ids=repr)
 def test_failure_31_not_an_exception_in_a_stream(pool: Pool, raiser: Callable[..., Any], error: BaseException) -> None:
@@ -179,6 +183,7 @@ def test_failure_31_not_an_exception_in_a_stream(pool: Pool, raiser: Callable[..
     assert caught.value.args == error.args
 
 
+@pytest.mark.per_profile
 @RAISERS
 @pytest.mark.parametrize("error", [profile_tools.Quit("bye"), SystemExit(3), KeyboardInterrupt("k")], ids=repr)
 def test_failure_31_not_an_exception_in_a_batch(pool: Pool, raiser: Callable[..., Any], error: BaseException) -> None:
@@ -188,6 +193,7 @@ def test_failure_31_not_an_exception_in_a_batch(pool: Pool, raiser: Callable[...
     assert caught.value.args == error.args
 
 
+@pytest.mark.per_profile
 def test_failure_31_the_ways_of_exiting(pool: Pool) -> None:
     with pytest.raises(SystemExit) as caught:
         pool.call(profile_tools.exit_with, 0)
@@ -198,6 +204,7 @@ def test_failure_31_the_ways_of_exiting(pool: Pool) -> None:
     assert isinstance(future.exception(30), SystemExit)
 
 
+@pytest.mark.per_profile
 def test_failure_31_cancelled_inside(pool: Pool) -> None:
     for attempt in (
         lambda: pool.call(profile_tools.cancel_itself),
@@ -208,6 +215,7 @@ def test_failure_31_cancelled_inside(pool: Pool) -> None:
             attempt()
 
 
+@pytest.mark.per_profile
 def test_stop_iteration(pool: Pool) -> None:
     with pytest.raises(StopIteration) as caught:
         pool.call(profile_tools.raise_it, StopIteration(7))
@@ -216,6 +224,7 @@ def test_stop_iteration(pool: Pool) -> None:
         pool.call(profile_tools.raise_it_async, StopAsyncIteration())
 
 
+@pytest.mark.per_profile
 def test_recursion_without_end(pool: Pool) -> None:
     def endless(depth: int) -> int:
         return endless(depth + 1)
@@ -234,6 +243,7 @@ def test_errors_of_clutch_raised_by_a_tool_stay_what_they_are(pool: Pool) -> Non
         pool.call(profile_tools.raise_it_async, DeadlineExceeded("theirs", where="running"))
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("end", [StopIteration("x"), StopAsyncIteration("x")], ids=lambda end: type(end).__name__)
 def test_what_an_iterator_would_end_with_is_an_error_there(pool: Pool, end: Exception) -> None:
     with pytest.raises(type(end)):

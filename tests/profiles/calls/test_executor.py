@@ -227,6 +227,7 @@ def test_a_callback_that_raises_harms_nobody(pool: Pool) -> None:
     assert pool.submit("add", 2).result(30) == 2
 
 
+@pytest.mark.per_profile
 def test_result_in_many_threads(pool: Pool, rendezvous: Rendezvous) -> None:
     future = pool.submit("visit", rendezvous.port)
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
@@ -263,6 +264,7 @@ def test_futures_are_not_copied(pool: Pool) -> None:
     assert future.result(30) == 1
 
 
+@pytest.mark.per_profile
 def test_the_drop_in_arguments(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool(
         None,

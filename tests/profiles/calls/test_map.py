@@ -45,6 +45,7 @@ def test_tuples_are_items(pool: Pool) -> None:
     assert list(pool.map(profile_tools.echo, [(1, 2), (), (3,)])) == [(1, 2), (), (3,)]
 
 
+@pytest.mark.per_profile
 def test_many_items(pool: Pool) -> None:
     assert sum(pool.map(profile_tools.echo, range(50_000))) == sum(range(50_000))
 
@@ -54,6 +55,7 @@ def test_large_items(pool: Pool) -> None:
     assert list(pool.map(profile_tools.echo, items)) == items
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("chunksize", [1, 4, 100])
 def test_an_item_that_fails_fails_alone(pool: Pool, chunksize: int) -> None:
     results = pool.map(profile_tools.fail_on, range(10), itertools.repeat(5), chunksize=chunksize)
@@ -65,6 +67,7 @@ def test_an_item_that_fails_fails_alone(pool: Pool, chunksize: int) -> None:
     assert list(results) == [6, 7, 8, 9], "iteration goes on after the error"
 
 
+@pytest.mark.per_profile
 def test_base_exceptions_of_items(pool: Pool) -> None:
     results = pool.map(profile_tools.exit_with, [1, 2], chunksize=2)
     for code in (1, 2):
@@ -74,6 +77,7 @@ def test_base_exceptions_of_items(pool: Pool) -> None:
     assert list(results) == []
 
 
+@pytest.mark.per_profile
 def test_results_that_cannot_be_encoded_fail_alone(pool: Pool) -> None:
     def odd(number: int) -> object:
         return profile_tools.make_lock() if number == 1 else number
@@ -203,6 +207,7 @@ def test_an_item_that_cannot_be_read_fails_its_chunk_after_the_shutdown(make_poo
     assert list(unread) == [4, 5, 6]
 
 
+@pytest.mark.per_profile
 def test_failure_71_a_kill_in_the_middle_of_a_chunk_fails_the_item_that_ran(
     make_pool: Callable[..., Pool], rendezvous: Rendezvous
 ) -> None:
@@ -297,6 +302,7 @@ def test_a_map_whose_results_nobody_takes_is_done(
     assert len(file.read_text()) == 1000
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("how", ["dropped", "closed"])
 def test_a_map_that_is_left_half_read_is_cancelled(
     make_pool: Callable[..., Pool], rendezvous: Rendezvous, events: Watch, how: str
@@ -479,6 +485,7 @@ def test_two_maps_at_once(pool: Pool) -> None:
     assert list(zip(first, second, strict=True)) == [(number, number) for number in range(100)]
 
 
+@pytest.mark.per_profile
 def test_without_order_each_item_comes_once(pool: Pool) -> None:
     assert sorted(pool.map(profile_tools.add, range(5000), ordered=False)) == list(range(5000))
     assert len(list(pool.map(profile_tools.add, range(500), ordered=False, buffersize=7))) == 500

@@ -43,6 +43,7 @@ def begun(notes: Path) -> list[int]:
     return sorted(map(int, notes.read_text().split()))
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize(
     ("function", "late", "chunksize"),
     [(profile_tools.note_and_visit_late, (0, 2, 3, 9), 10), (profile_tools.note_and_visit_late_async, (5,), 4)],
@@ -69,12 +70,14 @@ def test_without_order_each_item_has_its_own_deadline_too(make_pool: MakePool, s
     assert begun(notes) == list(range(40))
 
 
+@pytest.mark.per_profile
 def test_a_batch_may_take_longer_than_one_item(make_pool: MakePool) -> None:
     pool = make_pool(workers=1, deadline=DEADLINE)
     pool.wait_ready()
     assert list(pool.map(profile_tools.sleep_if_any, [DEADLINE / 3] * 6, chunksize=6)) == [None] * 6
 
 
+@pytest.mark.per_profile
 def test_a_worker_that_stood_still_runs_nothing_that_others_have_run(
     make_pool: MakePool, steps: Steps, rendezvous: Rendezvous, notes: Path
 ) -> None:

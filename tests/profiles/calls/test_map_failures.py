@@ -72,6 +72,7 @@ def test_items_that_cannot_be_sent_or_read_are_named(pool: Pool, chunksize: int 
     assert [told[0].partition(":")[0] for told in notes(errors)] == ["item 1 of the map", "item 3 of the map"]
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("return_exceptions", [True, False])
 def test_an_item_that_is_killed_is_named(make_pool: MakePool, rendezvous: Rendezvous, return_exceptions: bool) -> None:
     pool = make_pool(workers=1)
@@ -94,6 +95,7 @@ def test_an_item_that_is_killed_is_named(make_pool: MakePool, rendezvous: Rendez
     assert notes(errors) == [[f"item 4 of the map: (4, {rendezvous.port})"]]
 
 
+@pytest.mark.per_profile
 def test_an_item_past_its_deadline_is_named(make_pool: MakePool, rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1, deadline=1.0)
     pool.wait_ready()
@@ -146,6 +148,7 @@ async def fail_on_one(number: int) -> int:
     return number
 
 
+@pytest.mark.per_profile
 def test_exceptions_of_coroutines_are_returned(pool: Pool) -> None:
     found = list(pool.map(fail_on_one, range(3), return_exceptions=True))
     assert [type(one) for one in found] == [int, ArithmeticError, int]

@@ -12,6 +12,8 @@ import serial_tools
 from clutch import Pool
 from support.shapes import Shape
 
+pytestmark = pytest.mark.per_profile
+
 TOOLS = ["serial", "serial_async", "main", "main_async"]
 
 

@@ -39,6 +39,7 @@ def every_slot_is_free_again(pool: Pool, rendezvous: Rendezvous) -> Iterator[Non
         future.result(30)
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_stream_by_name_and_by_function(pool: Pool, suffix: str) -> None:
     name = named("count", suffix)
@@ -61,6 +62,7 @@ def test_a_generator_that_was_passed(pool: Pool) -> None:
     assert list(pool.stream(lambda: (number for number in "abc"))) == ["a", "b", "c"]
 
 
+@pytest.mark.per_profile
 def test_large_values_in_a_stream(pool: Pool) -> None:
     def large() -> Iterator[bytes]:
         for number in range(30):
@@ -70,6 +72,7 @@ def test_large_values_in_a_stream(pool: Pool) -> None:
         assert value == bytes([number]) * 300_000
 
 
+@pytest.mark.per_profile
 def test_several_streams_at_once(pool: Pool) -> None:
     # As many as there are slots: one that waits in the queue would be waited for by those that run.
     slots = pool.stats()["slots"]
@@ -78,6 +81,7 @@ def test_several_streams_at_once(pool: Pool) -> None:
     assert rows == [(number,) * slots for number in range(200)]
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_failure_40_the_first_value_is_seen_before_the_second_is_produced(
     pool: Pool, rendezvous: Rendezvous, suffix: str
@@ -94,6 +98,7 @@ def test_failure_40_the_first_value_is_seen_before_the_second_is_produced(
     assert list(stream) == []
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 @pytest.mark.parametrize("after", [0, 1, 20, 100])
 def test_failure_40_values_then_the_error_once(pool: Pool, suffix: str, after: int) -> None:
@@ -108,6 +113,7 @@ def test_failure_40_values_then_the_error_once(pool: Pool, suffix: str, after: i
     assert list(stream) == [], "the error comes once"
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_failure_39_a_slow_consumer_holds_the_producer(pool: Pool, tmp_path: Path, suffix: str) -> None:
     progress = tmp_path / "progress"
@@ -129,6 +135,7 @@ def let_close(rendezvous: Rendezvous) -> None:
             guest.let_go()
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_failure_39_closing_runs_the_generators_finally(pool: Pool, rendezvous: Rendezvous, suffix: str) -> None:
     stream = pool.stream(named("visits", suffix), rendezvous.port, 1_000_000)
@@ -139,6 +146,7 @@ def test_failure_39_closing_runs_the_generators_finally(pool: Pool, rendezvous: 
     stream.close()
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_failure_39_closing_while_the_producer_waits_for_room(pool: Pool, rendezvous: Rendezvous, suffix: str) -> None:
     with pool.stream(named("visits", suffix), rendezvous.port, 1_000_000):
@@ -148,6 +156,7 @@ def test_failure_39_closing_while_the_producer_waits_for_room(pool: Pool, rendez
     let_close(rendezvous)
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_failure_39_closing_between_steps_that_compute(pool: Pool, rendezvous: Rendezvous, suffix: str) -> None:
     """What stops a step comes too late for it, often: the clean-up is left alone."""
@@ -158,6 +167,7 @@ def test_failure_39_closing_between_steps_that_compute(pool: Pool, rendezvous: R
         let_close(rendezvous)
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_failure_39_a_forgotten_stream_is_closed(pool: Pool, rendezvous: Rendezvous, suffix: str) -> None:
     stream = pool.stream(named("visits", suffix), rendezvous.port, 1_000_000)
@@ -177,6 +187,7 @@ def test_after_close_there_is_nothing_more(pool: Pool) -> None:
             next(stream)
 
 
+@pytest.mark.per_profile
 def test_a_stream_that_is_closed_in_the_queue_never_starts(pool: Pool, rendezvous: Rendezvous) -> None:
     held = [pool.submit("visit", rendezvous.port) for _ in range(pool.stats()["slots"])]
     guests = rendezvous.guests(len(held))
@@ -188,6 +199,7 @@ def test_a_stream_that_is_closed_in_the_queue_never_starts(pool: Pool, rendezvou
     assert rendezvous.nobody_waits()
 
 
+@pytest.mark.per_profile
 @BOTH_KINDS
 def test_async_for(pool: Pool, suffix: str) -> None:
     async def take() -> list[int]:
@@ -240,6 +252,7 @@ def test_a_stream_is_read_from_several_threads(pool: Pool) -> None:
     assert sorted(taken) == list(range(1000))
 
 
+@pytest.mark.per_profile
 def test_a_value_that_cannot_be_encoded_ends_the_stream(pool: Pool) -> None:
     stream = pool.stream(profile_tools.lock_in_stream)
     assert next(stream) == 1
@@ -257,6 +270,7 @@ def test_a_stream_of_what_is_no_generator(pool: Pool, name: str) -> None:
         list(pool.stream(lambda: None))
 
 
+@pytest.mark.per_profile
 def test_base_exceptions_in_a_generator(pool: Pool) -> None:
     def quitting(error: BaseException) -> Iterator[int]:
         yield 1
@@ -269,6 +283,7 @@ def test_base_exceptions_in_a_generator(pool: Pool) -> None:
             next(stream)
 
 
+@pytest.mark.per_profile
 def test_generators_keep_their_worker(pool: Pool) -> None:
     def where(n: int) -> Iterator[int]:
         for _ in range(n):
@@ -277,6 +292,7 @@ def test_generators_keep_their_worker(pool: Pool) -> None:
     assert len(set(pool.stream(where, 100))) == 1
 
 
+@pytest.mark.per_profile
 def test_a_lost_worker_ends_its_streams(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     import os
     import signal

@@ -236,6 +236,7 @@ def double_in_place(array: Any) -> Any:
     return array
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("count", [10, 100_000])
 def test_arrays_are_writable_in_the_worker(pool: Pool, count: int) -> None:
     array = np.arange(count, dtype=np.int64)
@@ -273,6 +274,7 @@ def test_arrays_of_every_kind(pool: Pool) -> None:
     assert type(scalar) is np.float64 and scalar == 1.5
 
 
+@pytest.mark.per_profile
 def test_many_large_values_in_one_call(pool: Pool) -> None:
     values = [bytes([number % 256]) * (70 * KB) for number in range(300)]
     assert pool.call("echo", values) == values
@@ -316,6 +318,7 @@ def test_failure_41_nesting_too_deep_to_send_names_the_reason(pool: Pool) -> Non
     assert pool.call("add", 1) == 1
 
 
+@pytest.mark.per_profile
 def test_results_that_cannot_be_encoded(pool: Pool) -> None:
     for attempt in (
         lambda: pool.call(profile_tools.make_lock),

@@ -24,6 +24,7 @@ def house(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jo
         yield house
 
 
+@pytest.mark.per_profile
 def test_a_job_returns_its_result(house: JobsHouse) -> None:
     assert house.run(job_tools.double, 21) == 42
     assert house.run("double", n=4) == 8
@@ -35,6 +36,7 @@ def test_arguments_by_position_reach_every_kind_of_parameter(house: JobsHouse) -
     assert house.run("many", 1, last="z") == [1, "z"]
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("tool", ["about", "about_later"])
 def test_a_job_knows_itself(house: JobsHouse, tool: str) -> None:
     job = house.jobs.options(result=60, tags=["a"], meta={"user": 7}).enqueue(tool)
@@ -48,6 +50,7 @@ def test_a_result_that_nobody_wants_need_not_be_json(house: JobsHouse) -> None:
     assert (ended.state, ended.errors[0].kind) == ("dead", "encode")
 
 
+@pytest.mark.per_profile
 def test_a_job_that_fails_is_dead_after_its_last_attempt(house: JobsHouse) -> None:
     ended = house.ended(house.jobs.enqueue(job_tools.fail, "no"))
     assert (ended.state, ended.attempt, [error.message for error in ended.errors]) == (
@@ -61,10 +64,12 @@ def test_a_job_that_fails_is_dead_after_its_last_attempt(house: JobsHouse) -> No
     assert "in fail\n" in failed.value.remote_traceback
 
 
+@pytest.mark.per_profile
 def test_an_attempt_gets_what_the_one_before_it_kept(house: JobsHouse) -> None:
     assert house.run(job_tools.fail_until, 3) == {"seen": 2}
 
 
+@pytest.mark.per_profile
 def test_a_snooze_is_no_attempt(house: JobsHouse, tmp_path: Path) -> None:
     assert house.run(job_tools.snooze_once, str(tmp_path / "snoozed")) == 1
 
@@ -107,6 +112,7 @@ def test_failure_46_a_tool_that_workers_do_not_know_yet_is_tried_again(house: Jo
     assert "nearest: double; do all workers have the code" in ended.errors[0].message
 
 
+@pytest.mark.per_profile
 def test_a_running_job_tells_its_progress_and_stops_when_cancelled(house: JobsHouse) -> None:
     with Rendezvous() as place:
         job = house.jobs.enqueue(job_tools.wait_at, place.port)
@@ -119,6 +125,7 @@ def test_a_running_job_tells_its_progress_and_stops_when_cancelled(house: JobsHo
     assert house.ended(job).state == "completed"
 
 
+@pytest.mark.per_profile
 def test_failure_43_a_job_whose_worker_is_killed_runs_again_and_one_that_kills_is_dead(
     house: JobsHouse, tmp_path: Path
 ) -> None:
@@ -130,6 +137,7 @@ def test_failure_43_a_job_whose_worker_is_killed_runs_again_and_one_that_kills_i
     assert (ended.state, ended.errors[0].kind) == ("dead", "worker_lost"), "it had no attempt left"
 
 
+@pytest.mark.per_profile
 def test_a_stop_waits_for_jobs_and_puts_back_what_it_cuts_off(shape: Shape, tmp_path: Path) -> None:
     with Rendezvous() as place, JobsHouse(tmp_path, shape.options) as house:
         job = house.jobs.enqueue(job_tools.wait_at, place.port)
@@ -143,6 +151,7 @@ def test_a_stop_waits_for_jobs_and_puts_back_what_it_cuts_off(shape: Shape, tmp_
         assert house.ended(job).state == "completed"
 
 
+@pytest.mark.per_profile
 def test_jobs_that_wait_are_taken_by_free_slots_only(shape: Shape, tmp_path: Path) -> None:
     with Rendezvous() as place, JobsHouse(tmp_path, shape.options) as house:
         jobs = house.jobs.enqueue_many(job_tools.wait_at, [place.port] * (shape.slots + 3))
@@ -164,6 +173,7 @@ def test_failures_are_told_by_events(house: JobsHouse) -> None:
     assert told["error"] == "ValueError: no"
 
 
+@pytest.mark.per_profile
 def test_nothing_is_left_of_it(shape: Shape, tmp_path: Path) -> None:
     before = children(os.getpid())
     with JobsHouse(tmp_path, shape.options) as house:

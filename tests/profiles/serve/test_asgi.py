@@ -15,6 +15,8 @@ from support.http_service import Service, read_to_end, serving
 from support.rendezvous import WAIT_SECONDS, Rendezvous
 from support.shapes import Shape
 
+pytestmark = pytest.mark.usual_shape("async")
+
 
 @pytest.fixture(scope="module")
 def service(shape: Shape) -> Iterator[Service]:
@@ -25,6 +27,7 @@ def service(shape: Shape) -> Iterator[Service]:
 # ---- the scope
 
 
+@pytest.mark.per_profile
 def test_the_scope_of_http_1_1(service: Service) -> None:
     asked = service.ask("/a%20b/%C3%A9?x=1&y=%20", headers={"X-Twice": "one", "Host": "shop.test"})
     scope = asked.json
@@ -80,6 +83,7 @@ def test_root_path_is_part_of_path(shape: Shape) -> None:
     assert (scope["root_path"], scope["path"], scope["raw_path"]["bytes"]) == ("/shop", "/shop/cart", "/cart")
 
 
+@pytest.mark.per_profile
 def test_dicts_in_a_scope_are_no_other_requests(shape: Shape) -> None:
     with serving(shape, "asgi_app:app", "auto", workers=1) as service:
         asked = [service.ask("/marks").json for _ in range(2 * shape.slots)]
@@ -95,11 +99,13 @@ def test_a_body_in_and_out(service: Service, size: int) -> None:
     assert service.ask("/echo", "POST", body).body == body
 
 
+@pytest.mark.per_profile
 def test_a_chunked_body_in_and_out(service: Service) -> None:
     pieces = [b"one", b"x" * 70_000, b"three"]
     assert service.ask("/echo", "POST", iter(pieces)).body == b"".join(pieces)
 
 
+@pytest.mark.per_profile
 def test_pieces_come_while_the_client_still_sends(service: Service) -> None:
     client = service.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     lines = client.makefile("rb")
@@ -111,6 +117,7 @@ def test_pieces_come_while_the_client_still_sends(service: Service) -> None:
     assert lines.read(13) == b"3\r\ntwo\r\n0\r\n\r\n"
 
 
+@pytest.mark.per_profile
 def test_failure_39_a_slow_reader_of_a_response_slows_the_app(service: Service, rendezvous: Rendezvous) -> None:
     """The app has sent no more than fits into the buffers on the way. Once its client has gone, nothing holds it up
     until it has heard of that."""
@@ -140,6 +147,7 @@ def test_100_continue_comes_when_the_app_reads(service: Service) -> None:
 # ---- the client goes
 
 
+@pytest.mark.per_profile
 def test_the_app_is_told_that_its_client_has_gone_and_goes_on(service: Service, rendezvous: Rendezvous) -> None:
     client = service.get("/told", port=rendezvous.port)
     here = rendezvous.guest()
@@ -148,6 +156,7 @@ def test_the_app_is_told_that_its_client_has_gone_and_goes_on(service: Service, 
     assert rendezvous.guest().word == "told"
 
 
+@pytest.mark.per_profile
 def test_with_disconnect_cancel_it_is_stopped_and_its_finally_runs(shape: Shape, rendezvous: Rendezvous) -> None:
     with serving(shape, "asgi_app:app", "auto", {"disconnect": "cancel"}) as service:
         client = service.get("/stopped", port=rendezvous.port)
@@ -159,6 +168,7 @@ def test_with_disconnect_cancel_it_is_stopped_and_its_finally_runs(shape: Shape,
         assert service.ask("/unread").status == 200
 
 
+@pytest.mark.per_profile
 def test_background_work_goes_on_after_the_response(service: Service, rendezvous: Rendezvous) -> None:
     assert service.ask("/background", port=rendezvous.port).body == b"whole"
     after = rendezvous.guest()
@@ -169,6 +179,7 @@ def test_background_work_goes_on_after_the_response(service: Service, rendezvous
 # ---- others on the same loop
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("when", ["first", "later"])
 def test_answers_do_not_wait_for_those_who_compute_after_them(shape: Shape, rendezvous: Rendezvous, when: str) -> None:
     """Three requests that have come together: while the third holds the loop, the answers of two are there; in later
@@ -198,12 +209,14 @@ def test_answers_do_not_wait_for_those_who_compute_after_them(shape: Shape, rend
 # ---- the first step
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("what", asgi_app.CHECKS)
 def test_in_the_first_step(service: Service, what: str) -> None:
     for _ in range(2):
         assert service.ask("/first_step", what=what).json is True
 
 
+@pytest.mark.per_profile
 def test_base_http_middleware(shape: Shape) -> None:
     with serving(shape, "asgi_app:middleware", "auto", factory=True) as service:
         answer = service.ask("/", "POST", bytes(100_000))
@@ -213,6 +226,7 @@ def test_base_http_middleware(shape: Shape) -> None:
 # ---- wrong apps
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("when", ["first", "later"])
 @pytest.mark.parametrize("kind", asgi_app.EXITS)
 def test_failure_31_an_app_that_raises_is_a_500_and_its_worker_lives(service: Service, kind: str, when: str) -> None:
@@ -222,6 +236,7 @@ def test_failure_31_an_app_that_raises_is_a_500_and_its_worker_lives(service: Se
     assert service.pids() == before
 
 
+@pytest.mark.per_profile
 def test_failure_40_an_app_that_raises_in_its_body_breaks_the_response_off(service: Service) -> None:
     answer = read_to_end(service.get("/fails", kind="ValueError", when="body"))
     assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"4\r\npart\r\n")
@@ -254,6 +269,7 @@ def loops(shape: Shape) -> int:
     return shape.options.get("threads", 1)
 
 
+@pytest.mark.per_profile
 def test_shutdown_comes_before_the_worker_ends(
     shape: Shape, rendezvous: Rendezvous, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +282,7 @@ def test_shutdown_comes_before_the_worker_ends(
             last.let_go()
 
 
+@pytest.mark.per_profile
 def test_an_app_that_cannot_start_makes_its_pool_fail_with_its_message(shape: Shape) -> None:
     with pytest.raises(ConfigError, match="the database is away"), serving(shape, "asgi_app:cannot_start", "auto"):
         pass

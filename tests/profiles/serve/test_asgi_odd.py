@@ -13,6 +13,8 @@ from support.rendezvous import Rendezvous
 from support.shapes import Shape
 from support.stderr import Stderr
 
+pytestmark = pytest.mark.usual_shape("async")
+
 
 @pytest.fixture(scope="module")
 def service(shape: Shape) -> Iterator[Service]:
@@ -26,6 +28,7 @@ def test_an_app_is_whatever_gives_something_to_await(shape: Shape, app: str) -> 
         assert service.ask("/quick").body == b"quick"
 
 
+@pytest.mark.per_profile
 def test_an_app_whose_call_is_in_a_slot(shape: Shape) -> None:
     with serving(shape, "asgi_odd:in_a_slot", "auto", workers=1) as service:
         assert service.ask("/quick").body == b"quick"
@@ -94,6 +97,7 @@ def test_whoever_waits_for_a_message_is_told_when_the_response_is_whole(
     told.let_go()
 
 
+@pytest.mark.per_profile
 def test_a_task_that_an_app_leaves_behind_is_told_that_it_is_over(
     service: Service, shape: Shape, rendezvous: Rendezvous
 ) -> None:
@@ -107,10 +111,12 @@ def test_a_task_that_an_app_leaves_behind_is_told_that_it_is_over(
     assert service.ask("/quick").body == b"quick"
 
 
+@pytest.mark.per_profile
 def test_waits_that_were_given_up_leave_nothing_behind(service: Service) -> None:
     assert service.ask("/impatient").json < asgi_odd.IMPATIENT_WAITS / 5
 
 
+@pytest.mark.per_profile
 def test_what_is_sent_from_threads_holds_up_nobody(service: Service, shape: Shape, rendezvous: Rendezvous) -> None:
     # Threads of the greenlet profile are greenlets, in a thread whose loop runs already.
     for loop in ["none"] if shape.options["profile"] == "greenlet" else ["none", "own"]:
@@ -127,6 +133,7 @@ def test_what_is_sent_from_threads_holds_up_nobody(service: Service, shape: Shap
         guest.let_go()
 
 
+@pytest.mark.per_profile
 def test_a_task_of_the_apps_that_exits_ends_no_loop(service: Service) -> None:
     before = service.pids()
     service.ask("/child_exits", code=3)

@@ -38,6 +38,7 @@ def test_a_body_in(service: Service, size: int) -> None:
     assert service.ask("/count", "POST", body).json == {"size": size, "sha": hashlib.sha256(body).hexdigest()}
 
 
+@pytest.mark.per_profile
 def test_100_mb_in_with_bounded_memory(service: Service) -> None:
     peak = Peak([os.getpid(), *service.pids()])
     pieces = (PIECE for _ in range(LARGE_PIECES))
@@ -57,6 +58,7 @@ def test_100_mb_out_with_bounded_memory(service: Service) -> None:
     assert peak.grown_mb() < GROWTH_MB_MAX
 
 
+@pytest.mark.per_profile
 def test_failure_66_shared_memory_of_large_bodies_goes_back_when_its_worker_is_idle(service: Service) -> None:
     (pid,) = service.pids()
     assert [len(service.ask("/large", size=LARGE_PART).body) for _ in range(3)] == [LARGE_PART] * 3

@@ -126,6 +126,7 @@ def descriptors(pid: int) -> int:
 # ---- serving
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("handler", ECHOES)
 def test_a_handler_of_each_form_serves(serve: Serve, handler: str) -> None:
     service = serve(handler)
@@ -152,6 +153,7 @@ def test_more_clients_than_slots_are_served_in_turn(serve: Serve, handler: str) 
     service.wait_stats(lambda stats: stats["done"] == 40)
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("word", ["raise", "exit"])
 @pytest.mark.parametrize("handler", TOLD)
 def test_a_handler_that_raises_ends_its_connection_and_says_why(serve: Serve, handler: str, word: str) -> None:
@@ -170,6 +172,7 @@ def test_a_handler_that_raises_ends_its_connection_and_says_why(serve: Serve, ha
     assert f"in {handler}" in text and "tcp.py" not in text
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("handler", ECHOES[:3])
 def test_a_peer_that_goes_away_ends_its_handler(serve: Serve, handler: str) -> None:
     service = serve(handler)
@@ -221,6 +224,7 @@ def test_what_cannot_be_a_handler_is_said_at_the_start(serve: Serve, handler: st
 # ---- ends of workers
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("handler", ECHOES[:3])
 def test_a_connection_dies_with_its_worker_and_no_other_does(serve: Serve, handler: str) -> None:
     service = serve(handler, workers=2)
@@ -263,6 +267,7 @@ def test_a_connection_that_had_not_begun_goes_to_another_worker(
     assert moved.rest() == "served"
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("handler", ECHOES)
 @pytest.mark.parametrize("order", ["recycle", "reload"])
 def test_a_handler_reads_the_end_of_input_when_its_worker_is_to_end(serve: Serve, handler: str, order: str) -> None:
@@ -290,6 +295,7 @@ def test_a_pool_that_is_made_smaller_tells_the_handlers_of_those_that_leave(serv
     assert [peer.rest() for peer in peers.values()] == ["bye\n"]
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("handler", TOLD)
 def test_a_handler_that_goes_on_is_cut_off_at_the_grace(
     serve: Serve, handler: str, rendezvous: Rendezvous, events: Watch
@@ -306,6 +312,7 @@ def test_a_handler_that_goes_on_is_cut_off_at_the_grace(
     assert service.pool.stats()["drained"] == 1
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("handler", TOLD)
 def test_a_deadline_ends_a_connection(serve: Serve, handler: str, rendezvous: Rendezvous, events: Watch) -> None:
     service = serve(handler, deadline=0.3, grace=0.2, interrupt_grace=0.2, term_grace=0.2)

@@ -20,6 +20,8 @@ from support import http_service
 from support.rendezvous import WAIT_SECONDS, Guest, Rendezvous
 from support.shapes import Shape
 
+pytestmark = pytest.mark.usual_shape("async")
+
 MESSAGE_BYTES_MAX = 4 << 20
 QUIET_SECONDS = 0.4
 
@@ -79,6 +81,7 @@ def word_of(guest: Guest) -> str:
 # ---- messages
 
 
+@pytest.mark.per_profile
 def test_messages_come_back_as_they_went(serve: Serve) -> None:
     client = serve().open("echo")
     for message in ("hello", b"hello", "", b"", "späť 🦀", bytes(range(256)), "x" * 70_000, b"y" * 3_000_000):
@@ -94,6 +97,7 @@ def test_a_message_in_fragments_is_one(serve: Serve) -> None:
     assert (heard(client), heard(client)) == ("one two three", b"12")
 
 
+@pytest.mark.per_profile
 def test_many_messages_under_way_keep_their_order(serve: Serve) -> None:
     client = serve().open("echo")
     for nr in range(500):
@@ -118,6 +122,7 @@ def test_the_app_chooses_a_subprotocol_and_adds_headers(serve: Serve) -> None:
     assert heard(client) == "chat superchat"
 
 
+@pytest.mark.per_profile
 def test_a_slow_reader_slows_the_app(serve: Serve, rendezvous: Rendezvous) -> None:
     client = serve().open("flood", rendezvous, max_queue=1)
     guest = rendezvous.guest()
@@ -144,6 +149,7 @@ def test_a_quiet_websocket_takes_no_cpu(serve: Serve) -> None:
     assert float(heard(client)) - before < QUIET_SECONDS / 4
 
 
+@pytest.mark.per_profile
 def test_a_wait_for_a_message_can_be_given_up_and_begun_again(serve: Serve) -> None:
     client = serve().open("patient")
     assert heard(client) == "now"
@@ -151,6 +157,7 @@ def test_a_wait_for_a_message_can_be_given_up_and_begun_again(serve: Serve) -> N
     assert heard(client) == "hello"
 
 
+@pytest.mark.per_profile
 def test_an_app_that_exits_ends_its_own_websocket_alone(serve: Serve) -> None:
     service = serve()
     (worker,) = service.pool.stats()["workers"]
@@ -217,6 +224,7 @@ def test_a_close_without_a_code_is_1005(serve: Serve, rendezvous: Rendezvous) ->
     assert word_of(rendezvous.guest()) == "1005"
 
 
+@pytest.mark.per_profile
 def test_a_client_that_breaks_away_is_1006(serve: Serve, rendezvous: Rendezvous) -> None:
     client = serve().open("told", rendezvous)
     client.send("hello")
@@ -230,6 +238,7 @@ def test_the_client_is_told_the_apps_code_and_reason(serve: Serve, rendezvous: R
     assert word_of(rendezvous.guest()) == "websocket.disconnect 4321"
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize(("path", "code", "failed"), [("return_early", 1000, 0), ("raise_after", 1011, 1)])
 def test_an_app_that_ends_ends_the_conversation(serve: Serve, path: str, code: int, failed: int) -> None:
     service = serve()
@@ -267,6 +276,7 @@ def test_a_client_that_breaks_the_protocol_is_told_so(
     assert word_of(rendezvous.guest()) == str(code)
 
 
+@pytest.mark.per_profile
 def test_a_client_sees_the_death_of_its_worker_at_once(serve: Serve, rendezvous: Rendezvous) -> None:
     service = serve()
     client = service.open("hold", rendezvous)
@@ -279,6 +289,7 @@ def test_a_client_sees_the_death_of_its_worker_at_once(serve: Serve, rendezvous:
 # ---- drains
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("order", ["recycle", "reload"])
 def test_both_sides_are_told_1012_when_the_worker_is_to_end(serve: Serve, rendezvous: Rendezvous, order: str) -> None:
     service = serve(grace=60)
@@ -294,6 +305,7 @@ def test_both_sides_are_told_1012_when_the_worker_is_to_end(serve: Serve, rendez
     assert service.pool.stats()["failed"] == 0
 
 
+@pytest.mark.per_profile
 def test_an_app_that_goes_on_is_cut_off_at_the_grace(serve: Serve, rendezvous: Rendezvous, events: Watch) -> None:
     service = serve(grace=0.2, interrupt_grace=0.2, term_grace=0.2)
     client = service.open("hold", rendezvous)
@@ -315,6 +327,7 @@ def test_a_stop_of_the_front_ends_conversations(serve: Serve, rendezvous: Rendez
     assert word_of(rendezvous.guest()) == "1012 restart"
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("order", ["recycle", "stop"])
 def test_a_stream_of_events_is_told_when_its_worker_is_to_end(serve: Serve, order: str) -> None:
     service = serve(grace=60)

@@ -28,6 +28,7 @@ def service(shape: Shape) -> Iterator[Service]:
 # ---- the environ
 
 
+@pytest.mark.per_profile
 def test_the_environ_of_http_1_1(service: Service, shape: Shape) -> None:
     sent = {"X-Some": "one", "Host": "shop.test", "Content-Type": "text/x"}
     environ = service.ask("/a%20b/%C3%A9?x=1&y=%20", "POST", b"body", sent).json
@@ -103,6 +104,7 @@ def test_the_input_by_lines(service: Service, is_chunked: bool) -> None:
     assert found == ["first\n", "sec", "on", "d\n", "third\n", "fourth\n", "fifth", ""]
 
 
+@pytest.mark.per_profile
 def test_lines_come_while_the_client_still_sends(service: Service) -> None:
     client = service.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     lines = client.makefile("rb")
@@ -125,6 +127,7 @@ def test_100_continue_comes_when_the_app_reads(service: Service) -> None:
     assert [reading.readline(), reading.readline()] == [b"\r\n", b"HTTP/1.1 200 OK\r\n"]
 
 
+@pytest.mark.per_profile
 def test_a_body_that_is_cut_off_raises_in_the_app(service: Service) -> None:
     client = service.send(b"POST /count HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
     client.shutdown(socket.SHUT_WR)
@@ -136,6 +139,7 @@ def test_a_body_that_is_cut_off_raises_in_the_app(service: Service) -> None:
 # ---- streams
 
 
+@pytest.mark.per_profile
 def test_failure_39_an_endless_stream_waits_for_its_reader_and_never_stalls_other_slots(
     shape: Shape, rendezvous: Rendezvous
 ) -> None:
@@ -151,6 +155,7 @@ def test_failure_39_an_endless_stream_waits_for_its_reader_and_never_stalls_othe
         last.let_go()
 
 
+@pytest.mark.per_profile
 def test_slots_run_side_by_side(shape: Shape, rendezvous: Rendezvous) -> None:
     with serving(shape, "wsgi_app:app", "auto") as service:
         waiting = [service.get("/waits", port=rendezvous.port) for _ in range(shape.slots)]
@@ -160,6 +165,7 @@ def test_slots_run_side_by_side(shape: Shape, rendezvous: Rendezvous) -> None:
             assert client.recv(12) == b"HTTP/1.1 200"
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize(
     ("how", "status", "body"), [("whole", 200, b"one two"), ("raises_first", 500, None), ("raises_later", 200, None)]
 )
@@ -178,6 +184,7 @@ def test_iterables_are_closed_on_every_path(service: Service, how: str, status: 
     assert service.ask("/were_closed").json == [how]
 
 
+@pytest.mark.per_profile
 def test_an_iterable_is_closed_when_the_client_has_gone(service: Service, rendezvous: Rendezvous) -> None:
     assert service.ask("/were_closed").status == 200
     client = service.get("/parts", how="endless", port=rendezvous.port)
@@ -190,6 +197,7 @@ def test_an_iterable_is_closed_when_the_client_has_gone(service: Service, rendez
     assert service.ask("/were_closed").json == ["endless"]
 
 
+@pytest.mark.per_profile
 def test_a_stream_of_events_is_closed_when_its_worker_is_to_end(shape: Shape, rendezvous: Rendezvous) -> None:
     """At its next event; its response is whole, so that the client comes again."""
     with serving(shape, "wsgi_app:app", "auto", workers=1, grace=60) as service:
@@ -208,6 +216,7 @@ def test_a_stream_of_events_is_closed_when_its_worker_is_to_end(shape: Shape, re
         assert service.pool.stats()["drained"] == 0
 
 
+@pytest.mark.per_profile
 def test_a_stream_without_further_events_is_cut_off_at_the_grace(
     shape: Shape, rendezvous: Rendezvous, events: Watch
 ) -> None:
@@ -230,6 +239,7 @@ def test_a_list_of_its_own_kind_is_iterated_and_closed(service: Service) -> None
 # ---- start_response
 
 
+@pytest.mark.per_profile
 def test_write(service: Service) -> None:
     assert service.ask("/writes").body == b"one two three"
 
@@ -256,6 +266,7 @@ def test_exc_info_is_raised_where_the_head_was_sent(service: Service) -> None:
 HOWS = ["no_head", "status", "raises", "SystemExit", "KeyboardInterrupt", "twice", "text", "too_short"]
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("how", HOWS)
 def test_failure_31_wrong_apps_are_a_500_and_their_worker_lives(service: Service, how: str) -> None:
     before = service.pids()

@@ -12,7 +12,7 @@ import pytest
 from clutch import Pool, WorkerLost
 from support.shapes import Shape
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.per_profile, pytest.mark.timeout(180)]
 
 
 def one_at_a_time(make_pool: Callable[..., Pool], shape: Shape) -> Pool:

@@ -17,7 +17,7 @@ from clutch.testing import Processes
 from support.shapes import Shape
 from support.stderr import Stderr
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.per_profile, pytest.mark.timeout(120)]
 
 BOTH_KINDS = pytest.mark.parametrize("suffix", ["", "_async"])
 

@@ -52,6 +52,7 @@ def fails_by_stream(pool: Pool) -> weakref.ref[Kept]:
     return weakref.ref(kept)
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("fail", [fails_by_future, fails_by_callback, fails_by_map, fails_by_stream])
 def test_a_failure_keeps_nothing(pool: Pool, fail: Callable[[Pool], weakref.ref[Kept]]) -> None:
     kept = fail(pool)
@@ -64,6 +65,7 @@ def test_a_failure_keeps_nothing(pool: Pool, fail: Callable[[Pool], weakref.ref[
     assert kept() is None
 
 
+@pytest.mark.per_profile
 def test_an_event_loop_that_ended_early_is_not_kept(pool: Pool) -> None:
     async def leave_early() -> weakref.ref[asyncio.AbstractEventLoop]:
         tasks = [asyncio.ensure_future(wait()) for _ in range(20)]
@@ -90,6 +92,7 @@ class Waiter:
         raise AssertionError("nobody drains its bridge")
 
 
+@pytest.mark.per_profile
 @pytest.mark.parametrize("ask", [Pool.submit, Pool.stream])
 def test_who_brings_an_answer_has_no_object_of_python(
     pool: Pool, rendezvous: Rendezvous, ask: Callable[..., Future | Stream]

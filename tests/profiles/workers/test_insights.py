@@ -57,6 +57,7 @@ def test_the_slowest_items_of_a_map_are_named_with_their_arguments(
     assert str(slowest[0]) in str(pool.insights())
 
 
+@pytest.mark.per_profile
 def test_a_slow_item_is_found_among_many_short_ones(make_pool: MakePool) -> None:
     """Where the clock is not read for each, and again behind it."""
     pool = make_pool()
@@ -67,6 +68,7 @@ def test_a_slow_item_is_found_among_many_short_ones(make_pool: MakePool) -> None
     assert first.seconds >= LONGER - EARLY and second.seconds >= LONG - EARLY
 
 
+@pytest.mark.per_profile
 def test_the_slowest_calls_are_named_however_they_were_made(make_pool: MakePool) -> None:
     pool = make_pool()
     pool.call("add", 1, b=2)
@@ -104,6 +106,7 @@ def test_what_is_shown_of_arguments_is_bounded_and_never_raises(make_pool: MakeP
     assert any("Text instance" in what for what in shown) and any("..." in what for what in shown)
 
 
+@pytest.mark.per_profile
 def test_time_adds_up_and_what_runs_now_counts(make_pool: MakePool) -> None:
     pool = make_pool(workers=1)
     pool.wait_ready()
@@ -127,6 +130,7 @@ def test_time_adds_up_and_what_runs_now_counts(make_pool: MakePool) -> None:
     assert after.total_seconds > during.total_seconds
 
 
+@pytest.mark.per_profile
 def test_what_a_deadline_ended_is_among_the_slowest(make_pool: MakePool) -> None:
     pool = make_pool(workers=1)
     pool.wait_ready()

@@ -21,6 +21,8 @@ from clutch.testing import Watch
 from support.rendezvous import Rendezvous
 from support.shapes import Shape
 
+pytestmark = pytest.mark.per_profile
+
 STACKS_ATTEMPTS = 4
 DESCRIPTORS_OF_A_LOOP = 3
 TIDYING = ["spin_then_tidy", "spin_async_then_tidy", "sleep_async_then_tidy"]

@@ -18,6 +18,7 @@ from support.rendezvous import Rendezvous
 from support.shapes import Shape
 
 
+@pytest.mark.per_profile
 def test_on_start_runs_once_in_each_worker(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool()
     for _ in range(10):
@@ -25,6 +26,7 @@ def test_on_start_runs_once_in_each_worker(make_pool: Callable[..., Pool]) -> No
         assert started == [pid]
 
 
+@pytest.mark.per_profile
 def test_on_stop_runs_in_each_worker_that_ends_in_order(
     make_pool: Callable[..., Pool], shape: Shape, tmp_path: Path
 ) -> None:
@@ -37,6 +39,7 @@ def test_on_stop_runs_in_each_worker_that_ends_in_order(
     assert len(pids) == shape.options["workers"]
 
 
+@pytest.mark.per_profile
 def test_initializer(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool(initializer=profile_tools.take, initargs=(1, "two"))
     for _ in range(5):
@@ -53,6 +56,7 @@ def test_initializer_that_is_a_closure(make_pool: Callable[..., Pool]) -> None:
     assert pool.call(profile_tools.lives)[2] == ["kept"]
 
 
+@pytest.mark.per_profile
 def test_initializer_that_raises(make_pool: Callable[..., Pool], events: Watch) -> None:
     pool = make_pool(initializer=profile_tools.fail_to_start, initargs=("no database",))
     with pytest.raises(BrokenExecutor, match="no database") as caught:
@@ -66,6 +70,7 @@ def test_initializer_that_raises(make_pool: Callable[..., Pool], events: Watch) 
     assert pool.stats()["state"] == "failing"
 
 
+@pytest.mark.per_profile
 def test_max_tasks_per_child_really_replaces_workers(make_pool: Callable[..., Pool], events: Watch) -> None:
     pool = make_pool(workers=1, max_tasks_per_child=10)
     pids = [pool.submit("pid").result(30) for _ in range(100)]
@@ -77,6 +82,7 @@ def test_max_tasks_per_child_really_replaces_workers(make_pool: Callable[..., Po
     assert pool.stats()["restarts"] == 0, "a replacement by policy is no restart"
 
 
+@pytest.mark.per_profile
 def test_recycling_loses_nothing(make_pool: Callable[..., Pool], shape: Shape) -> None:
     pool = make_pool(max_tasks_per_child=7)
     count = 70 if shape.name == "spawn" else 300
@@ -84,6 +90,7 @@ def test_recycling_loses_nothing(make_pool: Callable[..., Pool], shape: Shape) -
     assert [future.result(60) for future in futures] == list(range(count))
 
 
+@pytest.mark.per_profile
 def test_wait_ready(make_pool: Callable[..., Pool], shape: Shape) -> None:
     pool = make_pool()
     pool.wait_ready(timeout=60)
@@ -123,6 +130,7 @@ def test_stats(make_pool: Callable[..., Pool], shape: Shape, rendezvous: Rendezv
     assert {worker["nr"] for worker in stats["workers"]} == set(range(shape.options["workers"]))
 
 
+@pytest.mark.per_profile
 def test_shutdown_does_what_was_submitted(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool()
     futures = [pool.submit("add", number) for number in range(200)]
@@ -132,6 +140,7 @@ def test_shutdown_does_what_was_submitted(make_pool: Callable[..., Pool]) -> Non
     assert pool.stats()["state"] == "closed"
 
 
+@pytest.mark.per_profile
 def test_shutdown_ends_every_process(make_pool: Callable[..., Pool]) -> None:
     pool = make_pool()
     pool.wait_ready(timeout=60)
@@ -173,6 +182,7 @@ def test_shutdown_without_waiting(make_pool: Callable[..., Pool], rendezvous: Re
     events.wait("pool_closed", pool="unwaited")
 
 
+@pytest.mark.per_profile
 def test_shutdown_with_cancel_futures(make_pool: Callable[..., Pool], shape: Shape, rendezvous: Rendezvous) -> None:
     pool = make_pool()
     pool.wait_ready(timeout=60)
@@ -203,6 +213,7 @@ def test_ending_the_workers_at_once(make_pool: Callable[..., Pool], rendezvous: 
         pool.call("add", 1)
 
 
+@pytest.mark.per_profile
 def test_the_grace_bounds_a_stop(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1)
     held, guest = pool.submit("visit", rendezvous.port), rendezvous.guest()
@@ -213,6 +224,7 @@ def test_the_grace_bounds_a_stop(make_pool: Callable[..., Pool], rendezvous: Ren
     assert pool._wait_closed(30)
 
 
+@pytest.mark.per_profile
 def test_a_pool_that_nobody_holds_ends(shape: Shape, events: Watch) -> None:
     pool = Pool("profile_tools", name="forgotten", **shape.options)
     pool.wait_ready(timeout=60)
@@ -230,6 +242,7 @@ def test_with_waits_for_the_end(shape: Shape) -> None:
     assert future.result(0) == 3
 
 
+@pytest.mark.per_profile
 def test_a_worker_that_dies_idle_is_replaced(make_pool: Callable[..., Pool], events: Watch) -> None:
     pool = make_pool()
     pool.wait_ready(timeout=60)
@@ -257,6 +270,7 @@ def child_after_terminate() -> int:
     return child.wait(20)
 
 
+@pytest.mark.per_profile
 def test_signals_reach_workers_and_their_children(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1)
     assert pool.call(blocked_signals) == set()

@@ -29,6 +29,7 @@ def full(pool: Pool, rendezvous: Rendezvous) -> Iterator[list[Guest]]:
         future.result(30)
 
 
+@pytest.mark.per_profile
 def test_first_in_first_out(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1)
     with full(pool, rendezvous) as guests:
@@ -60,6 +61,7 @@ def test_priorities_have_bounds(pool: Pool, priority: int) -> None:
         pool.options(priority=priority)
 
 
+@pytest.mark.per_profile
 def test_failure_17_cancelled_while_queued_never_runs(pool: Pool, rendezvous: Rendezvous, events: Watch) -> None:
     with full(pool, rendezvous):
         futures = [pool.submit("visit", rendezvous.port, "never") for _ in range(20)]
@@ -82,6 +84,7 @@ def test_what_is_done_is_not_cancelled(pool: Pool) -> None:
     assert not future.cancel() and not future.cancelled() and not future.running()
 
 
+@pytest.mark.per_profile
 def test_deadline_in_the_queue(pool: Pool, rendezvous: Rendezvous, events: Watch) -> None:
     with full(pool, rendezvous):
         future = pool.options(deadline=0.01).submit("visit", rendezvous.port, "never")
@@ -105,6 +108,7 @@ def test_deadline_of_the_pool(make_pool: Callable[..., Pool], rendezvous: Rendez
             pool.options(deadline=0.01).call("add", 1)
 
 
+@pytest.mark.per_profile
 def test_deadline_while_running(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     """What becomes of the code is in test_stopping.py; the slot comes back in any case."""
     pool = make_pool(workers=1, grace=0.1)
@@ -121,6 +125,7 @@ def test_deadline_while_running(make_pool: Callable[..., Pool], rendezvous: Rend
     assert [visit.result(30) for visit in visits] == ["came"] * len(visits)
 
 
+@pytest.mark.per_profile
 def test_a_blocking_call_past_its_deadline(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1, grace=0.1)
     pool.wait_ready(timeout=60)
@@ -130,6 +135,7 @@ def test_a_blocking_call_past_its_deadline(make_pool: Callable[..., Pool], rende
     assert pool.submit("add", 1).result(30) == 1
 
 
+@pytest.mark.per_profile
 def test_a_stream_past_its_deadline(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1, grace=0.1)
     pool.wait_ready(timeout=60)
@@ -217,6 +223,7 @@ def test_options_may_block_where_the_pool_rejects(make_pool: Callable[..., Pool]
     assert waiting.result(30) == 2, "it took the room that was made"
 
 
+@pytest.mark.per_profile
 def test_retry_runs_the_work_again_when_its_worker_dies(make_pool: Callable[..., Pool], rendezvous: Rendezvous) -> None:
     pool = make_pool(workers=1)
     pool.wait_ready(timeout=60)

@@ -12,6 +12,8 @@ from clutch import Pool
 from support.rendezvous import Guest, Rendezvous
 from support.shapes import Shape
 
+pytestmark = pytest.mark.per_profile
+
 BOTH_KINDS = pytest.mark.parametrize("suffix", ["", "_async"])
 
 

@@ -19,6 +19,8 @@ from clutch.testing import Watch
 from support.rendezvous import Guest, Rendezvous
 from support.shapes import Shape
 
+pytestmark = pytest.mark.per_profile
+
 KINDS = {
     "spin": "a loop in Python",
     "spin_async": "a loop in an `async def`",
