@@ -9,36 +9,41 @@ BIN := .venv/bin
 RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates \( -name '*.rs' -o -name '*.sql' -o -name '*.lua' -o -name Cargo.toml \) -not -path '*/tests/*' -not -path '*/benches/*')
 # How programs find the free-threaded environment, when there is one with that stamp.
 WITH_FREE_THREADED = $(shell test -e .venv-ft/$(STAMP) && echo CLUTCH_TEST_FT_PYTHON=$(CURDIR)/.venv-ft/bin/python)
-# Most tests wait for other processes.
-SIDE_BY_SIDE = --numprocesses 2 --dist worksteal
+# Most tests wait for other processes, so two for each core leave less of it idle than one.
+SIDE_BY_SIDE = --numprocesses $(shell echo $$((2 * $$(nproc)))) --dist worksteal --durations 30
 INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 MATURIN = PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(1) CARGO_TARGET_DIR=$(CURDIR)/$(2) $(CURDIR)/$(BIN)/maturin develop
-# Which build `make free-threaded` makes: .released, as it is published, or .built, which is enough for tests.
+# Tests of the core use the profile of the extensions that only tests use: what both depend on is compiled once.
+CARGO_TEST = cargo test --quiet --profile checked --workspace --exclude clutch-py
+# Which build of the extension is made: .released, as it is published, or .built, which is enough for tests and made in
+# a third of the time.
 STAMP = .released
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help build builds core-tests other-pythons free-threaded chromium redis test test-redis test-core test-stubs test-free-threaded \
-	test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
+.PHONY: help build built builds core-tests other-pythons free-threaded chromium redis test test-unit test-redis test-core test-stubs \
+	test-free-threaded test-stdlib test-python test-browser test-wheel test-sdist test-all-pythons suites conformance demo soak bench \
 	bench-serve bench-jobs bench-hostile mutants lint fmt docs wheels sdist version clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: .venv/.built .venv/.test ## .venv with clutch in it, the extension in release mode, and what the tests need
+build: .venv/.released .venv/.test ## .venv with clutch in it, the extension in release mode, and what the tests need
+
+built: .venv/.built .venv/.test
 
 # A compiler leaves a core idle while it links, an installer waits for the network. Tests tell what did not compile.
 builds: .venv/.deps ## all that `make test` needs, side by side
-	@$(MAKE) --no-print-directory core-tests & core=$$!; \
-	$(MAKE) --no-print-directory other-pythons suites chromium redis & others=$$!; \
-	$(MAKE) --no-print-directory build .venv/.lint; status=$$?; \
-	wait $$core; wait $$others || status=1; exit $$status
+	@$(MAKE) --no-print-directory suites chromium redis & found=$$!; \
+	$(MAKE) --no-print-directory other-pythons & others=$$!; \
+	$(MAKE) --no-print-directory built .venv/.lint core-tests; status=$$?; \
+	wait $$found; wait $$others || status=1; exit $$status
 
 core-tests:
-	@cargo test --quiet --workspace --exclude clutch-py --no-run
+	@$(CARGO_TEST) --no-run
 
-other-pythons builds soak test test-python: STAMP = .built
+other-pythons soak test-python: STAMP = .built
 
 other-pythons: free-threaded
 	@if python=$$(tools/find-python.sh 3.13); \
@@ -62,12 +67,16 @@ redis: ## a Redis for the tests that need one, when missing
 test-redis: ## the tests of stores on each Redis and Valkey that can be had
 	@PYTHON=$(PYTHON) tools/test-redis-versions.sh
 
-test: builds ## every test: Rust core, stub file, free-threaded, standard library's, Python suite
-	@status=0; for part in test-core test-stubs test-free-threaded test-stdlib test-python; \
-		do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
+test: ## every test: Rust core, stub file, free-threaded, standard library's, Python suite; says how long each took
+	@status=0; times=; for part in builds test-core test-stubs test-free-threaded test-stdlib test-python; \
+		do since=$$(date +%s); $(MAKE) --no-print-directory $$part || status=1; \
+		times="$$times, $$part $$(($$(date +%s) - since)) s"; done; echo "make test:$${times#,}"; exit $$status
+
+test-unit: built ## in seconds: what starts no process; ARGS="-k words" picks tests
+	$(BIN)/python -m pytest --quiet tests/unit $(ARGS)
 
 test-core: ## the Rust core alone
-	cargo test --quiet --workspace --exclude clutch-py
+	$(CARGO_TEST)
 
 test-stubs: .venv/.built .venv/.lint ## _core.pyi against the built extension
 	$(BIN)/python -m mypy.stubtest clutch._core --concise
@@ -83,19 +92,19 @@ test-stdlib: .venv/.built ## CPython's own cases for process pools, over a Pool,
 		echo .venv-313/bin/python -m pytest tests/stdlib && .venv-313/bin/python -m pytest tests/stdlib --quiet -r fE; \
 	else echo "test-stdlib: skipped, there is no Python 3.13 here (tools/find-python.sh 3.13)"; fi
 
-test-python: build ## the Python suite; ARGS="-k words" picks tests
+test-python: built ## the Python suite; ARGS="-k words" picks tests
 	$(WITH_FREE_THREADED) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
-test-browser: build chromium ## of the Python suite, what runs in a real browser
+test-browser: built chromium ## of the Python suite, what runs in a real browser
 	$(BIN)/python -m pytest tests/e2e/serve/test_serve_browser.py
 
-test-wheel: build ## the wheels in dist/ that an interpreter is here for: each in an empty environment
+test-wheel: built ## the wheels in dist/ that an interpreter is here for: each in an empty environment
 	CLUTCH_TEST_WHEELS=$(CURDIR)/dist $(BIN)/python -m pytest tests/e2e/test_wheel.py
 
 suites: ## what others test servers with, when missing: h2spec, gunicorn's request corpus, Autobahn's WebSocket cases
 	@PYTHON=$(PYTHON) tools/get-suites.sh
 
-conformance: build suites ## of the Python suite: these, and our own matrix of ambiguous requests
+conformance: built suites ## of the Python suite: these, and our own matrix of ambiguous requests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/conformance $(ARGS)
 
 test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 3.13
@@ -107,10 +116,10 @@ test-all-pythons: .venv/.built ## a smoke run on each other Python found: 3.12, 
 		else echo "test-all-pythons: $$series skipped, not installed"; fi; \
 	done; exit $$status
 
-demo: .venv/.built .venv/.demo ## the main job on real work: four profiles, HTTP, a killed worker, a table; also free-threaded, where `make free-threaded` was
+demo: .venv/.released .venv/.demo ## the main job on real work: four profiles, HTTP, a killed worker, a table; also free-threaded, where `make free-threaded` was
 	@$(WITH_FREE_THREADED) $(BIN)/python examples/demo.py $(ARGS)
 
-soak: build free-threaded ## mixed load while workers are killed, stopped and replaced; MINUTES=5, ARGS="--seed S"
+soak: built free-threaded ## mixed load while workers are killed, stopped and replaced; MINUTES=5, ARGS="--seed S"
 	@$(WITH_FREE_THREADED) $(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
 
 bench: build free-threaded .venv/.bench ## the comparisons, as ratios measured side by side
@@ -179,8 +188,13 @@ clean: ## removes all that was built, the environments too
 	@touch $@
 
 .venv/.built: .venv/.deps $(RUST_SOURCES)
-	$(call MATURIN,.venv,target) --release --extras greenlet,uvloop,reload
+	$(call MATURIN,.venv,target) --profile checked --extras greenlet,uvloop,reload
+	@rm -f .venv/.released
 	@touch $@
+
+.venv/.released: .venv/.deps $(RUST_SOURCES)
+	$(call MATURIN,.venv,target) --release --extras greenlet,uvloop,reload
+	@touch .venv/.built $@
 
 .venv/.test: .venv/.deps
 	.venv/$(INSTALL) --group test --group test-e2e
@@ -194,8 +208,8 @@ clean: ## removes all that was built, the environments too
 .venv/.bench-jobs: .venv/.deps benches/jobs/install.py benches/jobs/packages.py $(wildcard benches/jobs/contestants/*.py)
 	@if $(BIN)/python -m benches.jobs.install; then touch $@; fi
 
-# Environments of other interpreters. Their tests are about the interpreter, so a build that is quick to make is enough,
-# and in one folder the core is compiled once for all. What is measured (.released) has a folder of its own.
+# Environments of other interpreters. In one folder the core is compiled once for all. What is measured (.released) has a
+# folder of its own.
 CONSTRAINED = $(if $(filter ft,$(1)),PIP_CONSTRAINT=$(CURDIR)/tools/constraints-free-threaded.txt)
 
 .venv-%/.deps: pyproject.toml tools/constraints-free-threaded.txt

@@ -21,9 +21,6 @@ OF_READERS = ("is missing", "is not an executable file", "cannot be read", "ther
 OF_A_NOTEBOOK = ROOT / "docs/notebooks.md"
 CELLS_PRINT = "[0, 3, 6, 9, 12]\n499999500000.0\n"
 
-MOVED = {"serve.md"}
-"""Only says where its parts are now."""
-
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
@@ -108,4 +105,4 @@ def test_the_map_has_every_page() -> None:
     """Of its folders, their own README has them."""
     for page in (ROOT / "docs").rglob("README.md"):
         linked = set(re.findall(r"\]\(([\w-]+\.md)", page.read_text()))
-        assert linked == {page.name for page in page.parent.glob("*.md")} - {"README.md", *MOVED}, page
+        assert linked == {page.name for page in page.parent.glob("*.md")} - {"README.md"}, page

@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benches import harness, processes, table
+from benches import harness, table
 from benches.serve import contest, contestants, load, placement, scenario
 from benches.serve.load import Figures
 from benches.serve.rows import MODULES, grid, tcp
 from benches.serve.scenario import Cell, Contestant, Scenario, Shape
-from benches.serve.server import answers_tcp, module, running, varied
+from benches.serve.server import module, varied
 
 WRK = """Running 1s test @ http://127.0.0.1:8000/
   1 threads and 100 connections
@@ -60,12 +56,6 @@ def test_what_wrk_counts_under_a_disturbed_load() -> None:
 def test_a_page_of_wrk_without_a_figure_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="no 99th percentile"):
         load.parsed(re.sub(r"\s*99%.*", "", WRK))
-
-
-def test_a_load_that_cannot_be_made_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "program", lambda: "false")
-    with pytest.raises(RuntimeError, match=r"\['false'.* failed"):
-        load.by_plan(load.Plan("127.0.0.1:1", {"http": {"path": "/"}}, 1, 1, 0.1))
 
 
 def test_the_best_candidate_is_taken_and_all_are_told() -> None:
@@ -194,24 +184,6 @@ def test_the_cpu_is_read_whatever_the_name_holds() -> None:
 # Servers and sheets
 
 
-def test_a_server_that_does_not_start_shows_what_it_printed() -> None:
-    server = module("broken", "benches.no_such_module", "{port}")
-    with pytest.raises(RuntimeError, match="No module named"), running(server, lambda port: False):
-        pass
-
-
-def test_nothing_is_left_of_a_server_that_was_stopped() -> None:
-    with contextlib.ExitStack() as opened:
-        # A process of its own has answered: it is one of them.
-        with running(contestants.plain_tcp("process"), answers_tcp) as answering:
-            pids = [os.pidfd_open(pid) for pid in processes.tree(answering.pid)]
-            for pidfd in pids:
-                opened.callback(os.close, pidfd)
-        assert len(pids) > 1
-        for pidfd in pids:
-            assert select.select([pidfd], [], [], 10)[0], "a process outlived its server"
-
-
 def test_sheets_are_aligned() -> None:
     report = {"lines": [], "notes": ["a note"], "skipped": None}
     sheet = {"title": "title", "headings": ["", "one"], "lines": [["a", "1,000"], ["bb", "2"]]}
@@ -228,31 +200,6 @@ def test_lines_of_one_report_are_aligned() -> None:
         "  echo of more  10,000 /s  peer  9.5 /s  1.5 [1.25, 2]  ≥ 2 ×  yes",
     ]
     assert table.compared({"lines": []}) == ""
-
-
-BUSY_THREAD = """
-import threading, time
-def work():
-    while time.thread_time() < 0.05: pass
-thread = threading.Thread(target=work)
-thread.start()
-thread.join()
-print("done", flush=True)
-input()
-"""
-
-
-def test_cpu_time_counts_threads_that_have_ended_and_no_process_that_has() -> None:
-    command = [sys.executable, "-c", BUSY_THREAD]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin and process.stdout
-        before = time.process_time_ns()
-        assert process.stdout.readline()
-        assert processes.cpu_ns([process.pid]) >= 50_000_000
-        assert processes.cpu_ns([os.getpid()]) >= before
-        process.stdin.close()
-        process.wait()
-        assert processes.cpu_ns([process.pid]) == 0
 
 
 def test_a_cell_of_tcp_is_judged_by_cpu_time_and_by_rate() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import concurrent.futures.process
 import inspect
 import pickle
-import subprocess
-import sys
 
 import pytest
 
@@ -23,7 +21,6 @@ SAMPLES = {
     errors.JobFailed: {"job": "7", "state": "dead", "remote_traceback": "Traceback"},
     errors.Poisoned: {"deaths": 3},
     errors.RemoteError: {"kind": "encode", "type_name": "ValueError", "remote_traceback": "Traceback"},
-    errors.SessionLost: {"session": "u1"},
     errors.NoSuchPool: {"name": "x"},
     errors.NoSuchTool: {"name": "x"},
     errors.BadArguments: {"problems": ({"place": "size", "what": "not an int"},)},
@@ -71,11 +68,6 @@ def test_made_without_arguments(kind: type[errors.ClutchError]) -> None:
 def test_drops_in_for(kind: type[Exception], base: type[Exception]) -> None:
     with pytest.raises(base, match="late"):
         raise kind("late")
-
-
-def test_multiprocessing_is_not_imported_for_an_error_that_nobody_asks_for() -> None:
-    code = "import sys, clutch, clutch.pool; sys.exit('multiprocessing' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_interrupted_passes_except_exception() -> None:

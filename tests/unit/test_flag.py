@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -22,14 +21,6 @@ def test_one_of_many_threads_is_first() -> None:
     with ThreadPoolExecutor(8) as threads:
         for _ in range(200):
             assert sorted(threads.map(take, [mmap.mmap(-1, 1)] * 8)) == [False] + [True] * 7
-
-
-def test_a_fork_shares_it() -> None:
-    flag = mmap.mmap(-1, 1)
-    if (child := os.fork()) == 0:
-        os._exit(_core.test_and_set(flag))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert _core.test_and_set(flag)
 
 
 @pytest.mark.parametrize("flag", [b"\0", bytearray()])

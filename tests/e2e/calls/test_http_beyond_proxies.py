@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from clutch.cli.process.systemd import FIRST_HANDED_OVER
+from clutch._process.systemd import FIRST_HANDED_OVER
 from support.clutch_process import (
     COMMAND,
     TARGETS,

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from clutch._dispatcher import logs
+from clutch._gunicorn.peers import ADDRESS_FLAGS, ALIASES, OF_OTHERS, WITHOUT_EFFECT, WithoutEffect
+from clutch._gunicorn.settings import HOOKS, REFUSED, SETTINGS, Refused
+from clutch._gunicorn.sources import Layers, read, setting_flags, typed_settings
+from clutch._gunicorn.translation import OWN_PROFILES, PROFILES, Serve, bind_of, configure
+from clutch._process.systemd import take_listening
 from clutch.cli import program
-from clutch.cli.gunicorn.peers import ADDRESS_FLAGS, ALIASES, OF_OTHERS, WITHOUT_EFFECT, WithoutEffect
-from clutch.cli.gunicorn.settings import HOOKS, REFUSED, SETTINGS, Refused
-from clutch.cli.gunicorn.sources import Layers, read, setting_flags, typed_settings
-from clutch.cli.gunicorn.translation import OWN_PROFILES, PROFILES, Serve, bind_of, configure
-from clutch.cli.process.systemd import take_listening
 from clutch.config import Config, limits
 from clutch.errors import ConfigError, Problem
 
@@ -720,7 +720,7 @@ def test_descriptors_are_taken_where_they_are_meant(
     """The first one is not 3 here, since 3 is in use by this process: one of the test's own."""
     with socket.socket() as handed_over:
         handed_over.set_inheritable(True)
-        monkeypatch.setattr("clutch.cli.process.systemd.FIRST_HANDED_OVER", handed_over.fileno())
+        monkeypatch.setattr("clutch._process.systemd.FIRST_HANDED_OVER", handed_over.fileno())
         for name, value in variables.items():
             monkeypatch.setenv(name, str(os.getpid()) if value == "own" else value)
         assert take_listening() == tuple(handed_over.fileno() + nr for nr in taken)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clutch._dispatcher import logs
-from clutch.cli.process import log_config
+from clutch._process import log_config
 from clutch.errors import ConfigError
 
 FILE = """

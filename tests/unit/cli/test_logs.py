@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -86,29 +84,3 @@ def test_a_handler_that_fails_does_not_end_the_log(queued: logs.Queued, monkeypa
     (line,) = map(json.loads, failing.lines)
     assert line["message"] == "goes on" and "ValueError: wrong" in line["traceback"]
     assert "its folder is gone" in sys.stderr.getvalue()
-
-
-FORKED = """
-import os
-from clutch._dispatcher import logs
-
-logs.set_up("text", "info")
-queued = logs.Queued()
-queued.start()
-logs.info("from the parent")
-if os.fork() == 0:
-    logs.info("from the copy")
-    os._exit(0)
-_, status = os.wait()
-print(status, queued.finish(30.0))
-"""
-
-
-def test_a_copy_of_the_process_logs_directly(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", FORKED]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
-    assert done.stdout == "0 True\n", done.stderr
-    assert sorted(line.split(maxsplit=2)[2] for line in done.stderr.splitlines()) == [
-        "from the copy",
-        "from the parent",
-    ]

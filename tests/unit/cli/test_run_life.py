@@ -18,8 +18,8 @@ import pytest
 
 from clutch import config
 from clutch._dispatcher import logs
-from clutch.cli.process.pidfile import Pidfile
-from clutch.cli.process.signals import OF_SERVE, bounds
+from clutch._process.pidfile import Pidfile
+from clutch._process.signals import OF_SERVE, bounds
 from clutch.cli.run import Server
 from clutch.control import client
 from clutch.errors import ConfigError, PoolClosed
@@ -533,7 +533,7 @@ def test_a_terminal_whose_window_changes_asks_for_nothing(
     logs.log.propagate = True
 
     def window_changes() -> None:
-        assert server._carried_out(signal.SIGWINCH) is False
+        assert server.carry_out(signal.SIGWINCH) is False
         terminate()
 
     scene.when_ready = window_changes

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clutch import config
-from clutch.config import interpreter, limits, pages, values
+from clutch.config import interpreter, limits, pages, pools, values
 from clutch.config.interpreter import Interpreter
 from clutch.errors import ConfigError, Problem
 
@@ -235,7 +235,7 @@ def test_5_mistakes_are_reported_at_once(tmp_path: Path) -> None:
         (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\nstore = "b"\n', "fronts.jobs.store", "no such store"),
         (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\npool = "b"\n', "fronts.jobs.pool", "no such pool"),
         (SMALL + '[stores.a]\nurl = "x"\n[fronts.jobs]\nqueues = "a:0"\n', "fronts.jobs.queues", "invalid value"),
-        (SMALL + "[fronts.grpc]\n", "fronts.grpc", "not in this version"),
+        (SMALL + "[fronts.grpc]\n", "fronts.grpc", "no such front"),
         (SMALL + "recycle.memory = 0\n", "pools.api.recycle.memory", "invalid value"),
         (SMALL + "[fronts.htp]\n", "fronts.htp", "no such front"),
         (SMALL + '[fronts.web]\nkind = "srve"\n', "fronts.web.kind", "no such kind"),
@@ -533,7 +533,7 @@ def test_python_may_be_a_path_object() -> None:
 )
 def test_shape_by_profile(profile: str, free_threaded: bool, expected: tuple[int, int, int]) -> None:
     python = FREE_THREADED if free_threaded else Interpreter("/x", "cpython", (3, 11, 0), False, "/x")
-    shape = config.shape_defaults(profile, python, cpus=6)
+    shape = pools.shape_defaults(profile, python, cpus=6)
     assert (shape["workers"].max, shape["threads"], shape["tasks"]) == expected
 
 
@@ -546,10 +546,10 @@ def test_no_greenlets_on_a_free_threaded_python(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(("workers", "expected"), [(1, "8"), (3, "2"), (8, "1"), (100, "1")])
 def test_blas_threads_share_the_cpus(monkeypatch: pytest.MonkeyPatch, workers: int, expected: str) -> None:
     monkeypatch.setattr(limits, "usable_cpus", lambda: 8)
-    for name in config.BLAS_VARIABLES:
+    for name in pools.BLAS_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     pool = config.resolve(workers=workers)
-    assert pool.core["env"] == dict.fromkeys([*config.BLAS_VARIABLES, config.BLAS_SET_BY_CLUTCH], expected)
+    assert pool.core["env"] == dict.fromkeys([*pools.BLAS_VARIABLES, pools.BLAS_SET_BY_CLUTCH], expected)
     assert pool.warnings == ()
 
 
@@ -569,18 +569,6 @@ def test_blas_threads_set_by_the_user_are_kept_and_judged(monkeypatch: pytest.Mo
     assert pool.core["env"]["OPENBLAS_NUM_THREADS"] == "4"
     assert "OMP_NUM_THREADS" not in pool.core["env"], "the process has it already"
     assert ["OPENBLAS_NUM_THREADS=4" in warning for warning in pool.warnings] == [True]
-
-
-def test_python_is_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    pool = load(write(tmp_path, SMALL + 'python = "bin/python"\n')).pools[0]
-    assert pool.core["python"] == str(tmp_path / "bin" / "python"), "the link itself, not what it points to"
-
-
-def test_an_executable_that_is_no_python(tmp_path: Path) -> None:
-    assert "does not run" in problems_of(write(tmp_path, SMALL + 'python = "/bin/false"\n'))["pools.api.python"].what
-    assert "as a Python" in problems_of(write(tmp_path, SMALL + 'python = "/bin/echo"\n'))["pools.api.python"].what
 
 
 # CPUs by cgroup
