@@ -146,7 +146,6 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
                 errors.RemoteError,
                 errors.NoSuchTool,
                 errors.NoSuchPool,
-                errors.SessionLost,
                 errors.ConfigError,
                 errors.Problem,
                 errors.Interrupted,

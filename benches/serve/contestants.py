@@ -36,7 +36,7 @@ def clutch(app: str, workers: int, *more: str) -> Server:
 
 
 def clutch_candidates(app: str, workers: int) -> list[Server]:
-    """docs/serve.md: the defaults, and few requests at a time for `def` endpoints that compute rather than wait."""
+    """The defaults, and few requests at a time for `def` endpoints that compute (docs/serve/README.md)."""
     server = clutch(app, workers)
     return [varied(server), varied(server, "--worker-connections", "16")]
 

@@ -31,7 +31,6 @@ from clutch.errors import (
     Poisoned,
     PoolClosed,
     RemoteError,
-    SessionLost,
     StoreError,
     StoreUnavailable,
 )
@@ -70,7 +69,6 @@ __all__ = [
     "PoolClosed",
     "RemoteError",
     "Retry",
-    "SessionLost",
     "Snooze",
     "StoreError",
     "StoreUnavailable",

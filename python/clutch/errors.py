@@ -103,14 +103,6 @@ class RemoteError(ClutchError):
         return f"{self.type_name}: {self.message}" if self.type_name else self.message
 
 
-class SessionLost(ClutchError):
-    """Reserved for sessions, which this version does not have: nothing raises it yet."""
-
-    def __init__(self, message: str = "", *, session: str | None = None) -> None:
-        super().__init__(message)
-        self.session = session
-
-
 class NoSuchPool(ClutchError):
     """No pool of this name is configured."""
 

@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from clutch import _core
-from clutch._jobs.opening import LazyStore, check_url
+from clutch._jobs.opening import LazyStore, offers_of
 from clutch._jobs.transaction import insert
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
 from clutch._pool.caller import is_patched
 from clutch._worker.handlers.job import Cancel, CurrentJob, Retry, Snooze, current_job
-from clutch.config.values import SIDEKIQ, under_folder, without_password
+from clutch.config.values import under_folder, without_password
 from clutch.errors import BadArguments, ClutchError, ConfigError, JobFailed
 from clutch.tools import NO_JOB_OPTIONS, U32_MAX, JobOptions, Seconds, rate_of, refuse_unknown, seconds, shortened
 
@@ -216,7 +216,7 @@ class Jobs:
             self.url = under_folder(url)
         except FileNotFoundError:
             raise ConfigError(f"{url!r}: the working folder is gone; give an absolute path: sqlite:////…") from None
-        check_url(self.url)
+        self._offers = offers_of(self.url)
         self._lazy = LazyStore(self.url, strategy, connections if strategy in ("pool", "checkout") else 1)
         self._options = options or NO_JOB_OPTIONS
 
@@ -358,12 +358,11 @@ class Jobs:
         options = self._options.over(called.defaults)
         if own:
             options = replace(options, **own)
-        by_name = not self.url.startswith(SIDEKIQ)
-        return written(called.name, called.arguments(args, kwargs, by_name), options)
+        return written(called.name, called.arguments(args, kwargs, self._offers["keywords"]), options)
 
     def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
         """Of jobs that differ in their arguments; in these, no keyword is an option."""
-        called, by_name = self._called(tool), not self.url.startswith(SIDEKIQ)
+        called, by_name = self._called(tool), self._offers["keywords"]
         options = self._options.over(called.defaults)
         texts = []
         for at, given in enumerate(many):
@@ -409,7 +408,7 @@ class Jobs:
 
     def _enqueue_in(self, connection: sqlite3.Connection, texts: builtins.list[str]) -> builtins.list[JobId]:
         """All that can be refused is before the first is written."""
-        if not self.url.startswith("sqlite:"):
+        if not self._offers["transactions"]:
             raise ConfigError(
                 f"connection=: only a store on SQLite can take part in a transaction, and this is {self!r}"
             )
@@ -524,7 +523,7 @@ class Jobs:
     def _ended(self, job: str) -> Job | None:
         found = self.get(job)
         if found is None:
-            forgets = ", and Sidekiq's format keeps none" if self.url.startswith(SIDEKIQ) else ""
+            forgets = "" if self._offers["results"] else ", and Sidekiq's format keeps none"
             raise ClutchError(f"there is no job {job}; ended jobs are kept for a time only (keep.completed){forgets}")
         return found if found.state in ENDS else None
 

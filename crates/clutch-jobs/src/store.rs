@@ -222,6 +222,19 @@ pub struct Keep {
     pub dead: Duration,
 }
 
+/// Abilities that not every store has. Known from its kind, before one is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Offers {
+    /// Arguments travel by name; without this, by position.
+    pub keywords: bool,
+    /// Ticks of periodic jobs are noted, so that each enqueues one job.
+    pub ticks: bool,
+    /// Jobs that have ended are kept, with their results.
+    pub results: bool,
+    /// An enqueue may be part of the caller's own transaction.
+    pub transactions: bool,
+}
+
 /// Where jobs live.
 pub trait Store: Send + Sync {
     /// As people name it, without secrets.

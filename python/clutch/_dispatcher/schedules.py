@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from clutch.config.cron import CronSpec
 
 
+NO_TICKS = "this store has no place for periodic jobs"
+
+
 def next_ticks(entries: Iterable[CronSpec]) -> list[tuple[CronSpec, datetime]]:
-    """Each entry with its next tick, in its time zone. Raises `ConfigError` with all that can never be used."""
+    """Returns each entry with its next tick, in its time zone. Raises `ConfigError` with all that can never be used."""
     from clutch import _core
 
     now_ms = round(time.time() * 1000)
     ticks, problems = [], []
     for entry in entries:
         try:
+            if _has_no_ticks(entry.url):
+                problems.append(problem_of(entry, "store", NO_TICKS, "a store on sqlite:// or redis://"))
             ticks.append((entry, datetime.fromisoformat(_core.next_tick(json.dumps(entry.core), now_ms))))
         except ValueError as error:
             problems.append(problem_of(entry, *error.args))
@@ -55,11 +60,20 @@ def unknown_tools(config: Config, pool: str, tools: Collection[str] | None) -> I
             yield f"cron.{entry.name}.tool: pool {pool} has no tool {tool}, so its jobs will fail{meant}"
 
 
-def problem_of(entry: CronSpec, option: str, why: str) -> Problem:
+def _has_no_ticks(url: str) -> bool:
+    from clutch import _core
+
+    try:
+        return not _core.JobStore.offers(url)["ticks"]
+    except ValueError:  # raised again when the store is opened
+        return False
+
+
+def problem_of(entry: CronSpec, option: str, why: str, allowed: str | None = None) -> Problem:
     place = f"cron.{entry.name}"
     known = CRON.option(option)
     if known is None:
         return Problem(place, why)
     given = entry.values[option]
     near = nearest(given, zoneinfo.available_timezones()) if option == "zone" else None
-    return Problem(f"{place}.{option}", why, given=repr(given), allowed=known.kind.allowed, nearest=near)
+    return Problem(f"{place}.{option}", why, given=repr(given), allowed=allowed or known.kind.allowed, nearest=near)

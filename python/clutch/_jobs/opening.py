@@ -14,10 +14,13 @@ STORES_INSTEAD: dict[str, str] = {}
 """By the URL of a store, the one that is used. Of `clutch.testing`, and empty elsewhere."""
 
 
-def check_url(url: str) -> None:
-    """Raises `ConfigError` for what is no URL of a store."""
+def offers_of(url: str) -> dict[str, bool]:
+    """Returns what the store at a URL can do beyond what all do: `keywords`, `ticks`, `results`, `transactions`.
+
+    Raises `ConfigError` for what is not the URL of a store. The store need not exist.
+    """
     try:
-        _core.JobStore.check(url)
+        return _core.JobStore.offers(url)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

@@ -84,12 +84,8 @@ class Calls:
         items: Iterable[A],
         /,
         *,
-        timeout: float | None = None,
-        chunksize: int | None = None,
-        buffersize: int | None = None,
-        ordered: bool = True,
-        progress: bool | Callable[[int], object] = False,
         return_exceptions: Literal[False] = False,
+        **options: Unpack[MapOptions],
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -98,12 +94,8 @@ class Calls:
         items: Iterable[A],
         /,
         *,
-        timeout: float | None = None,
-        chunksize: int | None = None,
-        buffersize: int | None = None,
-        ordered: bool = True,
-        progress: bool | Callable[[int], object] = False,
         return_exceptions: Literal[False] = False,
+        **options: Unpack[MapOptions],
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -113,12 +105,8 @@ class Calls:
         others: Iterable[B],
         /,
         *,
-        timeout: float | None = None,
-        chunksize: int | None = None,
-        buffersize: int | None = None,
-        ordered: bool = True,
-        progress: bool | Callable[[int], object] = False,
         return_exceptions: Literal[False] = False,
+        **options: Unpack[MapOptions],
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -129,12 +117,8 @@ class Calls:
         more: Iterable[Any],
         /,
         *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int | None = None,
-        buffersize: int | None = None,
-        ordered: bool = True,
-        progress: bool | Callable[[int], object] = False,
         return_exceptions: Literal[False] = False,
+        **options: Unpack[MapOptions],
     ) -> Iterator[T]: ...
     @overload
     def map(
@@ -142,12 +126,8 @@ class Calls:
         fn: str,
         /,
         *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int | None = None,
-        buffersize: int | None = None,
-        ordered: bool = True,
-        progress: bool | Callable[[int], object] = False,
         return_exceptions: bool = False,
+        **options: Unpack[MapOptions],
     ) -> Iterator[Any]: ...
     @overload
     def map(

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
+from clutch._gunicorn.peers import host_and_port, keyword_of
+from clutch._gunicorn.settings import LEVEL
 from clutch._pool.caller import caller_path, refuse_in_subinterpreter
+from clutch._process.inbox import NEVER_READY, Inbox
+from clutch._process.life import run_until_signal
 from clutch._serve.app_name import name_of_app
-from clutch.cli.gunicorn.peers import host_and_port, keyword_of
-from clutch.cli.gunicorn.settings import LEVEL
-from clutch.cli.process.inbox import NEVER_READY, STOPPED, Inbox
 from clutch.config import compose
 from clutch.config.layers import nearest, variable_name
 from clutch.config.options import POOL, SERVE
@@ -90,11 +91,15 @@ def serve(
     given = _given(locals(), options)
     server = AppServer(_configuration(app, given, settings, development=reload), reload, log_level)
     inbox = Inbox(ENDS)
+    life = _Life(server, inbox)
     try:
-        server._run(inbox)
+        run_until_signal(life, inbox)
     finally:
+        server._kept.close()
         inbox.restore()
         inbox.close()
+    if error := server._failure or server._stop_failure:
+        raise error
 
 
 def serving(
@@ -249,26 +254,6 @@ class AppServer:
             self.stop()
             raise
 
-    def _run(self, inbox: Inbox) -> None:
-        """Serve until a signal arrives, or until the app turns out not to start."""
-        self._say = inbox.say
-        try:
-            self._begin()
-            while (byte := inbox.next()) not in (*ENDS, NEVER_READY):
-                pass
-            if byte != NEVER_READY:
-                logs.info(f"{signal.Signals(byte).name}: stopping; send another signal to end running requests at once")
-        finally:
-            ender = threading.Thread(target=self._end, name="clutch-end", daemon=True)
-            ender.start()
-            while (byte := inbox.next()) != STOPPED:
-                if byte in ENDS:
-                    self._hurry()
-            ender.join()
-            self._kept.close()
-        if error := self._failure or self._stop_failure:
-            raise error
-
     def _begin(self) -> None:
         self._kept.enter_context(_own_log.taken(self._log_level))
         _stop_all_at_the_end()
@@ -277,13 +262,6 @@ class AppServer:
             logs.log.warning("%s", warning)
         self._dispatcher.start()
 
-    def _end(self) -> None:
-        try:
-            with contextlib.suppress(BaseException):  # told by the main thread
-                self.stop()
-        finally:
-            self._say(STOPPED)
-
     def _stop(self) -> None:
         try:
             self._dispatcher.stop()
@@ -291,16 +269,39 @@ class AppServer:
         except BaseException as error:
             self._stop_failure = error
 
-    def _hurry(self) -> None:
-        for pool in self._dispatcher.pools.values():
-            pool.kill_workers()
-
     def _never_ready(self, error: ConfigError) -> None:
         self._failure = error
         self._say(NEVER_READY)
 
     def _addresses(self) -> Iterator[tuple[str, str, str]]:
         return self._dispatcher.urls() if self._stopper is None else iter(())
+
+
+class _Life:
+    """`clutch.serve`: the life of a server that its program waits for."""
+
+    def __init__(self, server: AppServer, inbox: Inbox) -> None:
+        self._server = server
+        server._say = inbox.say
+
+    def begin(self) -> None:
+        self._server._begin()
+
+    def carry_out(self, number: int) -> bool:
+        return number in ENDS
+
+    def ending(self, reason: int) -> None:
+        if reason != NEVER_READY:
+            logs.info(f"{signal.Signals(reason).name}: stopping; send another signal to end running requests at once")
+
+    def end(self) -> None:
+        with contextlib.suppress(BaseException):  # raised by `serve`
+            self._server.stop()
+
+    def hurry(self, number: int) -> None:
+        if number in ENDS:
+            for pool in self._server._dispatcher.pools.values():
+                pool.kill_workers()
 
 
 class OfServer(Observer):

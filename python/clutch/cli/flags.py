@@ -60,7 +60,7 @@ def pool_sources(pool: str) -> dict[str, str]:
 
 
 def _flagged() -> list[Option]:
-    return [option for option in POOL.options if option.name != "target" and not option.later]
+    return [option for option in POOL.options if option.name != "target"]
 
 
 def _flag(option: Option) -> str:

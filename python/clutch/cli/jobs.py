@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from clutch import _core
 from clutch._dispatcher.schedules import next_ticks
 from clutch.cli.flags import as_json
 from clutch.cli.stores import STORE_HELP, url_of
@@ -34,10 +35,10 @@ def existing(_context: click.Context, _parameter: click.Parameter, given: str | 
     """The store that is meant. Who looks does not make a file."""
     url = url_of(given)
     jobs = Jobs(url)
-    path = url.removeprefix("sqlite:///").partition("?")[0]
-    if url.startswith("sqlite:///") and path and not Path(path).exists():
+    file = _core.JobStore.file(jobs.url)
+    if file is not None and not Path(file).exists():
         raise ClutchError(
-            f"--store {url}: there is no file {Path(path).absolute()}; a path after three slashes is relative to the "
+            f"--store {url}: there is no file {Path(file).absolute()}; a path after three slashes is relative to the "
             "working folder, after four it is absolute. `clutch work` and the first enqueue() make the file"
         )
     return jobs

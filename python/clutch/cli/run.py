@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,17 +18,18 @@ import click
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._dispatcher.schedules import next_ticks
+from clutch._process import signals
+from clutch._process.inbox import NEVER_READY, Inbox
+from clutch._process.init_process import stay_first
+from clutch._process.life import run_until_signal
+from clutch._process.signals import ENDS, OF_RUN, Action, Actions
+from clutch._process.systemd import Notifier, take_listening
 from clutch.cli.flags import log_flags
-from clutch.cli.process import signals
-from clutch.cli.process.inbox import NEVER_READY, STOPPED, Inbox
-from clutch.cli.process.init_process import stay_first
-from clutch.cli.process.signals import ENDS, OF_RUN, Action, Actions
-from clutch.cli.process.systemd import Notifier, take_listening
 from clutch.dispatcher import Dispatcher
 from clutch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clutch.cli.process.pidfile import Pidfile
+    from clutch._process.pidfile import Pidfile
     from clutch.config import Config
 
 LOGGED_SECONDS = 2.0
@@ -88,7 +88,7 @@ def command(
     if check:
         next_ticks(loaded.cron)
         names = ", ".join(pool.name for pool in loaded.pools)
-        found = f"no errors, and {len(warnings)} to be warned of" if warnings else "no problems"
+        found = f"no errors, {len(warnings)} warning{'s'[: len(warnings) > 1]}" if warnings else "no problems"
         click.echo(f"{loaded.file}: {found}; pools: {names}")
         return
     if watch:
@@ -130,42 +130,37 @@ class Server:
         self.has_grace = True
 
     def serve(self) -> int:
-        """Until a signal, or a pool that can never be ready. Returns the exit code."""
+        """Runs until a signal, or a pool that can never be ready. Returns the exit code."""
         self.log.start()
         try:
-            if self.pidfile is not None:
-                self.pidfile.write()
-            self.dispatcher.open_control(self.socket, self._asked_to_stop)
-            self.dispatcher.start()
-            self._wait_for_reason()
+            run_until_signal(self, self.inbox)
         except OSError as error:  # an address that is taken, a limit of the system
             logs.log.error("cannot start: %s", error)
             self.exit_code = 1
         finally:
-            self.dispatcher.stopping()
-            stopper = threading.Thread(target=self._stop, name="clutch-stop", daemon=True)
-            stopper.start()
-            self._wait_for_stop()
-            stopper.join()
+            self.inbox.close()
             if not self.log.finish(LOGGED_SECONDS):
                 os._exit(self.exit_code)  # the interpreter's end would wait for the reader of our stderr
         return self.exit_code
+
+    def begin(self) -> None:
+        if self.pidfile is not None:
+            self.pidfile.write()
+        self.dispatcher.open_control(self.socket, self._asked_to_stop)
+        self.dispatcher.start()
 
     def _never_ready(self, error: ConfigError) -> None:
         logs.log.error("%s", str(error).rstrip())  # it names the pool
         self.exit_code = 2
         self.inbox.say(NEVER_READY)
 
-    def _wait_for_reason(self) -> None:
-        while (byte := self.inbox.next()) != NEVER_READY and not self._carried_out(byte):
-            pass
+    def ending(self, reason: int) -> None:
         self.stop_was_asked = True  # `clutch stop` waits from now on; only a signal, or --now, hurries
-        reason = "a pool cannot start" if byte == NEVER_READY else signal.Signals(byte).name
-        self.has_grace = self.actions.get(byte) is not Action.STOP_QUICKLY
-        logs.info(f"{reason}: stopping; send another signal to stop at once")
+        said = "a pool cannot start" if reason == NEVER_READY else signal.Signals(reason).name
+        self.has_grace = self.actions.get(reason) is not Action.STOP_QUICKLY
+        logs.info(f"{said}: stopping; send another signal to stop at once")
 
-    def _carried_out(self, number: int) -> bool:
-        """What a signal asks for. True: that this ends."""
+    def carry_out(self, number: int) -> bool:
         match self.actions[number]:
             case Action.RELOAD:
                 # A terminal that was closed says so by the same signal, and asks for no new code.
@@ -187,17 +182,16 @@ class Server:
         if number != signal.SIGWINCH or not self.had_terminal:
             logs.log.warning("%s is not supported: %s", number.name, signals.INSTEAD[number])
 
-    def _wait_for_stop(self) -> None:
-        while (byte := self.inbox.next()) != STOPPED:
-            if self.actions.get(byte) in ENDS:
-                logs.info(f"{signal.Signals(byte).name} again: stopping at once; what still runs is cut off")
-                # The zygotes and workers see our end and go too.
-                self._remove_files()
-                self.log.finish(HURRIED_SECONDS)
-                self.dispatcher.leave_jobs()
-                self.dispatcher.recover_terminal()
-                os._exit(128 + byte)
-        self.inbox.close()
+    def hurry(self, number: int) -> None:
+        if self.actions.get(number) not in ENDS:
+            return
+        logs.info(f"{signal.Signals(number).name} again: stopping at once; what still runs is cut off")
+        # The zygotes and workers see our end and go too.
+        self._remove_files()
+        self.log.finish(HURRIED_SECONDS)
+        self.dispatcher.leave_jobs()
+        self.dispatcher.recover_terminal()
+        os._exit(128 + number)
 
     def _remove_files(self) -> None:
         self.dispatcher.remove_control()
@@ -212,7 +206,8 @@ class Server:
         if now:
             self.inbox.say(signal.SIGTERM)
 
-    def _stop(self) -> None:
+    def end(self) -> None:
+        self.dispatcher.stopping()
         try:
             self.dispatcher.stop(None if self.has_grace else 0.0)
             if self.pidfile is not None:
@@ -221,8 +216,6 @@ class Server:
         except Exception:
             logs.log.exception("shutdown failed")
             self.exit_code = self.exit_code or 1
-        finally:
-            self.inbox.say(STOPPED)
 
 
 def has_terminal() -> bool:

@@ -11,12 +11,12 @@ import click
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
-from clutch.cli.gunicorn.sources import Layers, read, setting_flags, typed_settings, without_effect
-from clutch.cli.gunicorn.translation import SHORT_LINE, Serve, configure
-from clutch.cli.process import log_config, signals
-from clutch.cli.process.init_process import stay_first
-from clutch.cli.process.pidfile import Pidfile
-from clutch.cli.process.systemd import take_listening
+from clutch._gunicorn.sources import Layers, read, setting_flags, typed_settings, without_effect
+from clutch._gunicorn.translation import SHORT_LINE, Serve, configure
+from clutch._process import log_config, signals
+from clutch._process.init_process import stay_first
+from clutch._process.pidfile import Pidfile
+from clutch._process.systemd import take_listening
 from clutch.cli.run import Server, control_socket
 from clutch.config.layers import variable_name
 from clutch.dispatcher import describe

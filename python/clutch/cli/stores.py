@@ -6,7 +6,7 @@ import re
 
 import click
 
-from clutch._jobs.opening import check_url
+from clutch._jobs.opening import offers_of
 from clutch.errors import ConfigError
 
 STORE_HELP = (
@@ -23,7 +23,7 @@ def url_of(given: str | None) -> str:
 
     if given is not None and "://" in given:
         try:
-            check_url(given)
+            offers_of(given)
         except ConfigError as error:
             raise click.UsageError(f"--store: {error}") from None
         return given

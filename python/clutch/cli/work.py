@@ -11,8 +11,8 @@ import click
 
 from clutch._dispatcher import logs
 from clutch._dispatcher.reload import import_watchfiles
+from clutch._process.init_process import stay_first
 from clutch.cli.flags import log_flags, pool_flags, pool_options, pool_sources
-from clutch.cli.process.init_process import stay_first
 from clutch.cli.run import Server, control_socket
 from clutch.cli.stores import STORE_HELP, url_of
 

@@ -1,17 +1,19 @@
-"""Entries of periodic jobs: what is decided of each beyond its single options.
+"""Periodic jobs: an entry is checked, decided, and given to the fronts that enqueue its jobs.
 
 Whether a schedule and its zone can be read is the core's business: see `_dispatcher/schedules.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from clutch.config.layers import Report
 from clutch.config.options import CRON, core_json
-from clutch.config.values import SIDEKIQ
+from clutch.config.stores import JobsSpec
+from clutch.config.tables import check_name, one_of, read
+from clutch.config.values import SCHEDULE, TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,27 @@ class CronSpec:
         return f"{self.values['schedule']} {self.values['zone'] or 'UTC'}"
 
 
-def decide(name: str, given: Mapping[str, Any], store: str, url: str, report: Report) -> CronSpec:
-    """From the options that were given, and the store that they, or there being no other, name."""
+def entry(
+    name: str, raw: Mapping[str, Any], stores: Mapping[str, str], fronts: Iterable[JobsSpec], report: Report
+) -> CronSpec:
+    """Decides an entry, and gives it to each front that runs the jobs of its store: they enqueue it."""
+    place = f"cron.{name}"
+    check_name(name, place, report, "periodic jobs")
+    given = read(CRON, raw, place, report)
+    store = one_of("store", stores, given.get("store"), place, report)
+    for option, other, allowed in (("tool", "tool", TEXT.allowed), ("schedule", "every", SCHEDULE.allowed)):
+        if option not in raw and other not in raw:
+            report.add(f"{place}.{option}", "is missing", allowed=allowed)
+    decided = _decide(name, given, store, stores.get(store, ""), report)
+    enqueuing = [front for front in fronts if store in stores and front.url == decided.url]
+    if store in stores and not enqueuing:
+        report.add(place, "no front runs the jobs of its store", given=store, allowed="a [fronts.jobs] with that store")
+    for front in enqueuing:
+        front.core["cron"].append(decided.core)
+    return decided
+
+
+def _decide(name: str, given: Mapping[str, Any], store: str, url: str, report: Report) -> CronSpec:
     place = f"cron.{name}"
     values = {option.name: given.get(option.name, option.default_value(False)) for option in CRON.options}
     schedule, every, zone = values["schedule"], values["every"], values["zone"]
@@ -42,9 +63,6 @@ def decide(name: str, given: Mapping[str, Any], store: str, url: str, report: Re
         report.add(f"{place}.every", "schedule is also given: use one of the two", given=f"{every:g} s")
     if every is not None and zone is not None:
         report.add(f"{place}.zone", "`every` counts from 1970 UTC, in no zone", given=repr(zone), allowed="a schedule")
-    if url.startswith(SIDEKIQ):
-        what = "the format of Sidekiq has no place for periodic jobs"
-        report.add(f"{place}.store", what, given=store, allowed="a store on sqlite:// or redis://")
     core = {"name": name, **core_json(CRON, {**values, "zone": zone or "UTC"})}
     core["job"]["arguments"] = {"args": values["args"], "kwargs": values["kwargs"]}
     return CronSpec(name, store, url, values, core)

@@ -15,8 +15,6 @@ from typing import Any
 from clutch.config.values import TEXT, Kind
 from clutch.errors import ConfigError, Problem
 
-PREFIXES = ("CLUTCH_POOLS_", "CLUTCH_FRONTS_", "CLUTCH_STORES_", "CLUTCH_CRON_", "CLUTCH_CONTROL")
-
 
 @dataclass(slots=True)
 class Report:
@@ -70,12 +68,16 @@ def variable_name(place: str) -> str:
 
 
 def merge_variables(
-    raw: dict[str, Any], environ: Mapping[str, str], places: Mapping[str, Kind], report: Report
+    raw: dict[str, Any],
+    environ: Mapping[str, str],
+    places: Mapping[str, Kind],
+    prefixes: tuple[str, ...],
+    report: Report,
 ) -> None:
-    """Put each variable at its place; report unknown ones that look like options."""
+    """Puts each variable at its place; reports unknown ones with one of the prefixes."""
     place_of = {variable_name(place): place for place in places}
     for variable in sorted(environ):
-        if not variable.startswith(PREFIXES):
+        if not variable.startswith(prefixes):
             continue
         if variable in place_of:
             place = place_of[variable]
@@ -88,7 +90,7 @@ def merge_variables(
 def merge_settings(
     raw: dict[str, Any], settings: Iterable[str], kind_at: Callable[[str], Kind | None], report: Report
 ) -> None:
-    """Put each `PLACE=VALUE` at its place. Unknown places are reported when the whole is checked."""
+    """Puts each `PLACE=VALUE` at its place. Unknown places are reported by the check of the whole."""
     for setting in settings:
         place, equals, text = setting.partition("=")
         place = place.strip()

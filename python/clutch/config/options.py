@@ -2,7 +2,7 @@
 
 From the tables below come the reading of `clutch.toml`, the `CLUTCH_*` variables, the flags, the keyword arguments of
 `clutch.Pool`, the JSON that the Rust core gets, the commented file of `clutch init` and docs/config.md
-(`python -m clutch.config`). How they are read and checked is in __init__.py.
+(`python -m clutch.config`). A section of a front brings its own `finish`; a new kind of table is a row of tables.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from clutch.config.finish import (
+    Step,
+    check_exposure,
+    check_tls,
+    check_tokens,
+    count_threads,
+    place_access_log,
+    place_binds,
+)
 from clutch.config.log_format import LOG_FORMAT
 from clutch.config.values import (
     ADDRESS,
@@ -66,8 +75,6 @@ class Option:
     default_text: str | None = None
     python_default: Any = UNSET
     """The default of a `clutch.Pool(...)` where it differs."""
-    later: bool = False
-    """Part of the grammar, but refused in this version."""
 
     def default_value(self, from_python: bool) -> Any:
         default = self.python_default if from_python and self.python_default is not UNSET else self.default
@@ -85,6 +92,8 @@ class Section:
     """Of a front: its clients call the tools of all pools."""
     scheme: str = "http"
     """Of a front: what its URLs begin with; empty: it has none."""
+    finish: tuple[Step, ...] = ()
+    """Of a front: what is decided when each option has its value, in this order."""
 
     def option(self, name: str) -> Option | None:
         return next((option for option in self.options if option.name == name), None)
@@ -251,14 +260,14 @@ HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
     Option("connections_max", whole(1, 1_000_000), 4096, "Maximum number of open connections.", "connections_max"),
     ACCESS_LOG,
     ACCESS_LOG_FORMAT,
-), calls_tools=True)
+), calls_tools=True, finish=(place_access_log, place_binds, check_tls, check_tokens, check_exposure))
 
 ADMIN = Section("fronts.admin", "Health, readiness and metrics: /healthz, /readyz, /metrics.", (
     Option("bind", ADDRESS, "127.0.0.1:9180", "Address to listen on.", "bind"),
     TOKEN,
     TOKEN_FILE,
     INSECURE,
-))
+), finish=(place_binds, check_tokens, check_exposure))
 
 SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and HTTP/2.", (
     Option("app", TARGET, None,
@@ -315,7 +324,7 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
            "forwarded_allow"),
     ACCESS_LOG,
     ACCESS_LOG_FORMAT,
-), app="app")
+), app="app", finish=(place_access_log, place_binds, count_threads, check_tls))
 
 TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the sockets themselves.", (
     Option("handler", TARGET, None,
@@ -325,7 +334,7 @@ TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the socke
     Option("bind", BINDS, "127.0.0.1:9000", "One or more addresses to listen on.", "bind"),
     Option("connections_max", whole(1, 1_000_000), 10_000,
            "Maximum number of open connections, including those that wait for a slot.", "connections_max"),
-), app="handler", scheme="")
+), app="handler", scheme="", finish=(place_binds,))
 
 STORE = Section("stores.NAME", "A place where jobs wait.", (
     Option("url", TEXT, None,

@@ -74,13 +74,12 @@ def reference() -> str:
         SEVERAL,
         *(_section_page(section) for section in (*FRONTS.values(), STORE, CRON)),
         SHAPES,
-        _later_page(),
     ]
     return "\n".join(pages)
 
 
 def _section_page(section: Section) -> str:
-    rows = [_row(option) for option in section.options if not option.later]
+    rows = [_row(option) for option in section.options]
     head = [
         f"## `[{section.place}]`" if section.place else "## Top-level options",
         "",
@@ -97,13 +96,6 @@ def _row(option: Option) -> str:
     return f"| `{option.name}` | {default} | {option.doc} | {option.kind.allowed} |"
 
 
-def _later_page() -> str:
-    return (
-        "## Not in this version\n\n"
-        "The table `[fronts.grpc]` is named here so that a config which uses it gets a clear error.\n"
-    )
-
-
 def example(target: str = "tools") -> str:
     """A `clutch.toml` with one pool, every option shown."""
     given = {"target": target, "profile": "process"}
@@ -116,8 +108,6 @@ def example(target: str = "tools") -> str:
 
 def _example_lines(section: Section, given: dict[str, Any]) -> Iterator[str]:
     for option in section.options:
-        if option.later:
-            continue
         yield f"# {option.doc}"
         if option.name in given:
             yield f"{option.name} = {as_toml(given[option.name])}"

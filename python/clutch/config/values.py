@@ -444,10 +444,6 @@ POOL_NAME = Kind(
 )
 
 
-SIDEKIQ = ("sidekiq://", "sidekiqs://", "sidekiq+unix://")
-"""How URLs of stores in Sidekiq's format begin."""
-
-
 def under_folder(url: str, folder: Path | None = None) -> str:
     """The URL of a store, of which a path is absolute; without a `folder`, that of the program is meant."""
     scheme, mark, path = url.partition(":///")

@@ -14,7 +14,7 @@ use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::fetcher::Lanes;
 use clutch_jobs::job::{self, NewJob, Rate, State};
 use clutch_jobs::runner::{Config, Runs};
-use clutch_jobs::store::{Change, Enqueued, Filter, Keep, QueueChange, Store, StoreError};
+use clutch_jobs::store::{Change, Enqueued, Filter, Keep, Offers, QueueChange, Store, StoreError};
 use clutch_jobs::stores::{self, sqlite};
 use clutch_wire::forked::{Moment, PerProcess};
 use clutch_wire::sync::Mutex;
@@ -144,7 +144,7 @@ impl JobStore {
     #[new]
     fn new(py: Python<'_>, url: &str, strategy: &str, connections: usize) -> PyResult<JobStore> {
         let strategy = Strategy::named(strategy).ok_or_else(|| PyValueError::new_err(strategy.to_owned()))?;
-        if url.starts_with("sqlite:") {
+        if stores::file(url).is_some() {
             sqlite::keep_from_neighbours(); // Python forks with the lock that this thread has
         }
         let open = || (0..connections.max(1)).map(|at| opened(url, at)).collect::<Result<Vec<_>, _>>();
@@ -153,10 +153,25 @@ impl JobStore {
         Ok(JobStore { store: Own::new((store, Enqueuer::new(strategy, opened))) })
     }
 
-    /// Raises ValueError for what is no URL of a store. Nothing is opened.
+    /// Returns what a store can do beyond what all do: `keywords`, `ticks`, `results`, `transactions`. Raises ValueError for
+    /// what is not the URL of a store. Opens nothing.
     #[staticmethod]
-    fn check(py: Python<'_>, url: &str) -> PyResult<()> {
-        stores::check(url).map_err(|failed| error(py, &failed))
+    fn offers(py: Python<'_>, url: &str) -> PyResult<HashMap<&'static str, bool>> {
+        let Offers { keywords, ticks, results, transactions } =
+            stores::offers(url).map_err(|failed| error(py, &failed))?;
+        let named = [
+            ("keywords", keywords),
+            ("ticks", ticks),
+            ("results", results),
+            ("transactions", transactions),
+        ];
+        Ok(named.into())
+    }
+
+    /// Returns the file that a store is; None for one that is not a file.
+    #[staticmethod]
+    fn file(url: &str) -> Option<PathBuf> {
+        stores::file(url)
     }
 
     #[getter]

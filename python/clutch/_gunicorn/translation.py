@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clutch.cli.gunicorn.peers import warning_of_script_name
-from clutch.cli.gunicorn.settings import SETTINGS
-from clutch.cli.gunicorn.sources import VARIABLES, Given, Layers
+from clutch._gunicorn.peers import warning_of_script_name
+from clutch._gunicorn.settings import SETTINGS
+from clutch._gunicorn.sources import VARIABLES, Given, Layers
 from clutch.config import APPS, Config, compose
 from clutch.config.layers import nearest, variable_name
 from clutch.config.options import FRONTS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clutch.cli.gunicorn.settings import PROMETHEUS, RUSTLS, SETTING_OF, Refused
+from clutch._gunicorn.settings import PROMETHEUS, RUSTLS, SETTING_OF, Refused
 
 
 @dataclass(frozen=True, slots=True)

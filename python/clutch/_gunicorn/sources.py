@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import click
 
-from clutch.cli.gunicorn.peers import (
+from clutch._gunicorn.peers import (
     ADDRESS_FLAGS,
     ALIASES,
     OF_OTHERS,
@@ -27,7 +27,7 @@ from clutch.cli.gunicorn.peers import (
     address_of,
     warnings_of_variables,
 )
-from clutch.cli.gunicorn.settings import (
+from clutch._gunicorn.settings import (
     COMMAND_ARGS,
     CONF_FILE,
     HOOKS,
