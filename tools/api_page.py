@@ -13,6 +13,7 @@ from typing import Any
 
 import clutch
 from clutch import _core, dispatcher, errors, insights, jobs, testing
+from clutch._jobs import records
 from clutch._pool.calls import Calls
 
 WIDTH_MAX = 100
@@ -110,7 +111,7 @@ PARTS: tuple[tuple[str, tuple[tuple[Any, tuple[Any, ...]], ...]], ...] = (
             (jobs.JobOptions, ()),
             (jobs.JobId, ()),
             (jobs.Job, ()),
-            (jobs.JobError, ()),
+            (records.JobError, ()),
             (jobs.Queue, ()),
             (clutch.current_job, ()),
             (jobs.CurrentJob, ("checkpoint", "progress")),

@@ -57,12 +57,12 @@ class DeadlineExceeded(ClutchError, TimeoutError):
 
 
 class StoreError(ClutchError):
-    """A store of jobs cannot be used as it is: no such place, another schema, a wrong password."""
+    """The job store is unusable: no such place, an incompatible schema, a wrong password."""
 
 
 class StoreUnavailable(StoreError):
-    """A store of jobs cannot be had now: locked, full, or the connection is lost. Nothing was enqueued or, when the
-    connection broke meanwhile, perhaps all of it."""
+    """The job store is unavailable: locked, full or disconnected. Nothing was enqueued, unless the connection broke
+    during the write."""
 
 
 class JobFailed(ClutchError):

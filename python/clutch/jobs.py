@@ -13,12 +13,13 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from clutch import _core
 from clutch._jobs.opening import LazyStore, offers_of
+from clutch._jobs.records import ENDS, STATES, Job, JobId, Queue, queue_of
 from clutch._jobs.transaction import insert
 from clutch._jobs.written import Called, arguments_of, called_of, note_tool, written
 from clutch._pool.caller import is_patched
@@ -36,16 +37,12 @@ STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 PAGE = 500
 """How many jobs `each` reads at a time."""
-MS_MAX = 253_402_300_799_000
-"""The end of the year 9999: Python has no later time, but another client of the store may."""
 LOOK_SECONDS = (0.005, 0.25)
-"""How often a waiting `result` looks: at first, and at last."""
-ENDS = ("completed", "cancelled", "dead")
-STATES = ("scheduled", "available", "running", *ENDS)
+"""Shortest and longest interval between two looks of a waiting `result`."""
 
 
 def naming_options(method: Callable[P, T]) -> Callable[P, T]:
-    """An option that there is not is refused with the one that was meant."""
+    """Refuses an unknown option with the nearest known one."""
 
     @functools.wraps(method)
     def refuse_or_call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,129 +53,23 @@ def naming_options(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def refuse_connection(keywords: Mapping[str, Any]) -> None:
-    """An argument of a tool may have that name, and be anything that JSON has."""
+    """Refuses a connection. A tool's own argument of that name is JSON."""
     if isinstance(keywords.get("connection"), sqlite3.Connection):
         raise ConfigError(
-            "connection=: only enqueue and enqueue_many take part in a transaction, which is of one thread"
+            "connection= works with enqueue() and enqueue_many() only, because a sqlite3 transaction belongs to one "
+            "thread"
         )
 
 
 class RunsEnqueued(Protocol):
-    """What runs jobs in this process as soon as they are enqueued."""
+    """Runs jobs in this process as soon as they are enqueued."""
 
     def run_enqueued(self, ids: Sequence[JobId]) -> None: ...
     async def run_enqueued_soon(self, ids: Sequence[JobId]) -> None: ...
 
 
 INLINE_RUNNERS: dict[str, RunsEnqueued] = {}
-"""By the URL of a store. Of `clutch.testing`, and empty elsewhere."""
-
-
-class JobId(str):
-    """The id of a job, as `enqueue` returns it."""
-
-    __slots__ = ("is_new",)
-    is_new: bool
-    """False: there was such a job already (`unique`), and this is its id."""
-
-    def __new__(cls, text: str, is_new: bool = True) -> Self:
-        self = super().__new__(cls, text)
-        self.is_new = is_new
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class JobError:
-    """How one attempt of a job failed."""
-
-    at: datetime
-    attempt: int
-    kind: str
-    """`"raised"`, `"worker_lost"`, `"poisoned"`, `"deadline"`, `"bad_arguments"`, `"no_such_tool"`, `"encode"`,
-    `"retry"`, or `"lease_lapsed"`."""
-    message: str
-    traceback: str
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job as it is in its store. All times are in UTC."""
-
-    id: str
-    state: str
-    """`"scheduled"`, `"available"`, `"running"`, `"completed"`, `"cancelled"` or `"dead"`."""
-    queue: str
-    tool: str
-    arguments: Mapping[str, Any]
-    """`{"args": […], "kwargs": {…}}`."""
-    priority: int
-    attempt: int
-    """The number of attempts so far, with the one that runs."""
-    attempts_max: int
-    created_at: datetime
-    scheduled_at: datetime | None
-    """When it is due, of a scheduled job."""
-    deadline_at: datetime | None
-    attempted_at: datetime | None
-    finished_at: datetime | None
-    runner: str | None
-    """Host, pid and a random number of the dispatcher that has it, or had it last."""
-    unique: str | None
-    key: str | None
-    tags: tuple[str, ...]
-    meta: Mapping[str, Any]
-    progress: Any
-    checkpoint: Any
-    errors: tuple[JobError, ...]
-    """The oldest first; at most 25 are kept."""
-    reason: str | None
-    """Why it was cancelled, snoozed or put back."""
-    result: Any
-    """What it returned, if that is kept; else None."""
-
-    @classmethod
-    def of(cls, told: dict[str, Any]) -> Job:
-        times = ("created_at", "scheduled_at", "deadline_at", "attempted_at", "finished_at")
-        errors = (JobError(**{**error, "at": time_of(error["at"])}) for error in told["errors"])
-        return cls(
-            **{
-                **told,
-                **{name: time_of(told[name]) for name in times},
-                "tags": tuple(told["tags"]),
-                "meta": told["meta"] or {},
-                "errors": tuple(errors),
-            }
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """What is known of one queue."""
-
-    name: str
-    is_paused: bool
-    running_max: int | None
-    """Maximum number of its jobs that run at a time, over all runners."""
-    rate: str | None
-    """Maximum number of its jobs that begin in a time, over all runners: `"100/60s"`."""
-    scheduled: int
-    available: int
-    running: int
-    completed: int
-    """Of those that are still kept."""
-    cancelled: int
-    dead: int
-    oldest_at: datetime | None
-    """When its first available job became available."""
-
-
-def queue_of(told: dict[str, Any]) -> Queue:
-    rate = told["rate"] and f"{told['rate']['count']}/{told['rate']['per_ms'] / 1000:g}s"
-    return Queue(**{**told, "rate": rate, "oldest_at": time_of(told["oldest_at"])})
-
-
-def time_of(ms: int | None) -> datetime | None:
-    return None if ms is None else datetime.fromtimestamp(min(max(ms, 0), MS_MAX) / 1000, UTC)
+"""Runners by the URL of the store; empty outside `clutch.testing`."""
 
 
 class Jobs:
@@ -200,13 +91,13 @@ class Jobs:
         connections: int = 4,
         options: JobOptions | None = None,
     ) -> None:
-        """`url`: `sqlite:///jobs.db`, in the folder that the program is in now, or `sqlite:////absolute/jobs.db`;
+        """Takes the URL of a store: `sqlite:///jobs.db` (relative to the working folder), `sqlite:////absolute/jobs.db`;
         `redis://host:6379/0`, `rediss://…` with TLS, `redis+unix:///path`, `redis+sentinel://host1,host2/NAME` or
         `redis+cluster://host1,host2`, each also with `valkey`, with `?prefix=NAME` for several stores on one server.
 
         `strategy`: how threads that enqueue at a time share connections: `"pipelined"`, all that waits in one trip to
         the store; `"single"`, one after the other; `"pool"` and `"checkout"`, each by one of `connections`.
-        Nothing is opened yet. Raises `ConfigError`.
+        Opens nothing yet. Raises `ConfigError`.
         """
         if strategy not in STRATEGIES:
             raise ConfigError(f"strategy {strategy!r}: allowed are {', '.join(STRATEGIES)}")
@@ -254,10 +145,10 @@ class Jobs:
         meta: Mapping[str, Any] | None = None,
         result: Seconds | None = None,
     ) -> Jobs:
-        """The same store with these options for each job: `jobs.options(queue="mail", in_=60).enqueue(send, 7)`.
+        """Return the same store with these options for each job: `jobs.options(queue="mail", in_=60).enqueue(send, 7)`.
 
-        Options given this way never collide with the tool's own arguments, and type checkers see all of those. What
-        each means is in `JobOptions`.
+        Options given this way never collide with the tool's own arguments, and type checkers check those. `JobOptions`
+        documents each option.
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         return self._with(replace(self._options, **given))
@@ -381,7 +272,7 @@ class Jobs:
         return ids
 
     def _enqueue_in_hub(self, texts: builtins.list[str]) -> builtins.list[tuple[str, bool]]:
-        """In a program that gevent has patched: other greenlets run meanwhile."""
+        """Enqueues in a program that gevent has patched: other greenlets run meanwhile."""
         from clutch._pool.hub import wait
 
         soon: builtins.list[_core.JobsEnqueued] = []
@@ -407,7 +298,7 @@ class Jobs:
         return ids
 
     def _enqueue_in(self, connection: sqlite3.Connection, texts: builtins.list[str]) -> builtins.list[JobId]:
-        """All that can be refused is before the first is written."""
+        """Enqueues within the caller's transaction. Whatever can be refused is refused before the first write."""
         if not self._offers["transactions"]:
             raise ConfigError(
                 f"connection=: only a store on SQLite can take part in a transaction, and this is {self!r}"
@@ -469,30 +360,31 @@ class Jobs:
         return {queue.name: queue for queue in queues}
 
     def cancel(self, job: str) -> bool:
-        """Cancel a job. One that runs is told to stop, within a third of the lease of its runner. Return whether it had
-        not ended yet."""
+        """Cancel a job. Returns False if it had already ended.
+
+        A running job is interrupted within a third of its runner's lease.
+        """
         return self._store.change(job, "cancel")
 
     def retry(self, job: str) -> bool:
-        """Run a job once more, at once: one that has ended, or one that waits for its time. Return whether there was
-        such a job."""
+        """Run a job that has ended, or is scheduled for later, at once. Returns False if there is no such job."""
         return self._store.change(job, "retry")
 
     def delete(self, job: str) -> bool:
-        """Delete a job that does not run. Return whether there was one."""
+        """Delete a job, unless it is running. Returns False if there is no such job."""
         return self._store.change(job, "delete")
 
     def pause(self, queue: str) -> None:
-        """From now on nothing is taken from this queue, by any runner; what runs goes on."""
+        """Pause a queue: no runner takes jobs from it any more. Running jobs continue."""
         self._store.pause(queue, True)
 
     def resume(self, queue: str) -> None:
-        """End a pause."""
+        """Resume a paused queue."""
         self._store.pause(queue, False)
 
     def limit(self, queue: str, running_max: int | None = None, *, rate: str | None = None) -> None:
-        """At most `running_max` jobs of this queue run at a time, and at most as many begin as `rate` says (`"100/m"`,
-        `"5/30s"`), over all runners; None: no limit."""
+        """Limit a queue over all runners: to `running_max` concurrent jobs, and to as many starts as `rate` allows
+        (`"100/m"`, `"5/30s"`). None: no limit."""
         if running_max is not None and not 0 <= running_max <= U32_MAX:
             raise ValueError(f"running_max {running_max}: allowed are whole numbers from 0 to {U32_MAX:,}, or None")
         self._store.limit(queue, running_max, None if rate is None else rate_of(rate, "rate"))

@@ -75,43 +75,42 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tags": (are_names, 'a list of texts, such as ["invoice"]'),
     "meta": (lambda value: isinstance(value, Mapping), "a mapping of what JSON has"),
 }
-"""Of what has one type. Texts that are times or rates are read, and refused, by `@tool` and where a job is written."""
+"""Checks of options with one type. Times and rates given as text are read by `@tool` and when a job is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Options of a job. None: the default."""
+    """Options of a job. None means the default."""
 
     queue: str | None = None
-    """The queue that it waits in; `"default"`."""
+    """Name of the queue. Default `"default"`."""
     priority: int | None = None
-    """−9 to 9, larger first; 0."""
+    """Priority from −9 to 9; larger runs first. Default 0."""
     at: datetime | None = None
-    """When it is due; without a time zone it is in this machine's. By default at once."""
+    """Time at which the job is due; without a time zone, in this machine's. Default: now."""
     in_: Seconds | None = None
-    """The same as the time from now."""
+    """Delay until the job is due, from now; use either this or `at`."""
     retry: int | None = None
-    """How often it is tried again after it has failed; 20."""
+    """Maximum number of retries. Default 20."""
     backoff: str | Seconds | None = None
-    """How long before that: `"polynomial"`, Sidekiq's 15 s + attempt⁴ s; `"exponential"`, 1 s, 2 s, 4 s … up to 1 h; or
-    always the same time."""
+    """Delay before each retry: `"polynomial"` (default), 15 s + attempt⁴ s as in Sidekiq; `"exponential"`, 1 s, 2 s,
+    4 s … up to 1 h; or a constant time."""
     unique: str | bool | None = None
-    """While a job with this key has not ended, another one is not enqueued. True: the tool and its arguments are the
-    key."""
+    """Deduplication key: while a job with this key has not ended, another is not enqueued. True: the tool and its
+    arguments are the key."""
     key: str | None = None
-    """Jobs with the same key run one at a time, or as the next two say."""
+    """Concurrency key: jobs with the same key run one at a time, or as `key_limit` and `key_rate` allow."""
     key_limit: int | None = None
-    """How many jobs of its key may run at a time, with it; 1. With a `key_rate` as many as may begin in its time, at
-    least 100."""
+    """Maximum jobs with this key that run concurrently. Default 1; with `key_rate`, its count, but at least 100."""
     key_rate: str | None = None
-    """How many jobs of its key may begin in a time: `"10/s"`, `"100/m"`, `"5/30s"`; by default any number."""
+    """Maximum jobs with this key that start in a period: `"10/s"`, `"100/m"`, `"5/30s"`. Default: no limit."""
     deadline: datetime | Seconds | None = None
-    """It is not begun after this, and stopped if it runs: a time, or seconds from when it is due."""
+    """Time, or seconds after the job is due, at which it is no longer started, and interrupted if it runs."""
     tags: Sequence[str] | None = None
     meta: Mapping[str, Any] | None = None
-    """What you want to keep with it, as JSON: `current_job().meta`."""
+    """JSON values that travel with the job: `current_job().meta`."""
     result: Seconds | None = None
-    """How long its result is kept; by default not at all."""
+    """Retention of the result. Default: not kept."""
 
     def __post_init__(self) -> None:
         for name, (is_allowed, allowed) in CHECKS.items():
@@ -120,7 +119,7 @@ class JobOptions:
                 raise ValueError(f"{name} {shortened(value)}: allowed are {allowed}")
 
     def over(self, defaults: JobOptions) -> JobOptions:
-        """These options, and where there is none the one of `defaults`."""
+        """Returns these options, completed from `defaults`."""
         if self is NO_JOB_OPTIONS:
             return defaults
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
@@ -128,7 +127,7 @@ class JobOptions:
 
 
 def seconds(given: Seconds, option: str) -> float:
-    """`"5m"` as a number. Raises ValueError that names the option."""
+    """Returns `"5m"` as a number. Raises ValueError that names the option."""
     try:
         number: float = CALL_TIME.parse(given)
     except ValueError:
@@ -139,7 +138,7 @@ def seconds(given: Seconds, option: str) -> float:
 
 
 def rate_of(given: str, option: str) -> tuple[int, int]:
-    """`"100/m"` or `"5/30s"` as a number and milliseconds."""
+    """Returns `"100/m"` or `"5/30s"` as a count and milliseconds."""
     try:
         count, per = given.split("/")
         time: float = CALL_TIME.parse(per if per[:1].isdigit() else f"1{per}")
@@ -161,7 +160,7 @@ def backoff_of(given: str | Seconds | None) -> dict[str, Any]:
 
 
 def check_texts(options: JobOptions) -> None:
-    """Reads what is else read where a job is written. Raises ValueError."""
+    """Reads texts that are otherwise read when a job is written. Raises ValueError."""
     backoff_of(options.backoff)
     if options.key_rate is not None:
         rate_of(options.key_rate, "key_rate")

@@ -29,33 +29,33 @@ from clutch.tools import (
 JsonFace("now", lambda: None)
 
 RATE_ONLY = 100
-"""How many jobs of a key with a `key_rate` may run at a time, at least, unless `key_limit` says."""
+"""Least concurrency of a key with a `key_rate`, unless `key_limit` is given."""
 RETRIES = 20
-"""Unless an option says otherwise. With the default delays the last attempt is about six days after the first."""
+"""Default of `retry`. With the default backoff, the last attempt is about six days after the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A tool as jobs name it."""
+    """A tool under the name that jobs use."""
 
     name: str
     function: Callable[..., Any] | None = None
     face: JsonFace | None = None
-    """What checks its arguments, if the function is known."""
+    """Checks the arguments, if the function is known."""
     signature: inspect.Signature | None = None
     defaults: JobOptions = NO_JOB_OPTIONS
     names: tuple[str, ...] = ()
-    """Of its parameters, if each may be given by position and by name; the last ones may be left out."""
+    """Names of the parameters, if each may be given by position and by name; the last ones may be left out."""
     required: int = 1
 
     def options_in(self, keywords: Mapping[str, Any]) -> set[str]:
-        """Keywords that are options of the job, not arguments of the tool."""
+        """Returns the keywords that are options of the job rather than arguments of the tool."""
         parameters = self.signature.parameters if self.signature is not None else {}
         return {name for name in keywords if name in OPTION_NAMES and name not in parameters}
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], by_name: bool) -> str:
-        """As JSON, checked. By name, so that they mean the same when a parameter is moved; for those who know positions
-        alone, by position."""
+        """Returns the arguments as JSON, checked: by name, so that they survive a reordering of parameters; by position
+        for stores without names."""
         if self.signature is None or self.face is None:
             return _encode({"args": args, "kwargs": kwargs})
         if by_name and not kwargs and self.required <= len(args) <= len(self.names):
@@ -103,7 +103,7 @@ def called_of(tool: Any) -> Called:
 
 
 ENQUEUED_TOOLS: dict[str, dict[str, Callable[..., Any]]] = {}
-"""By the URL of a store and by name, the functions that this process has enqueued there. `clutch.testing` runs them."""
+"""Functions that this process has enqueued, by the URL of the store and by name; `clutch.testing` runs them."""
 
 
 def note_tool(url: str, called: Called) -> None:
@@ -138,7 +138,7 @@ def _called_of_function(function: Callable[..., Any]) -> Called:
         )
     options = options_of(function)
     if options is None:
-        raise ValueError(f"{name} is no tool, so no worker would run it by its name: mark it with @clutch.tool")
+        raise ValueError(f"{name} is not a tool: decorate it with @clutch.tool so that workers can find it by name")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ValueError(
             f"{name} is a generator function, whose values nobody would read, so it cannot be a job: return one value, "
@@ -163,7 +163,7 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def written(tool: str, arguments: str, options: JobOptions) -> str:
-    """A job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
+    """Returns a job as JSON for the core: `NewJob` in crates/clutch-jobs/src/job.rs."""
     try:
         return f"{head_of_any(tool, options)}{arguments}}}"
     except (DependsOnTheJob, TypeError):  # or options that cannot be hashed
@@ -176,14 +176,14 @@ class DependsOnTheJob(Exception):
 
 @functools.lru_cache(maxsize=1000)
 def head_of_any(tool: str, options: JobOptions) -> str:
-    """The same for all jobs of a tool with these options. Raises DependsOnTheJob."""
+    """Returns the part that is the same for all jobs of a tool with these options. Raises DependsOnTheJob."""
     if options.unique is True or not (options.at is options.in_ is options.deadline is None):
         raise DependsOnTheJob
     return head_of(tool, "", options)
 
 
 def head_of(tool: str, arguments: str, options: JobOptions) -> str:
-    """All of the job up to its arguments."""
+    """Returns the JSON of the job up to its arguments."""
     now = _core.jobs_now() / 1000
     due = due_at(options, now)
     deadline = options.deadline
@@ -232,5 +232,5 @@ def due_at(options: JobOptions, now: float) -> int | None:
 
 
 def milliseconds(time: datetime) -> int:
-    """Of a time; without a zone it is in this machine's."""
+    """Returns a time as milliseconds since 1970; without a time zone, in this machine's."""
     return round(time.timestamp() * 1000)

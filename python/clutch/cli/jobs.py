@@ -14,25 +14,25 @@ import click
 
 from clutch import _core
 from clutch._dispatcher.schedules import next_ticks
+from clutch._jobs.records import ENDS, STATES
 from clutch.cli.flags import as_json
 from clutch.cli.stores import STORE_HELP, url_of
 from clutch.cli.table import age, aligned, printable
 from clutch.errors import ClutchError
-from clutch.jobs import ENDS, Job, Jobs, Queue
+from clutch.jobs import Job, Jobs, Queue
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-STATES = ("scheduled", "available", "running", "completed", "cancelled", "dead")
 ARGUMENTS_SHOWN = 60
 STOPPING = "is told to stop"
-"""Of one that runs: until it has ended it is not cancelled."""
+"""A running job is not cancelled before it has ended."""
 UNSERVED = timedelta(minutes=1)
-"""How long the first job of a queue waits, while none runs, before that is told."""
+"""A queue whose first job has waited this long, with none running, is reported."""
 
 
 def existing(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Jobs:
-    """The store that is meant. Who looks does not make a file."""
+    """Returns the store. To look does not create a file."""
     url = url_of(given)
     jobs = Jobs(url)
     file = _core.JobStore.file(jobs.url)
@@ -56,7 +56,7 @@ store = click.option(
 
 
 def filters(function: F) -> F:
-    """The options that choose jobs."""
+    """Adds the options that select jobs."""
     for option in (
         click.option("--tag", help="Only jobs with this tag."),
         click.option("--tool", help="Only jobs of this tool."),
@@ -67,16 +67,16 @@ def filters(function: F) -> F:
     return function
 
 
-@click.group("jobs", short_help="Show and change the jobs of a store.")
+@click.group("jobs", short_help="Inspect and change the jobs of a store.")
 def command() -> None:
-    """Show and change the jobs of a store, whether anybody runs them or not."""
+    """Inspect and change the jobs in a store. No server needs to run."""
 
 
 @command.command("stats")
 @store
 @as_json
 def stats(jobs: Jobs, as_json: bool) -> None:
-    """Show the queues, and how many jobs each has in which state."""
+    """Show the queues with the number of jobs in each state."""
     queues = jobs.stats().values()
     if as_json:
         print_json(list(queues))

@@ -19,16 +19,16 @@ from clutch.cli.stores import STORE_HELP, url_of
 POOL = "work"
 FRONT = "jobs"
 OF_JOBS = {
-    "deadline": "How long an attempt may take; then it is stopped, and has failed.",
+    "deadline": "Time limit of an attempt; when it passes, the attempt is interrupted and counts as failed.",
     "queue.limit": "",
     "queue.overflow": "",
-    "deaths_max": "Give a job up after one attempt of it has killed this many workers.",
+    "deaths_max": "Give up a job when one attempt has killed this many workers.",
     "recycle.calls": "Replace a worker after this many jobs.",
-    "recycle.together": "Maximum number of workers replaced at once; at a limit of jobs or memory none waits.",
+    "recycle.together": "Maximum number of workers replaced at once; workers at their job or memory limit do not wait.",
     "grace": "How long a shutdown or reload waits for running jobs.",
     "payload_max": "Maximum size of the arguments or the result of one job.",
 }
-"""What options of a pool mean to jobs. Its queue stays empty: only what free slots can begin is claimed."""
+"""Meaning of pool options for jobs. The pool's queue stays empty: no more jobs are claimed than slots are free."""
 
 
 @click.command("work", short_help="Run the jobs of a store.")
@@ -47,10 +47,14 @@ OF_JOBS = {
     default="default",
     show_default=True,
     metavar="NAMES",
-    help="Queues to take jobs from, each with how often it comes first: critical:3,default:1.",
+    help="Queues to take jobs from, with weights: critical:3,default:1.",
 )
-@click.option("--strict", is_flag=True, help="Take from a queue only if those before it have nothing.")
-@click.option("--lease", metavar="TIME", help="Others take over jobs after this time without a renewal. [default: 30s]")
+@click.option("--strict", is_flag=True, help="Take jobs from a queue only while all queues before it are empty.")
+@click.option(
+    "--lease",
+    metavar="TIME",
+    help="Lose the jobs to other runners after this time without a lease renewal. [default: 30s]",
+)
 @click.option("--admin", metavar="ADDRESS", help="Serve /healthz, /readyz and /metrics there: 127.0.0.1:9180.")
 @click.option("--reload", "watch", is_flag=True, help="Reload the code when its files change, for development.")
 @click.option("--set", "settings", multiple=True, metavar="PLACE=VALUE", help="Set any other option.")
@@ -71,10 +75,10 @@ def command(
     log_level: str,
     **pool: str | None,
 ) -> None:
-    """Run jobs whose tools are in TARGET, a module or an object in one.
+    """Run jobs whose tools are in TARGET, a module or an object of a module.
 
-    SIGINT, SIGTERM: take no more jobs, wait for those that run (--grace), and exit; send it again to force. What is cut
-    off runs again elsewhere. SIGHUP: reload the code.
+    SIGINT, SIGTERM: graceful shutdown (--grace); send it again to force. Interrupted jobs run again elsewhere.
+    SIGHUP: reload the code.
     """
     stay_first()
     from clutch.config import compose

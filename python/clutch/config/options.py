@@ -71,7 +71,7 @@ class Option:
     default: Any
     doc: str
     core: str | None = None
-    """Where the value goes in the JSON for the core, dotted."""
+    """Dotted place of the value in the JSON for the core."""
     default_text: str | None = None
     python_default: Any = UNSET
     """The default of a `clutch.Pool(...)` where it differs."""
@@ -248,7 +248,7 @@ HTTP = Section("fronts.http", "Calls over HTTP and JSON.", (
     Option("cors_origins", ORIGINS, [],
            "Origins whose web pages may call the tools; `*` allows all and requires a token.", "cors_origins"),
     Option("body_max", SIZE, "16MB", "Maximum size of a request body.", "body_bytes_max"),
-    Option("head_max", SIZE, "64KB", "Largest request head.", "head_bytes_max"),
+    Option("head_max", SIZE, "64KB", "Maximum size of a request head.", "head_bytes_max"),
     Option("head_timeout", DURATION, "10s", "Time limit for receiving the request head.",
            "head_timeout_ms"),
     Option("body_timeout", DURATION, "30s", "Time limit for receiving the request body.",
@@ -291,7 +291,7 @@ SERVE = Section("fronts.serve", "An ASGI or WSGI app, served over HTTP/1.1 and H
            "When the client disconnects: tell the app, or cancel the request.", "disconnect"),
     Option("root_path", ROOT_PATH, "",
            "Path prefix under which a proxy serves the app: its `root_path` and `SCRIPT_NAME`.", "root_path"),
-    Option("head_max", SIZE, "64KB", "Largest request head.", "head_bytes_max"),
+    Option("head_max", SIZE, "64KB", "Maximum size of a request head.", "head_bytes_max"),
     Option("headers_max", whole(1, 10_000), 100, "Maximum number of headers in a request.", "headers_max"),
     Option("head_timeout", DURATION, "10s",
            "Time limit for receiving the request head.", "head_timeout_ms"),
@@ -336,52 +336,53 @@ TCP = Section("fronts.tcp", "A handler of TCP connections; workers get the socke
            "Maximum number of open connections, including those that wait for a slot.", "connections_max"),
 ), app="handler", scheme="", finish=(place_binds,))
 
-STORE = Section("stores.NAME", "A place where jobs wait.", (
+STORE = Section("stores.NAME", "A store of jobs.", (
     Option("url", TEXT, None,
-           "Where it is: `sqlite:///jobs.db` (relative to the config's folder), `sqlite:////absolute/jobs.db`, or "
+           "URL: `sqlite:///jobs.db` (relative to the config's folder), `sqlite:////absolute/jobs.db`, or "
            "`redis://host:6379/0`.", None,
            "none; must be given"),
 ))
 
-CRON = Section("cron.NAME", "A job that is enqueued again and again. A time at which it is due is a tick.", (
+CRON = Section("cron.NAME", "A periodic job. Each scheduled time is called a tick.", (
     Option("tool", TEXT, None, "Name of the tool, as in the target of the pool that runs it.", "job.tool",
            "none; must be given"),
-    Option("schedule", SCHEDULE, None, "When it is due, as in a crontab.", "schedule",
+    Option("schedule", SCHEDULE, None, "Schedule in crontab format.", "schedule",
            "none; this or `every` must be given"),
     Option("zone", ZONE, None, "Time zone of the schedule.", "zone", "`UTC`"),
     Option("every", INTERVAL, None,
-           "Time between two ticks, instead of a schedule; they are at its multiples since 1970, UTC.", "every_ms",
+           "Interval between ticks, instead of a schedule; ticks are at its multiples since 1970, UTC.", "every_ms",
            "none"),
     Option("args", JSON_LIST, [], "Arguments of the tool by position."),
     Option("kwargs", JSON_TABLE, {}, "Arguments of the tool by name."),
-    Option("store", TEXT, None, "The store that its jobs wait in.", None, "the only one in [stores]"),
-    Option("queue", TEXT, "default", "The queue that its jobs wait in.", "job.queue"),
-    Option("priority", whole(-9, 9), 0, "Priority of its jobs, larger first.", "job.priority"),
+    Option("store", TEXT, None, "Store of the jobs.", None, "the only one in [stores]"),
+    Option("queue", TEXT, "default", "Queue of the jobs.", "job.queue"),
+    Option("priority", whole(-9, 9), 0, "Priority of the jobs; larger runs first.", "job.priority"),
     Option("overlap", choice("skip", "wait", "allow"), "skip",
-           "While an earlier job of the entry has not ended: skip the tick, let its job wait until no other one runs, "
-           "or allow it.", "overlap"),
+           "While an earlier job of the entry has not ended: skip the tick, queue its job behind that one, or allow "
+           "both to run.", "overlap"),
     Option("misfire", choice("last", "skip"), "last",
-           "Of ticks that are missed by more than a minute: make up for the last one, or skip them all.", "misfire"),
+           "Ticks missed by more than a minute: run the last one, or skip them all.", "misfire"),
     Option("retry", replace(whole(0, RETRIES_MAX), core=lambda retry: 1 + retry), 0,
-           "How often a job is tried again after it has failed.", "job.attempts_max"),
-    Option("backoff", BACKOFF, "polynomial", "How long before that.", "job.backoff"),
+           "Maximum number of retries.", "job.attempts_max"),
+    Option("backoff", BACKOFF, "polynomial", "Delay before each retry.", "job.backoff"),
     Option("deadline", DURATION, None,
-           "A job is not begun later than this after it was enqueued, and stopped if it runs.", "deadline_ms", "none"),
-    Option("tags", TEXTS, [], "Tags of its jobs; `cron:NAME` is added.", "job.tags"),
+           "Time after the enqueue at which a job is no longer started, and interrupted if it runs.",
+           "deadline_ms", "none"),
+    Option("tags", TEXTS, [], "Tags of the jobs; `cron:NAME` is added.", "job.tags"),
 ))
 
 JOBS = Section("fronts.jobs", "Jobs from a store, run in a pool.", (
-    Option("store", TEXT, None, "The store that they come from.", None, "the only one in [stores]"),
-    Option("pool", POOL_NAME, None, "Pool that runs them.", None, "the only one in [pools]"),
-    Option("queues", QUEUES, "default", "Queues to take jobs from, and how often each comes first.", "queues"),
-    Option("strict", FLAG, False, "Take from a queue only if those before it have nothing.", "strict"),
-    Option("slots_max", whole(1, 1_000_000), None, "Maximum number of jobs at a time.", "slots_max",
+    Option("store", TEXT, None, "Store to take jobs from.", None, "the only one in [stores]"),
+    Option("pool", POOL_NAME, None, "Pool that runs the jobs.", None, "the only one in [pools]"),
+    Option("queues", QUEUES, "default", "Queues to take jobs from, with weights.", "queues"),
+    Option("strict", FLAG, False, "Take jobs from a queue only while all queues before it are empty.", "strict"),
+    Option("slots_max", whole(1, 1_000_000), None, "Maximum number of concurrent jobs.", "slots_max",
            "as many as the pool has slots"),
     Option("lease", DURATION, "30s",
-           "After this time without a renewal, others take over the jobs of a dispatcher.", "lease_ms"),
-    Option("keep.completed", DURATION, "1h", "How long completed jobs are kept.", "keep_completed_ms"),
-    Option("keep.cancelled", DURATION, "1d", "How long cancelled jobs are kept.", "keep_cancelled_ms"),
-    Option("keep.dead", DURATION, "180d", "How long dead jobs are kept.", "keep_dead_ms"),
+           "A dispatcher that has not renewed its lease for this long loses its jobs to others.", "lease_ms"),
+    Option("keep.completed", DURATION, "1h", "Retention of completed jobs.", "keep_completed_ms"),
+    Option("keep.cancelled", DURATION, "1d", "Retention of cancelled jobs.", "keep_cancelled_ms"),
+    Option("keep.dead", DURATION, "180d", "Retention of dead jobs.", "keep_dead_ms"),
 ), calls_tools=True, scheme="")
 # fmt: on
 

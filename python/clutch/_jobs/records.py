@@ -1,0 +1,120 @@
+"""Jobs, their failures and queues, as a store reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self
+
+MS_MAX = 253_402_300_799_000
+"""End of the year 9999, the latest time in Python; another client of the store may write a later one."""
+ENDS = ("completed", "cancelled", "dead")
+STATES = ("scheduled", "available", "running", *ENDS)
+
+
+class JobId(str):
+    """The id of a job, as `enqueue` returns it."""
+
+    __slots__ = ("is_new",)
+    is_new: bool
+    """False if an equal job existed already (`unique`); this is the id of that job."""
+
+    def __new__(cls, text: str, is_new: bool = True) -> Self:
+        self = super().__new__(cls, text)
+        self.is_new = is_new
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Failure of one attempt of a job."""
+
+    at: datetime
+    attempt: int
+    kind: str
+    """`"raised"`, `"worker_lost"`, `"poisoned"`, `"deadline"`, `"bad_arguments"`, `"no_such_tool"`, `"encode"`,
+    `"retry"`, or `"lease_lapsed"`."""
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as its store has it. All times are in UTC."""
+
+    id: str
+    state: str
+    """`"scheduled"`, `"available"`, `"running"`, `"completed"`, `"cancelled"` or `"dead"`."""
+    queue: str
+    tool: str
+    arguments: Mapping[str, Any]
+    """`{"args": […], "kwargs": {…}}`."""
+    priority: int
+    attempt: int
+    """Number of attempts so far, including a running one."""
+    attempts_max: int
+    created_at: datetime
+    scheduled_at: datetime | None
+    """Time at which a scheduled job is due."""
+    deadline_at: datetime | None
+    attempted_at: datetime | None
+    finished_at: datetime | None
+    runner: str | None
+    """Host, pid and a random number of the dispatcher that has the job, or had it last."""
+    unique: str | None
+    key: str | None
+    tags: tuple[str, ...]
+    meta: Mapping[str, Any]
+    progress: Any
+    checkpoint: Any
+    errors: tuple[JobError, ...]
+    """Failures of the attempts, the oldest first; at most 25 are kept."""
+    reason: str | None
+    """Reason of a cancel, a snooze or a return to the queue."""
+    result: Any
+    """Return value, if results are kept (`result=`); else None."""
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Job:
+        times = ("created_at", "scheduled_at", "deadline_at", "attempted_at", "finished_at")
+        errors = (JobError(**{**error, "at": time_of(error["at"])}) for error in told["errors"])
+        return cls(
+            **{
+                **told,
+                **{name: time_of(told[name]) for name in times},
+                "tags": tuple(told["tags"]),
+                "meta": told["meta"] or {},
+                "errors": tuple(errors),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """State of one queue."""
+
+    name: str
+    is_paused: bool
+    running_max: int | None
+    """Maximum number of concurrent jobs, over all runners."""
+    rate: str | None
+    """Maximum number of jobs that start in a period, over all runners: `"100/60s"`."""
+    scheduled: int
+    available: int
+    running: int
+    completed: int
+    """Completed jobs that are still kept."""
+    cancelled: int
+    dead: int
+    oldest_at: datetime | None
+    """Time at which its oldest available job became available."""
+
+
+def queue_of(told: dict[str, Any]) -> Queue:
+    rate = told["rate"] and f"{told['rate']['count']}/{told['rate']['per_ms'] / 1000:g}s"
+    return Queue(**{**told, "rate": rate, "oldest_at": time_of(told["oldest_at"])})
+
+
+def time_of(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(min(max(ms, 0), MS_MAX) / 1000, UTC)
