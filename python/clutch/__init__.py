@@ -11,6 +11,7 @@ The whole public surface is named here. Linux only.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if sys.platform != "linux":
@@ -37,13 +38,14 @@ from clutch.errors import (
 from clutch.tools import on_start, on_stop, tool
 
 if TYPE_CHECKING:
+    from clutch._pool.future import Future, Stream
     from clutch._serve.app_server import AppServer, serve, serving
     from clutch._worker.handlers.job import Cancel, Retry, Snooze, current_job
     from clutch.broken import WorkerLost
     from clutch.dispatcher import Dispatcher
     from clutch.insights import Insights
     from clutch.jobs import Jobs
-    from clutch.pool import Future, Pool, Stream
+    from clutch.pool import Pool
 
 __version__ = "0.1.0"
 
@@ -84,36 +86,22 @@ __all__ = [
 ]
 
 
+# Loaded on first use: a worker that imports `clutch.tool` does not pay for the dispatcher's half.
+_LAZY = {
+    **dict.fromkeys(("AppServer", "serve", "serving"), "clutch._serve.app_server"),
+    **dict.fromkeys(("Cancel", "Retry", "Snooze", "current_job"), "clutch._worker.handlers.job"),
+    **dict.fromkeys(("Future", "Stream"), "clutch._pool.future"),
+    "Dispatcher": "clutch.dispatcher",
+    "Insights": "clutch.insights",
+    "Jobs": "clutch.jobs",
+    "Pool": "clutch.pool",
+    "WorkerLost": "clutch.broken",
+}
+
+
 def __getattr__(name: str) -> object:
-    """Loaded on first use: a worker that imports `clutch.tool` does not pay for the dispatcher's half."""
-    if name in {"Pool", "Future", "Stream"}:
-        from clutch import pool
-
-        return getattr(pool, name)
-    if name in {"AppServer", "serve", "serving"}:
-        from clutch._serve import app_server
-
-        return getattr(app_server, name)
-    if name == "Dispatcher":
-        from clutch.dispatcher import Dispatcher
-
-        return Dispatcher
-    if name == "WorkerLost":
-        from clutch.broken import WorkerLost
-
-        return WorkerLost
-    if name in {"Cancel", "Retry", "Snooze", "current_job"}:
-        from clutch._worker.handlers import job
-
-        return getattr(job, name)
-    if name == "Jobs":
-        from clutch.jobs import Jobs
-
-        return Jobs
-    if name == "Insights":
-        from clutch.insights import Insights
-
-        return Insights
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'clutch' has no attribute {name!r}")
 
 

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
+from clutch._dispatcher.observer import Observer
 from clutch._dispatcher.reload import Reloader, Watcher, import_watchfiles, watched_folders
 from clutch._dispatcher.schedules import next_ticks, unknown_tools
 from clutch._pool.caller import refuse_in_patched, refuse_in_subinterpreter
@@ -44,25 +45,6 @@ JOBS_SETTLED_SECONDS = 1.5
 """How long beyond the grace a stop waits for a store to take how its jobs ended; what it does not take runs again."""
 LEAST_GRACE = 0.001
 """Seconds. Without any, workers at work would be killed rather than told with TERM first."""
-
-
-class Observer:
-    """Hears of a dispatcher's life, in whatever thread something happens. As it is, it does nothing."""
-
-    def status(self, text: str) -> None:
-        """Where the start has got to."""
-
-    def ready(self, status: str) -> None:
-        """All that is required serves; again after each reload."""
-
-    def reloading(self) -> None:
-        """New code is being loaded."""
-
-    def stopping(self) -> None:
-        """The stop begins."""
-
-    def failed(self, error: ConfigError) -> None:
-        """A pool can never be ready."""
 
 
 class Dispatcher:

@@ -285,7 +285,7 @@ class Jobs:
         return soon[0].result()
 
     async def _aenqueue(self, texts: builtins.list[str]) -> builtins.list[JobId]:
-        from clutch.pool import bridge_of_running_loop
+        from clutch._pool.future import bridge_of_running_loop
 
         store = await self._lazy.open_soon()
         waiter = asyncio.get_running_loop().create_future()

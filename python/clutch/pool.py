@@ -7,20 +7,17 @@ native (`_core`); this file interprets arguments.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import dataclasses
 import datetime
 import functools
 import json
 import os
-import select
 import sys
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Generator
-from typing import TYPE_CHECKING, Any, Generic, Self, TextIO, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from clutch import _core, config
 from clutch._pool.caller import (
@@ -36,6 +33,8 @@ from clutch._pool.caller import (
     refuse_in_subinterpreter,
 )
 from clutch._pool.calls import Calls
+from clutch._pool.ends import FORGOTTEN, POOLS, wait_over, watch_forks
+from clutch._pool.future import Future, Stream
 from clutch._pool.map import Batches, Limits
 from clutch.config.values import CALL_TIME
 from clutch.control.program import program
@@ -48,145 +47,6 @@ if TYPE_CHECKING:
     from clutch.config.pool_options import PoolOptions, Workers
 
 T = TypeVar("T")
-
-
-class Future(_core.Completion, concurrent.futures.Future[T]):
-    """The result of a submitted call: a `concurrent.futures.Future` that can be awaited; `cancel` stops running work.
-
-    The value is decoded in the thread that asks for it. What the standard library's own machinery needs of a future
-    (its condition, its waiters, callbacks) is made only when that is used.
-    """
-
-    def __init__(self) -> None:
-        """Nothing: the base class's attributes are made by `_become_standard`, when something asks for them."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in {"_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"}:
-            self._become_standard()
-            return self.__dict__[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _become_standard(self) -> None:
-        with _becoming:
-            if "_condition" not in self.__dict__:
-                # All at once: a signal's handler may ask for one of them meanwhile.
-                half = vars(concurrent.futures.Future())
-                self.__dict__.update(half)
-                _standard.add(self)
-                try:
-                    self._watch()
-                except OSError:  # no thread can be started that would end it: nobody is to wait for that
-                    _standard.discard(self)
-                    for name in half:
-                        del self.__dict__[name]
-                    raise
-
-    def _settle(self) -> None:
-        """End the standard half. Called on the completion thread when the answer has arrived."""
-        standard = concurrent.futures.Future
-        if self.cancelled():
-            standard.cancel(self)
-            standard.set_running_or_notify_cancel(self)
-            return
-        try:
-            error = self.exception()
-        except PoolClosed as closed:  # forked meanwhile, and the answer goes to the parent
-            error = closed
-        if error is None:
-            standard.set_result(self, self.result())
-        else:
-            standard.set_exception(self, error)
-
-    def _leave_to_the_parent(self) -> None:
-        """In a forked child: the holder of the condition is not in it, and the callbacks belong to the parent."""
-        self._condition = threading.Condition()
-        if not concurrent.futures.Future.done(self):
-            self._waiters, self._done_callbacks = [], []
-            self._settle()
-
-    if TYPE_CHECKING:
-
-        def result(self, timeout: float | None = None) -> T: ...
-
-    def __await__(self) -> Generator[Any, None, T]:
-        if not self.done():
-            waiter = asyncio.get_running_loop().create_future()
-            self._subscribe(bridge_of_running_loop(), waiter)
-            try:
-                yield from waiter
-            except asyncio.CancelledError:
-                self.cancel()
-                raise
-        if self.cancelled():
-            raise asyncio.CancelledError
-        return self.result()
-
-    def _wait_for_room(self) -> None:
-        """A full pool that blocks: this thread waits. A running event loop does not: awaiting the future is its wait"""
-        if asyncio._get_running_loop() is None:
-            self._wait_admitted()
-
-    def __repr__(self) -> str:
-        states = {"cancelled": self.cancelled, "finished": self.done, "running": self.running}
-        state = next((state for state, is_so in states.items() if is_so()), "pending")
-        return f"<clutch.Future {state}>"
-
-
-_becoming = threading.RLock()
-_standard: weakref.WeakSet[Future] = weakref.WeakSet()
-"""Futures with a standard half."""
-_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _core.Bridge] = weakref.WeakKeyDictionary()
-
-
-def bridge_of_running_loop() -> _core.Bridge:
-    """Return the bridge that passes completions to the running event loop; there is one for each loop."""
-    loop = asyncio.get_running_loop()
-    bridge = _bridges.get(loop)
-    if bridge is None:
-        # One with waiters left refers to its loop and would stay for ever.
-        for closed in [known for known in list(_bridges) if known.is_closed()]:
-            _bridges.pop(closed, None)
-        bridge = _bridges[loop] = _core.Bridge()
-        loop.add_reader(bridge.fileno(), bridge.drain)
-    return bridge
-
-
-class Stream(_core.StreamCore, Generic[T]):
-    """Iterator and async iterator over the values of a generator in a worker. Closing it closes the generator."""
-
-    if TYPE_CHECKING:
-
-        def __next__(self) -> T: ...
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        while True:
-            try:
-                there, value = self._poll()
-            except StopIteration:
-                raise StopAsyncIteration from None
-            if there:
-                return value
-            waiter = asyncio.get_running_loop().create_future()
-            self._subscribe(bridge_of_running_loop(), waiter)
-            await waiter
-
-    async def aclose(self) -> None:
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
 
 
 class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[misc]
@@ -202,12 +62,8 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         call, submit = _core.PoolCore.call, _core.PoolCore.submit
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
-        """In a program that gevent has patched, a pool whose waits let the hub run."""
-        if cls is Pool and is_patched():
-            from clutch._pool.hub import HubPool
-
-            return super().__new__(HubPool)  # type: ignore[arg-type]
-        return super().__new__(cls)
+        """Makes a pool; in a program that gevent has patched, one whose waits let the hub run."""
+        return super().__new__(_in_hub() if cls is Pool and is_patched() else cls)  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -261,7 +117,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
             self._never_open(IMPORTED.format(pool=spec.name, module=module))
             return
         refuse_in_subinterpreter()
-        _watch_forks()
+        watch_forks()
         self._grace = spec.core["grace_ms"] / 1000
         deadline_ms = spec.core["deadline_ms"]
         calls, payload_bytes = spec.core["recycle_calls"], spec.core["payload_bytes_max"]
@@ -293,7 +149,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         own = tag, list(os.environ.items())
         self._open(json.dumps(core), own, new_future, new_stream, by_value)
         self._shut = self._is_over = False
-        _pools.add(self)
+        POOLS.add(self)
         if spec.folder is None:
             program.show(self)
 
@@ -461,7 +317,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         if cancel_futures:
             self._cancel_waiting()
         if wait:
-            _wait_over([self])
+            wait_over([self])
 
     def _refuse_more(self, with_maps: bool) -> None:
         """Take no more work. With `with_maps`, first submit the rest of maps that nobody has read from."""
@@ -516,112 +372,18 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
         """Submitted work is still done: the pool is kept until then, and the interpreter's end waits for it."""
         if not (self._is_over or self._is_copy):
             self._refuse_more(with_maps=False)
-            _forgotten.difference_update([pool for pool in _forgotten if pool._wait_closed(0)])
-            _forgotten.add(self)
+            FORGOTTEN.difference_update([pool for pool in FORGOTTEN if pool._wait_closed(0)])
+            FORGOTTEN.add(self)
 
     def __repr__(self) -> str:
         return f"<clutch.Pool {self.name!r}>"
 
 
-PRINTED_SECONDS = 2.0
-"""How long the end of terminated pools waits until the output of their workers is read."""
-LOOK_SECONDS = 0.1
-"""How often that end checks whether the pools were terminated meanwhile."""
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_forgotten: set[Pool] = set()
-"""Pools without references that still have work."""
-
-
-def _wait_over(pools: Collection[Pool]) -> bool:
-    """Wait for their last processes, then once for all their output. Returns False if not all output was read."""
-    for pool in pools:
-        pool._wait_closed()
-    is_printed = not pools or _wait_printed(pools)
-    for pool in pools:
-        pool._is_over = True
-    _pools.difference_update(pools)
-    program.hide_closed()
-    return is_printed
-
-
-def _wait_printed(pools: Collection[Pool]) -> bool:
-    printed, left = _core.PrintedByNow(), PRINTED_SECONDS
-    while left > 0:
-        if printed.wait(LOOK_SECONDS):
-            return True
-        # Looked at each time: another thread may cut short what this one waits for.
-        left -= LOOK_SECONDS if all(pool._is_cut for pool in pools) else 0
-    return False
-
-
-def _leave_to_the_parent() -> None:
-    """In a forked child: the pools are the parent's, and ending their copies here does nothing."""
-    global _becoming
-    _becoming = threading.RLock()
-    for pool in [*_pools, *_forgotten]:
-        pool._shut = pool._is_copy = True
-        for batches in list(pool._maps):
-            batches.leave_to_the_parent()
-    program.leave_to_the_parent()
-    _pools.clear()
-    _forgotten.clear()
-    _bridges.clear()
-    for future in list(_standard):
-        future._leave_to_the_parent()
-    _standard.clear()
-
-
 @functools.cache
-def _watch_forks() -> None:
-    """Register the fork hook, with the first pool: in zygotes it would cost each worker memory."""
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
+def _in_hub() -> type[Pool]:
+    from clutch._pool.hub import WaitsInHub
 
-
-@atexit.register
-def _end_pools() -> None:
-    """At the interpreter's end, finish submitted work, as the standard library does; not after Ctrl-C."""
-    pools = {*_pools, *_forgotten}
-    # At a prompt, what was interrupted was one of its lines.
-    was_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
-    try:
-        if was_interrupted:
-            raise KeyboardInterrupt
-        for pool in pools:
-            pool._refuse_more(with_maps=True)
-        _wait_over(pools)
-    except KeyboardInterrupt:
-        if not was_interrupted:
-            _core.interrupt_at_exit()  # so that whoever started the program learns of it
-        dropped = _drop_rest(pools)
-    else:
-        dropped = []
-    program.close()
-    _core.finish_callbacks()
-    if dropped and not was_interrupted and _is_read(sys.stderr):
-        sys.stderr.write("".join(f"clutch: interrupted while {what}; the rest was dropped\n" for what in dropped))
-
-
-def _drop_rest(pools: Collection[Pool]) -> list[str]:
-    """End the pools at once. Returns what was still running."""
-    at_work = sorted(pool.name for pool in pools if not pool._wait_closed(0))
-    for pool in pools:
-        pool._is_cut = True
-        pool._kill_all()
-    try:
-        is_printed = _wait_over(pools)
-    except KeyboardInterrupt:  # asked twice: now
-        is_printed = False
-    dropped = [f"pools still worked: {', '.join(at_work)}"] if at_work else []
-    return dropped if is_printed else [*dropped, "the output of workers waited for a reader"]
-
-
-def _is_read(stream: TextIO | None) -> bool:
-    """Whether a line can be written without blocking: it may be a pipe that nobody reads."""
-    try:
-        return stream is not None and bool(select.select([], [stream], [], 0)[1])
-    except (OSError, TypeError, ValueError):  # it has no descriptor
-        return True
+    return type("HubPool", (WaitsInHub, Pool), {})
 
 
 def closed_error(name: str) -> Exception:

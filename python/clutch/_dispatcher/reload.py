@@ -17,8 +17,8 @@ from clutch._dispatcher import logs
 from clutch.errors import ClutchError, ConfigError, PoolClosed
 
 if TYPE_CHECKING:
+    from clutch._dispatcher.observer import Observer
     from clutch.config import Config
-    from clutch.dispatcher import Observer
 
 ASKED_MAX = 4
 """Maximum concurrent reloads that nobody waits for: all but the last are overtaken."""

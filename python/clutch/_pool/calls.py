@@ -7,7 +7,7 @@ the call of an `async def` returns what that returns; a tool that is called by n
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from clutch._pool.map import Batches, Limits, Reading, check_sizes, check_timeout, rows
 from clutch._pool.progress import hook_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from clutch import _core
-    from clutch.pool import Future, Pool, Stream
+    from clutch._pool.future import Future, Stream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,15 +32,29 @@ class MapOptions(TypedDict, total=False):
     progress: bool | Callable[[int], object]
 
 
+class TakesCalls(Protocol):
+    """A pool, as far as calls need one."""
+
+    @property
+    def _maps(self) -> Any: ...
+    @property
+    def _submit_batch(self) -> Callable[..., Any]: ...
+    def _call_with(self, options: _core.CallOptions, function: Any, args: Any, kwargs: Any, /) -> Any: ...
+    def _submit_with(self, options: _core.CallOptions, function: Any, args: Any, kwargs: Any, /) -> Any: ...
+    def _stream_with(self, options: _core.CallOptions, function: Any, args: Any, kwargs: Any, /) -> Any: ...
+    def _check_open(self) -> None: ...
+    def _slots(self) -> int: ...
+
+
 class Calls:
     """A pool, with options for the calls made through it."""
 
-    _pool: Pool
+    _pool: TakesCalls
     _options: _core.CallOptions
     _item_limits: Limits
 
     @classmethod
-    def through(cls, pool: Pool, options: _core.CallOptions, item_limits: Limits) -> Calls:
+    def through(cls, pool: TakesCalls, options: _core.CallOptions, item_limits: Limits) -> Calls:
         calls = Calls()
         calls._pool, calls._options, calls._item_limits = pool, options, item_limits
         return calls

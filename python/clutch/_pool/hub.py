@@ -15,7 +15,7 @@ from gevent.event import Event
 
 from clutch import _core
 from clutch._pool.calls import Calls
-from clutch.pool import Future, Pool, Stream
+from clutch._pool.future import Future, Stream
 
 
 class HubFuture(Future):
@@ -36,17 +36,19 @@ class HubStream(Stream):
                 return super().__next__()
 
 
-class HubPool(Pool):
+class WaitsInHub:
+    """Part of a pool in such a program, put before `Pool` among its bases."""
+
     future_class, stream_class = HubFuture, HubStream
 
     call = Calls.call
 
-    def _call_with(self, options: _core.CallOptions, function: Any, args: Any, kwargs: Any) -> Any:
+    def _call_with(self: Any, options: _core.CallOptions, function: Any, args: Any, kwargs: Any) -> Any:
         return result_of(self._submit_with(options, function, args, kwargs))
 
 
 def result_of(future: Future) -> Any:
-    """Nobody else waits for it: who is killed meanwhile cancels it."""
+    """Returns the result. A waiter that is killed cancels the call, since nobody else waits for it."""
     try:
         return future.result()
     except BaseException:
@@ -75,7 +77,7 @@ class Carrier:
 
 
 class Waiter:
-    """What a bridge tells: as a future of asyncio."""
+    """Stands for a future of asyncio: a bridge completes it."""
 
     def __init__(self) -> None:
         self.came = Event()

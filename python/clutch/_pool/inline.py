@@ -23,12 +23,13 @@ from typing import Any, NamedTuple, Self
 
 from clutch._pickle import dumps
 from clutch._pool.calls import Calls
+from clutch._pool.future import Future, Stream
 from clutch._worker.failure import traceback_of, type_name
 from clutch._worker.image import Image, LoadError, gil_is_enabled
 from clutch.config import PoolSpec
 from clutch.errors import BadArguments, ConfigError, Draining, RemoteError
 from clutch.insights import Insights
-from clutch.pool import Future, Pool, Stream, closed_error
+from clutch.pool import Pool, closed_error
 
 # What an item of a map is said to have taken: so much that each is a batch of its own.
 MAP_NS = 1_000_000_000

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from clutch._dispatcher import logs
-from clutch.dispatcher import Observer
+from clutch._dispatcher.observer import Observer
 from clutch.errors import ConfigError
 
 FIRST_HANDED_OVER = 3

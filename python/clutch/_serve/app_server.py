@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from clutch._dispatcher import logs
+from clutch._dispatcher.observer import Observer
 from clutch._dispatcher.reload import import_watchfiles
 from clutch._gunicorn.peers import host_and_port, keyword_of
 from clutch._gunicorn.settings import LEVEL
@@ -32,7 +33,7 @@ from clutch._serve.app_name import name_of_app
 from clutch.config import compose
 from clutch.config.layers import nearest, variable_name
 from clutch.config.options import POOL, SERVE
-from clutch.dispatcher import Dispatcher, Observer
+from clutch.dispatcher import Dispatcher
 from clutch.errors import ConfigError, Problem
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def test_failure_61_a_handler_has_a_callback_while_its_thread_adds_one(
     answers: list[object] = []
     with Pool("harmful_tools", workers=1) as pool:
         on_alarm(lambda: pool.submit("echo", 1).add_done_callback(lambda done: answers.append(done.result())))
-        monkeypatch.setattr("clutch.pool._standard", Interrupted())
+        monkeypatch.setattr("clutch._pool.future._standard", Interrupted())
         pool.submit("echo", 2).add_done_callback(lambda done: answers.append(done.result()))
     wait_until(lambda: len(answers) == 2)
     assert sorted(map(str, answers)) == ["1", "2"]

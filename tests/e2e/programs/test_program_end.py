@@ -93,7 +93,7 @@ def test_ctrl_c_while_only_output_is_awaited_is_told_after_one_wait_for_all_pool
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_reader(tmp_path: Path) -> None:
-    patient = UNREAD.replace("import Pool", "import Pool, pool as ends\nends.PRINTED_SECONDS = 600")
+    patient = UNREAD.replace("import Pool", "import Pool\nfrom clutch._pool import ends\nends.PRINTED_SECONDS = 600")
     with Script(tmp_path, patient) as script:
         script.hear("printed")
         with script.below() as processes:
