@@ -5,7 +5,6 @@
 mod atomic;
 pub mod config;
 pub mod date;
-pub mod error;
 pub mod link;
 pub mod pool;
 pub mod slowest;

@@ -46,12 +46,12 @@ use self::peer::alarm::Questions;
 use self::peer::incoming::Incoming;
 
 use self::item_clock::ItemClocks;
-pub use self::memory::Memory;
+pub use self::memory::{Memory, Weighed};
 pub use self::notice::Notice;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
-use self::state::{Action, Event, Hold, Limits, Machine, Request, WorkerKey};
+use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
 pub use self::status::running::RunningInWorker;
 pub use self::status::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
 use self::status::spent::Noted;
@@ -123,6 +123,7 @@ impl Pool {
             failing: None,
             lost: None,
             interrupt_grace: config.interrupt_grace(),
+            memory_limit: config.recycle_memory_bytes,
             foreign: None,
             done: 0,
             failed: 0,
@@ -557,19 +558,12 @@ impl Pool {
         if incoming.is_empty() {
             return Ok(());
         }
-        let memory_limit = self.config.recycle_memory_bytes;
-        let is_full =
-            incoming.iter().any(|one| matches!(one, Incoming::Memory(memory) if memory.reaches(memory_limit)));
         let wrong = self.transact_with(|core, now, actions, effects| {
             // What comes of a worker that is gone, by who still reads its link, is about work that has moved on.
             if !core.peers.contains_key(&link.key) {
                 return None;
             }
-            let taken = incoming.into_iter().try_for_each(|one| core.take_in(link.key, one, now, effects));
-            if is_full {
-                // Before the supervisor decides what becomes of it.
-                core.machine.on(Event::Hold { worker: link.key, why: Hold::Memory }, now, actions);
-            }
+            let taken = incoming.into_iter().try_for_each(|one| core.take_in(link.key, one, now, actions, effects));
             if core.machine.drained(link.key) {
                 effects.notices.push(Notice::Drained(link.key));
             }

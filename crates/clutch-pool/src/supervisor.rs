@@ -110,7 +110,7 @@ pub fn start(pool: PoolDriver, identity: Identity) -> io::Result<()> {
     }
     let machine = Supervisor::new(config.clone());
     let rules = Rules::of(config);
-    pool.watch_waiting((machine.min < machine.max).then_some(rules.delay));
+    pool.watch_waiting((machine.bounds().min < machine.bounds().max).then_some(rules.delay));
     let name = format!("clutch-{}", pool.config.name);
     let driver = Driver {
         pool,
@@ -181,7 +181,7 @@ impl Driver {
         let now = Instant::now();
         let sample = self.sample(now);
         let Some(decision) = self.scaling.decide(&sample, now).filter(|_| !self.machine.is_stopping()) else { return };
-        let (from, to, reason) = (self.machine.target, decision.target, decision.reason);
+        let (from, to, reason) = (self.machine.bounds().target, decision.target, decision.reason);
         self.tell(Event::Resize { target: to, idlest: self.pool.by_load() });
         self.emit(|pool| telemetry::Event::PoolScaled { pool, from, to, reason });
     }
@@ -190,10 +190,13 @@ impl Driver {
         let (machine, demand) = (&self.machine, self.pool.take_demand());
         Sample {
             bounds: machine.bounds(),
-            serving: machine.serving_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
-            ready: machine.ready(),
-            starting: machine.starting(),
-            processes: machine.workers.len(),
+            serving: machine
+                .fleet()
+                .serving_since()
+                .map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
+            ready: machine.fleet().ready(),
+            starting: machine.fleet().starting(),
+            processes: machine.fleet().workers().len(),
             slots: machine.slots(),
             busy: demand.busy,
             busy_least: demand.busy_least,
@@ -201,7 +204,7 @@ impl Driver {
             waited: demand.waits_since.map(|since| now.saturating_duration_since(since)),
             finished: demand.finished,
             run_ns: demand.run_ns,
-            private: machine.private(),
+            private: machine.fleet().private(),
         }
     }
 
@@ -236,7 +239,7 @@ impl Driver {
     }
 
     fn debugging(&mut self, worker: WorkerKey, on: bool) {
-        if let Some(pid) = self.machine.workers.get(&worker).and_then(|worker| worker.pid) {
+        if let Some(pid) = self.machine.fleet().workers().get(&worker).and_then(Worker::pid) {
             match on {
                 true => terminal::lend(pid),
                 false => terminal::take_back(pid),
@@ -285,7 +288,7 @@ impl Driver {
             Said::Forked { worker, pid, error: None } => {
                 let watched = self.watch(worker, pid, generation);
                 self.tell(Event::Forked { worker, pid, watched });
-                if let Some(Worker { nr, generation, .. }) = self.machine.workers.get(&worker).cloned() {
+                if let Some(Worker { nr, generation, .. }) = self.machine.fleet().workers().get(&worker).cloned() {
                     self.emit(|pool| telemetry::Event::WorkerStarting { pool, nr, generation, pid });
                 }
             }
@@ -299,7 +302,7 @@ impl Driver {
     }
 
     fn watch(&mut self, worker: WorkerKey, pid: i32, generation: u32) -> bool {
-        let zygote = self.zygotes.get(&generation).filter(|_| self.machine.workers.contains_key(&worker));
+        let zygote = self.zygotes.get(&generation).filter(|_| self.machine.fleet().workers().contains_key(&worker));
         let process = zygote.and_then(|zygote| Process::watch(worker, pid, zygote.pid, &self.pool.poller));
         let watched = process.is_some();
         self.processes.extend(process.map(|process| (worker, process)));
@@ -317,7 +320,7 @@ impl Driver {
 
     /// Takes in what a dead worker had still written, before its end is judged: it may have said why.
     fn hear_out(&mut self, worker: WorkerKey) {
-        let Some(State::Starting) = self.machine.workers.get(&worker).map(|worker| worker.state) else { return };
+        let Some(State::Starting) = self.machine.fleet().workers().get(&worker).map(Worker::state) else { return };
         self.pool.hear_out(worker);
         self.take_notices();
         let text = self.outputs.get(&worker).map(Output::last).unwrap_or_default();
@@ -370,7 +373,7 @@ impl Driver {
         if !told_to {
             self.emit(|pool| telemetry::Event::ZygoteLost { pool, generation, reason: reason.clone() });
         }
-        let workers = self.machine.workers.iter().filter(|(_, worker)| worker.generation == generation);
+        let workers = self.machine.fleet().workers().iter().filter(|(_, worker)| worker.generation == generation);
         self.pool.orphaned(&workers.map(|(key, _)| *key).collect::<Vec<_>>());
         self.tell(Event::ZygoteGone { generation, reason, signal });
     }
@@ -438,7 +441,7 @@ impl Driver {
             Action::EndZygote { generation, at_once } => return self.end_zygote(generation, at_once),
             Action::Fork { worker, nr, generation } => return self.fork(worker, nr, generation).err(),
             Action::Admit { worker, calls } => {
-                let slots = self.machine.workers.get(&worker).map_or(0, |worker| worker.slots);
+                let slots = self.machine.fleet().workers().get(&worker).map_or(0, |worker| worker.slots);
                 self.pool.worker_ready(worker, slots, calls);
                 self.about(worker, |pool, nr, generation, pid| telemetry::Event::WorkerReady {
                     pool,
@@ -448,7 +451,7 @@ impl Driver {
                 });
             }
             Action::Hold { worker, held } => self.hold(worker, held),
-            Action::Bar { worker, barred } => self.pool.hold(worker, Hold::Memory, barred),
+            Action::ServeOn => self.pool.release_all(Hold::Memory),
             Action::Drain { worker, reason } => {
                 let reason = reason.to_owned();
                 self.about(worker, |pool, nr, _, pid| telemetry::Event::WorkerDraining { pool, nr, pid, reason });
@@ -520,9 +523,9 @@ impl Driver {
     fn fork(&mut self, worker: WorkerKey, nr: u32, generation: u32) -> Result<(), Event> {
         let failed = |error: io::Error| Event::ForkFailed {
             worker,
-            reason: report::cannot_start(&self.pool.config.name, self.machine.max, &error),
+            reason: report::cannot_start(&self.pool.config.name, self.machine.bounds().max, &error),
         };
-        let slots = self.machine.workers.get(&worker).map_or(1, |worker| worker.slots) as u32;
+        let slots = self.machine.fleet().workers().get(&worker).map_or(1, |worker| worker.slots) as u32;
         let (ours, theirs) = sys::socket_pair().map_err(failed)?;
         let (alarm, their_alarm) = sys::socket_pair().map_err(failed)?;
         let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
@@ -552,8 +555,10 @@ impl Driver {
 
     /// Once for each signal, of one that is made to end. What has broken its link is ending already.
     fn tell_kill(&mut self, worker: WorkerKey, signal: EndSignal) {
-        let Some(known) = self.machine.workers.get(&worker).filter(|known| !known.has_broken_link()) else { return };
-        let (nr, Some(pid), Some(reason)) = (known.nr, known.pid, known.cause().map(str::to_owned)) else { return };
+        let Some(known) = self.machine.fleet().workers().get(&worker).filter(|known| !known.has_broken_link()) else {
+            return;
+        };
+        let (nr, Some(pid), Some(reason)) = (known.nr, known.pid(), known.cause().map(str::to_owned)) else { return };
         if self.signalled.insert(worker, signal) == Some(signal) {
             return;
         }
@@ -568,8 +573,8 @@ impl Driver {
         if let Some(process) = self.processes.get(&worker) {
             return process.end(signal);
         }
-        let Some(known) = self.machine.workers.get(&worker) else { return };
-        match (self.zygotes.get_mut(&known.generation), known.pid) {
+        let Some(known) = self.machine.fleet().workers().get(&worker) else { return };
+        match (self.zygotes.get_mut(&known.generation), known.pid()) {
             (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal, &self.pool.poller),
             (_, Some(pid)) => sys::end_group(pid, signal),
             _ => {}
@@ -604,7 +609,7 @@ impl Driver {
         let failure = report::failing(reason.to_owned(), false);
         self.pool.close();
         self.pool.set_failing(Some(failure.clone()));
-        for worker in self.machine.workers.keys().copied().collect::<Vec<_>>() {
+        for worker in self.machine.fleet().workers().keys().copied().collect::<Vec<_>>() {
             self.signal(worker, EndSignal::Kill);
             self.pool.worker_gone(worker, failure.clone(), true);
         }
@@ -623,8 +628,8 @@ impl Driver {
     }
 
     fn about(&self, worker: WorkerKey, make: impl FnOnce(Arc<str>, u32, u32, i32) -> telemetry::Event) {
-        if let Some(known) = self.machine.workers.get(&worker) {
-            let (nr, generation, pid) = (known.nr, known.generation, known.pid.unwrap_or(0));
+        if let Some(known) = self.machine.fleet().workers().get(&worker) {
+            let (nr, generation, pid) = (known.nr, known.generation, known.pid().unwrap_or(0));
             self.emit(|pool| make(pool, nr, generation, pid));
         }
     }
@@ -640,20 +645,20 @@ impl Driver {
     fn publish(&mut self) {
         let health = report::health(&self.machine);
         let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
-        let workers = self.machine.workers.iter().map(|(key, worker)| (*key, report::view(worker))).collect();
-        let machine = &self.machine;
+        let workers = self.machine.fleet().workers().iter().map(|(key, worker)| (*key, report::view(worker))).collect();
+        let (machine, fleet, bounds) = (&self.machine, self.machine.fleet(), self.machine.bounds());
         let zygote = self.zygotes.get(&machine.generation());
         let zygote_pid = zygote.map(|zygote| zygote.pid);
         self.pool.update_status(|status| {
             status.set_health(health);
             status.reason = machine.reason();
-            status.ready = machine.ready();
-            (status.target, status.min, status.max) = (machine.target, machine.min, machine.max);
+            status.ready = fleet.ready();
+            (status.target, status.min, status.max) = (bounds.target, bounds.min, bounds.max);
             status.workers = workers;
             status.zygote_pid = zygote_pid;
             status.generation = machine.generation();
-            status.restarts = machine.restarts;
-            status.ends.clone_from(&machine.ends);
+            status.restarts = fleet.restarts();
+            status.ends.clone_from(fleet.ends());
             // That of the last one stays known while the next one loads.
             if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null()) {
                 if status.image != zygote.image {

@@ -15,6 +15,7 @@ use super::effects::{Effects, OnLink, Told};
 use super::entry::{Entry, Function};
 use super::expiring::Expiring;
 use super::item_clock::ItemClocks;
+use super::memory::{Memory, Weighed};
 use super::notice::Notice;
 use super::peer::incoming::Incoming;
 use super::peer::{self, Link, Peer};
@@ -35,6 +36,8 @@ pub(super) struct Core {
     pub(super) lost: Option<Arc<Failure>>,
     /// How long code that is told to stop has for it.
     pub(super) interrupt_grace: Duration,
+    /// Private memory at which a worker gets no more work.
+    pub(super) memory_limit: Option<u64>,
     /// Workers run another Python version: code by value cannot go there.
     pub(super) foreign: Option<String>,
     pub(super) done: u64,
@@ -74,6 +77,7 @@ impl Core {
         key: WorkerKey,
         incoming: Incoming,
         now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) -> Result<(), String> {
         if let Some(id) = incoming.work() {
@@ -103,11 +107,27 @@ impl Core {
             Incoming::Ready(json) => effects.notices.push(Notice::Ready(key, json)),
             Incoming::StartFailed(json) => effects.notices.push(Notice::StartFailed(key, json)),
             Incoming::Credit { id, count } => self.tell(id, Told::Credit(count), effects),
-            Incoming::Memory(memory) => effects.notices.push(Notice::Memory(vec![(key, memory)])),
+            Incoming::Memory(memory) => self.weigh(&[(key, memory)], now, actions, effects),
             Incoming::Debugging(on) => self.debug(key, on, effects),
             Incoming::Other => {}
         }
         Ok(())
+    }
+
+    /// Judges the memory of workers. Those at the limit get no more work, before the supervisor decides what becomes of them.
+    pub(super) fn weigh(
+        &mut self,
+        figures: &[(WorkerKey, Memory)],
+        now: Instant,
+        actions: &mut Vec<Action<Box<Entry>>>,
+        effects: &mut Effects,
+    ) {
+        let limit = self.memory_limit;
+        let weighed: Vec<Weighed> = figures.iter().map(|(worker, memory)| memory.weigh(*worker, limit)).collect();
+        for figure in weighed.iter().filter(|figure| figure.at_limit) {
+            self.machine.on(Event::Hold { worker: figure.worker, why: Hold::Memory }, now, actions);
+        }
+        effects.notices.push(Notice::Memory(weighed));
     }
 
     fn add_items(&mut self, id: WorkId, items: Items, effects: &mut Effects) {

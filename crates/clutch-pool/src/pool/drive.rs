@@ -15,7 +15,7 @@ use super::peer::{Link, Peer};
 use super::state::{Demand, Event, Hold, WorkerKey};
 use super::status::spent::Life;
 use super::status::{Health, Status};
-use super::{Carried, END_OF_FILE, Notice, Pool, ReadFrom, Reader, Ticket};
+use super::{Carried, END_OF_FILE, Memory, Notice, Pool, ReadFrom, Reader, Ticket};
 use crate::link::{Filled, Flushed};
 use crate::work::Running;
 
@@ -178,6 +178,15 @@ impl PoolDriver {
         self.transact(|core, now, actions| core.machine.on(event, now, actions));
     }
 
+    /// Workers that were held for this reason get again what they may get.
+    pub fn release_all(&self, why: Hold) {
+        self.transact(|core, now, actions| {
+            for worker in core.peers.keys() {
+                core.machine.on(Event::Release { worker: *worker, why }, now, actions);
+            }
+        });
+    }
+
     pub fn worker_draining(&self, worker: WorkerKey) {
         let by = Instant::now() + self.config.grace();
         self.transact(|core, now, actions| {
@@ -331,6 +340,11 @@ impl Pool {
         }
         self.notices.lock().push(notice);
         self.wake_driver();
+    }
+
+    /// Judges the memory of workers, and tells the supervisor.
+    pub fn weigh(&self, figures: &[(WorkerKey, Memory)]) {
+        self.transact_with(|core, now, actions, effects| core.weigh(figures, now, actions, effects));
     }
 
     pub fn wake_driver(&self) {

@@ -1,6 +1,8 @@
-//! What a worker's process takes of memory.
+//! What a worker's process takes of memory, and whether that is too much: judged here, whoever has measured it.
 
 use serde::Deserialize;
+
+use super::state::WorkerKey;
 
 /// Memory of one worker's process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -10,9 +12,19 @@ pub struct Memory {
     pub private: Option<u64>,
 }
 
+/// Memory of one worker, and what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weighed {
+    pub worker: WorkerKey,
+    pub memory: Memory,
+    /// Private memory has reached `recycle.memory`: the worker gets no more work.
+    pub at_limit: bool,
+}
+
 impl Memory {
-    /// Whether its private memory is known to be at the limit, where there is one.
-    pub fn reaches(&self, limit: Option<u64>) -> bool {
-        limit.zip(self.private).is_some_and(|(limit, private)| private >= limit)
+    /// `limit` none: no memory is too much.
+    pub(super) fn weigh(self, worker: WorkerKey, limit: Option<u64>) -> Weighed {
+        let at_limit = limit.zip(self.private).is_some_and(|(limit, private)| private >= limit);
+        Weighed { worker, memory: self, at_limit }
     }
 }

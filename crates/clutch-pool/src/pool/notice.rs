@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::memory::Memory;
+use super::memory::Weighed;
 use super::orders::{Command, Ticket};
 use super::state::{StopCause, WorkerKey};
 
@@ -23,8 +23,8 @@ pub enum Notice {
     StartFailed(WorkerKey, String),
     /// Its socket is full: tell when there is room.
     WantWrite(WorkerKey),
-    /// What workers' memory is.
-    Memory(Vec<(WorkerKey, Memory)>),
+    /// Measured memory of workers.
+    Memory(Vec<Weighed>),
     /// A debugger asks at the terminal, or no longer does.
     Debugging { worker: WorkerKey, on: bool },
     /// Closed, and nothing is left.

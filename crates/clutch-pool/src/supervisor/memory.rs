@@ -17,7 +17,7 @@ use clutch_wire::sys;
 use serde::Serialize;
 
 use crate::pool::state::WorkerKey;
-use crate::pool::{Health, Memory, Notice, Pool, Status};
+use crate::pool::{Health, Memory, Pool, Status};
 
 /// How often every worker is looked at.
 pub const PERIOD: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ fn look_until_closed(pool: &Pool, floor: u64) {
             all_at = Instant::now() + PERIOD;
         }
         if !figures.is_empty() {
-            pool.notify(Notice::Memory(figures));
+            pool.weigh(&figures);
         }
     }
 }

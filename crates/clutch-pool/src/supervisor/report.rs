@@ -15,19 +15,19 @@ pub(super) fn health(machine: &Supervisor) -> Health {
         machine if machine.is_closed() => Health::Closed,
         machine if machine.is_stopping() => Health::Draining,
         machine if machine.failing().is_some() => Health::Failing,
-        machine if machine.ready() > 0 => Health::Ready,
+        machine if machine.fleet().ready() > 0 => Health::Ready,
         _ => Health::Starting,
     }
 }
 
 pub(super) fn view(worker: &Worker) -> WorkerView {
-    let state = match worker.state {
+    let state = match worker.state() {
         State::Killed => "draining",
-        State::Ready if worker.stopped_since.is_some() => "stopped",
+        State::Ready if worker.is_stopped() => "stopped",
         state => state.as_str(),
     };
-    let (rss, private) = worker.memory.map_or((None, None), |memory| (Some(memory.rss), memory.private));
-    let (nr, pid, generation) = (worker.nr, worker.pid, worker.generation);
+    let (rss, private) = worker.memory().map_or((None, None), |memory| (Some(memory.rss), memory.private));
+    let (nr, pid, generation) = (worker.nr, worker.pid(), worker.generation);
     WorkerView { nr, pid, generation, state, calls: 0, sent: 0, rss, private }
 }
 

@@ -1,481 +1,157 @@
 //! The supervisor's decisions as a pure machine: who lives. No I/O, no clock, no wait.
 //!
-//! Worker states: Starting → Ready → Draining → Gone. A replacement is Ready before the old worker is told to drain.
+//! Five parts decide by themselves: how many workers there should be, which image they come from, who of them leaves when,
+//! when starts have to wait, and how the pool stops. The machine passes on what happens, and what one part's decision means
+//! for another; parts do not know each other, but that the fleet asks of its workers' images. A replacement is ready before
+//! the old worker is told to drain.
 
+mod backoff;
 mod deaths;
-mod development;
 mod ends;
 mod escalation;
-mod memory;
+mod fleet;
+mod life;
+mod messages;
 mod retirement;
-mod rollout;
-mod stop;
-mod workers;
+mod shutdown;
+mod sizing;
+mod turns;
+mod worker;
 mod zygotes;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use clutch_wire::sys::{EndSignal, Fate};
 
-use self::deaths::Deaths;
-pub use self::ends::{STATUS_WAIT, fate_text, signal_name};
-use self::escalation::Escalation;
-use self::retirement::Retirement;
-use self::rollout::Recycle;
-use self::stop::Shutdown;
-pub use self::stop::{IDLE_LEAVE, stop_term};
-pub use self::workers::FORKS_MAX;
-use self::zygotes::{Reload, ZygoteRecord};
+use self::backoff::{StartBackoff, Trouble};
+pub use self::ends::{fate_text, signal_name};
+pub use self::fleet::{FORKS_MAX, Fleet};
+use self::fleet::{Origin, Scene};
+pub use self::life::STATUS_WAIT;
+pub use self::messages::{Action, Event, WorkerRecord};
+pub use self::shutdown::{IDLE_LEAVE, stop_term};
+use self::shutdown::{STOPPED, Shutdown, StopStep};
+use self::sizing::Sizing;
+pub use self::worker::{State, Worker};
+use self::zygotes::{ZygoteLoss, Zygotes};
 pub use super::leave::Leave;
-use super::recycle::Recycling;
 use super::scale::Bounds;
 use crate::config::{PoolConfig, Shape};
 use crate::pool::state::WorkerKey;
-use crate::pool::{Denied, Memory, Ticket};
+use crate::pool::{Denied, Ticket, Weighed};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Starting,
-    Ready,
-    Draining,
-    /// Told to die; its end is awaited.
-    Killed,
-}
-
-impl State {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            State::Starting => "starting",
-            State::Ready => "ready",
-            State::Draining => "draining",
-            State::Killed => "killed",
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub struct Worker {
-    pub nr: u32,
-    pub generation: u32,
-    pub pid: Option<i32>,
-    pub state: State,
-    pub slots: usize,
-    /// The end of its process is watched: [`Event::Died`] follows.
-    watched: bool,
-    /// It was ready before its zygote told its pid.
-    greeted: bool,
-    since: Instant,
-    recycling: Recycling,
-    retirement: Retirement,
-    pub memory: Option<Memory>,
-    /// Gets no more work: its memory is at the limit.
-    barred: bool,
-    replaces: Option<WorkerKey>,
-    pub stopped_since: Option<Instant>,
-    link_ended: Option<Instant>,
-    /// Since when its process is known to be dead.
-    dead_since: Option<Instant>,
-    /// A debugger asks there: it is left alone.
-    debugged: bool,
-    escalation: Escalation,
-    /// What it said of a start that failed, or what was wrong with its link.
-    said: Option<String>,
-    /// The last it wrote, of one that died before it was ready.
-    last_output: Option<String>,
-}
-
-impl Worker {
-    /// Whether it counts towards the pool's size.
-    pub fn is_live(&self) -> bool {
-        let stays = matches!(self.state, State::Starting | State::Ready) && !self.leaves();
-        stays || self.retirement.leaves_first()
-    }
-
-    fn leaves(&self) -> bool {
-        self.retirement.why().is_some()
-    }
-
-    /// Whether it has taken its turn to leave and is not gone yet.
-    pub fn is_out(&self) -> bool {
-        self.retirement.why().is_some_and(Leave::by_policy)
-    }
-
-    pub fn has_broken_link(&self) -> bool {
-        self.link_ended.is_some()
-    }
-
-    /// Why Clutch ends it itself.
-    pub fn cause(&self) -> Option<&str> {
-        self.escalation.cause()
-    }
-
-    /// Why it was to end, of one that was told to and not made to.
-    fn left(&self) -> Option<&'static str> {
-        (self.state == State::Draining).then(|| self.retirement.why().unwrap_or(Leave::Stopped).as_str())
-    }
-}
-
-#[derive(Debug)]
-pub enum Event {
-    /// `shape`: profile and numbers where the image's policy changed them.
-    ZygoteUp {
-        generation: u32,
-        shape: Option<Shape>,
-    },
-    /// Loading failed; the reason is the user's to mend.
-    ZygoteFailed {
-        generation: u32,
-        reason: String,
-    },
-    /// `signal`: what killed it; it could not say why.
-    ZygoteGone {
-        generation: u32,
-        reason: String,
-        signal: Option<i32>,
-    },
-    /// `watched`: [`Event::Died`] tells of its end.
-    Forked {
-        worker: WorkerKey,
-        pid: i32,
-        watched: bool,
-    },
-    ForkFailed {
-        worker: WorkerKey,
-        reason: String,
-    },
-    WorkerReady {
-        worker: WorkerKey,
-    },
-    StartFailed {
-        worker: WorkerKey,
-        reason: String,
-    },
-    /// What one that died before it was ready had written last.
-    LastOutput {
-        worker: WorkerKey,
-        text: String,
-    },
-    Fate {
-        worker: WorkerKey,
-        fate: Fate,
-    },
-    /// Its process is dead; how it ended is the zygote's to tell.
-    Died {
-        worker: WorkerKey,
-    },
-    /// `reason`: what was wrong with it, unless it was just closed.
-    LinkEnded {
-        worker: WorkerKey,
-        reason: Option<String>,
-    },
-    Worn {
-        worker: WorkerKey,
-    },
-    Drained {
-        worker: WorkerKey,
-    },
-    /// Work in it was told to stop and has not.
-    Stuck {
-        worker: WorkerKey,
-        cause: String,
-    },
-    /// A debugger asks at the terminal, or no longer does.
-    Debugging {
-        worker: WorkerKey,
-        on: bool,
-    },
-    /// What was found when they were looked at.
-    Memory(Vec<(WorkerKey, Memory)>),
-    /// There should be so many; those too many leave, the first of `idlest` first.
-    Resize {
-        target: usize,
-        idlest: Vec<WorkerKey>,
-    },
-    /// Load the code anew; all workers are to run it.
-    Reload {
-        ticket: Ticket,
-    },
-    /// `nr` none: all workers, in turn.
-    Recycle {
-        ticket: Ticket,
-        nr: Option<u32>,
-    },
-    /// One worker is to end at once.
-    Kill {
-        ticket: Ticket,
-        nr: u32,
-    },
-    /// `idle`: who has nothing to do, as far as is known; they go first.
-    Scale {
-        ticket: Ticket,
-        min: usize,
-        max: usize,
-        idle: Vec<WorkerKey>,
-    },
-    /// `term`: what lies between TERM and KILL once the grace is over. `idle`: who has nothing to do, as far as is known,
-    /// and ends in order also where there is no grace.
-    Stop {
-        grace: Duration,
-        term: Duration,
-        idle: Vec<WorkerKey>,
-    },
-    /// The closed pool has no work left.
-    Empty,
-    Tick,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    StartZygote {
-        generation: u32,
-    },
-    /// Told to end; `at_once`: killed. [`Event::ZygoteGone`] follows.
-    EndZygote {
-        generation: u32,
-        at_once: bool,
-    },
-    Fork {
-        worker: WorkerKey,
-        nr: u32,
-        generation: u32,
-    },
-    /// Its slots take work from now on.
-    Admit {
-        worker: WorkerKey,
-        calls: Option<u64>,
-    },
-    Hold {
-        worker: WorkerKey,
-        held: bool,
-    },
-    /// Its memory is at the limit: it gets no work, or gets some again when nobody can take its place.
-    Bar {
-        worker: WorkerKey,
-        barred: bool,
-    },
-    /// It leaves first, its replacement comes when it is gone: for so long the pool is short of one.
-    Short {
-        worker: WorkerKey,
-    },
-    /// A debugger asks there, so that it is not ended although it is to end.
-    Spare {
-        worker: WorkerKey,
-    },
-    /// Gets no more work.
-    Drain {
-        worker: WorkerKey,
-        reason: &'static str,
-    },
-    /// Has nothing left: told to end.
-    End {
-        worker: WorkerKey,
-    },
-    /// Its group is sent the signal.
-    Kill {
-        worker: WorkerKey,
-        signal: EndSignal,
-    },
-    /// Its work is answered; `fate` none: nobody could tell.
-    Gone {
-        worker: WorkerKey,
-        fate: Option<Fate>,
-        record: Box<WorkerRecord>,
-    },
-    /// No worker can be had; `by_code`: because of what the pool is told to run, or by what.
-    Failing {
-        reason: String,
-        by_code: bool,
-    },
-    RefuseWaiting,
-    /// Other code is being loaded: what was wrong with the code before is no answer any more.
-    Hope,
-    ReloadStarted {
-        generation: u32,
-    },
-    /// All workers run this image.
-    ReloadFinished {
-        generation: u32,
-    },
-    /// The image before stays.
-    ReloadFailed {
-        generation: u32,
-        reason: String,
-    },
-    /// What came of a command.
-    Done {
-        ticket: Ticket,
-        outcome: Result<(), Denied>,
-    },
-    Closed,
-}
-
-/// What is known of a worker at its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerRecord {
-    pub nr: u32,
-    pub generation: u32,
-    pub pid: i32,
-    /// What it said of a start that failed, or what was wrong with its link.
-    pub said: Option<String>,
-    /// Why Clutch ended it itself.
-    pub cause: Option<String>,
-    /// Its zygote was there and did not tell how it ended.
-    pub untold: bool,
-    /// It was to end, for this reason, and was not made to.
-    pub left: Option<&'static str>,
-}
-
+/// See the file's head.
 #[derive(Debug)]
 pub struct Supervisor {
-    config: PoolConfig,
-    /// How many workers there should be, and between which bounds commands and policies may set that.
-    pub target: usize,
-    pub min: usize,
-    pub max: usize,
-    /// Of the image that workers are forked from.
-    shape: Shape,
-    zygotes: BTreeMap<u32, ZygoteRecord>,
-    /// The zygote that workers are forked from, loaded or not.
-    current: Option<u32>,
-    /// The last number given.
-    generation: u32,
-    reload: Option<Reload>,
-    /// The reload whose workers are taking over.
-    roll: Option<Reload>,
-    /// Generations that were taken back, while they have workers.
-    rejected: BTreeSet<u32>,
-    recycles: Vec<Recycle>,
-    pub workers: BTreeMap<WorkerKey, Worker>,
-    next_key: WorkerKey,
-    failures: u32,
-    /// Zygotes in a row that were killed before any worker was ready.
-    zygotes_killed: u32,
-    retry_at: Option<Instant>,
-    /// Nothing is tried again before a reload: the code is known to be broken, and is being mended.
-    awaits_reload: bool,
-    deaths: Deaths,
-    /// Starts wait until then: too many workers died in the last minute.
-    held_until: Option<Instant>,
-    /// Why no worker can be had, until one is ready.
-    failing: Option<String>,
-    /// Why a zygote was killed, until a worker of another is ready.
-    trouble: Option<String>,
-    stopping: Option<Shutdown>,
-    closed: bool,
-    pub restarts: u64,
-    /// How many workers have ended, by reason.
-    pub ends: BTreeMap<&'static str, u64>,
-    draws: u64,
-    /// Since when there is a worker that is ready.
-    pub serving_since: Option<Instant>,
+    /// Whether the code is being written.
+    development: bool,
+    sizing: Sizing,
+    zygotes: Zygotes,
+    fleet: Fleet,
+    backoff: StartBackoff,
+    shutdown: Shutdown,
     wake: Option<Instant>,
 }
 
 impl Supervisor {
     pub fn new(config: PoolConfig) -> Supervisor {
-        let (min, max) = (config.workers_min as usize, config.shape.workers as usize);
         Supervisor {
-            target: min,
-            min,
-            max,
-            shape: config.shape,
-            zygotes: BTreeMap::new(),
-            current: None,
-            generation: 0,
-            reload: None,
-            roll: None,
-            rejected: BTreeSet::new(),
-            recycles: Vec::new(),
-            workers: BTreeMap::new(),
-            next_key: 0,
-            failures: 0,
-            zygotes_killed: 0,
-            retry_at: None,
-            awaits_reload: false,
-            deaths: Deaths::new(config.restarts_max),
-            held_until: None,
-            failing: None,
-            trouble: None,
-            stopping: None,
-            closed: false,
-            restarts: 0,
-            ends: BTreeMap::new(),
-            draws: 0,
-            serving_since: None,
+            development: config.development,
+            sizing: Sizing::new(&config),
+            zygotes: Zygotes::new(Duration::from_millis(config.start_timeout_ms), config.shape),
+            backoff: StartBackoff::new(config.restarts_max),
+            shutdown: Shutdown::default(),
             wake: None,
-            config,
+            fleet: Fleet::new(config),
         }
     }
 
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.shutdown.is_closed()
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.shutdown.is_under_way()
     }
 
     /// Why no worker can be had.
     pub fn failing(&self) -> Option<&str> {
-        self.failing.as_deref()
+        self.backoff.failing()
     }
 
     /// What is wrong, if anything: nothing can be had, or not all of it.
     pub fn reason(&self) -> Option<String> {
-        let held = || self.held_until.map(|_| self.deaths.reason());
-        self.failing.clone().or_else(held).or_else(|| self.trouble.clone())
+        self.backoff.reason()
     }
 
-    pub fn is_stopping(&self) -> bool {
-        self.stopping.is_some()
-    }
-
-    pub fn ready(&self) -> usize {
-        self.workers.values().filter(|worker| worker.state == State::Ready).count()
-    }
-
-    pub fn starting(&self) -> usize {
-        self.workers.values().filter(|worker| worker.state == State::Starting).count()
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
     }
 
     pub fn bounds(&self) -> Bounds {
-        Bounds { min: self.min, max: self.max, target: self.target }
+        self.sizing.bounds()
     }
 
     /// Slots of a worker.
     pub fn slots(&self) -> usize {
-        self.shape.slots() as usize
+        self.sizing.slots()
+    }
+
+    /// The image that workers are forked from; before there is one, the number of the last try.
+    pub fn generation(&self) -> u32 {
+        self.zygotes.generation()
+    }
+
+    /// When [`Event::Tick`] has something to do.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.wake
     }
 
     /// One inbox, one match. What follows for the others is found by [`Supervisor::settle`], once for many events: it
     /// looks at every worker.
     pub fn take(&mut self, event: Event, now: Instant, out: &mut Vec<Action>) {
+        let at = Scene { now, zygotes: &self.zygotes };
         match event {
+            Event::Reload { ticket }
+            | Event::Recycle { ticket, .. }
+            | Event::Kill { ticket, .. }
+            | Event::Scale { ticket, .. }
+                if self.shutdown.is_under_way() =>
+            {
+                out.push(Action::Done { ticket, outcome: Err(Denied::Closed) });
+            }
             Event::ZygoteUp { generation, shape } => self.zygote_up(generation, shape, now, out),
             Event::ZygoteFailed { generation, reason } => self.zygote_failed(generation, reason, now, out),
             Event::ZygoteGone { generation, reason, signal } => self.zygote_gone(generation, reason, signal, now, out),
             Event::Forked { worker, pid, watched } => self.forked(worker, pid, watched, now, out),
             Event::ForkFailed { worker, reason } => self.fork_failed(worker, reason, now, out),
             Event::WorkerReady { worker } => self.worker_ready(worker, now, out),
-            Event::StartFailed { worker, reason } => self.start_failed(worker, reason),
-            Event::LastOutput { worker, text } => self.last_output(worker, text),
-            Event::Fate { worker, fate } => self.fate(worker, fate, now, out),
-            Event::Died { worker } => self.died(worker, now),
-            Event::LinkEnded { worker, reason } => self.link_ended(worker, reason, now, out),
-            Event::Worn { worker } => self.worn(worker, Leave::Calls),
-            Event::Drained { worker } => self.drained(worker, now, out),
-            Event::Stuck { worker, cause } => self.stuck(worker, cause, now, out),
-            Event::Debugging { worker, on } => self.debug(worker, on, now, out),
-            Event::Memory(figures) => self.weigh(figures, now, out),
-            Event::Resize { target, idlest } => self.aim(target, &idlest, now, out),
-            Event::Reload { ticket } if self.config.development => self.start_over(ticket, now, out),
-            Event::Reload { ticket } => self.reload(ticket, now, out),
-            Event::Recycle { ticket, nr } => self.recycle(ticket, nr, out),
-            Event::Kill { ticket, nr } => self.kill_by_command(ticket, nr, now, out),
-            Event::Scale { ticket, min, max, idle } => self.scale(ticket, min..=max, &idle, now, out),
-            Event::Stop { grace, term, idle } => {
-                self.stop(grace, term, now);
-                if grace.is_zero() {
-                    self.spare_idle(&idle, now);
-                }
+            Event::StartFailed { worker, reason } => self.fleet.start_failed(worker, reason),
+            Event::LastOutput { worker, text } => self.fleet.last_output(worker, text),
+            Event::Fate { worker, fate: Fate::Stopped } => self.fleet.stopped(worker, Some(now), out),
+            Event::Fate { worker, fate: Fate::Continued } => self.fleet.stopped(worker, None, out),
+            Event::Fate { worker, fate } => self.gone(worker, Some(fate), now, out),
+            Event::Died { worker } => self.fleet.died(worker, now),
+            Event::LinkEnded { worker, reason } => self.fleet.link_ended(worker, reason, now, out),
+            Event::Worn { worker } => self.fleet.worn(worker, Leave::Calls),
+            Event::Drained { worker } => self.fleet.drained(worker, at, out),
+            Event::Stuck { worker, cause } => self.fleet.stuck(worker, cause, now, out),
+            Event::Debugging { worker, on } => self.fleet.debug(worker, on, now, out),
+            Event::Memory(figures) => self.weigh(&figures, now, out),
+            Event::Resize { target, idlest } => {
+                self.sizing.aim(target);
+                self.fleet.trim(self.sizing.target(), &idlest, at, out);
             }
+            Event::Reload { ticket } if self.development => self.start_over(ticket, now, out),
+            Event::Reload { ticket } => self.zygotes.reload(ticket, now, out),
+            Event::Recycle { ticket, nr } => self.fleet.recycle(ticket, nr),
+            Event::Kill { ticket, nr } => self.fleet.kill_by_command(ticket, nr, now, out),
+            Event::Scale { ticket, min, max, idle } => {
+                self.sizing.bound(min, max);
+                self.fleet.trim(self.sizing.target(), &idle, at, out);
+                out.push(Action::Done { ticket, outcome: Ok(()) });
+            }
+            Event::Stop { grace, term, idle } => self.stop(grace, term, &idle, now),
             Event::Empty => self.stop_empty(now),
             Event::Tick => {}
         }
@@ -484,58 +160,273 @@ impl Supervisor {
     /// What has become due, is missing or is too many.
     pub fn settle(&mut self, now: Instant, out: &mut Vec<Action>) {
         self.keep_time(now, out);
-        self.let_barred_serve(out);
-        if self.stopping.is_some() {
-            self.keep_stopping(now, out)
+        if self.is_stopping() {
+            self.keep_stopping(now, out);
         } else {
-            self.keep_target(now, out)
+            self.keep_target(now, out);
         }
-        self.keep_zygotes(now, out);
-        self.keep_closed(out);
-        self.serving_since = if self.ready() > 0 { self.serving_since.or(Some(now)) } else { None };
+        self.zygotes.keep(&self.fleet.generations(), self.shutdown.is_under_way(), now, out);
+        if self.fleet.is_empty() && self.zygotes.is_empty() && self.shutdown.close() {
+            out.push(Action::Closed);
+        }
+        self.fleet.note_serving(now);
         self.wake = self.find_wake(now);
     }
 
-    /// When [`Event::Tick`] has something to do.
-    pub fn next_wake(&self) -> Option<Instant> {
-        self.wake
-    }
-
     fn find_wake(&self, now: Instant) -> Option<Instant> {
-        let limit = self.start_timeout();
-        let workers = self.workers.values().flat_map(|worker| {
-            let start = (worker.state == State::Starting && !worker.debugged).then(|| self.start_due(worker));
-            let stopped = worker.stopped_since.map(|since| since + self.stopped_limit());
-            let ended = self.over_at(worker);
-            let stays = worker.state == State::Ready && !worker.leaves();
-            // One that is too old already waits for its turn.
-            let age = worker.recycling.at.filter(|at| stays && *at > now);
-            [start, stopped, ended, age, worker.escalation.next_wake(worker.debugged)]
-        });
-        let zygotes = self.zygotes.values().map(|zygote| zygote.next_wake(limit));
-        let (stop, start) = match self.stopping {
-            Some(stop) => ((!self.closed).then(|| stop.next_wake()), None),
-            None => (None, self.retry_at.max(self.held_until)),
+        let of_pool = if self.is_stopping() { self.shutdown.next_wake() } else { self.backoff.next_wake() };
+        let of_workers = self.fleet.next_wake(self.scene(now));
+        [of_pool, of_workers, self.zygotes.next_wake()].into_iter().flatten().min()
+    }
+
+    fn scene(&self, now: Instant) -> Scene<'_> {
+        Scene { now, zygotes: &self.zygotes }
+    }
+
+    // ---- zygotes, and what they mean for workers
+
+    fn zygote_up(&mut self, generation: u32, shape: Option<Shape>, now: Instant, out: &mut Vec<Action>) {
+        let Some(shape) = self.zygotes.up(generation, shape, now, out) else { return };
+        self.sizing.reshape(shape);
+        if self.zygotes.takes_over(generation) {
+            self.backoff.try_anew();
+            self.fleet.hurry_draining(now);
+        }
+    }
+
+    fn zygote_failed(&mut self, generation: u32, reason: String, now: Instant, out: &mut Vec<Action>) {
+        self.zygotes.end(generation, now, out);
+        self.cannot_load(generation, Trouble { reason, by_code: true }, now, out);
+    }
+
+    fn zygote_gone(
+        &mut self,
+        generation: u32,
+        reason: String,
+        signal: Option<i32>,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(loss) = self.zygotes.gone(generation) else { return };
+        self.fleet.forget_unborn(generation, Scene { now, zygotes: &self.zygotes }, out);
+        match loss {
+            ZygoteLoss::Expected => {}
+            ZygoteLoss::Proven => self.follow_zygote(generation, now),
+            // It could not say why.
+            ZygoteLoss::Unproven if signal.is_some() && self.backoff.may_lose_zygote() => {
+                self.zygotes.give_up(generation);
+                self.backoff.back_off(now, out);
+            }
+            ZygoteLoss::Unproven | ZygoteLoss::Aside => {
+                let by_code = signal.is_none_or(|signal| !is_from_outside(signal));
+                self.cannot_load(generation, Trouble { reason, by_code }, now, out);
+            }
+        }
+    }
+
+    /// It had workers that were ready: its successor will, too.
+    fn follow_zygote(&mut self, generation: u32, now: Instant) {
+        self.zygotes.give_up(generation);
+        self.fleet.note_restart();
+        self.backoff.note_death(now);
+    }
+
+    /// It lives, and has not done in `start_timeout` what it was told: killed, and followed by another.
+    fn zygote_hangs(&mut self, generation: u32, now: Instant, out: &mut Vec<Action>) {
+        let limit = self.fleet.start_timeout().as_secs_f64();
+        let Some(loss) = self.zygotes.kill_deaf(generation, out) else { return };
+        let reason = format!("the zygote forked no worker within start_timeout ({limit} s) and was killed");
+        self.backoff.note_zygote_trouble(reason.clone());
+        match loss {
+            ZygoteLoss::Proven => self.follow_zygote(generation, now),
+            _ => self.cannot_load(generation, Trouble { reason, by_code: false }, now, out),
+        }
+    }
+
+    fn cannot_load(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
+        if self.zygotes.fail_reload(generation, &trouble.reason, out) {
+            if !self.zygotes.has_current() {
+                self.fail(trouble, now, out);
+            }
+        } else if self.zygotes.give_up(generation) {
+            self.cannot_start(generation, trouble, now, out);
+        }
+    }
+
+    /// No worker of this generation can be had: the image before takes over again, or nothing does. While code is being
+    /// written, the one before is not what anybody wants to see.
+    fn cannot_start(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
+        let failed = self.zygotes.fail_roll(generation, &trouble.reason, out);
+        if self.development {
+            self.backoff.await_reload(trouble.by_code);
+        } else if failed.is_some_and(|failed| self.roll_back(failed, now, out)) {
+            return;
+        }
+        self.fail(trouble, now, out);
+    }
+
+    /// Workers of the new image do not start: those of the old one stay, and those that did start leave again. False when
+    /// the old image is not there any more to fork from.
+    fn roll_back(&mut self, failed: u32, now: Instant, out: &mut Vec<Action>) -> bool {
+        self.fleet.stay(Leave::Reload, Scene { now, zygotes: &self.zygotes }, out);
+        let Some(shape) = self.zygotes.go_back(failed, &self.fleet.generations()) else { return false };
+        self.sizing.reshape(shape);
+        self.backoff.try_anew();
+        self.fleet.drop_rejected(Scene { now, zygotes: &self.zygotes }, out);
+        true
+    }
+
+    fn fail(&mut self, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
+        self.backoff.back_off(now, out);
+        self.fleet.fail_recycles(&trouble.reason, Scene { now, zygotes: &self.zygotes }, out);
+        if self.fleet.ready() == 0 && !self.is_stopping() {
+            self.backoff.fail(trouble, out);
+        }
+    }
+
+    /// As a first start, while what runs may end in order. In operation old code serves until new code does; whoever has
+    /// just saved a file wants to see that file at work, or what is wrong with it.
+    fn start_over(&mut self, ticket: Ticket, now: Instant, out: &mut Vec<Action>) {
+        self.backoff.start_over(out);
+        self.zygotes.start_over(ticket, now, out);
+        self.fleet.leave_at_once(now, out);
+    }
+
+    // ---- workers, and what they mean for their images and the next starts
+
+    fn forked(&mut self, key: WorkerKey, pid: i32, watched: bool, now: Instant, out: &mut Vec<Action>) {
+        let Some(generation) = self.fleet.generation_of(key) else { return };
+        self.zygotes.answered(generation, now);
+        if self.fleet.forked(key, pid, watched, now) {
+            self.worker_ready(key, now, out);
+        }
+    }
+
+    fn fork_failed(&mut self, key: WorkerKey, reason: String, now: Instant, out: &mut Vec<Action>) {
+        let Some(generation) = self.fleet.generation_of(key) else { return };
+        self.zygotes.answered(generation, now);
+        self.fleet.start_failed(key, reason);
+        self.gone(key, None, now, out);
+    }
+
+    fn worker_ready(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
+        if self.fleet.worker_ready(key, Scene { now, zygotes: &self.zygotes }, out) {
+            self.fleet.generation_of(key).into_iter().for_each(|generation| self.zygotes.prove(generation));
+            self.backoff.recover();
+        }
+    }
+
+    fn weigh(&mut self, figures: &[Weighed], now: Instant, out: &mut Vec<Action>) {
+        self.fleet.weigh(figures, Scene { now, zygotes: &self.zygotes }, out);
+        if self.backoff.has_failed() && figures.iter().any(|figure| figure.at_limit) {
+            out.push(Action::ServeOn);
+        }
+    }
+
+    fn gone(&mut self, key: WorkerKey, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
+        let gone = self.fleet.gone(key, fate, Scene { now, zygotes: &self.zygotes }, out);
+        match gone {
+            Some(worker) if worker.state() == State::Ready => self.backoff.note_death(now),
+            // One that was not wanted any more has not failed.
+            Some(worker) if worker.has_failed_to_start() && !self.is_stopping() => {
+                self.died_starting(&worker, fate, now, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn died_starting(&mut self, worker: &Worker, fate: Option<Fate>, now: Instant, out: &mut Vec<Action>) {
+        let silent = || {
+            let last = worker.last_output().map_or_else(String::new, |text| format!("; its last output:\n{text}"));
+            format!("workers die before they are ready: the last one {}{last}", fate_text(fate))
         };
-        workers.chain(zygotes).chain([stop, start]).flatten().min()
+        let said = worker.failure().map(str::to_owned);
+        match said.or_else(|| self.backoff.is_last_silent_death().then(silent)) {
+            Some(reason) => self.cannot_start(worker.generation, Trouble { reason, by_code: false }, now, out),
+            None => self.backoff.back_off(now, out),
+        }
     }
 
-    /// When a worker that starts has taken too long; of one that is not forked yet, when its zygote has.
-    fn start_due(&self, worker: &Worker) -> Instant {
-        let zygote = self.zygotes.get(&worker.generation).filter(|_| worker.pid.is_none());
-        let since = zygote.and_then(|zygote| zygote.answered).map_or(worker.since, |at| at.max(worker.since));
-        since + self.start_timeout()
+    // ---- what time brings
+
+    fn keep_time(&mut self, now: Instant, out: &mut Vec<Action>) {
+        for generation in self.zygotes.overdue(now) {
+            let limit = self.fleet.start_timeout().as_secs_f64();
+            self.zygote_failed(generation, format!("loading took longer than start_timeout ({limit} s)"), now, out);
+        }
+        for key in self.fleet.keys() {
+            let hangs = self.fleet.keep_time(key, Scene { now, zygotes: &self.zygotes }, out);
+            hangs.into_iter().for_each(|generation| self.zygote_hangs(generation, now, out));
+            if self.fleet.is_over(key, self.scene(now)) {
+                self.gone(key, None, now, out);
+            }
+        }
     }
 
-    fn start_timeout(&self) -> Duration {
-        Duration::from_millis(self.config.start_timeout_ms)
+    /// Starts what is missing.
+    fn keep_target(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let (target, at) = (self.sizing.target(), Scene { now, zygotes: &self.zygotes });
+        self.fleet.trim(target, &[], at, out);
+        self.fleet.keep_turns(at, out);
+        self.fleet.let_go_unreplaced(target, at, out);
+        if self.fleet.ready() >= target {
+            let leaving = if self.development { None } else { self.fleet.generations().first().copied() };
+            self.zygotes.finish_roll(leaving, out);
+        }
+        self.fleet.keep_recycles(out);
+        if self.backoff.must_wait(self.fleet.ready() > 0, now, out) {
+            return;
+        }
+        if let Some(generation) = self.zygotes.up_now() {
+            let origin = Origin { generation, slots: self.sizing.slots() };
+            self.fleet.fork_missing(target, origin, now, out);
+        } else if !self.zygotes.has_successor() {
+            self.zygotes.start(now, out);
+        }
     }
 
-    fn stopped_limit(&self) -> Duration {
-        Duration::from_millis(self.config.stopped_limit_ms)
+    // ---- its end
+
+    fn stop(&mut self, grace: Duration, term: Duration, idle: &[WorkerKey], now: Instant) {
+        self.shutdown.begin(grace, term, now);
+        if grace.is_zero() {
+            self.fleet.spare_idle(idle, now + IDLE_LEAVE);
+        }
     }
 
-    fn keys(&self) -> Vec<WorkerKey> {
-        self.workers.keys().copied().collect()
+    /// The stop of a pool that was closed and has no work left: all workers are idle.
+    fn stop_empty(&mut self, now: Instant) {
+        let (grace, term_grace) = self.fleet.graces();
+        if grace.is_zero() && !self.is_stopping() {
+            self.fleet.spare_idle(&self.fleet.keys(), now + IDLE_LEAVE);
+        }
+        self.shutdown.begin(grace, stop_term(grace, term_grace), now);
     }
+
+    fn keep_stopping(&mut self, now: Instant, out: &mut Vec<Action>) {
+        for step in self.shutdown.due(now) {
+            match step {
+                StopStep::Quiet => self.quiet(now, out),
+                StopStep::Term(cause) => self.fleet.terminate_all(cause, now, out),
+                StopStep::Kill(cause) => {
+                    let all = self.fleet.kill_all(cause, now, out);
+                    if self.shutdown.killed(all, now) {
+                        self.fleet.waits_for().into_iter().for_each(|generation| self.zygotes.kill(generation, out));
+                    }
+                }
+            }
+        }
+    }
+
+    fn quiet(&mut self, now: Instant, out: &mut Vec<Action>) {
+        out.push(Action::RefuseWaiting);
+        self.zygotes.deny_reloads(out);
+        self.fleet.end_recycles(&Denied::Closed, out);
+        self.fleet.quiet(STOPPED, Scene { now, zygotes: &self.zygotes }, out);
+    }
+}
+
+/// Sent by somebody, the kernel's out-of-memory killer among them; others are what code does to itself.
+fn is_from_outside(signal: i32) -> bool {
+    signal == EndSignal::Kill as i32 || signal == EndSignal::Term as i32
 }

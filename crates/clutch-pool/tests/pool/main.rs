@@ -4,6 +4,7 @@ mod deaths;
 mod insights;
 mod items;
 mod links;
+mod memory;
 mod support;
 mod telemetry;
 mod words;

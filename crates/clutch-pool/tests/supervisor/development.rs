@@ -21,10 +21,10 @@ fn old_code_gets_no_work_from_the_moment_that_new_code_is_loaded() {
     let old = play.workers(|_| true);
     reload(&mut play, 1);
     assert!(old.iter().all(|worker| play.world.draining.get(worker) == Some(&"reload")), "{:?}", play.world.draining);
-    assert_eq!(play.machine.ready(), 0, "so work waits");
+    assert_eq!(play.machine.fleet().ready(), 0, "so work waits");
     play.load();
     play.let_start();
-    assert_eq!(play.machine.ready(), TARGET as usize);
+    assert_eq!(play.machine.fleet().ready(), TARGET as usize);
     assert!(old.iter().all(|worker| play.world.alive.contains_key(worker)), "what runs there has its grace");
     assert_eq!(play.world.done.get(&1), Some(&Ok(())), "and nobody waits for that");
     play.pass(GRACE);
@@ -62,7 +62,7 @@ fn a_first_start_that_fails_waits_for_a_reload() {
     reload(&mut play, 1);
     play.load();
     play.let_start();
-    assert_eq!(play.machine.ready(), TARGET as usize);
+    assert_eq!(play.machine.fleet().ready(), TARGET as usize);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn workers_whose_start_fails_are_tried_again() {
     play.fail_starts("no database");
     assert_eq!(play.world.failing.as_deref(), Some("no database"), "the old code does not come back");
     play.mend();
-    assert_eq!(play.machine.ready(), TARGET as usize, "the database may be there now");
+    assert_eq!(play.machine.fleet().ready(), TARGET as usize, "the database may be there now");
 }
 
 #[test]

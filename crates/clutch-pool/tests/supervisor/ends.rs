@@ -29,7 +29,7 @@ fn failure_60_a_zygote_has_so_many_forks_to_make_at_a_time() {
         play.let_fork(key);
     }
     play.let_start();
-    assert_eq!(play.machine.ready(), workers);
+    assert_eq!(play.machine.fleet().ready(), workers);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn failure_62_a_zygote_that_does_not_fork_is_followed_by_another() {
     play.bury();
     play.load();
     play.let_start();
-    assert_eq!((play.machine.ready(), play.machine.reason()), (TARGET as usize, None));
+    assert_eq!((play.machine.fleet().ready(), play.machine.reason()), (TARGET as usize, None));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_zygote_that_forks_slowly_is_left_alone() {
         play.let_fork(key);
         play.let_be_ready(key);
     }
-    assert_eq!((play.machine.ready(), play.world.zygotes_started), (4, 1));
+    assert_eq!((play.machine.fleet().ready(), play.world.zygotes_started), (4, 1));
 }
 
 #[test]

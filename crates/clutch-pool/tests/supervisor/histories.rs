@@ -50,7 +50,7 @@ fn happen_to(play: &mut Play, worker: WorkerKey, what: u8) {
         10 => play.tell(Event::Fate { worker, fate: Fate::Stopped }),
         11 => play.tell(Event::Worn { worker }),
         12 => {
-            if play.machine.workers[&worker].state == State::Ready {
+            if play.machine.fleet().workers()[&worker].state() == State::Ready {
                 play.world.spent.insert(worker);
             }
             play.tell(Event::Drained { worker });
@@ -107,7 +107,7 @@ proptest! {
             play.end(worker, Fate::Signaled(9));
         }
         play.mend();
-        prop_assert_eq!(play.machine.ready(), TARGET as usize);
+        prop_assert_eq!(play.machine.fleet().ready(), TARGET as usize);
         prop_assert!(play.machine.failing().is_none());
         prop_assert_eq!(play.world.done.len(), orders, "each order is answered");
         let mut of_use = play.generations();
@@ -147,7 +147,7 @@ proptest! {
         let idle: Vec<_> = play.workers(|_| true).into_iter().filter(|worker| worker % 2 == 1).collect();
         play.tell(Event::Stop { grace: Duration::ZERO, term: Duration::ZERO, idle: idle.clone() });
         for key in play.workers(|_| true) {
-            let is_well = play.machine.workers[&key].state == State::Draining;
+            let is_well = play.machine.fleet().workers()[&key].state() == State::Draining;
             prop_assert!(!is_well || idle.contains(&key), "worker {key}, which is at work, goes on");
             prop_assert!(is_well || play.told(key, EndSignal::Kill).is_some(), "worker {key} goes on");
             if is_well {
@@ -180,7 +180,7 @@ proptest! {
                 5 => play.fail_starts("no database"),
                 _ => play.pass(Duration::from_secs(pick as u64 % 60)),
             }
-            prop_assert!(play.machine.ready() >= TARGET as usize, "{} are ready", play.machine.ready());
+            prop_assert!(play.machine.fleet().ready() >= TARGET as usize, "{} are ready", play.machine.fleet().ready());
         }
     }
 }

@@ -56,7 +56,7 @@ fn a_start_has_until_start_timeout() {
     play.pass(NS);
     assert_eq!((kills(&play, 1), kills(&play, 2)), (vec![], vec![SECOND + START_TIMEOUT]));
     play.let_be_ready(2);
-    assert_eq!(play.machine.ready(), 1, "what was killed is not ready any more");
+    assert_eq!(play.machine.fleet().ready(), 1, "what was killed is not ready any more");
     play.end(2, Fate::Signaled(9));
     let cause = play.world.records[&2].cause.as_deref();
     assert_eq!(cause, Some("the start took longer than start_timeout (5 s)"));
@@ -200,7 +200,7 @@ fn a_worker_that_was_drained_has_the_grace_to_end() {
     assert_eq!(kills(&play, 1), [SECOND + GRACE + TERM_GRACE]);
     play.end(1, Fate::Signaled(9));
     assert_eq!(play.world.records[&1].cause.as_deref(), Some("it was told to end, and its grace has passed"));
-    assert_eq!(play.machine.restarts, 0, "it was to go anyway");
+    assert_eq!(play.machine.fleet().restarts(), 0, "it was to go anyway");
 }
 
 #[test]

@@ -92,11 +92,11 @@ fn failure_37_those_with_the_least_to_do_leave() {
     assert!(play.world.draining.values().all(|reason| *reason == "surplus"));
     play.let_end();
     assert!(play.world.wanted.is_empty(), "nobody takes their places");
-    assert_eq!((play.machine.ready(), play.machine.restarts), (1, 0));
+    assert_eq!((play.machine.fleet().ready(), play.machine.fleet().restarts()), (1, 0));
     play.tell(Event::Resize { target: 3, idlest: Vec::new() });
     assert_eq!(play.world.wanted.len(), 2);
     play.tell(Event::Resize { target: 30, idlest: Vec::new() });
-    assert_eq!(play.machine.target, TARGET as usize, "never above max");
+    assert_eq!(play.machine.bounds().target, TARGET as usize, "never above max");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn whoever_is_left_after_a_step_down_is_replaced_by_policy_too() {
     play.tell(Event::Worn { worker: last });
     play.let_start();
     assert!(play.world.draining.contains_key(&last), "though its number is not the lowest");
-    assert_eq!(play.machine.ready(), 1);
+    assert_eq!(play.machine.fleet().ready(), 1);
 }
 
 const BUDGET: u64 = 3 * MEMORY / 2;

@@ -70,7 +70,7 @@ fn failure_34_a_replacement_that_fails_to_start_leaves_the_old_one_serving() {
     play.pass(HOUR);
     for _ in 0..5 {
         play.fail_starts("no database");
-        assert_eq!(play.machine.ready(), TARGET as usize);
+        assert_eq!(play.machine.fleet().ready(), TARGET as usize);
         play.pass(Duration::from_secs(2));
     }
     assert!(draining(&play).is_empty() && play.machine.failing().is_none());
@@ -166,7 +166,7 @@ fn failure_36_code_that_does_not_import_changes_nothing() {
     play.bury();
     assert_eq!(play.world.done.get(&7), Some(&failed("SyntaxError")));
     assert_eq!(play.world.zygotes.keys().copied().collect::<Vec<_>>(), [1]);
-    assert_eq!(play.machine.ready(), TARGET as usize);
+    assert_eq!(play.machine.fleet().ready(), TARGET as usize);
     assert!(play.world.draining.is_empty() && play.machine.failing().is_none());
     play.end(1, Fate::Signaled(9));
     play.let_start();
@@ -179,7 +179,7 @@ fn failure_36_loading_has_a_limit() {
     play.tell(Event::Reload { ticket: 7 });
     play.pass(Duration::from_secs(5));
     assert!(matches!(play.world.done.get(&7), Some(Err(Denied::Failed(reason))) if reason.contains("start_timeout")));
-    assert_eq!(play.machine.ready(), TARGET as usize);
+    assert_eq!(play.machine.fleet().ready(), TARGET as usize);
 }
 
 #[test]
@@ -191,10 +191,10 @@ fn failure_36_workers_that_do_not_start_bring_the_old_image_back() {
     assert_eq!(play.generations(), BTreeSet::from([1, 2]), "one has taken over");
     play.fail_starts("no database");
     assert_eq!(play.world.done.get(&7), Some(&failed("no database")));
-    assert_eq!(play.machine.ready(), TARGET as usize);
+    assert_eq!(play.machine.fleet().ready(), TARGET as usize);
     for _ in 0..TARGET {
         step(&mut play);
-        assert_eq!(play.machine.ready(), TARGET as usize);
+        assert_eq!(play.machine.fleet().ready(), TARGET as usize);
     }
     assert_eq!(play.generations(), BTreeSet::from([1]), "and leaves again");
     assert_eq!(play.world.zygotes.keys().copied().collect::<Vec<_>>(), [1]);
@@ -271,7 +271,7 @@ fn a_failing_pool_is_mended_by_a_reload() {
     play.load();
     play.let_start();
     assert_eq!(play.world.done.get(&7), Some(&Ok(())));
-    assert_eq!(play.machine.ready(), TARGET as usize);
+    assert_eq!(play.machine.fleet().ready(), TARGET as usize);
 }
 
 #[test]
@@ -349,10 +349,10 @@ fn a_smaller_pool_loses_first_whom_it_costs_least() {
     assert_eq!(draining(&play), [3], "the last one");
     play.let_end();
     assert!(play.world.wanted.is_empty(), "nobody is replaced");
-    assert_eq!(play.machine.ready(), 1);
+    assert_eq!(play.machine.fleet().ready(), 1);
     assert!(play.machine.failing().is_none());
     play.tell(scale(5, 2, 4, &[]));
-    assert_eq!((play.machine.target, play.world.wanted.len()), (2, 1), "the target moves into the bounds");
+    assert_eq!((play.machine.bounds().target, play.world.wanted.len()), (2, 1), "the target moves into the bounds");
 }
 
 #[test]
@@ -363,9 +363,9 @@ fn a_smaller_pool_needs_no_replacement_for_those_who_leave() {
     play.tell(scale(1, 2, 2, &[]));
     play.end(4, Fate::Signaled(9));
     play.let_end();
-    assert_eq!(play.machine.ready(), 2);
+    assert_eq!(play.machine.fleet().ready(), 2);
     play.mend();
-    assert_eq!(play.machine.ready(), 2);
+    assert_eq!(play.machine.fleet().ready(), 2);
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn the_size_that_was_asked_for_outlives_a_reload() {
     play.let_start();
     play.tell(Event::Reload { ticket: 2 });
     play.mend();
-    assert_eq!(play.machine.ready(), 5);
+    assert_eq!(play.machine.fleet().ready(), 5);
     assert_eq!(play.generations(), BTreeSet::from([2]));
 }
 
@@ -433,8 +433,12 @@ fn an_image_may_come_with_a_shape_of_its_own() {
     play.world.zygotes.insert(2, Zygote::Up);
     play.tell(Event::ZygoteUp { generation: 2, shape });
     play.mend();
-    assert_eq!((play.machine.target, play.machine.ready()), (5, 5));
+    assert_eq!((play.machine.bounds().target, play.machine.fleet().ready()), (5, 5));
     play.tell(Event::Reload { ticket: 2 });
     play.mend();
-    assert_eq!((play.machine.target, play.machine.ready()), (3, 3), "the next one has that of the config again");
+    assert_eq!(
+        (play.machine.bounds().target, play.machine.fleet().ready()),
+        (3, 3),
+        "the next one has that of the config again"
+    );
 }

@@ -52,48 +52,48 @@ fn an_end_is_told_by_signal_or_code_where_it_is_known() {
 #[test]
 fn a_pool_tells_how_many_there_are_and_since_when_it_serves() {
     let mut play = Play::new(with_threads(4));
-    let began = play.machine.serving_since;
+    let began = play.machine.fleet().serving_since();
     play.load();
-    assert_eq!((began, play.machine.serving_since), (None, None));
-    assert_eq!((play.machine.starting(), play.machine.ready()), (3, 0));
+    assert_eq!((began, play.machine.fleet().serving_since()), (None, None));
+    assert_eq!((play.machine.fleet().starting(), play.machine.fleet().ready()), (3, 0));
     play.let_fork(1);
     play.pass(SECOND);
     play.let_be_ready(1);
-    let since = play.machine.serving_since.expect("one is ready");
-    assert_eq!((play.machine.starting(), play.machine.ready()), (2, 1));
+    let since = play.machine.fleet().serving_since().expect("one is ready");
+    assert_eq!((play.machine.fleet().starting(), play.machine.fleet().ready()), (2, 1));
     play.pass(SECOND);
     play.let_start();
-    assert_eq!((play.machine.starting(), play.machine.ready()), (0, 3));
-    assert_eq!(play.machine.serving_since, Some(since), "since the first");
+    assert_eq!((play.machine.fleet().starting(), play.machine.fleet().ready()), (0, 3));
+    assert_eq!(play.machine.fleet().serving_since(), Some(since), "since the first");
     assert_eq!(play.machine.slots(), 4);
     assert_eq!(play.machine.bounds(), Bounds { min: 3, max: 3, target: 3 });
     for worker in 1..=TARGET {
         play.end(worker, Fate::Signaled(9));
     }
-    assert_eq!(play.machine.serving_since, None);
+    assert_eq!(play.machine.fleet().serving_since(), None);
     play.let_start();
-    assert_eq!(play.machine.serving_since, Some(since + SECOND), "anew");
+    assert_eq!(play.machine.fleet().serving_since(), Some(since + SECOND), "anew");
 }
 
 #[test]
 fn restarts_are_those_that_nobody_asked_for() {
     let mut play = Play::ready(config());
     play.end(1, Fate::Signaled(11));
-    assert_eq!(play.machine.restarts, 1, "died while it served");
+    assert_eq!(play.machine.fleet().restarts(), 1, "died while it served");
     play.end(4, Fate::Exited(1));
-    assert_eq!(play.machine.restarts, 1, "was not ready yet");
+    assert_eq!(play.machine.fleet().restarts(), 1, "was not ready yet");
     play.pass(SECOND);
     play.let_start();
     play.tell(stuck(2));
     play.end(2, Fate::Signaled(15));
-    assert_eq!(play.machine.restarts, 2, "was ended since it was stuck");
+    assert_eq!(play.machine.fleet().restarts(), 2, "was ended since it was stuck");
     play.let_start();
     play.tell(Event::Recycle { ticket: 1, nr: Some(2) });
     play.let_start();
     play.end(3, Fate::Signaled(9));
-    assert_eq!(play.machine.restarts, 2, "drained, and was to go");
+    assert_eq!(play.machine.fleet().restarts(), 2, "drained, and was to go");
     play.lose_zygote(1, None);
-    assert_eq!(play.machine.restarts, 3, "a zygote that had workers");
+    assert_eq!(play.machine.fleet().restarts(), 3, "a zygote that had workers");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_zygote_that_is_not_the_current_one_any_more_is_not_followed() {
     play.tell(Event::Reload { ticket: 1 });
     play.load();
     play.lose_zygote(1, Some(9));
-    assert_eq!((play.world.zygotes_started, play.machine.restarts), (2, 0));
+    assert_eq!((play.world.zygotes_started, play.machine.fleet().restarts()), (2, 0));
     play.mend();
     assert_eq!(play.world.done.get(&1), Some(&Ok(())));
     assert_eq!(play.generations(), BTreeSet::from([2]));
@@ -266,7 +266,7 @@ fn failure_62_a_zygote_that_forks_nothing_is_told_of() {
     }
     play.pass(START_TIMEOUT);
     assert_eq!(play.world.zygotes[&1], Zygote::Ending);
-    assert_eq!((play.world.zygotes_started, play.machine.generation(), play.machine.restarts), (2, 2, 1));
+    assert_eq!((play.world.zygotes_started, play.machine.generation(), play.machine.fleet().restarts()), (2, 2, 1));
     assert!(play.world.done.is_empty(), "the new one goes on");
 }
 
@@ -362,7 +362,7 @@ fn an_old_image_without_workers_comes_back_when_the_new_one_fails() {
     }
     assert_eq!(play.machine.failing(), None, "they had not failed");
     play.let_start();
-    assert_eq!((play.machine.ready(), play.generations()), (TARGET as usize, BTreeSet::from([1])));
+    assert_eq!((play.machine.fleet().ready(), play.generations()), (TARGET as usize, BTreeSet::from([1])));
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn workers_of_an_image_that_was_taken_back_leave_also_without_it() {
         play.let_end();
         play.pass(SECOND);
     }
-    assert_eq!((play.machine.ready(), play.generations()), (TARGET as usize, BTreeSet::from([3])));
+    assert_eq!((play.machine.fleet().ready(), play.generations()), (TARGET as usize, BTreeSet::from([3])));
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn those_that_are_not_ready_are_the_first_to_be_lost_whatever_their_number() {
         let mut play = Play::ready(config());
         play.end(1, Fate::Signaled(9));
         play.let_fork(4);
-        let starting = play.machine.workers[&4].nr;
+        let starting = play.machine.fleet().workers()[&4].nr;
         assert_eq!(starting, 0, "the lowest number is free again");
         scale(&mut play, 2, 2, &idlest);
         assert_eq!((draining(&play), play.told(4, EndSignal::Kill)), (vec![], Some(Duration::ZERO)), "{idlest:?}");
@@ -458,7 +458,7 @@ fn who_waits_for_a_replacement_that_was_lost_goes_when_enough_are_ready() {
     scale(&mut play, 2, 2, &[]);
     assert!(play.told(4, EndSignal::Kill).is_some(), "the one that starts is too many");
     scale(&mut play, 3, 3, &[]);
-    assert_eq!(play.machine.workers[&5].nr, 3, "the number of one that may have to stay is not free");
+    assert_eq!(play.machine.fleet().workers()[&5].nr, 3, "the number of one that may have to stay is not free");
     scale(&mut play, 2, 2, &[]);
     play.end(3, Fate::Signaled(9));
     play.end(4, Fate::Signaled(9));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clutch_pool::config::{Overflow, PoolConfig, Profile, Shape, Start};
 use clutch_pool::pool::state::WorkerKey;
-use clutch_pool::pool::{Carried, Memory, Ticket};
+use clutch_pool::pool::{Carried, Memory, Ticket, Weighed};
 use clutch_pool::supervisor::state::{Action, Event, State, Supervisor, WorkerRecord};
 use clutch_wire::sys::{EndSignal, Fate};
 
@@ -302,10 +302,18 @@ impl Play {
         }
     }
 
-    /// They were looked at, and each has so much private memory.
+    /// They were looked at, and each has so much private memory. The pool gives no more work to those at the limit.
     pub fn weigh(&mut self, workers: &[WorkerKey], private: u64) {
-        let memory = Memory { rss: 2 * MEMORY, private: Some(private) };
-        self.tell(Event::Memory(workers.iter().map(|worker| (*worker, memory)).collect()));
+        let (memory, at_limit) = (Memory { rss: 2 * MEMORY, private: Some(private) }, private >= MEMORY);
+        let serves = |worker: &&WorkerKey| {
+            self.machine.fleet().workers().get(worker).is_some_and(|worker| worker.state() == State::Ready)
+        };
+        let barred = workers.iter().filter(|_| at_limit).filter(serves);
+        let barred: Vec<WorkerKey> = barred.copied().collect();
+        self.world.barred.extend(&barred);
+        self.world.spent.extend(&barred);
+        let weighed = workers.iter().map(|worker| Weighed { worker: *worker, memory, at_limit });
+        self.tell(Event::Memory(weighed.collect()));
     }
 
     // ---- what the machine did
@@ -340,7 +348,7 @@ impl Play {
                 assert!(world.wanted.insert(worker, generation).is_none(), "forked twice");
             }
             Action::Admit { worker, .. } => {
-                assert!(self.machine.workers[&worker].pid.is_some(), "admitted without a pid");
+                assert!(self.machine.fleet().workers()[&worker].pid().is_some(), "admitted without a pid");
                 assert!(world.alive.get(&worker).is_some_and(|alive| alive.ready), "admitted before ready");
                 assert!(world.signals.iter().all(|(to, ..)| *to != worker), "admitted when it was to end");
                 assert!(world.admitted.insert(worker), "admitted twice");
@@ -348,15 +356,7 @@ impl Play {
             Action::Drain { worker, reason } => {
                 assert!(world.draining.insert(worker, reason).is_none(), "drained twice");
             }
-            Action::Bar { worker, barred } => {
-                assert!(world.alive.contains_key(&worker), "barred before it lives");
-                world.spent.insert(worker);
-                if barred {
-                    world.barred.insert(worker)
-                } else {
-                    world.barred.remove(&worker)
-                };
-            }
+            Action::ServeOn => world.barred.clear(),
             Action::Short { worker } => world.short.push(worker),
             Action::End { worker } => {
                 assert!(world.draining.contains_key(&worker), "ended before it was drained");
@@ -398,17 +398,22 @@ impl Play {
     }
 
     fn check(&self) {
-        let workers = || self.machine.workers.values();
+        let workers = || self.machine.fleet().workers().values();
         let live: Vec<u32> = workers().filter(|worker| worker.is_live()).map(|worker| worker.nr).collect();
-        assert!(live.len() <= self.machine.target || self.machine.is_stopping(), "{live:?} live workers");
+        assert!(live.len() <= self.machine.bounds().target || self.machine.is_stopping(), "{live:?} live workers");
         assert_eq!(live.iter().collect::<BTreeSet<_>>().len(), live.len(), "two of one number: {live:?}");
-        let out = self.machine.workers.iter().filter(|(_, worker)| worker.is_out() && worker.state != State::Starting);
+        let out = self
+            .machine
+            .fleet()
+            .workers()
+            .iter()
+            .filter(|(_, worker)| worker.is_out() && worker.state() != State::Starting);
         let in_turn = out.filter(|(key, _)| !self.world.spent.contains(key)).count();
         assert!(in_turn <= self.together, "{in_turn} are out");
         let loading = self.world.zygotes.values().filter(|zygote| **zygote == Zygote::Loading).count();
         assert!(loading <= 2, "{loading} zygotes load");
-        let serving = self.machine.workers.values().any(|worker| worker.state == State::Ready);
-        assert_eq!(self.machine.serving_since.is_some(), serving, "whether a worker is ready");
+        let serving = self.machine.fleet().workers().values().any(|worker| worker.state() == State::Ready);
+        assert_eq!(self.machine.fleet().serving_since().is_some(), serving, "whether a worker is ready");
         assert!(self.world.closed <= 1, "closed twice");
         assert!(self.world.closed == 0 || self.machine.is_stopping(), "closed without a word");
         assert!(self.world.refused <= u32::from(self.machine.is_stopping()), "what waits was refused");

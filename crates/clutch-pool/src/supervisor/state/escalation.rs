@@ -1,13 +1,9 @@
 //! How one worker is ended that does not end by itself: TERM, then KILL, each step with its limit.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use clutch_wire::sys::EndSignal;
-
-use super::{Action, Leave, State, Supervisor, Worker};
-use crate::pool::state::WorkerKey;
-
-const GRACE_OVER: &str = "it was told to end, and its grace has passed";
+/// Why a worker is ended that was told to end, or to stop its work, and has not.
+pub(super) const GRACE_OVER: &str = "it was told to end, and its grace has passed";
 const LEAVE_OVER: &str = "the pool was stopped and it took too long to end in order";
 
 /// How far the end of one worker has come. Each step but the last has its limit, and there is no way back.
@@ -34,7 +30,7 @@ pub(super) enum Escalation {
 
 /// What is due, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+pub(super) enum Due {
     Term(&'static str),
     Kill(&'static str),
 }
@@ -62,7 +58,7 @@ impl Escalation {
         matches!(self, Escalation::InOrder { spared_until: Some(_), .. })
     }
 
-    fn note_stuck(&mut self, cause: String) {
+    pub(super) fn note_stuck(&mut self, cause: String) {
         if let Escalation::InOrder { stuck, .. } = self {
             stuck.get_or_insert(cause);
         }
@@ -89,11 +85,11 @@ impl Escalation {
         }
     }
 
-    fn term(&mut self, cause: &str, kill_at: Instant) {
+    pub(super) fn term(&mut self, cause: &str, kill_at: Instant) {
         *self = Escalation::Termed { cause: self.take_cause(cause), kill_at };
     }
 
-    fn kill(&mut self, cause: &str) {
+    pub(super) fn kill(&mut self, cause: &str) {
         *self = Escalation::Killed { cause: self.take_cause(cause) };
     }
 
@@ -107,7 +103,7 @@ impl Escalation {
     }
 
     /// `debugged`: somebody thinks at its prompt, and its grace does not end meanwhile.
-    fn due(&self, now: Instant, debugged: bool) -> Option<Due> {
+    pub(super) fn due(&self, now: Instant, debugged: bool) -> Option<Due> {
         let is_over = |limit: &Option<Instant>| limit.is_some_and(|at| at <= now);
         match self {
             Escalation::Termed { kill_at, .. } if *kill_at <= now => Some(Due::Kill(GRACE_OVER)),
@@ -128,94 +124,10 @@ impl Escalation {
     }
 }
 
-impl Worker {
-    /// From here on it gets no work, also while it ignores what it is told.
-    fn leave_for_good(&mut self, key: WorkerKey, out: &mut Vec<Action>) {
-        if self.state == State::Ready {
-            let reason = self.retirement.why().unwrap_or(Leave::Stuck).as_str();
-            out.push(Action::Drain { worker: key, reason });
-        }
-        self.state = State::Killed;
-    }
-}
-
-impl Supervisor {
-    /// Work in it was told to stop and has not. Alone it is ended at once; neighbours have the grace.
-    pub(super) fn stuck(&mut self, key: WorkerKey, cause: String, now: Instant, out: &mut Vec<Action>) {
-        let grace = self.config.grace();
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        if !matches!(worker.state, State::Ready | State::Draining) || worker.escalation.is_stuck() || worker.debugged {
-            return;
-        }
-        worker.escalation.note_stuck(cause);
-        if worker.slots == 1 {
-            self.terminate(key, GRACE_OVER, now, out);
-        } else {
-            worker.escalation.end_by(now + grace);
-            // Whatever it was to leave for before: that may be called off, and this is not.
-            worker.retirement.leave_now_for(Leave::Stuck);
-        }
-    }
-
-    /// The pool says that nothing is left in it, or nothing that anybody waits for.
-    pub(super) fn drained(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let grace = self.config.grace();
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        match worker.state {
-            // Its calls are used up before its replacement is ready; the pool says once more that nothing is left.
-            State::Ready => {
-                let why = worker.retirement.why().unwrap_or(Leave::Calls);
-                self.leave(key, why, now, out);
-                self.drain(key, why, now, out);
-            }
-            State::Draining if worker.escalation.is_stuck() => self.terminate(key, GRACE_OVER, now, out),
-            State::Draining => {
-                if !worker.escalation.is_spared() {
-                    worker.escalation.end_by(now + grace);
-                }
-                out.push(Action::End { worker: key });
-            }
-            State::Starting | State::Killed => {}
-        }
-    }
-
-    /// TERM to its group, then KILL.
-    pub(super) fn terminate(&mut self, key: WorkerKey, cause: &str, now: Instant, out: &mut Vec<Action>) {
-        let term_grace = Duration::from_millis(self.config.term_grace_ms);
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        let heeds = matches!(worker.state, State::Ready | State::Draining) && worker.stopped_since.is_none();
-        if !heeds || term_grace.is_zero() {
-            return self.kill(key, cause, now, out);
-        }
-        worker.leave_for_good(key, out);
-        worker.escalation.term(cause, now + term_grace);
-        out.push(Action::Kill { worker: key, signal: EndSignal::Term });
-    }
-
-    /// KILL to its group, at once.
-    pub(super) fn kill(&mut self, key: WorkerKey, cause: &str, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        match worker.state {
-            State::Starting => worker.since = now,
-            State::Ready | State::Draining => worker.leave_for_good(key, out),
-            State::Killed => {}
-        }
-        worker.escalation.kill(cause);
-        out.push(Action::Kill { worker: key, signal: EndSignal::Kill });
-    }
-
-    /// The step of one worker's end that is due.
-    pub(super) fn escalate(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        match self.workers.get(&key).and_then(|worker| worker.escalation.due(now, worker.debugged)) {
-            Some(Due::Term(cause)) => self.terminate(key, cause, now, out),
-            Some(Due::Kill(cause)) => self.kill(key, cause, now, out),
-            None => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const STEP: Duration = Duration::from_secs(1);

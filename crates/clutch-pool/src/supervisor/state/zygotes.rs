@@ -1,21 +1,19 @@
-//! The zygotes of a pool: one that workers are forked from, one that a reload loads, older ones that still have workers.
+//! The images of a pool, each in its zygote: the one that workers are forked from, one that a reload loads, older ones that
+//! still have workers. Which of them takes over, and which is of no use any more, is decided here; whose workers there are
+//! is told with each question.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use clutch_wire::sys::EndSignal;
-
-use super::workers::{SILENT_DEATHS, Trouble};
-use super::{Action, Leave, State, Supervisor};
+use super::Action;
 use crate::config::Shape;
-use crate::pool::state::WorkerKey;
 use crate::pool::{Denied, Ticket};
 
 /// How long a zygote that was told to end may take for it before it is killed.
 const END_WAIT: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ZygotePhase {
     Loading {
         since: Instant,
     },
@@ -27,273 +25,121 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ZygoteRecord {
-    phase: Phase,
+struct ZygoteRecord {
+    phase: ZygotePhase,
     /// A worker of it was ready.
-    pub(super) proven: bool,
+    proven: bool,
     /// When it did what it was told for the last time.
-    pub(super) answered: Option<Instant>,
-    /// Where its policy changed that of the config.
-    shape: Option<Shape>,
+    answered: Option<Instant>,
+    shape: Shape,
 }
 
 impl ZygoteRecord {
-    /// Whether it tells of its workers' ends.
-    pub(super) fn has_loaded(&self) -> bool {
-        !matches!(self.phase, Phase::Loading { .. })
+    fn has_loaded(&self) -> bool {
+        !matches!(self.phase, ZygotePhase::Loading { .. })
     }
 
-    pub(super) fn next_wake(&self, limit: Duration) -> Option<Instant> {
+    fn next_wake(&self, limit: Duration) -> Option<Instant> {
         match self.phase {
-            Phase::Loading { since } => Some(since + limit),
-            Phase::Up => None,
-            Phase::Ending { kill_at } => kill_at,
+            ZygotePhase::Loading { since } => Some(since + limit),
+            ZygotePhase::Up => None,
+            ZygotePhase::Ending { kill_at } => kill_at,
         }
     }
 }
 
 /// A reload: the generation that is loaded or takes over, and who waits for it.
 #[derive(Debug)]
-pub(super) struct Reload {
-    pub(super) generation: u32,
-    pub(super) tickets: Vec<Ticket>,
+struct Reload {
+    generation: u32,
+    tickets: Vec<Ticket>,
 }
 
-impl Supervisor {
-    /// The image that workers are forked from; before there is one, the number of the last try.
-    pub fn generation(&self) -> u32 {
-        self.current.unwrap_or(self.generation)
+/// What the end of a zygote means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ZygoteLoss {
+    /// It was told to end.
+    Expected,
+    /// It had workers that were ready: its successor will, too.
+    Proven,
+    /// Nobody was ready yet of the image that workers are forked from.
+    Unproven,
+    /// Another image has taken over, or this one has not yet.
+    Aside,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(super) struct Zygotes {
+    /// By generation.
+    zygotes: BTreeMap<u32, ZygoteRecord>,
+    /// The one that workers are forked from, loaded or not.
+    current: Option<u32>,
+    /// The last number given.
+    last: u32,
+    reload: Option<Reload>,
+    /// The reload whose workers are taking over.
+    roll: Option<Reload>,
+    /// Generations that were taken back, while they have workers.
+    rejected: BTreeSet<u32>,
+    start_timeout: Duration,
+    /// Of images that bring none of their own.
+    shape: Shape,
+}
+
+impl Zygotes {
+    pub(super) fn new(start_timeout: Duration, shape: Shape) -> Zygotes {
+        Zygotes {
+            zygotes: BTreeMap::new(),
+            current: None,
+            last: 0,
+            reload: None,
+            roll: None,
+            rejected: BTreeSet::new(),
+            start_timeout,
+            shape,
+        }
     }
 
-    pub(super) fn current_is_up(&self) -> bool {
-        self.current.is_some_and(|generation| self.is_up(generation))
+    /// The image that workers are forked from; before there is one, the number of the last try.
+    pub(super) fn generation(&self) -> u32 {
+        self.current.unwrap_or(self.last)
+    }
+
+    /// The image that workers can be forked from now.
+    pub(super) fn up_now(&self) -> Option<u32> {
+        self.current.filter(|generation| self.is_up(*generation))
+    }
+
+    /// Whether an image is there or on its way.
+    pub(super) fn has_successor(&self) -> bool {
+        self.current.is_some() || self.reload.is_some()
+    }
+
+    pub(super) fn has_current(&self) -> bool {
+        self.current.is_some()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.zygotes.is_empty()
     }
 
     fn is_up(&self, generation: u32) -> bool {
-        self.zygotes.get(&generation).is_some_and(|zygote| zygote.phase == Phase::Up)
+        self.zygotes.get(&generation).is_some_and(|zygote| zygote.phase == ZygotePhase::Up)
     }
 
     fn is_reload(&self, generation: u32) -> bool {
         self.reload.as_ref().is_some_and(|reload| reload.generation == generation)
     }
 
-    pub(super) fn start_zygote(&mut self, now: Instant, out: &mut Vec<Action>) -> u32 {
-        self.generation += 1;
-        let zygote = ZygoteRecord { phase: Phase::Loading { since: now }, proven: false, answered: None, shape: None };
-        self.zygotes.insert(self.generation, zygote);
-        out.push(Action::StartZygote { generation: self.generation });
-        self.generation
+    /// Whether the zygote is there and tells of its workers' ends.
+    pub(super) fn tells(&self, generation: u32) -> bool {
+        self.zygotes.get(&generation).is_some_and(ZygoteRecord::has_loaded)
     }
 
-    /// One that loads is killed: it hears nothing.
-    fn end_zygote(&mut self, generation: u32, now: Instant, out: &mut Vec<Action>) {
-        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
-        let at_once = !zygote.has_loaded();
-        if !matches!(zygote.phase, Phase::Ending { .. }) {
-            zygote.phase = Phase::Ending { kill_at: (!at_once).then(|| now + END_WAIT) };
-            out.push(Action::EndZygote { generation, at_once });
-        }
-    }
-
-    // ---- what becomes of them
-
-    pub(super) fn zygote_up(&mut self, generation: u32, shape: Option<Shape>, now: Instant, out: &mut Vec<Action>) {
-        let Some(zygote) = self.zygotes.get_mut(&generation).filter(|zygote| !zygote.has_loaded()) else { return };
-        (zygote.phase, zygote.shape) = (Phase::Up, shape);
-        if self.is_reload(generation) {
-            self.begin_roll(now, out);
-        } else if self.current == Some(generation) {
-            self.fork_from(generation);
-        } else {
-            self.end_zygote(generation, now, out);
-        }
-    }
-
-    pub(super) fn zygote_failed(&mut self, generation: u32, reason: String, now: Instant, out: &mut Vec<Action>) {
-        self.end_zygote(generation, now, out);
-        self.cannot_load(generation, Trouble { reason, by_code: true }, now, out);
-    }
-
-    fn cannot_load(&mut self, generation: u32, trouble: Trouble, now: Instant, out: &mut Vec<Action>) {
-        if self.is_reload(generation) {
-            if let Some(reload) = self.reload.take() {
-                self.fail_reload(reload, &trouble.reason, out);
-            }
-            if self.current.is_none() {
-                self.fail(trouble, now, out);
-            }
-        } else if self.current == Some(generation) {
-            self.current = None;
-            self.cannot_start(generation, trouble, now, out);
-        }
-    }
-
-    pub(super) fn zygote_gone(
-        &mut self,
-        generation: u32,
-        reason: String,
-        signal: Option<i32>,
-        now: Instant,
-        out: &mut Vec<Action>,
-    ) {
-        let Some(zygote) = self.zygotes.remove(&generation) else { return };
-        self.forget_unborn(generation, out);
-        let is_current = self.current == Some(generation);
-        match zygote.phase {
-            Phase::Ending { .. } => {}
-            Phase::Up if zygote.proven && is_current => self.replace_zygote(now),
-            // It could not say why; one that dies like this again and again is to blame.
-            Phase::Loading { .. } | Phase::Up
-                if is_current && signal.is_some() && self.zygotes_killed < SILENT_DEATHS - 1 =>
-            {
-                self.zygotes_killed += 1;
-                self.current = None;
-                self.back_off(now);
-            }
-            Phase::Loading { .. } | Phase::Up => {
-                let by_code = signal.is_none_or(|signal| !is_from_outside(signal));
-                self.cannot_load(generation, Trouble { reason, by_code }, now, out);
-            }
-        }
-    }
-
-    /// It had workers that were ready: its successor will, too.
-    fn replace_zygote(&mut self, now: Instant) {
-        self.current = None;
-        self.restarts += 1;
-        self.deaths.note(now);
-    }
-
-    pub(super) fn zygote_answered(&mut self, generation: u32, now: Instant) {
-        if let Some(zygote) = self.zygotes.get_mut(&generation) {
-            zygote.answered = Some(now);
-        }
-    }
-
-    /// It lives, and has not done in `start_timeout` what it was told: killed, and followed by another.
-    pub(super) fn zygote_hangs(&mut self, generation: u32, now: Instant, out: &mut Vec<Action>) {
-        let limit = self.start_timeout().as_secs_f64();
-        let Some(zygote) = self.zygotes.get_mut(&generation).filter(|zygote| zygote.phase == Phase::Up) else { return };
-        let reason = format!("the zygote forked no worker within start_timeout ({limit} s) and was killed");
-        let proven = zygote.proven;
-        zygote.phase = Phase::Ending { kill_at: None };
-        out.push(Action::EndZygote { generation, at_once: true });
-        self.trouble = Some(reason.clone());
-        if proven && self.current == Some(generation) {
-            self.replace_zygote(now);
-        } else {
-            self.cannot_load(generation, Trouble { reason, by_code: false }, now, out);
-        }
-    }
-
-    /// Nothing else is left to wait for: what these zygotes were told to fork, or to kill, they do not.
-    pub(super) fn end_deaf_zygotes(&mut self, out: &mut Vec<Action>) {
-        let waited_for = |worker: &&super::Worker| worker.pid.is_none() || !worker.watched;
-        let deaf: BTreeSet<u32> = self.workers.values().filter(waited_for).map(|worker| worker.generation).collect();
-        for generation in deaf {
-            let Some(zygote) = self.zygotes.get_mut(&generation) else { continue };
-            zygote.phase = Phase::Ending { kill_at: None };
-            out.push(Action::EndZygote { generation, at_once: true });
-        }
-    }
-
-    /// Workers that it was told to fork and had not.
-    fn forget_unborn(&mut self, generation: u32, out: &mut Vec<Action>) {
-        let unborn = |worker: &super::Worker| worker.generation == generation && worker.pid.is_none();
-        for key in self.keys() {
-            if self.workers.get(&key).is_some_and(unborn) {
-                self.remove(key, None, out);
-            }
-        }
-    }
-
-    pub(super) fn keep_loading(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let limit = self.start_timeout();
-        for generation in self.generations() {
-            let phase = self.zygotes.get(&generation).map(|zygote| zygote.phase);
-            if matches!(phase, Some(Phase::Loading { since }) if now >= since + limit) {
-                let reason = format!("loading took longer than start_timeout ({} s)", limit.as_secs_f64());
-                self.zygote_failed(generation, reason, now, out);
-            }
-        }
-    }
-
-    /// Ends those of no use any more, and kills what does not end.
-    pub(super) fn keep_zygotes(&mut self, now: Instant, out: &mut Vec<Action>) {
-        for generation in self.generations() {
-            if !self.is_of_use(generation) {
-                self.end_zygote(generation, now, out);
-            }
-            if let Some(ZygoteRecord { phase: Phase::Ending { kill_at }, .. }) = self.zygotes.get_mut(&generation)
-                && kill_at.is_some_and(|at| at <= now)
-            {
-                *kill_at = None;
-                out.push(Action::EndZygote { generation, at_once: true });
-            }
-        }
-        let (zygotes, workers) = (&self.zygotes, &self.workers);
-        let known = |at: &u32| zygotes.contains_key(at) || workers.values().any(|worker| worker.generation == *at);
-        self.rejected.retain(known);
-    }
-
-    /// Of a pool that stops: only for the ends of its workers.
-    fn is_of_use(&self, generation: u32) -> bool {
-        let stopping = self.stopping.is_some();
-        let wanted = self.current == Some(generation) || self.is_reload(generation) || self.roll.is_some();
-        let has_workers = self.workers.values().any(|worker| worker.generation == generation);
-        has_workers || (wanted && !stopping)
-    }
-
-    pub(super) fn generations(&self) -> Vec<u32> {
-        self.zygotes.keys().copied().collect()
-    }
-
-    pub(super) fn has_no_zygote(&self) -> bool {
-        self.zygotes.is_empty()
-    }
-
-    // ---- reload
-
-    /// Loads the code anew beside what runs. One that was still loading is overtaken.
-    pub(super) fn reload(&mut self, ticket: Ticket, now: Instant, out: &mut Vec<Action>) {
-        if self.stopping.is_some() {
-            return self.deny_reload(ticket, out);
-        }
-        let mut tickets = vec![ticket];
-        if let Some(overtaken) = self.reload.take() {
-            self.end_zygote(overtaken.generation, now, out);
-            tickets.extend(overtaken.tickets);
-        }
-        let generation = self.start_zygote(now, out);
-        self.reload = Some(Reload { generation, tickets });
-        out.push(Action::ReloadStarted { generation });
-    }
-
-    pub(super) fn deny_reload(&self, ticket: Ticket, out: &mut Vec<Action>) {
-        out.push(Action::Done { ticket, outcome: Err(Denied::Closed) });
-    }
-
-    /// The image that is being loaded is not wanted any more.
-    pub(super) fn end_loading(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if let Some(generation) = self.current.take().filter(|generation| !self.is_up(*generation)) {
-            self.end_zygote(generation, now, out);
-        }
-    }
-
-    /// The new image is there: new workers come from it, the others leave in turn.
-    fn begin_roll(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let Some(mut reload) = self.reload.take() else { return };
-        reload.tickets.extend(self.roll.take().into_iter().flat_map(|overtaken| overtaken.tickets));
-        let generation = reload.generation;
-        if let Some(old) = self.current.filter(|old| !self.is_up(*old)) {
-            self.end_zygote(old, now, out);
-        }
-        self.roll = Some(reload);
-        self.fork_from(generation);
-        (self.failures, self.retry_at) = (0, None);
-        let limit = now + self.config.grace();
-        let draining = self.workers.values_mut().filter(|worker| worker.state == State::Draining);
-        draining.for_each(|worker| worker.escalation.end_by(limit));
+    /// When it did what it was told for the last time.
+    pub(super) fn answered_at(&self, generation: u32) -> Option<Instant> {
+        self.zygotes.get(&generation).and_then(|zygote| zygote.answered)
     }
 
     /// Whether workers of this image are to be replaced by others.
@@ -302,74 +148,313 @@ impl Supervisor {
         rolled || self.rejected.contains(&generation)
     }
 
-    /// From now on workers come from this image. A policy of it may have changed their number.
-    fn fork_from(&mut self, generation: u32) {
-        let own = self.zygotes.get(&generation).and_then(|zygote| zygote.shape);
-        let shape = own.unwrap_or(self.config.shape);
-        if shape.workers != self.shape.workers {
-            let workers = shape.workers as usize;
-            self.min = (self.min * workers / self.max.max(1)).clamp(1, workers);
-            (self.max, self.target) = (workers, self.min);
+    /// Whether this image is taking over by a reload.
+    pub(super) fn takes_over(&self, generation: u32) -> bool {
+        self.roll.as_ref().is_some_and(|roll| roll.generation == generation)
+    }
+
+    // ---- from their start to their end
+
+    /// Starts the image that workers are to be forked from.
+    pub(super) fn start(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.current = Some(self.load(now, out));
+    }
+
+    fn load(&mut self, now: Instant, out: &mut Vec<Action>) -> u32 {
+        self.last += 1;
+        let phase = ZygotePhase::Loading { since: now };
+        self.zygotes.insert(self.last, ZygoteRecord { phase, proven: false, answered: None, shape: self.shape });
+        out.push(Action::StartZygote { generation: self.last });
+        self.last
+    }
+
+    /// Tells a zygote to end. One that loads is killed: it hears nothing.
+    pub(super) fn end(&mut self, generation: u32, now: Instant, out: &mut Vec<Action>) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        let at_once = !zygote.has_loaded();
+        if !matches!(zygote.phase, ZygotePhase::Ending { .. }) {
+            zygote.phase = ZygotePhase::Ending { kill_at: (!at_once).then(|| now + END_WAIT) };
+            out.push(Action::EndZygote { generation, at_once });
         }
-        (self.current, self.shape) = (Some(generation), shape);
     }
 
-    /// All workers run the new image: those who asked for it are told.
-    pub(super) fn keep_roll(&mut self, out: &mut Vec<Action>) {
-        let Some(generation) = self.roll.as_ref().map(|roll| roll.generation) else { return };
-        let old = self.workers.values().any(|worker| worker.generation < generation);
-        if (old && !self.config.development) || self.ready() < self.target {
-            return;
+    /// Kills a zygote, whatever it does.
+    pub(super) fn kill(&mut self, generation: u32, out: &mut Vec<Action>) {
+        let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
+        zygote.phase = ZygotePhase::Ending { kill_at: None };
+        out.push(Action::EndZygote { generation, at_once: true });
+    }
+
+    /// An image has loaded; `shape`: where its policy changed that of the config. Returns the shape of its workers, where
+    /// these are forked from it from now on. Of a reload: [`Zygotes::takes_over`].
+    pub(super) fn up(
+        &mut self,
+        generation: u32,
+        shape: Option<Shape>,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) -> Option<Shape> {
+        let zygote = self.zygotes.get_mut(&generation).filter(|zygote| !zygote.has_loaded())?;
+        (zygote.phase, zygote.shape) = (ZygotePhase::Up, shape.unwrap_or(zygote.shape));
+        if let Some(mut reload) = self.reload.take_if(|reload| reload.generation == generation) {
+            reload.tickets.extend(self.roll.take().into_iter().flat_map(|overtaken| overtaken.tickets));
+            self.end_loading(now, out);
+            self.roll = Some(reload);
+        } else if self.current != Some(generation) {
+            self.end(generation, now, out);
+            return None;
         }
-        out.push(Action::ReloadFinished { generation });
-        let tickets = self.roll.take().map_or(Vec::new(), |roll| roll.tickets);
-        out.extend(tickets.into_iter().map(|ticket| Action::Done { ticket, outcome: Ok(()) }));
+        self.fork_from(generation)
     }
 
-    pub(super) fn fail_reload(&mut self, reload: Reload, reason: &str, out: &mut Vec<Action>) {
-        out.push(Action::ReloadFailed { generation: reload.generation, reason: reason.to_owned() });
-        let failed = |ticket| Action::Done { ticket, outcome: Err(Denied::Failed(reason.to_owned())) };
-        out.extend(reload.tickets.into_iter().map(failed));
+    fn fork_from(&mut self, generation: u32) -> Option<Shape> {
+        self.current = Some(generation);
+        self.zygotes.get(&generation).map(|zygote| zygote.shape)
     }
 
-    /// Workers of the new image do not start: those of the old one stay, and those that did start leave again. False when
-    /// the old image is not there any more to fork from.
-    pub(super) fn roll_back(&mut self, reason: &str, now: Instant, out: &mut Vec<Action>) -> bool {
-        let Some(roll) = self.roll.take() else { return false };
+    /// The image that was loading to be forked from is not wanted any more.
+    fn end_loading(&mut self, now: Instant, out: &mut Vec<Action>) {
+        if let Some(generation) = self.current.take().filter(|generation| !self.is_up(*generation)) {
+            self.end(generation, now, out);
+        }
+    }
+
+    pub(super) fn gone(&mut self, generation: u32) -> Option<ZygoteLoss> {
+        let zygote = self.zygotes.remove(&generation)?;
+        Some(self.loss(generation, &zygote))
+    }
+
+    /// Kills a zygote that does not do what it is told, where one is up.
+    pub(super) fn kill_deaf(&mut self, generation: u32, out: &mut Vec<Action>) -> Option<ZygoteLoss> {
+        let zygote = self.zygotes.get(&generation).filter(|zygote| zygote.phase == ZygotePhase::Up)?;
+        let loss = self.loss(generation, zygote);
+        self.kill(generation, out);
+        Some(loss)
+    }
+
+    fn loss(&self, generation: u32, zygote: &ZygoteRecord) -> ZygoteLoss {
+        match (zygote.phase, self.current == Some(generation)) {
+            (ZygotePhase::Ending { .. }, _) => ZygoteLoss::Expected,
+            (_, true) if zygote.proven => ZygoteLoss::Proven,
+            (_, true) => ZygoteLoss::Unproven,
+            (_, false) => ZygoteLoss::Aside,
+        }
+    }
+
+    /// Workers cannot be forked from this image any more. Returns whether it was the one they were forked from.
+    pub(super) fn give_up(&mut self, generation: u32) -> bool {
+        self.current.take_if(|current| *current == generation).is_some()
+    }
+
+    pub(super) fn answered(&mut self, generation: u32, now: Instant) {
+        if let Some(zygote) = self.zygotes.get_mut(&generation) {
+            zygote.answered = Some(now);
+        }
+    }
+
+    /// A worker of it is ready.
+    pub(super) fn prove(&mut self, generation: u32) {
+        if let Some(zygote) = self.zygotes.get_mut(&generation) {
+            zygote.proven = true;
+        }
+    }
+
+    // ---- reload
+
+    /// Loads the code anew beside what runs. One that was still loading is overtaken.
+    pub(super) fn reload(&mut self, ticket: Ticket, now: Instant, out: &mut Vec<Action>) {
+        let mut tickets = vec![ticket];
+        if let Some(overtaken) = self.reload.take() {
+            self.end(overtaken.generation, now, out);
+            tickets.extend(overtaken.tickets);
+        }
+        let generation = self.load(now, out);
+        self.reload = Some(Reload { generation, tickets });
+        out.push(Action::ReloadStarted { generation });
+    }
+
+    /// Loads the code anew in place of what runs.
+    pub(super) fn start_over(&mut self, ticket: Ticket, now: Instant, out: &mut Vec<Action>) {
+        let mut tickets = vec![ticket];
+        tickets.extend(self.roll.take().into_iter().flat_map(|overtaken| overtaken.tickets));
+        self.end_loading(now, out);
+        self.start(now, out);
+        self.roll = Some(Reload { generation: self.last, tickets });
+        out.push(Action::ReloadStarted { generation: self.last });
+    }
+
+    /// All workers run the new image: those who asked for it are told. `oldest`: of the generations that have to have left.
+    pub(super) fn finish_roll(&mut self, oldest: Option<u32>, out: &mut Vec<Action>) {
+        if let Some(roll) = self.roll.take_if(|roll| oldest.is_none_or(|oldest| oldest >= roll.generation)) {
+            out.push(Action::ReloadFinished { generation: roll.generation });
+            out.extend(roll.tickets.into_iter().map(|ticket| Action::Done { ticket, outcome: Ok(()) }));
+        }
+    }
+
+    /// The code of a reload does not load. Returns whether it was one that loads.
+    pub(super) fn fail_reload(&mut self, generation: u32, reason: &str, out: &mut Vec<Action>) -> bool {
+        let failed = self.reload.take_if(|reload| reload.generation == generation);
+        failed.map(|reload| tell_failed(reload, reason, out)).is_some()
+    }
+
+    /// Workers of this generation do not start. Returns the image that was taking over, where it is that, or one since.
+    pub(super) fn fail_roll(&mut self, generation: u32, reason: &str, out: &mut Vec<Action>) -> Option<u32> {
+        let roll = self.roll.take_if(|roll| generation >= roll.generation)?;
         let generation = roll.generation;
-        self.fail_reload(roll, reason, out);
-        self.stay(Leave::Reload, now, out);
-        let Some(before) = self.before(generation) else { return false };
-        self.fork_from(before);
-        (self.failures, self.retry_at) = (0, None);
-        let new: Vec<u32> =
-            self.workers.values().map(|worker| worker.generation).filter(|at| *at >= generation).collect();
-        self.rejected.extend(new);
-        self.rejected.insert(generation);
-        for key in self.keys() {
-            self.drop_rejected(key, now, out);
-        }
-        true
+        tell_failed(roll, reason, out);
+        Some(generation)
     }
 
-    /// Those that are ready leave in turn; the others are of no use.
-    fn drop_rejected(&mut self, key: WorkerKey, now: Instant, out: &mut Vec<Action>) {
-        let Some(worker) = self.workers.get_mut(&key).filter(|worker| worker.state == State::Starting) else { return };
-        if self.rejected.contains(&worker.generation) {
-            worker.retirement.leave_now_for(Leave::Reload);
-            self.kill(key, "the reload failed", now, out);
-        }
+    /// Takes back an image that has failed, and all after it: workers are forked from the one before again. Returns their
+    /// shape; none: that image is not there any more. `of_workers`: the generations that have some.
+    pub(super) fn go_back(&mut self, failed: u32, of_workers: &BTreeSet<u32>) -> Option<Shape> {
+        let older = self.zygotes.range(..failed);
+        let usable = older.filter(|(at, zygote)| zygote.phase == ZygotePhase::Up && !self.rejected.contains(at));
+        let before = usable.max_by_key(|(at, zygote)| (zygote.proven, **at)).map(|(at, _)| *at)?;
+        self.rejected.extend(of_workers.range(failed..));
+        self.rejected.insert(failed);
+        self.fork_from(before)
     }
 
-    /// The newest image before this one that workers can be forked from.
-    fn before(&self, generation: u32) -> Option<u32> {
-        let older = self.zygotes.range(..generation);
-        let usable = older.filter(|(at, zygote)| zygote.phase == Phase::Up && !self.rejected.contains(at));
-        usable.max_by_key(|(generation, zygote)| (zygote.proven, **generation)).map(|(generation, _)| *generation)
+    /// The pool stops: nobody has to wait for a reload that does not come any more.
+    pub(super) fn deny_reloads(&mut self, out: &mut Vec<Action>) {
+        let tickets = self.reload.take().into_iter().chain(self.roll.take()).flat_map(|reload| reload.tickets);
+        out.extend(tickets.map(|ticket| Action::Done { ticket, outcome: Err(Denied::Closed) }));
+    }
+
+    // ---- time
+
+    /// Images that have taken too long to load.
+    pub(super) fn overdue(&self, now: Instant) -> Vec<u32> {
+        let limit = self.start_timeout;
+        let is_late = |phase| matches!(phase, ZygotePhase::Loading { since } if now >= since + limit);
+        self.zygotes.iter().filter(|(_, zygote)| is_late(zygote.phase)).map(|(generation, _)| *generation).collect()
+    }
+
+    /// Ends those of no use any more, and kills what does not end. `of_workers`: the generations that have some. Of a pool
+    /// that stops the zygotes are needed only for the ends of their workers.
+    pub(super) fn keep(&mut self, of_workers: &BTreeSet<u32>, stopping: bool, now: Instant, out: &mut Vec<Action>) {
+        for generation in self.zygotes.keys().copied().collect::<Vec<_>>() {
+            let wanted = self.current == Some(generation) || self.is_reload(generation) || self.roll.is_some();
+            if !of_workers.contains(&generation) && (stopping || !wanted) {
+                self.end(generation, now, out);
+            }
+            if let Some(ZygoteRecord { phase: ZygotePhase::Ending { kill_at }, .. }) = self.zygotes.get_mut(&generation)
+                && kill_at.take_if(|at| *at <= now).is_some()
+            {
+                out.push(Action::EndZygote { generation, at_once: true });
+            }
+        }
+        let zygotes = &self.zygotes;
+        self.rejected.retain(|at| zygotes.contains_key(at) || of_workers.contains(at));
+    }
+
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        self.zygotes.values().filter_map(|zygote| zygote.next_wake(self.start_timeout)).min()
     }
 }
 
-/// Sent by somebody, the kernel's out-of-memory killer among them; others are what code does to itself.
-fn is_from_outside(signal: i32) -> bool {
-    signal == EndSignal::Kill as i32 || signal == EndSignal::Term as i32
+fn tell_failed(reload: Reload, reason: &str, out: &mut Vec<Action>) {
+    out.push(Action::ReloadFailed { generation: reload.generation, reason: reason.to_owned() });
+    let failed = |ticket| Action::Done { ticket, outcome: Err(Denied::Failed(reason.to_owned())) };
+    out.extend(reload.tickets.into_iter().map(failed));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Profile;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn shape(workers: u32) -> Shape {
+        Shape { profile: Profile::Process, workers, threads: 1, tasks: 1 }
+    }
+
+    /// One image that is up and has had workers.
+    fn proven(now: Instant) -> Zygotes {
+        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        zygotes.start(now, &mut Vec::new());
+        assert_eq!(zygotes.up(1, None, now, &mut Vec::new()), Some(shape(3)));
+        zygotes.prove(1);
+        zygotes
+    }
+
+    #[test]
+    fn an_image_that_nobody_waits_for_is_ended_when_it_has_loaded() {
+        let (now, mut out) = (Instant::now(), Vec::new());
+        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        zygotes.start(now, &mut out);
+        assert!(zygotes.give_up(1) && !zygotes.give_up(1) && zygotes.up_now().is_none());
+        assert_eq!(zygotes.up(1, None, now, &mut out), None);
+        assert_eq!(out[1..], [Action::EndZygote { generation: 1, at_once: false }]);
+        zygotes.keep(&BTreeSet::new(), false, now + END_WAIT, &mut out);
+        zygotes.keep(&BTreeSet::new(), false, now + 2 * END_WAIT, &mut out);
+        assert_eq!(out[2..], [Action::EndZygote { generation: 1, at_once: true }], "killed once");
+        assert_eq!((zygotes.gone(1), zygotes.gone(1)), (Some(ZygoteLoss::Expected), None));
+    }
+
+    #[test]
+    fn a_reload_takes_over_and_is_finished_when_its_predecessors_are_gone() {
+        let (now, mut out) = (Instant::now(), Vec::new());
+        let mut zygotes = proven(now);
+        zygotes.reload(7, now, &mut out);
+        assert_eq!((zygotes.generation(), zygotes.is_outdated(1)), (1, false));
+        assert_eq!(zygotes.up(2, Some(shape(5)), now, &mut out), Some(shape(5)));
+        assert!(zygotes.is_outdated(1) && zygotes.takes_over(2) && zygotes.up_now() == Some(2));
+        out.clear();
+        zygotes.finish_roll(Some(1), &mut out);
+        assert!(out.is_empty());
+        zygotes.keep(&BTreeSet::from([2]), false, now, &mut out);
+        assert!(out.is_empty(), "the old image may be needed again");
+        zygotes.finish_roll(Some(2), &mut out);
+        assert_eq!(out, [Action::ReloadFinished { generation: 2 }, Action::Done { ticket: 7, outcome: Ok(()) }]);
+        zygotes.keep(&BTreeSet::from([2]), false, now, &mut out);
+        assert_eq!(out[2..], [Action::EndZygote { generation: 1, at_once: false }]);
+    }
+
+    #[test]
+    fn an_image_that_was_taken_back_is_outdated_and_never_gone_back_to() {
+        let (now, mut out) = (Instant::now(), Vec::new());
+        let mut zygotes = proven(now);
+        let of_workers = BTreeSet::from([1, 2]);
+        for generation in [2, 3] {
+            zygotes.reload(1, now, &mut out);
+            zygotes.up(generation, None, now, &mut out);
+            assert_eq!(zygotes.fail_roll(generation, "no database", &mut out), Some(generation));
+            assert_eq!(zygotes.go_back(generation, &of_workers), Some(shape(3)));
+            assert_eq!((zygotes.up_now(), zygotes.is_outdated(generation)), (Some(1), true));
+        }
+        zygotes.gone(1);
+        assert_eq!(zygotes.go_back(2, &of_workers), None, "nothing is left to go back to");
+    }
+
+    #[test]
+    fn an_image_that_loads_has_its_limit() {
+        let now = Instant::now();
+        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        zygotes.start(now, &mut Vec::new());
+        assert_eq!(zygotes.next_wake(), Some(now + LIMIT));
+        assert_eq!((zygotes.overdue(now), zygotes.overdue(now + LIMIT)), (vec![], vec![1]));
+        zygotes.up(1, None, now, &mut Vec::new());
+        assert!(zygotes.overdue(now + LIMIT).is_empty());
+    }
+
+    #[test]
+    fn the_end_of_an_image_is_judged_by_what_came_of_it() {
+        let now = Instant::now();
+        assert_eq!(proven(now).gone(1), Some(ZygoteLoss::Proven));
+        let mut zygotes = Zygotes::new(LIMIT, shape(3));
+        zygotes.start(now, &mut Vec::new());
+        assert_eq!(zygotes.kill_deaf(1, &mut Vec::new()), None, "while it loads it has nothing to do");
+        zygotes.up(1, None, now, &mut Vec::new());
+        assert_eq!(zygotes.kill_deaf(1, &mut Vec::new()), Some(ZygoteLoss::Unproven));
+        assert_eq!(zygotes.gone(1), Some(ZygoteLoss::Expected));
+        let mut zygotes = proven(now);
+        zygotes.reload(1, now, &mut Vec::new());
+        assert_eq!(zygotes.gone(2), Some(ZygoteLoss::Aside));
+        let mut out = Vec::new();
+        assert!(zygotes.fail_reload(2, "gone", &mut out) && !zygotes.fail_reload(2, "gone", &mut out));
+        assert!(out.contains(&Action::Done { ticket: 1, outcome: Err(Denied::Failed("gone".to_owned())) }));
+    }
 }
