@@ -132,7 +132,6 @@ impl Pool {
             told_full: None,
             expiring: BTreeMap::new(),
             item_clocks: ItemClocks::default(),
-            starved: BTreeSet::new(),
             spare: Vec::new(),
             noted: Noted::default(),
             telemetry: telemetry.clone(),

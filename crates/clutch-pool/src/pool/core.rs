@@ -2,7 +2,7 @@
 //!
 //! Nothing here blocks or calls out: what has to be told or written afterwards is collected in [`Effects`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -50,8 +50,6 @@ pub(super) struct Core {
     /// Past their deadlines, their callers wait for the stacks.
     pub(super) expiring: BTreeMap<WorkId, Expiring>,
     pub(super) item_clocks: ItemClocks,
-    /// Workers whose boards had no word left when they were last looked at.
-    pub(super) starved: BTreeSet<WorkerKey>,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
     pub(super) telemetry: Emitter,
@@ -186,8 +184,7 @@ impl Core {
                     peer.release_abandoned(id);
                 }
             }
-            if self.starved.contains(&key) && peer.has_words() {
-                self.starved.remove(&key);
+            if self.machine.is_starved(key) && peer.has_words() {
                 self.machine.release(key, Hold::Starved);
             }
         }
@@ -213,16 +210,15 @@ impl Core {
 
     /// Lets workers have work again whose board has words again. Returns whether some still have none.
     pub(super) fn feed_starved(&mut self) -> bool {
-        let Core { machine, peers, starved, .. } = self;
-        starved.retain(|worker| {
-            let Some(peer) = peers.get_mut(worker) else { return false };
-            let is_fed = peer.has_words();
-            if is_fed {
-                machine.release(*worker, Hold::Starved);
+        let starved = self.machine.starved();
+        let (before, mut fed) = (starved.len(), 0);
+        for worker in starved {
+            if self.peers.get_mut(&worker).is_some_and(Peer::has_words) {
+                self.machine.release(worker, Hold::Starved);
+                fed += 1;
             }
-            !is_fed
-        });
-        !starved.is_empty()
+        }
+        fed < before
     }
 
     fn tell(&self, id: WorkId, told: Told, effects: &mut Effects) {
@@ -381,7 +377,6 @@ impl Core {
                 }
             }
             Ok(false) => {
-                self.starved.insert(worker);
                 pool.wake_driver();
                 machine.on(Event::Taken { worker, id, taken: true }, now, actions);
                 machine.on(Event::Hold { worker, why: Hold::Starved }, now, actions);

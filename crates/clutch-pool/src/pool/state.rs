@@ -6,19 +6,21 @@
 
 use std::time::{Duration, Instant};
 
-mod ahead;
 mod ends;
+mod intake;
 mod line;
 mod load;
 mod quarantine;
 pub mod queue;
 mod run_times;
+mod sending;
 mod sent;
 mod slots;
 mod submissions;
-mod workers;
 
+use self::intake::Intake;
 use self::line::WaitingLine;
+use self::load::Load;
 pub use self::load::{AHEAD, AHEAD_MAX, STALLED};
 pub use self::load::{Hold, WorkerKey};
 use self::run_times::RunTimes;
@@ -158,15 +160,6 @@ pub enum Event {
     Recovered,
 }
 
-/// Whether submissions are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Intake {
-    Open,
-    Closed,
-    /// [`Action::Empty`] was given: nothing follows any more.
-    Over,
-}
-
 /// What workers have answered so far.
 #[derive(Debug, Default)]
 struct Finished {
@@ -193,9 +186,7 @@ pub struct Machine<T> {
     slots: Slots,
     run_times: RunTimes,
     finished: Finished,
-    quiet: bool,
     intake: Intake,
-    failing: bool,
     /// A debugger is open: the time of nothing is measured.
     untimed: bool,
 }
@@ -234,9 +225,7 @@ impl<T> Machine<T> {
             slots: Slots::default(),
             run_times: RunTimes::default(),
             finished: Finished::default(),
-            quiet: false,
-            intake: Intake::Open,
-            failing: false,
+            intake: Intake::default(),
             untimed: false,
         }
     }
@@ -327,13 +316,22 @@ impl<T> Machine<T> {
         self.slots.get(worker).into_iter().flat_map(|load| load.sent.iter())
     }
 
+    /// Workers that are held because there was no room to send them more.
+    pub fn starved(&self) -> Vec<WorkerKey> {
+        self.slots.starved().iter().copied().collect()
+    }
+
+    pub fn is_starved(&self, worker: WorkerKey) -> bool {
+        self.slots.starved().contains(&worker)
+    }
+
     pub fn is_closed(&self) -> bool {
-        self.intake != Intake::Open
+        self.intake.is_closed()
     }
 
     /// Nothing is left, and of a closed machine: it has said so, after all other actions.
     pub fn is_empty(&self) -> bool {
-        self.submissions.is_empty() && self.intake != Intake::Closed
+        self.submissions.is_empty() && !self.intake.is_ending()
     }
 
     /// The earliest instant at which [`Machine::tick`] has something to do.
@@ -354,12 +352,8 @@ impl<T> Machine<T> {
         let request = Request { deadline, ..request };
         let id = self.submissions.insert(request, body, now, self.untimed);
         let full = self.slots.totals().free == 0 && self.line.is_full();
-        if self.is_closed() {
-            self.answer(id, Verdict::Closed, out);
-        } else if self.quiet {
-            self.answer(id, Verdict::Draining, out);
-        } else if self.failing {
-            self.answer(id, Verdict::Failing, out);
+        if let Some(verdict) = self.intake.refusal() {
+            self.answer(id, verdict, out);
         } else if request.deadline.is_some_and(|deadline| deadline <= now) {
             self.answer(id, Verdict::Expired(Where::Queue), out);
         } else if full && !(self.limits.block || request.block) {
@@ -408,16 +402,19 @@ impl<T> Machine<T> {
             Event::Taken { worker, id, taken } => self.taken(worker, id, taken, out),
             Event::CancelWaiting => self.answer_waiting(Verdict::Cancelled, out),
             Event::Abandon { id } => self.abandon(id, out),
-            Event::WorkerReady { worker, slots, words, calls_max } => self.ready(worker, slots, words, calls_max, now),
+            Event::WorkerReady { worker, slots, words, calls_max } => {
+                self.slots.insert(worker, Load::new(slots, words, calls_max, now));
+                self.intake.set_failing(false);
+            }
             Event::Hold { worker, why } => self.hold(worker, why, out),
             Event::Release { worker, why } => self.release(worker, why),
             Event::WorkerDraining { worker } => self.drain(worker, out),
             Event::EndEndless { worker, by } => self.end_endless(worker, by),
             Event::WorkerGone { worker, begun, ended } => self.gone(worker, &begun, ended, out),
-            Event::Quiet { quiet } => self.quiet = quiet,
-            Event::Close => self.intake = self.intake.max(Intake::Closed),
+            Event::Quiet { quiet } => self.intake.set_quiet(quiet),
+            Event::Close => self.intake.close(),
             Event::Failing => self.fail(out),
-            Event::Recovered => self.failing = false,
+            Event::Recovered => self.intake.set_failing(false),
         }
     }
 
@@ -448,8 +445,7 @@ impl<T> Machine<T> {
         if self.slots.totals().ahead > 0 {
             self.take_back(now, out);
         }
-        if self.intake == Intake::Closed && self.submissions.is_empty() {
-            self.intake = Intake::Over;
+        if self.submissions.is_empty() && self.intake.end() {
             out.push(Action::Empty);
         }
     }

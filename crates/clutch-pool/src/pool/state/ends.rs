@@ -1,7 +1,9 @@
-//! Ends that are not results: cancelled, expired, abandoned, stuck, refused.
+//! Ends that are not results: cancelled, expired, abandoned, stuck, refused, lost with a worker.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
+use super::quarantine::Sentence;
 use super::{Action, Machine, Place, StopCause, Stopping, Submission, Verdict, WorkerKey};
 use crate::work::{Where, WorkId};
 
@@ -86,7 +88,7 @@ impl<T> Machine<T> {
     }
 
     pub(super) fn fail(&mut self, out: &mut Vec<Action<T>>) {
-        self.failing = true;
+        self.intake.set_failing(true);
         self.answer_waiting(Verdict::Failing, out);
     }
 
@@ -95,6 +97,97 @@ impl<T> Machine<T> {
             self.submissions.iter().filter(|work| work.place.waits()).map(Submission::id).collect();
         for id in waiting {
             self.withdraw(id, verdict, out);
+        }
+    }
+
+    // ---- endless work
+
+    /// Endless work in a worker that is to end goes on until then.
+    pub(super) fn end_endless(&mut self, worker: WorkerKey, by: Instant) {
+        let Some(by) = self.slots.change(worker, |load| *load.ends_by.get_or_insert(by)) else { return };
+        for id in self.sent(worker).collect::<Vec<_>>() {
+            self.cut_endless(id, by);
+        }
+    }
+
+    /// Running work turns out to have no end of its own. In a worker that is to end it goes on as long as all such work.
+    /// Returns when it is cut off, if ever.
+    pub fn mark_endless(&mut self, id: WorkId) -> Option<Instant> {
+        let work = self.submissions.get_mut(id).filter(|work| work.stopping().is_none())?;
+        work.request.endless = true;
+        let Place::Sent { worker, .. } = work.place else { return None };
+        let by = self.slots.get(worker)?.ends_by?;
+        self.cut_endless(id, by);
+        Some(by)
+    }
+
+    fn cut_endless(&mut self, id: WorkId, by: Instant) {
+        let Some(work) = self.submissions.get_mut(id).filter(|work| work.request.endless) else { return };
+        let at = *work.cut_at.get_or_insert(by);
+        self.submissions.await_instant(at, id);
+    }
+
+    // ---- the end of a worker
+
+    pub(super) fn gone(&mut self, worker: WorkerKey, begun: &[WorkId], ended: bool, out: &mut Vec<Action<T>>) {
+        let Some(load) = self.slots.remove(worker) else { return };
+        let begun: HashSet<WorkId> = begun.iter().copied().collect();
+        let has_run = |id| begun.contains(&id) || self.submissions.get(id).is_some_and(|work| work.place.has_begun());
+        let suspects = load.sent.iter().filter(|id| has_run(*id)).count();
+        for id in load.sent.iter().rev() {
+            let Some(work) = self.submissions.get(id) else { continue };
+            if work.stopping().is_some() {
+                self.submissions.remove(id);
+            } else if begun.contains(&id) || work.place.has_begun() {
+                self.judge(worker, id, suspects, ended, out);
+            } else {
+                self.requeue(id, out);
+            }
+        }
+    }
+
+    /// Work that had begun in a worker that is gone.
+    pub(super) fn judge(
+        &mut self,
+        worker: WorkerKey,
+        id: WorkId,
+        suspects: usize,
+        ended: bool,
+        out: &mut Vec<Action<T>>,
+    ) {
+        let (deaths_max, failing) = (self.limits.deaths_max, self.intake.is_failing());
+        let Some(work) = self.submissions.get_mut(id) else { return };
+        match work.sentence(suspects, ended, deaths_max) {
+            Sentence::Lost => self.answer(id, Verdict::Lost(worker), out),
+            Sentence::Poisoned => {
+                let deaths = work.deaths;
+                self.answer(id, Verdict::Poisoned { worker, deaths }, out);
+            }
+            // Nothing runs here any more: what it ended by is the last that is known of it.
+            Sentence::Again { .. } if failing => self.answer(id, Verdict::Lost(worker), out),
+            Sentence::Again { alone } => {
+                // Once alone, always alone: it was not cleared yet.
+                work.alone |= alone;
+                self.requeue(id, out);
+            }
+        }
+    }
+
+    /// Whether an item of a batch, which ran when its worker died, may run again: each item has the batch's `retry`. If
+    /// so, the batch is to be among those that had begun in [`super::Event::WorkerGone`]; if not, the item is lost.
+    pub fn item_runs_again(&mut self, id: WorkId, item: u32, retry: u32, ended: bool) -> bool {
+        let deaths_max = self.limits.deaths_max;
+        let Some(batch) = self.submissions.get_mut(id) else { return false };
+        if batch.tried_item != item {
+            (batch.tried_item, batch.deaths, batch.request.retry) = (item, 0, retry);
+        }
+        batch.request.retry > 0 && (ended || batch.deaths + 1 < deaths_max)
+    }
+
+    /// It had begun in a worker that is gone, and what is left of it goes on elsewhere.
+    pub fn goes_on(&mut self, id: WorkId) {
+        if let Some(Place::Sent { begun, .. }) = self.submissions.get_mut(id).map(|work| &mut work.place) {
+            *begun = false;
         }
     }
 }

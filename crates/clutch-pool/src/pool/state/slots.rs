@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, SubAssign};
 use std::time::Instant;
 
-use super::load::{Alone, Load, WorkerKey};
+use super::load::{Alone, Hold, Load, WorkerKey};
 
 /// Sums over workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,7 @@ struct Standing {
     /// It has work ahead: when it stands still unless it makes progress.
     ahead: Option<Instant>,
     reserved: bool,
+    starved: bool,
 }
 
 impl Standing {
@@ -77,6 +78,7 @@ impl Standing {
             low: load.may_be_low().then(|| (load.load_ns_of_slot(), load.stalls_at())),
             ahead: (load.ahead() > 0).then(|| load.stalls_at()),
             reserved: load.alone == Alone::Reserved,
+            starved: load.holds.contains(Hold::Starved),
         }
     }
 }
@@ -93,6 +95,7 @@ pub(super) struct Slots {
     low: BTreeSet<(u64, WorkerKey)>,
     ahead: BTreeSet<(Instant, WorkerKey)>,
     reserved: BTreeSet<WorkerKey>,
+    starved: BTreeSet<WorkerKey>,
 }
 
 impl Slots {
@@ -150,11 +153,8 @@ impl Slots {
         if before.ahead != after.ahead {
             put(&mut self.ahead, worker, before.ahead, after.ahead);
         }
-        match (before.reserved, after.reserved) {
-            (false, true) => drop(self.reserved.insert(worker)),
-            (true, false) => drop(self.reserved.remove(&worker)),
-            _ => {}
-        }
+        mark(&mut self.reserved, worker, before.reserved, after.reserved);
+        mark(&mut self.starved, worker, before.starved, after.starved);
     }
 
     // ---- what is looked for
@@ -178,6 +178,11 @@ impl Slots {
     /// Those with work ahead, who has stood still longest first.
     pub(super) fn with_work_ahead(&self) -> impl Iterator<Item = (WorkerKey, &Load)> {
         self.ahead.iter().filter_map(|(_, worker)| Some((*worker, self.loads.get(worker)?)))
+    }
+
+    /// Workers whose links had no room when they were last looked at.
+    pub(super) fn starved(&self) -> &BTreeSet<WorkerKey> {
+        &self.starved
     }
 
     // ---- for suspects
@@ -238,6 +243,8 @@ impl Slots {
         assert_eq!(self.ahead, ahead, "work ahead");
         let reserved: BTreeSet<_> = standings().filter_map(|(worker, at)| at.reserved.then_some(worker)).collect();
         assert_eq!(self.reserved, reserved, "reserved");
+        let starved: BTreeSet<_> = standings().filter_map(|(worker, at)| at.starved.then_some(worker)).collect();
+        assert_eq!(self.starved, starved, "starved");
         let low: BTreeSet<_> = standings().filter_map(|(worker, at)| Some((at.low?.0, worker))).collect();
         assert!(self.low.is_subset(&low), "low: {:?} of {low:?}", self.low);
         let forgotten = low.difference(&self.low).find(|(_, worker)| self.loads[worker].is_low(now));
@@ -261,5 +268,13 @@ fn put<T: Ord>(order: &mut BTreeSet<(T, WorkerKey)>, worker: WorkerKey, before: 
     }
     if let Some(after) = after {
         order.insert((after, worker));
+    }
+}
+
+fn mark(marked: &mut BTreeSet<WorkerKey>, worker: WorkerKey, before: bool, after: bool) {
+    match (before, after) {
+        (false, true) => drop(marked.insert(worker)),
+        (true, false) => drop(marked.remove(&worker)),
+        _ => {}
     }
 }
