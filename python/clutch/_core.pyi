@@ -9,9 +9,19 @@ from typing import Any, Final, Self, final
 from typing_extensions import Buffer, disjoint_base
 
 __version__: Final[str]
+CODEC_NAME: Final[int]
+JOB_ENDS: Final[tuple[str, ...]]
+JOB_STATES: Final[tuple[str, ...]]
+PRIORITY_MAX: Final[int]
 WIRE_VERSION: Final[int]
+WORKERS_MAX: Final[int]
 __all__ = [
+    "CODEC_NAME",
+    "JOB_ENDS",
+    "JOB_STATES",
+    "PRIORITY_MAX",
     "WIRE_VERSION",
+    "WORKERS_MAX",
     "Bridge",
     "Call",
     "CallFailed",

@@ -26,7 +26,7 @@ FIXED = {
 
 
 def parse(frame: bytes, kind: str) -> dict[str, Any]:
-    body_bytes, kind_number, codec, region_count, flags, work = HEAD.unpack_from(frame)
+    body_bytes, kind_number, form, region_count, flags, work = HEAD.unpack_from(frame)
     assert HEAD.size + body_bytes == len(frame)
     at = HEAD.size
     regions = []
@@ -38,7 +38,8 @@ def parse(frame: bytes, kind: str) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "kind": kind,
         "kind_number": kind_number,
-        "codec": codec,
+        "codec": form & 15,
+        "content": form >> 4,
         "regions": regions,
         "flags": flags,
         "id": work,

@@ -215,7 +215,7 @@ impl CallService {
             deadline: options.deadline,
             priority: options.priority,
             trace,
-            ..Work::new(WorkKind::Call, function, payload, reply)
+            ..Work::new(WorkKind::CALL, function, payload, reply)
         });
         entry.batch.flush();
         turn.account().queued(exchange.queue_time());
@@ -258,8 +258,8 @@ fn respond(
     context: impl FnOnce() -> CallContext,
 ) -> Result<Response<Body>, Box<Problem>> {
     match first {
-        Part::End(Outcome::Value(payload)) if payload.codec == Codec::Json => Ok(result(&payload)),
-        Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(Problem::not_json()),
+        Part::End(Outcome::Value(payload)) if payload.form.codec == Codec::Json => Ok(result(&payload)),
+        Part::End(Outcome::Value(payload)) if payload.form.codec != Codec::Empty => Err(Problem::not_json()),
         Part::End(ref outcome @ (Outcome::Failure(_) | Outcome::Refused(_))) => {
             Err(context().problem(outcome).unwrap_or_else(Problem::not_json))
         }
@@ -383,7 +383,7 @@ fn is_utf8_or_no_charset(parameter: &str) -> bool {
 /// Headers and body as the pool takes them: large bodies go through shared memory.
 fn payload(headers: &HeaderMap, body: &[u8], pool: &Pool) -> Result<Payload, Box<Problem>> {
     let is_inline = body.len() <= INLINE_BYTES_MAX;
-    let mut payload = Payload::new(Codec::HeadedJson, Vec::with_capacity(256 + if is_inline { body.len() } else { 0 }));
+    let mut payload = Payload::new(Codec::Headed, Vec::with_capacity(256 + if is_inline { body.len() } else { 0 }));
     call_headers::put(headers, &mut payload.inline);
     if is_inline {
         payload.inline.extend_from_slice(body);

@@ -40,6 +40,7 @@ use crate::account::access::AccessLog;
 use crate::account::figures::Figures;
 use crate::account::trace::trace_of;
 use crate::body::request::discard;
+use crate::codec::HEAD;
 use crate::codec::http::request_flag;
 use crate::config::ServeConfig;
 use crate::front::{Context, Front, Reread, Start, Stopped};
@@ -341,7 +342,7 @@ impl App {
             deadline,
             has_input,
             trace,
-            ..Work::new(WorkKind::Request, self.function, Payload::new(Codec::Http, payload), reply)
+            ..Work::new(WorkKind::REQUEST, self.function, Payload::new(HEAD, payload), reply)
         });
         self.flush.notify_one();
         exchange

@@ -132,7 +132,7 @@ impl Handler {
             deadline,
             descriptor: Some(descriptor.clone()),
             one_value: true,
-            ..Work::new(WorkKind::Connection, self.function, Payload::empty(), reply)
+            ..Work::new(WorkKind::CONNECTION, self.function, Payload::empty(), reply)
         });
         self.batch.flush();
         Connection { exchange, descriptor, _place: place }

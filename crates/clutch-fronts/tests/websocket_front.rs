@@ -5,6 +5,7 @@ mod support;
 use std::time::Duration;
 
 use clutch_fronts::Fronts;
+use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
 use clutch_fronts::codec::websocket::{self, WINDOW};
 use clutch_fronts::config::{FrontConfig, LogFormat, ServeConfig};
@@ -99,7 +100,7 @@ fn head(flags: u8, status: u16, headers: &[(&str, &str)]) -> Vec<u8> {
 
 fn accept(worker: &mut Worker, call: &Call, headers: &[(&str, &str)]) {
     worker.give_credit(call, WINDOW);
-    worker.say(call, Codec::Http, &head(0, 101, headers));
+    worker.say(call, codec::HEAD, &head(0, 101, headers));
 }
 
 /// A frame as clients send it, with a mask that changes nothing.
@@ -157,7 +158,7 @@ fn any_other_head_denies_and_ends_the_connection() {
     let mut worker = house.stage.worker(8);
     let mut client = house.asking("");
     let call = worker.next_call();
-    worker.say(&call, Codec::Http, &head(response_flag::WHOLE, 403, &[("content-length", "0")]));
+    worker.say(&call, codec::HEAD, &head(response_flag::WHOLE, 403, &[("content-length", "0")]));
     worker.end(&call);
     assert_eq!(client.response().status, 403);
     assert!(client.rest().is_empty(), "frames may have been sent behind the handshake");
@@ -171,11 +172,11 @@ fn messages_go_both_ways_whole() {
     let (mut client, call) = house.opened(&mut worker);
     let large = vec![b'x'; MESSAGE_BYTES_MAX - 1];
     client.send(&[frame(TEXT, "späť".as_bytes()), frame(BINARY, &[0, 255]), frame(TEXT, &large)].concat());
-    assert_eq!(worker.next_chunk(&call), (Codec::Text, "späť".into()));
-    assert_eq!(worker.next_chunk(&call), (Codec::Bytes, vec![0, 255]));
-    assert_eq!(worker.next_chunk(&call), (Codec::Text, large.clone()));
-    worker.say(&call, Codec::Text, b"hello");
-    worker.say(&call, Codec::Bytes, &large);
+    assert_eq!(worker.next_chunk(&call), (codec::TEXT, "späť".into()));
+    assert_eq!(worker.next_chunk(&call), (Codec::Bytes.into(), vec![0, 255]));
+    assert_eq!(worker.next_chunk(&call), (codec::TEXT, large.clone()));
+    worker.say(&call, codec::TEXT, b"hello");
+    worker.say(&call, Codec::Bytes.into(), &large);
     assert_eq!(heard(&mut client), (TEXT, b"hello".to_vec()));
     assert_eq!(heard(&mut client), (BINARY, large));
 }
@@ -189,7 +190,7 @@ fn fragments_and_pings_between_them_are_one_message() {
     client.send(&frame(PING, b"?"));
     assert_eq!(heard(&mut client), (PONG, b"?".to_vec()));
     client.send(b"\x80\x83\0\0\0\0two");
-    assert_eq!(worker.next_chunk(&call), (Codec::Text, b"onetwo".to_vec()));
+    assert_eq!(worker.next_chunk(&call), (codec::TEXT, b"onetwo".to_vec()));
 }
 
 #[test]
@@ -200,12 +201,12 @@ fn a_client_whose_app_takes_nothing_is_not_read() {
     let messages = WINDOW as usize + 5;
     client.send(&(0..messages).flat_map(|nr| frame(BINARY, &[nr as u8])).collect::<Vec<_>>());
     for nr in 0..WINDOW {
-        assert_eq!(worker.next_chunk(&call), (Codec::Bytes, vec![nr as u8]));
+        assert_eq!(worker.next_chunk(&call), (Codec::Bytes.into(), vec![nr as u8]));
     }
     assert_eq!(worker.credit_within(&call, Duration::from_millis(100)), None, "nothing is to come");
     worker.give_credit(&call, 2);
-    assert_eq!(worker.next_chunk(&call), (Codec::Bytes, vec![WINDOW as u8]));
-    assert_eq!(worker.next_chunk(&call), (Codec::Bytes, vec![WINDOW as u8 + 1]));
+    assert_eq!(worker.next_chunk(&call), (Codec::Bytes.into(), vec![WINDOW as u8]));
+    assert_eq!(worker.next_chunk(&call), (Codec::Bytes.into(), vec![WINDOW as u8 + 1]));
     assert_eq!(worker.credit_within(&call, Duration::from_millis(100)), None, "nothing is to come");
 }
 
@@ -216,7 +217,7 @@ fn a_client_that_reads_nothing_gives_its_app_no_credit() {
     let (mut client, call) = house.opened(&mut worker);
     // More than the sockets between take.
     let large = vec![b'x'; 32 << 20];
-    worker.say(&call, Codec::Bytes, &large);
+    worker.say(&call, Codec::Bytes.into(), &large);
     assert_eq!(worker.credit_within(&call, Duration::from_millis(100)), None);
     assert_eq!(heard(&mut client), (BINARY, large));
     assert_eq!(worker.expect_credit(&call), (32 << 20) / (64 << 10));
@@ -232,11 +233,11 @@ fn a_client_is_asked_whether_it_is_there_and_cut_off_when_it_says_nothing() {
         assert_eq!(heard(&mut client).0, PING);
         client.send(&answer);
     }
-    assert_eq!(worker.next_chunk(&call), (Codec::Text, b"here".to_vec()));
+    assert_eq!(worker.next_chunk(&call), (codec::TEXT, b"here".to_vec()));
     assert_eq!(heard(&mut client).0, PING);
     assert_eq!(
         worker.next_chunk(&call),
-        (Codec::Close, websocket::close(websocket::code::LOST, "")),
+        (codec::CLOSE, websocket::close(websocket::code::LOST, "")),
         "it says nothing"
     );
     assert!(client.rest().is_empty());
@@ -248,12 +249,12 @@ fn the_end_is_told_to_the_other_side() {
     let mut worker = house.stage.worker(8);
     let (mut client, call) = house.opened(&mut worker);
     client.send(&frame(CLOSE, &closing(4001, "home")));
-    assert_eq!(worker.next_chunk(&call), (Codec::Close, websocket::close(4001, "home")));
+    assert_eq!(worker.next_chunk(&call), (codec::CLOSE, websocket::close(4001, "home")));
     assert_eq!(heard(&mut client), (CLOSE, closing(4001, "home")));
     assert!(client.rest().is_empty());
     worker.end(&call);
     let (mut client, call) = house.opened(&mut worker);
-    worker.say(&call, Codec::Close, &websocket::close(4002, "enough"));
+    worker.say(&call, codec::CLOSE, &websocket::close(4002, "enough"));
     assert_eq!(heard(&mut client), (CLOSE, closing(4002, "enough")));
     client.send(&frame(CLOSE, &closing(4002, "enough")));
     assert!(client.rest().is_empty());
@@ -283,7 +284,7 @@ fn a_client_that_breaks_away_is_told_to_the_app() {
     let mut worker = house.stage.worker(8);
     let (client, call) = house.opened(&mut worker);
     drop(client);
-    assert_eq!(worker.next_chunk(&call), (Codec::Close, websocket::close(1006, "")));
+    assert_eq!(worker.next_chunk(&call), (codec::CLOSE, websocket::close(1006, "")));
 }
 
 #[test]
@@ -292,7 +293,7 @@ fn one_that_breaks_away_cancels_where_that_is_wished_for() {
     let mut worker = house.stage.worker(8);
     let (client, call) = house.opened(&mut worker);
     drop(client);
-    assert_eq!(worker.next_chunk(&call), (Codec::Close, websocket::close(1006, "")));
+    assert_eq!(worker.next_chunk(&call), (codec::CLOSE, websocket::close(1006, "")));
     worker.expect_cancel(&call);
 }
 
@@ -323,11 +324,11 @@ fn an_event_stream_is_endless_too_also_when_it_begins_late_and_no_other_stream_i
     });
     house.stage.driver.worker_draining(worker.key);
     worker.expect_end_of_endless();
-    worker.say(&calls[0], Codec::Http, &head(0, 200, &[("content-type", "text/plain")]));
-    worker.say(&calls[1], Codec::Http, &head(0, 200, &[("content-type", "text/event-stream")]));
+    worker.say(&calls[0], codec::HEAD, &head(0, 200, &[("content-type", "text/plain")]));
+    worker.say(&calls[1], codec::HEAD, &head(0, 200, &[("content-type", "text/event-stream")]));
     worker.expect_cancel(&calls[1]);
     worker.end(&calls[1]);
-    worker.say(&calls[0], Codec::Last, b"whole");
+    worker.say(&calls[0], codec::LAST, b"whole");
     worker.end(&calls[0]);
     assert_eq!(clients[0].response().body, b"whole");
     house.stage.wait_stats(|stats| (stats.drained, stats.failed, stats.sent) == (1, 0, 0));
@@ -344,7 +345,7 @@ fn a_stop_tells_and_waits_and_a_conversation_keeps_its_place() {
     let stopping = std::thread::spawn(move || fronts.stop(support::PATIENCE));
     worker.expect_end_of_endless();
     assert!(!stopping.is_finished(), "a conversation goes on");
-    worker.say(&call, Codec::Close, &websocket::close(1012, "restart"));
+    worker.say(&call, codec::CLOSE, &websocket::close(1012, "restart"));
     worker.end(&call);
     assert_eq!(heard(&mut client), (CLOSE, closing(1012, "restart")));
     client.send(&frame(CLOSE, &closing(1012, "restart")));

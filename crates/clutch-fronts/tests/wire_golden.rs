@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use clutch_fronts::codec::http::{self, Place, RequestLine, request_flag, response_flag};
 use clutch_fronts::codec::websocket;
+use clutch_fronts::codec::{CLOSE, HEAD, LAST, TEXT};
 use clutch_pool::work::WorkKind;
 use clutch_wire::frame::{self, CallFields, Frame, Head, Kind, NO_DEADLINE, RegionRef, WIRE_VERSION, flag};
 use clutch_wire::headers::put_headers;
-use clutch_wire::{Codec, Failure};
+use clutch_wire::{Codec, Failure, Form};
 use serde_json::{Value, json};
 
 /// A frame by name: its bytes, and what a reader must find in them.
@@ -36,8 +37,9 @@ fn bytes_of(hex: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(byte).collect()
 }
 
-fn head(kind: Kind, codec: Codec, id: u64) -> Head {
-    Head { kind, codec, regions: 0, flags: 0, id }
+/// A call of this kind of work.
+fn call_head(kind: WorkKind, form: impl Into<Form>, id: u64) -> Head {
+    Head { flags: kind.number() << flag::KIND_SHIFT, ..Head::with(Kind::Call, id, form) }
 }
 
 /// What every entry tells: the head, and the payload.
@@ -45,7 +47,8 @@ fn fields(head: Head, payload: &[u8]) -> Value {
     json!({
         "kind": format!("{:?}", head.kind),
         "kind_number": head.kind as u8,
-        "codec": head.codec as u8,
+        "codec": head.form.codec as u8,
+        "content": head.form.content,
         "regions": [],
         "flags": head.flags,
         "id": head.id,
@@ -59,10 +62,10 @@ fn with(mut fields: Value, name: &str, value: Value) -> Value {
 }
 
 /// A frame without regions and fixed fields.
-fn simple(name: &'static str, kind: Kind, id: u64, codec: Codec, payload: &[u8]) -> Golden {
-    let mut bytes = Vec::new();
-    frame::put_simple(&mut bytes, kind, id, codec, payload).expect("it fits");
-    Golden { name, bytes, fields: fields(head(kind, codec, id), payload) }
+fn simple(name: &'static str, kind: Kind, id: u64, form: impl Into<Form>, payload: &[u8]) -> Golden {
+    let (mut bytes, head) = (Vec::new(), Head::with(kind, id, form));
+    frame::put(&mut bytes, head, &[], &[], payload).expect("it fits");
+    Golden { name, bytes, fields: fields(head, payload) }
 }
 
 fn told(name: &'static str, kind: Kind, id: u64, message: &Value) -> Golden {
@@ -81,8 +84,8 @@ fn call(name: &'static str, mut head: Head, call: CallFields, regions: &[RegionR
     Golden { name, bytes, fields: with(fields, "skip", json!(call.skip)) }
 }
 
-fn answer(name: &'static str, kind: Kind, codec: Codec, run_ns: u64, payload: &[u8]) -> Golden {
-    let head = head(kind, codec, 0x0001_0000_0002);
+fn answer(name: &'static str, kind: Kind, form: impl Into<Form>, run_ns: u64, payload: &[u8]) -> Golden {
+    let head = Head::with(kind, 0x0001_0000_0002, form);
     let mut bytes = Vec::new();
     frame::put(&mut bytes, head, &[], &run_ns.to_le_bytes(), payload).expect("it fits");
     Golden { name, bytes, fields: with(fields(head, payload), "run_ns", json!(run_ns)) }
@@ -99,12 +102,12 @@ fn failure(name: &'static str, failure: Failure, parts: &[&str]) -> Golden {
 fn credit() -> Golden {
     let mut bytes = Vec::new();
     frame::put_credit(&mut bytes, 9, 8);
-    Golden { name: "credit", bytes, fields: with(fields(head(Kind::Credit, Codec::Empty, 9), &[]), "credit", json!(8)) }
+    Golden { name: "credit", bytes, fields: with(fields(Head::of(Kind::Credit, 9), &[]), "credit", json!(8)) }
 }
 
 /// The first piece of a message that needs two.
 fn piece() -> Golden {
-    let head = Head { flags: flag::MORE, ..head(Kind::Chunk, Codec::Text, 9) };
+    let head = Head { flags: flag::MORE, ..Head::with(Kind::Chunk, 9, TEXT) };
     let mut bytes = Vec::new();
     frame::put(&mut bytes, head, &[], &[], b"to be ").expect("it fits");
     Golden { name: "chunk: a piece of a message", bytes, fields: fields(head, b"to be ") }
@@ -147,23 +150,21 @@ fn response(flags: u8) -> Vec<u8> {
 fn descriptor(name: &'static str, size: u64) -> Golden {
     let mut bytes = Vec::new();
     frame::put_descriptor(&mut bytes, 3, size);
-    Golden { name, bytes, fields: with(fields(head(Kind::Descriptor, Codec::Empty, 3), &[]), "size", json!(size)) }
+    Golden { name, bytes, fields: with(fields(Head::of(Kind::Descriptor, 3), &[]), "size", json!(size)) }
 }
 
 fn calls() -> Vec<Golden> {
-    let job = (WorkKind::Job as u8) << flag::KIND_SHIFT;
-    let plain = head(Kind::Call, Codec::Plain, 0x0001_0000_0002);
-    let json = head(Kind::Call, Codec::Json, 3);
-    let headed = head(Kind::Call, Codec::HeadedJson, 8);
-    let pickle = Head {
-        flags: flag::WANT_BEGUN | flag::HAS_INPUT | flag::ONE_VALUE | job,
-        ..head(Kind::Call, Codec::Pickle, 4)
-    };
-    let connection = (WorkKind::Connection as u8) << flag::KIND_SHIFT;
-    let connection =
-        Head { flags: flag::WANT_BEGUN | flag::HAS_DESCRIPTOR | connection, ..head(Kind::Call, Codec::Empty, 5) };
-    let request_head =
-        Head { flags: (WorkKind::Request as u8) << flag::KIND_SHIFT, ..head(Kind::Call, Codec::Http, 6) };
+    let flagged = |flags, head: Head| Head { flags: head.flags | flags, ..head };
+    let plain = call_head(WorkKind::CALL, Codec::Plain, 0x0001_0000_0002);
+    let json = call_head(WorkKind::CALL, Codec::Json, 3);
+    let headed = call_head(WorkKind::CALL, Codec::Headed, 8);
+    let all = flag::WANT_BEGUN | flag::HAS_INPUT | flag::ONE_VALUE;
+    let pickle = flagged(all, call_head(WorkKind::JOB, Codec::Pickle, 4));
+    let connection = call_head(WorkKind::CONNECTION, Codec::Empty, 5);
+    let connection = flagged(flag::WANT_BEGUN | flag::HAS_DESCRIPTOR, connection);
+    let job = call_head(WorkKind::JOB, Codec::Headed, 9);
+    let batch = call_head(WorkKind::BATCH, Codec::Pickle, 7);
+    let request_head = call_head(WorkKind::REQUEST, HEAD, 6);
     let first = CallFields { word: 7, function: 2, deadline_ns: 1_500_000, skip: 0 };
     let endless = CallFields { word: 1023, function: 3, deadline_ns: NO_DEADLINE, skip: 0 };
     let rest = CallFields { skip: 17, ..endless };
@@ -177,7 +178,8 @@ fn calls() -> Vec<Golden> {
         call("call with a connection beside it", connection, endless, &[], &[]),
         call("call: a request", request_head, first, &[], &request()),
         call("call with every flag and two regions", pickle, first, &regions, b"\x80\x05N."),
-        call("call: the rest of a batch", head(Kind::Call, Codec::Batch, 7), rest, &[], b"\x80\x05N."),
+        call("call: a job", job, endless, &[], &headed_call()),
+        call("call: the rest of a batch", batch, rest, &[], b"\x80\x05N."),
     ]
 }
 
@@ -247,13 +249,13 @@ fn of_workers() -> Vec<Golden> {
         simple("begun", Kind::Begun, 9, Codec::Empty, &[]),
         simple("chunk", Kind::Chunk, 9, Codec::Json, b"{\"n\":1}"),
         simple("chunk: the end of an inbound stream", Kind::Chunk, 9, Codec::Empty, &[]),
-        simple("chunk: the last of a body", Kind::Chunk, 9, Codec::Last, b"bye"),
-        simple("chunk: a message of text", Kind::Chunk, 9, Codec::Text, "ž".as_bytes()),
+        simple("chunk: the last of a body", Kind::Chunk, 9, LAST, b"bye"),
+        simple("chunk: a message of text", Kind::Chunk, 9, TEXT, "ž".as_bytes()),
         simple("chunk: a message of bytes", Kind::Chunk, 9, Codec::Bytes, &[0, 255]),
-        simple("chunk: a WebSocket closes", Kind::Chunk, 9, Codec::Close, &websocket::close(4001, "enough")),
+        simple("chunk: a WebSocket closes", Kind::Chunk, 9, CLOSE, &websocket::close(4001, "enough")),
         piece(),
-        simple("chunk: the head of a response", Kind::Chunk, 9, Codec::Http, &response(0)),
-        answer("result: a whole response", Kind::Result, Codec::Http, 1234, &response(response_flag::WHOLE)),
+        simple("chunk: the head of a response", Kind::Chunk, 9, HEAD, &response(0)),
+        answer("result: a whole response", Kind::Result, HEAD, 1234, &response(response_flag::WHOLE)),
         credit(),
         simple("cancel", Kind::Cancel, 9, Codec::Empty, &[]),
         answer("result", Kind::Result, Codec::Plain, 1234, b"\x05\x02\0\0\0hi"),

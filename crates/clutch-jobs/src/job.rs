@@ -15,6 +15,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use clutch_pool::pool::state::queue::PRIORITY_MAX;
+use clutch_wire::{Codec, Form, WorkKind};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -271,7 +273,7 @@ impl NewJob {
             within(what, text.as_ref().map_or(0, String::len), NAME_BYTES_MAX)?;
         }
         within("tags", self.tags.iter().map(String::len).sum(), NAME_BYTES_MAX)?;
-        if !(-9..=9).contains(&self.priority) {
+        if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
             return Err(format!("priority {}: allowed are -9 to 9, larger first", self.priority));
         }
         if self.key_limit == 0 {
@@ -284,6 +286,9 @@ impl NewJob {
         Ok(())
     }
 }
+
+/// The form of a directive, which a job gives in place of its result: so that no result can be taken for one.
+pub const DIRECTIVE: Form = Form::new(Codec::Json, 1);
 
 /// A claimed job, with what it takes to run it and to decide what comes after.
 #[derive(Clone, Debug)]
@@ -307,6 +312,10 @@ pub struct Claimed {
     /// What an earlier attempt has left for this one: JSON.
     pub checkpoint: Option<String>,
     pub result_ms: Millis,
+    /// The handler in the worker that runs it.
+    pub kind: WorkKind,
+    /// Header lines for that handler, beside what every job is told of its attempt.
+    pub headers: Vec<(Box<[u8]>, Box<[u8]>)>,
 }
 
 /// How one attempt failed.
@@ -466,6 +475,8 @@ mod tests {
             meta: None,
             checkpoint: None,
             result_ms: 0,
+            kind: WorkKind::JOB,
+            headers: Vec::new(),
         }
     }
 

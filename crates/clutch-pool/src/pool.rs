@@ -27,12 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use clutch_wire::Codec;
 use clutch_wire::forked::Moment;
 use clutch_wire::frame::{self, Kind, NO_DEADLINE, WireError};
 use clutch_wire::region::RegionPool;
 use clutch_wire::sync::{Condvar, Mutex};
 use clutch_wire::sys::{self, Poller};
+use clutch_wire::{Codec, Form};
 use smallvec::SmallVec;
 
 use self::core::Core;
@@ -270,8 +270,8 @@ impl Pool {
     }
 
     /// Sends a chunk of an inbound stream, in pieces where it is large; `Codec::Empty` ends it.
-    pub fn feed(&self, id: WorkId, codec: Codec, bytes: &[u8]) {
-        self.post(id, |out| frame::put_pieces(out, id, codec, bytes));
+    pub fn feed(&self, id: WorkId, form: impl Into<Form>, bytes: &[u8]) {
+        self.post(id, |out| frame::put_pieces(out, id, form.into(), bytes));
     }
 
     /// Whether it waits or runs, and somebody waits for it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_wire::descriptor::Descriptor;
-pub use clutch_wire::{Expired, Where};
+pub use clutch_wire::{Expired, Where, WorkKind};
 use clutch_wire::{Failure, Payload};
 use serde::Serialize;
 use thiserror::Error;
@@ -16,27 +16,6 @@ pub type WorkId = u64;
 
 /// Index into the pool's table of functions.
 pub type FunctionId = u32;
-
-/// The adapter in the worker that the work is meant for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum WorkKind {
-    Call = 0,
-    Request = 1,
-    Connection = 2,
-    Job = 3,
-}
-
-impl WorkKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WorkKind::Call => "call",
-            WorkKind::Request => "request",
-            WorkKind::Connection => "connection",
-            WorkKind::Job => "job",
-        }
-    }
-}
 
 /// One unit in.
 pub struct Work {
@@ -88,14 +67,14 @@ impl Work {
         }
     }
 
-    /// Its kind as metrics and events name it: a mapped batch takes as long as its items together.
-    pub fn kind_name(&self) -> &'static str {
-        if self.items > 0 { "batch" } else { self.kind.as_str() }
+    /// Whether Python code called a function, or mapped one over items.
+    pub fn is_call(&self) -> bool {
+        self.kind == WorkKind::CALL || self.kind == WorkKind::BATCH
     }
 
-    /// Whether it ends only when somebody else ends it: it is told when its worker is to end, and cut at the grace.
+    /// Whether only somebody else ends the work: it is told when its worker is to end, and cut at the grace.
     pub fn is_endless(&self) -> bool {
-        self.kind == WorkKind::Connection
+        self.kind == WorkKind::CONNECTION
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clutch_wire::frame::flag;
 use clutch_wire::sync::Mutex;
-use clutch_wire::{Codec, Failure, Payload};
+use clutch_wire::{Failure, Payload, WorkKind};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -32,7 +32,6 @@ pub struct Call {
     frame: Mutex<Option<CallFrame>>,
     function: u32,
     claim: Claim,
-    codec: Codec,
     started: Mutex<Instant>,
     ended: AtomicBool,
     /// Read from the frame on first use.
@@ -124,7 +123,6 @@ impl Call {
             worker,
             function: frame.function,
             claim: Claim::of(&frame),
-            codec: frame.codec,
             frame: Mutex::new(Some(frame)),
             started: Mutex::new(Instant::now()),
             ended: AtomicBool::new(false),
@@ -234,7 +232,7 @@ impl Call {
 
     #[getter]
     fn is_batch(&self) -> bool {
-        self.codec == Codec::Batch
+        self.claim.kind() == WorkKind::BATCH.number()
     }
 
     /// Claims the call. False: the dispatcher has taken it back, forget it.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clutch_pool::link::is_large;
 use clutch_wire::frame::WireError;
 use clutch_wire::region::{Lease, RegionPool};
-use clutch_wire::{Codec, Payload};
+use clutch_wire::{Codec, Form, Payload};
 use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -171,7 +171,7 @@ impl<'a> Encoder<'a> {
             let lease = bytes_of(&buffer, |bytes| self.regions.store(bytes))??;
             self.leases.push(Arc::new(lease));
         }
-        let payload = Payload { codec: Codec::Pickle, inline: self.out, leases: self.leases };
+        let payload = Payload { leases: self.leases, ..Payload::new(Codec::Pickle, self.out) };
         Ok(Encoded { payload, by_value, function: None })
     }
 
@@ -181,7 +181,7 @@ impl<'a> Encoder<'a> {
             self.leases.insert(0, Arc::new(self.regions.store(&self.out)?));
             self.out = Vec::new();
         }
-        let payload = Payload { codec: Codec::Plain, inline: self.out, leases: self.leases };
+        let payload = Payload { leases: self.leases, ..Payload::new(Codec::Plain, self.out) };
         Ok(Encoded { payload, by_value: false, function: None })
     }
 
@@ -353,7 +353,7 @@ impl<'a> Decoder<'a> {
 
 /// One value.
 pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
-    match payload.codec {
+    match payload.form.codec {
         Codec::Empty => Ok(py.None().into_bound(py)),
         Codec::Json | Codec::Bytes | Codec::Name => Ok(new_bytes(py, payload.body())?.into_any()),
         codec => decode_parts(py, codec, &payload.inline, &payload.leases),
@@ -379,7 +379,7 @@ pub type Arguments<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
 
 /// The arguments that [`Encoder::arguments`] encoded.
 pub fn decode_arguments<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Arguments<'py>> {
-    if payload.codec != Codec::Plain {
+    if payload.form.codec != Codec::Plain {
         let both = unpickle(py, payload)?;
         let (args, kwargs): (Bound<'py, PyTuple>, Bound<'py, PyDict>) = both.extract()?;
         return Ok((args, Some(kwargs)));
@@ -428,9 +428,10 @@ fn unpickle_parts<'py>(py: Python<'py>, inline: &[u8], leases: &[Arc<Lease>]) ->
 }
 
 /// A payload of raw bytes, in a region if there are many.
-pub fn raw(regions: &Arc<RegionPool>, codec: Codec, bytes: &[u8]) -> io::Result<Payload> {
+pub fn raw(regions: &Arc<RegionPool>, form: impl Into<Form>, bytes: &[u8]) -> io::Result<Payload> {
+    let form = form.into();
     if !is_large(bytes.len()) {
-        return Ok(Payload::new(codec, bytes.to_vec()));
+        return Ok(Payload::new(form, bytes.to_vec()));
     }
-    Ok(Payload { codec, inline: Vec::new(), leases: vec![Arc::new(regions.store(bytes)?)] })
+    Ok(Payload { form, inline: Vec::new(), leases: vec![Arc::new(regions.store(bytes)?)] })
 }

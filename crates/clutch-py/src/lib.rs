@@ -48,12 +48,26 @@ mod _core {
     #[pymodule_export]
     use crate::zygote::{ForkOrder, ZygoteControl, set_title};
 
+    use clutch_jobs::job::State;
+    use pyo3::types::PyTuple;
+
     use super::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         dispatcher::watch_forks(module.py())?;
+        module.add("CODEC_NAME", clutch_wire::Codec::Name as u8)?;
+        module.add("JOB_ENDS", names(module.py(), State::is_end)?)?;
+        module.add("JOB_STATES", names(module.py(), |_| true)?)?;
+        module.add("PRIORITY_MAX", clutch_pool::pool::state::queue::PRIORITY_MAX)?;
         module.add("WIRE_VERSION", clutch_wire::frame::WIRE_VERSION)?;
+        module.add("WORKERS_MAX", clutch_pool::config::WORKERS_MAX)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// Returns the names of these states of jobs, in order.
+    fn names(py: Python<'_>, is: impl Fn(State) -> bool) -> PyResult<Bound<'_, PyTuple>> {
+        let states = State::ALL.into_iter().filter(|state| is(*state));
+        PyTuple::new(py, states.map(State::as_str).collect::<Vec<_>>())
     }
 }

@@ -155,7 +155,7 @@ impl WorkerLink {
 
     /// Sends the stacks of a task or greenlet whose caller waits for them; written with the next flush.
     fn tell_stacks(&self, id: u64, text: &str) {
-        self.sender.put_text(Head { codec: Codec::Plain, ..Head::of(Kind::Stacks, id) }, text);
+        self.sender.put_text(Head::with(Kind::Stacks, id, Codec::Plain), text);
     }
 
     /// Whether the worker was told to end, so that no more calls come.

@@ -43,7 +43,7 @@ pub fn poll_eagerly<'py>(
     let (mut eager, mut later) = (Vec::new(), Vec::new());
     for frame in frames {
         let function = this.functions.known(frame.function);
-        match handler(function.as_deref(), frame.codec).eager() {
+        match handler(function.as_deref(), frame.kind()).eager() {
             Some(_) => eager.push((frame, function)),
             None => later.push(frame),
         }

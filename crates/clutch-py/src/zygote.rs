@@ -178,7 +178,7 @@ impl ZygoteControl {
 impl ZygoteControl {
     /// Written when the zygote listens next. Reasons are cut where they are made: all of it fits.
     fn put(&self, kind: Kind, id: u64, body: &[u8]) {
-        let head = Head { codec: Codec::Json, ..Head::of(kind, id) };
+        let head = Head::with(kind, id, Codec::Json);
         self.outbox.push(|out| frame::put_text(&mut out.bytes, head, body));
     }
 

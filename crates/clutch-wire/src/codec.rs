@@ -1,4 +1,4 @@
-//! How a payload is encoded.
+//! How a payload is encoded, and what its handler takes it for: one byte of a frame's head.
 
 /// The encoding of a payload's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,41 +14,92 @@ pub enum Codec {
     Json = 3,
     /// The name of a function in the target.
     Name = 4,
-    /// One raw `bytes` object, the whole content of its payload.
+    /// Raw bytes, the whole content of their payload.
     Bytes = 5,
-    /// Pairs of index and item of a mapped batch (see docs/wire.md, "batch").
-    Batch = 6,
-    /// The head of a request or a response, and the body or its first part behind it.
-    Http = 7,
-    /// The last bytes of a body.
-    Last = 8,
-    /// A WebSocket message of text.
-    Text = 9,
-    /// A WebSocket closes: its code, two bytes, and the reason, as text.
-    Close = 10,
-    /// Header lines (see headers.rs), then JSON up to the end, or as all of the first region: a call of a network front.
-    HeadedJson = 11,
-    /// Header lines, then JSON in the same way: the arguments of a job, and what it is told beside them.
-    Job = 12,
+    /// Header lines (see headers.rs), then the content up to the end, or as all of the first region. Never unpickled.
+    Headed = 6,
 }
 
 impl Codec {
+    const ALL: [Codec; 7] =
+        [Codec::Empty, Codec::Plain, Codec::Pickle, Codec::Json, Codec::Name, Codec::Bytes, Codec::Headed];
+
     pub fn from_u8(value: u8) -> Option<Codec> {
-        Some(match value {
-            0 => Codec::Empty,
-            1 => Codec::Plain,
-            2 => Codec::Pickle,
-            3 => Codec::Json,
-            4 => Codec::Name,
-            5 => Codec::Bytes,
-            6 => Codec::Batch,
-            7 => Codec::Http,
-            8 => Codec::Last,
-            9 => Codec::Text,
-            10 => Codec::Close,
-            11 => Codec::HeadedJson,
-            12 => Codec::Job,
-            _ => return None,
-        })
+        Codec::ALL.get(usize::from(value)).copied()
+    }
+}
+
+/// A payload's encoding, and a number of four bits by which the handler of its work tells apart what has the same encoding
+/// (the head of a response and a part of its body). Handlers choose the numbers themselves; 0 means nothing in particular.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    pub codec: Codec,
+    pub content: u8,
+}
+
+/// Bit of [`Form::content`] in a stream: its sender says nothing after it, and takes nothing more.
+pub const FAREWELL: u8 = 8;
+
+impl Form {
+    /// Numbers of contents are below this.
+    pub const CONTENTS: u8 = 16;
+
+    pub const fn new(codec: Codec, content: u8) -> Form {
+        assert!(content < Form::CONTENTS, "the content has four bits");
+        Form { codec, content }
+    }
+
+    /// Whether its sender has gone with it.
+    pub fn is_farewell(self) -> bool {
+        self.codec == Codec::Empty || self.content & FAREWELL != 0
+    }
+
+    pub fn to_u8(self) -> u8 {
+        self.codec as u8 | self.content << 4
+    }
+
+    pub fn from_u8(value: u8) -> Option<Form> {
+        Some(Form { codec: Codec::from_u8(value & 15)?, content: value >> 4 })
+    }
+}
+
+impl From<Codec> for Form {
+    fn from(codec: Codec) -> Form {
+        Form { codec, content: 0 }
+    }
+}
+
+/// The kind of a piece of work: which handler in the worker runs it, and the name of that in metrics and events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkKind {
+    number: u8,
+    name: &'static str,
+}
+
+/// All kinds. The number, of four bits, is part of a call's flags; a worker's table of handlers is sorted by it.
+impl WorkKind {
+    pub const CALL: WorkKind = WorkKind::new(0, "call");
+    pub const REQUEST: WorkKind = WorkKind::new(1, "request");
+    pub const CONNECTION: WorkKind = WorkKind::new(2, "connection");
+    pub const JOB: WorkKind = WorkKind::new(3, "job");
+    /// Many items of a `map` in one call, with a result for each.
+    pub const BATCH: WorkKind = WorkKind::new(4, "batch");
+}
+
+impl WorkKind {
+    /// Numbers are below this.
+    pub const NUMBERS: usize = 16;
+
+    const fn new(number: u8, name: &'static str) -> WorkKind {
+        assert!((number as usize) < WorkKind::NUMBERS, "the number has four bits");
+        WorkKind { number, name }
+    }
+
+    pub const fn number(self) -> u8 {
+        self.number
+    }
+
+    pub fn name(self) -> &'static str {
+        self.name
     }
 }

@@ -5,10 +5,10 @@
 
 use thiserror::Error;
 
-use crate::codec::Codec;
+use crate::codec::{Codec, Form};
 
 /// Raised when the meaning of any byte changes; both ends of a link must have the same.
-pub const WIRE_VERSION: u32 = 6;
+pub const WIRE_VERSION: u32 = 7;
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 16;
@@ -143,7 +143,7 @@ impl Kind {
 /// The descriptors of a new worker: link, board, alarm, standard output, standard error.
 pub const FORK_DESCRIPTORS: usize = 5;
 
-/// Bits of the head's flags. The upper four bits of a call's flags are its `WorkKind`.
+/// Bits of the head's flags. The upper four bits of a call's flags are the number of its [`WorkKind`](crate::WorkKind).
 pub mod flag {
     pub const WANT_BEGUN: u8 = 1;
     pub const HAS_INPUT: u8 = 2;
@@ -172,16 +172,21 @@ pub struct RegionRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub kind: Kind,
-    pub codec: Codec,
+    pub form: Form,
     pub regions: u8,
     pub flags: u8,
     pub id: u64,
 }
 
 impl Head {
-    /// Of a frame of this kind about that, without anything else.
+    /// A head of this kind about that id, without anything else.
     pub fn of(kind: Kind, id: u64) -> Head {
-        Head { kind, codec: Codec::Empty, regions: 0, flags: 0, id }
+        Head { kind, form: Codec::Empty.into(), regions: 0, flags: 0, id }
+    }
+
+    /// The same for a payload of this form.
+    pub fn with(kind: Kind, id: u64, form: impl Into<Form>) -> Head {
+        Head { form: form.into(), ..Head::of(kind, id) }
     }
 }
 
@@ -230,8 +235,8 @@ impl<'a> Frame<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, WireError> {
         let Some(total) = frame_bytes(bytes)? else { return Ok(None) };
         let kind = Kind::from_u8(bytes[4])?;
-        let codec = Codec::from_u8(bytes[5]).ok_or(WireError::Codec(bytes[5]))?;
-        let head = Head { kind, codec, regions: bytes[6], flags: bytes[7], id: u64_at(bytes, 8) };
+        let form = Form::from_u8(bytes[5]).ok_or(WireError::Codec(bytes[5]))?;
+        let head = Head { kind, form, regions: bytes[6], flags: bytes[7], id: u64_at(bytes, 8) };
         if bytes.len() < total {
             return Ok(None);
         }
@@ -339,7 +344,7 @@ fn append(out: &mut Vec<u8>, head: Head, regions: &[RegionRef], fixed: &[u8], pa
     let body_bytes = regions.len() * 16 + fixed.len() + payload.len();
     out.reserve(HEAD_BYTES + body_bytes);
     out.extend_from_slice(&(body_bytes as u32).to_le_bytes());
-    out.extend_from_slice(&[head.kind as u8, head.codec as u8, regions.len() as u8, head.flags]);
+    out.extend_from_slice(&[head.kind as u8, head.form.to_u8(), regions.len() as u8, head.flags]);
     out.extend_from_slice(&head.id.to_le_bytes());
     for region in regions {
         out.extend_from_slice(&region.id.to_le_bytes());
@@ -372,7 +377,7 @@ impl CallFields {
 
 /// Appends a frame that is only a head and a payload.
 pub fn put_simple(out: &mut Vec<u8>, kind: Kind, id: u64, codec: Codec, payload: &[u8]) -> Result<(), WireError> {
-    put(out, Head { codec, ..Head::of(kind, id) }, &[], &[], payload)
+    put(out, Head::with(kind, id, codec), &[], &[], payload)
 }
 
 /// Appends a frame that is only a head.
@@ -387,8 +392,8 @@ pub fn put_text(out: &mut Vec<u8>, mut head: Head, text: &[u8]) {
 }
 
 /// A chunk in pieces that fit into frames: all but the last say that more comes.
-pub fn put_pieces(out: &mut Vec<u8>, id: u64, codec: Codec, payload: &[u8]) {
-    let mut head = Head { kind: Kind::Chunk, codec, regions: 0, flags: flag::MORE, id };
+pub fn put_pieces(out: &mut Vec<u8>, id: u64, form: Form, payload: &[u8]) {
+    let mut head = Head { flags: flag::MORE, ..Head::with(Kind::Chunk, id, form) };
     let mut rest = payload;
     while rest.len() > PIECE_BYTES {
         let (piece, after) = rest.split_at(PIECE_BYTES);

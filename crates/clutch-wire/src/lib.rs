@@ -19,6 +19,6 @@ pub mod sync;
 pub mod sys;
 pub mod terminal;
 
-pub use codec::Codec;
+pub use codec::{Codec, FAREWELL, Form, WorkKind};
 pub use failure::{Expired, Failure, Where};
 pub use payload::Payload;

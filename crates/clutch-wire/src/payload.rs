@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::codec::Codec;
+use crate::codec::{Codec, Form};
 use crate::frame::WireError;
 use crate::headers::{Headers, read_headers};
 use crate::region::Lease;
@@ -10,15 +10,15 @@ use crate::region::Lease;
 /// Encoded values: bytes within the frame, and parts that lie in shared memory.
 #[derive(Clone, Debug)]
 pub struct Payload {
-    pub codec: Codec,
+    pub form: Form,
     pub inline: Vec<u8>,
     /// Large parts in order. With `inline` empty and one lease, the lease is the body.
     pub leases: Vec<Arc<Lease>>,
 }
 
 impl Payload {
-    pub fn new(codec: Codec, inline: Vec<u8>) -> Payload {
-        Payload { codec, inline, leases: Vec::new() }
+    pub fn new(form: impl Into<Form>, inline: Vec<u8>) -> Payload {
+        Payload { form: form.into(), inline, leases: Vec::new() }
     }
 
     pub fn empty() -> Payload {
@@ -33,7 +33,7 @@ impl Payload {
         }
     }
 
-    /// Of a payload of `Codec::HeadedJson` or `Codec::Job`: the header lines, and the JSON.
+    /// The header lines of a payload of `Codec::Headed`, and its content.
     pub fn headed(&self) -> Result<(Headers<'_>, &[u8]), WireError> {
         let (headers, rest) = read_headers(&self.inline)?;
         Ok((headers, self.leases.first().map_or(rest, |lease| lease.bytes())))

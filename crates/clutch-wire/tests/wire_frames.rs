@@ -4,24 +4,21 @@ use std::time::Duration;
 
 use clutch_wire::frame::{self, CallFields, Frame, Head, Kind, RegionRef, WireError, flag};
 use clutch_wire::frame::{FRAME_BYTES_MAX, HEAD_BYTES, PIECE_BYTES, REGIONS_MAX};
-use clutch_wire::{Codec, Expired, Failure, Where};
+use clutch_wire::{Codec, Expired, Failure, Form, Where};
 use proptest::prelude::*;
 
 fn kinds() -> Vec<Kind> {
     (0..=u8::MAX).filter_map(|number| Kind::from_u8(number).ok()).collect()
 }
 
-fn codecs() -> Vec<Codec> {
-    (0..=u8::MAX).filter_map(Codec::from_u8).collect()
+fn forms() -> Vec<Form> {
+    (0..=u8::MAX).filter_map(Form::from_u8).collect()
 }
 
 fn head() -> impl Strategy<Value = Head> {
-    let (kind, codec) = (prop::sample::select(kinds()), prop::sample::select(codecs()));
-    (kind, codec, any::<u8>(), any::<u64>()).prop_map(|(kind, codec, flags, id)| Head {
-        codec,
-        flags,
-        ..Head::of(kind, id)
-    })
+    let (kind, form) = (prop::sample::select(kinds()), prop::sample::select(forms()));
+    (kind, form, any::<u8>(), any::<u64>())
+        .prop_map(|(kind, form, flags, id)| Head { flags, ..Head::with(kind, id, form) })
 }
 
 fn region() -> impl Strategy<Value = RegionRef> {
@@ -192,7 +189,7 @@ fn failure_58_a_frame_refers_to_no_more_regions_than_its_head_can_count() {
 
 #[test]
 fn a_payload_that_is_written_in_place_makes_the_same_frame() {
-    let head = Head { codec: Codec::Pickle, flags: 3, ..Head::of(Kind::Item, 7) };
+    let head = Head { flags: 3, ..Head::with(Kind::Item, 7, Codec::Pickle) };
     for length in [0, 1, 1000, FRAME_BYTES_MAX] {
         let payload = vec![5; length];
         let (mut put, mut written) = (b"before".to_vec(), b"before".to_vec());
@@ -230,11 +227,11 @@ fn frames_that_are_little_more_than_a_head_say_what_they_are_told() {
     frame::put_head(&mut bytes, Kind::Cancel, 9, flag::WANT_STACKS);
     frame::put_question(&mut bytes, 10);
     frame::put_simple(&mut bytes, Kind::Define, 11, Codec::Name, b"echo").expect("it fits");
-    let text = Head { codec: Codec::Json, regions: 3, flags: 5, ..Head::of(Kind::Stats, 12) };
+    let text = Head { regions: 3, flags: 5, ..Head::with(Kind::Stats, 12, Codec::Json) };
     frame::put_text(&mut bytes, text, b"{}");
     let cancel = Head { flags: 1, ..Head::of(Kind::Cancel, 9) };
     let question = Head { flags: 1, ..Head::of(Kind::Stacks, 10) };
-    let define = Head { codec: Codec::Name, ..Head::of(Kind::Define, 11) };
+    let define = Head::with(Kind::Define, 11, Codec::Name);
     let none = b"".as_slice();
     let text = (Head { regions: 0, ..text }, b"{}".as_slice());
     assert_eq!(read(&bytes), [(cancel, none), (question, none), (define, b"echo".as_slice()), text]);
@@ -262,6 +259,7 @@ fn text_for_people_is_cut_where_a_frame_is_full() {
 
 #[test]
 fn a_chunk_goes_in_pieces_of_which_only_the_last_says_that_it_is() {
+    let text = Form::new(Codec::Bytes, 3);
     let payload: Vec<u8> = (0..=2 * PIECE_BYTES).map(|at| (at / 1000) as u8).collect();
     for (length, pieces) in [
         (0, vec![0]),
@@ -273,12 +271,12 @@ fn a_chunk_goes_in_pieces_of_which_only_the_last_says_that_it_is() {
         (2 * PIECE_BYTES + 1, vec![PIECE_BYTES, PIECE_BYTES, 1]),
     ] {
         let mut bytes = Vec::new();
-        frame::put_pieces(&mut bytes, 9, Codec::Text, &payload[..length]);
+        frame::put_pieces(&mut bytes, 9, text, &payload[..length]);
         let frames = read(&bytes);
         assert_eq!(frames.iter().map(|(_, piece)| piece.len()).collect::<Vec<_>>(), pieces);
         for (at, (head, _)) in frames.iter().enumerate() {
             let flags = if at + 1 < pieces.len() { flag::MORE } else { 0 };
-            assert_eq!(*head, Head { codec: Codec::Text, flags, ..Head::of(Kind::Chunk, 9) });
+            assert_eq!(*head, Head { flags, ..Head::with(Kind::Chunk, 9, text) });
         }
         assert!(frames.iter().flat_map(|(_, piece)| *piece).eq(&payload[..length]), "{length} bytes");
     }

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from clutch import _core
+
 MS_MAX = 253_402_300_799_000
 """End of the year 9999, the latest time in Python; another client of the store may write a later one."""
-ENDS = ("completed", "cancelled", "dead")
-STATES = ("scheduled", "available", "running", *ENDS)
+ENDS = _core.JOB_ENDS
+STATES = _core.JOB_STATES
 
 
 class JobId(str):

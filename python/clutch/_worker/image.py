@@ -23,7 +23,7 @@ from clutch.errors import ConfigError, NoSuchTool
 from clutch.tools import HOOK_MARK, HOOKS, TOOL_MARK, ToolOptions, mark_of
 
 if TYPE_CHECKING:
-    from clutch._worker.handlers.kind import WorkKind
+    from clutch._worker.handlers.kind import TargetKind
 
 # Its own at-fork handler makes these threads again in each child.
 FORK_SAFE_THREADS = ("openblas",)
@@ -53,7 +53,7 @@ class Image:
         self.app: Tool | None = None
         self.kind: str | None = None
         """The kind of the target, by its name in `handlers/kinds.py`."""
-        self.served: WorkKind | None = None
+        self.served: TargetKind | None = None
         self.warnings: list[str] = []
         self.gil_module: str | None = None
         self.schemas: dict[str, Any] | None = None

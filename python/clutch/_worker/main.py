@@ -27,7 +27,6 @@ from clutch._worker.script import ScriptError
 
 FILES = {"async": "aio"}
 """Of profiles whose names no module can have; others have the name of their file."""
-CODEC_NAME = 4
 
 
 def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> None:
@@ -161,7 +160,7 @@ class Resolver:
 
     def __call__(self, codec: int, body: bytes) -> Tool | Definition:
         """Runs no user code: the reader of the link waits for this."""
-        if codec != CODEC_NAME:
+        if codec != _core.CODEC_NAME:
             return Definition(body)
         try:
             return self.image.tool(body.decode())

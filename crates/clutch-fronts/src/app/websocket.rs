@@ -2,10 +2,11 @@
 //!
 //! It is told what the app sends, what comes by the link, and that the worker is to end, from any thread.
 
-use clutch_wire::{Codec, Payload};
+use clutch_wire::Payload;
 
 use crate::codec::http::{credit_of, put_response, response_flag};
 use crate::codec::websocket::{self, GIVE_BACK, code};
+use crate::codec::{CLOSE, HEAD};
 
 /// Why a conversation is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ impl WebSocket {
             return Some(ClientEvent::Connect);
         }
         match next() {
-            Some(payload) if payload.codec == Codec::Close => {
+            Some(payload) if payload.form == CLOSE => {
                 let (code, reason) = websocket::read_close(payload.body());
                 self.lose(code, reason);
             }
@@ -143,7 +144,7 @@ impl WebSocket {
             return None;
         }
         self.lose(code::RESTART, "restart");
-        Some(Payload::new(Codec::Close, websocket::close(code::RESTART, "restart")))
+        Some(Payload::new(CLOSE, websocket::close(code::RESTART, "restart")))
     }
 
     /// What the app sends. `is_gone`: the client is.
@@ -172,7 +173,7 @@ impl WebSocket {
 
     fn close(&mut self, code: u16, reason: String) -> Payload {
         let payload = match self.phase {
-            WebSocketPhase::Open => Payload::new(Codec::Close, websocket::close(code, &reason)),
+            WebSocketPhase::Open => Payload::new(CLOSE, websocket::close(code, &reason)),
             _ => refusal(),
         };
         self.phase = WebSocketPhase::Over(Over { code, reason, by_app: true });
@@ -184,7 +185,7 @@ impl WebSocket {
 fn refusal() -> Payload {
     let mut head = Vec::new();
     put_response(&mut head, response_flag::WHOLE, 403).put(b"content-length", b"0");
-    Payload::new(Codec::Http, head)
+    Payload::new(HEAD, head)
 }
 
 #[cfg(test)]
@@ -192,13 +193,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::codec::TEXT;
 
     fn text(text: &str) -> Payload {
-        Payload::new(Codec::Text, text.as_bytes().to_vec())
+        Payload::new(TEXT, text.as_bytes().to_vec())
     }
 
     fn end(code: u16) -> Payload {
-        Payload::new(Codec::Close, websocket::close(code, ""))
+        Payload::new(CLOSE, websocket::close(code, ""))
     }
 
     fn opened() -> WebSocket {
@@ -235,7 +237,7 @@ mod tests {
         assert!(matches!(socket.send(AppEvent::Accept(text("head")), false), Err(Wrong::NotNow { .. })));
         let mut socket = WebSocket::default();
         let Ok(Action::Send(refusal)) = socket.send(close(1000), false) else { panic!("it is refused") };
-        assert_eq!(refusal.codec, Codec::Http, "by a response, for nothing is open");
+        assert_eq!(refusal.form, HEAD, "by a response, for nothing is open");
         let mut socket = opened();
         let Ok(Action::Send(last)) = socket.send(close(4000), false) else { panic!("it is closed") };
         assert_eq!(websocket::read_close(last.body()), (4000, ""));
@@ -301,8 +303,8 @@ mod tests {
                 if let Some(said) = said {
                     match socket.send(said, is_gone) {
                         Ok(Action::Open(_) | Action::Start) => answers += 1,
-                        Ok(Action::Send(payload)) if payload.codec == Codec::Http => answers += 1,
-                        Ok(Action::Send(payload)) if payload.codec == Codec::Close => lasts += 1,
+                        Ok(Action::Send(payload)) if payload.form == HEAD => answers += 1,
+                        Ok(Action::Send(payload)) if payload.form == CLOSE => lasts += 1,
                         Ok(Action::Send(_)) => prop_assert!(was_open, "messages are of a conversation"),
                         Ok(Action::Nothing) => prop_assert!(is_gone || socket.is_over()),
                         Ok(Action::Body) | Err(_) => {}

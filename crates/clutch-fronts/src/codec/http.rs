@@ -1,4 +1,4 @@
-//! Heads of requests and responses as they travel on a link (`Codec::Http`). docs/wire.md shows the bytes.
+//! Heads of requests and responses as they travel on a link ([`HEAD`](super::HEAD)). docs/wire.md shows the bytes.
 //!
 //! Names of headers are lower-case. A head is followed by the body, or its first part, up to the end of the payload.
 //! Knows no I/O; what it reads from a worker or writes for one is checked here, what came from a client elsewhere.

@@ -1,6 +1,6 @@
-//! WebSockets on a link: how far either side may go ahead, and the end of a conversation (`Codec::Close`).
+//! WebSockets on a link: how far either side may go ahead, and the end of a conversation ([`CLOSE`](super::CLOSE)).
 //!
-//! Messages themselves are chunks with `Codec::Text` or `Codec::Bytes`, in both directions.
+//! Messages themselves are chunks of the form [`TEXT`](super::TEXT), or of bytes, in both directions.
 
 /// Credit that each side starts with once a WebSocket is accepted. A message takes one for each 64 KiB of it.
 pub const WINDOW: u32 = 32;

@@ -127,7 +127,7 @@ impl Lines {
     }
 
     fn write_value(&mut self, payload: &Payload, lines: &mut Vec<u8>) {
-        if payload.codec == Codec::Json {
+        if payload.form.codec == Codec::Json {
             lines.extend_from_slice(payload.body());
             lines.push(b'\n');
         } else {

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::Outcome;
 use clutch_wire::region::Lease;
-use clutch_wire::{Codec, Failure, Payload};
+use clutch_wire::{Failure, Payload};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use crate::account::BrokenOff;
 use crate::account::figures::End;
+use crate::codec::LAST;
 use crate::codec::http::credit_of;
 
 /// The body of a response.
@@ -155,7 +156,7 @@ impl Produced {
     fn take(&mut self, part: Part) -> Option<Result<Bytes, BrokenOff>> {
         match part {
             Part::Chunk(payload) => {
-                self.ended = payload.codec == Codec::Last;
+                self.ended = payload.form == LAST;
                 if self.ended {
                     self.exchange.answered();
                 } else {
@@ -163,7 +164,7 @@ impl Produced {
                 }
                 Some(Ok(bytes_of(payload)))
             }
-            Part::End(Outcome::Value(payload)) if payload.codec == Codec::Last => {
+            Part::End(Outcome::Value(payload)) if payload.form == LAST => {
                 self.ended = true;
                 Some(Ok(bytes_of(payload)))
             }

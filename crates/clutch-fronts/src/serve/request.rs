@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use super::forwarded::Forwarded;
 use super::validation::Refused;
 use crate::body::request::discard;
+use crate::codec::LAST;
 use crate::codec::http::{self, INPUT_WINDOW, Place, RequestHead, RequestLine, request_flag};
 use crate::net::peer::Peer;
 
@@ -147,7 +148,7 @@ async fn feed_all(input: &Input, rest: &mut Rest, limits: BodyLimits) -> Result<
     let mut bytes = 0;
     while input.wanted().await {
         let Some(data) = rest.next(input, limits.silence).await? else {
-            input.feed(Codec::Last, &[]);
+            input.feed(LAST, &[]);
             return Ok(());
         };
         bytes += data.len() as u64;
@@ -167,7 +168,7 @@ async fn put_pieces(input: &Input, data: &[u8], last: bool) -> bool {
     let mut pieces = data.chunks(INLINE_BYTES_MAX).peekable();
     while let Some(piece) = pieces.next() {
         let ends = last && pieces.peek().is_none();
-        input.feed(if ends { Codec::Last } else { Codec::Bytes }, piece);
+        input.feed(if ends { LAST } else { Codec::Bytes.into() }, piece);
         if pieces.peek().is_some() && !input.wanted().await {
             return false;
         }

@@ -14,19 +14,20 @@ use super::body::{AppBody, Produced, bytes_of};
 use crate::account::Fate;
 use crate::account::figures::End;
 use crate::body::problem::RETRY_AFTER_S;
+use crate::codec::HEAD;
 use crate::codec::http::{self, ResponseHead, credit_of, response_flag};
 
 /// The response that the first part of an answer makes. `front`: its name.
 pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Duration>, front: &str) -> Response<AppBody> {
     match first {
-        Part::End(Outcome::Value(payload)) if payload.codec == Codec::Http => match read(payload) {
+        Part::End(Outcome::Value(payload)) if payload.form == HEAD => match read(payload) {
             Some((mut response, _, body)) => {
                 *response.body_mut() = AppBody::from(body);
                 response
             }
             None => plain(StatusCode::INTERNAL_SERVER_ERROR),
         },
-        Part::Chunk(payload) if payload.codec == Codec::Http => {
+        Part::Chunk(payload) if payload.form == HEAD => {
             exchange.head_came();
             let owed = credit_of(payload.bytes_total());
             match read(payload) {
@@ -61,7 +62,7 @@ pub(super) fn of(first: Part, mut exchange: Exchange, silence_max: Option<Durati
 /// The head by which an app accepts a WebSocket; none: it says anything else.
 pub(super) fn accepted(first: &Part) -> Option<Response<AppBody>> {
     let Part::Chunk(payload) = first else { return None };
-    let is_head = payload.codec == Codec::Http && payload.leases.is_empty();
+    let is_head = payload.form == HEAD && payload.leases.is_empty();
     let (answer, ..) = is_head.then(|| read(payload.clone())).flatten()?;
     (answer.status() == StatusCode::SWITCHING_PROTOCOLS).then_some(answer)
 }
@@ -89,7 +90,7 @@ fn read(payload: Payload) -> Option<(Response<AppBody>, bool, Bytes)> {
     let is_whole = head.flags & response_flag::WHOLE != 0;
     let body = match payload.leases.is_empty() {
         true => inline.slice_ref(rest),
-        false => bytes_of(Payload { codec: Codec::Bytes, inline: Vec::new(), leases: payload.leases }),
+        false => bytes_of(Payload { leases: payload.leases, ..Payload::new(Codec::Bytes, Vec::new()) }),
     };
     Some((response, is_whole, body))
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::{Outcome, Refusal};
-use clutch_wire::{Codec, Failure};
+use clutch_wire::{Codec, Failure, Form};
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS,
     SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
@@ -37,6 +37,7 @@ use super::body::{AppBody, bytes_of};
 use super::response;
 use crate::codec::http::credit_of;
 use crate::codec::websocket::{self, GIVE_BACK, code};
+use crate::codec::{CLOSE, TEXT};
 use crate::net::connection::Guarded;
 use crate::net::stream::Io;
 
@@ -266,7 +267,7 @@ impl Session {
             SessionEnd::Lost => Some((code::LOST, "")),
         };
         if let Some((code, reason)) = told {
-            self.exchange.feed(Codec::Close, &websocket::close(code, reason), 0);
+            self.exchange.feed(CLOSE, &websocket::close(code, reason), 0);
             self.flush.notify_one();
         }
         if !matches!(end, SessionEnd::Lost) {
@@ -317,12 +318,12 @@ impl Session {
                 Part::End(outcome) => return Some(end_of(&outcome)),
             };
             let cost = credit_of(payload.bytes_total());
-            let message = match payload.codec {
-                Codec::Close => {
+            let message = match payload.form {
+                CLOSE => {
                     let (code, reason) = websocket::read_close(payload.body());
                     return Some(SessionEnd::Tell { code, reason: reason.to_owned() });
                 }
-                Codec::Text => match Utf8Bytes::try_from(bytes_of(payload)) {
+                TEXT => match Utf8Bytes::try_from(bytes_of(payload)) {
                     Ok(text) => Message::Text(text),
                     Err(_) => return Some(SessionEnd::Tell { code: code::FAILED, reason: String::new() }),
                 },
@@ -381,8 +382,8 @@ impl Session {
                 Err(error) => return Some(end_of_error(&error)),
             };
             match message {
-                Message::Text(text) => self.feed(Codec::Text, text.as_bytes()),
-                Message::Binary(bytes) => self.feed(Codec::Bytes, &bytes),
+                Message::Text(text) => self.feed(TEXT, text.as_bytes()),
+                Message::Binary(bytes) => self.feed(Codec::Bytes.into(), &bytes),
                 Message::Close(frame) => return Some(told_by(frame)),
                 // The answer goes first.
                 Message::Ping(_) => {
@@ -429,8 +430,8 @@ impl Session {
         }
     }
 
-    fn feed(&mut self, codec: Codec, bytes: &[u8]) {
-        self.exchange.feed(codec, bytes, credit_of(bytes.len() as u64));
+    fn feed(&mut self, form: Form, bytes: &[u8]) {
+        self.exchange.feed(form, bytes, credit_of(bytes.len() as u64));
         self.flush.notify_one();
     }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use clutch_pool::telemetry::Event;
 use clutch_pool::work::{Outcome, Refusal, Reply};
-use clutch_wire::{Codec, Failure, Payload};
+use clutch_wire::{Failure, Payload};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Inbox, Note};
-use crate::job::{Claimed, Ending, JobError, JobId, Millis, Settled, State};
+use crate::job::{Claimed, DIRECTIVE, Ending, JobError, JobId, Millis, Settled, State};
 use crate::store::Noted;
 
 /// Puts a job's answer into the inbox of its runner.
@@ -74,9 +74,8 @@ pub(super) fn ending(job: &Claimed, outcome: Outcome, now: Millis) -> Ending {
 }
 
 fn value(job: &Claimed, payload: &Payload, now: Millis) -> Ending {
-    match payload.codec {
-        // A directive is marked by its codec, so that no value can be taken for one.
-        Codec::Text => match serde_json::from_slice(payload.body()) {
+    match payload.form {
+        DIRECTIVE => match serde_json::from_slice(payload.body()) {
             Ok(Directive::Snooze { ms }) => Ending::Snoozed { ms },
             Ok(Directive::Cancel { reason }) => Ending::CancelledItself { reason },
             Ok(Directive::Retry { ms, reason }) => Ending::RetryAsked { ms, reason },

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clutch_pool::pool::Pool;
-use clutch_pool::work::{FunctionId, Reply, Work, WorkKind};
+use clutch_pool::pool::state::queue::PRIORITY_MAX;
+use clutch_pool::work::{FunctionId, Reply, Work};
 use clutch_wire::headers::put_headers;
 use clutch_wire::{Codec, Payload};
 use serde::Serialize;
@@ -61,8 +62,10 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
             _ => return Err(Ending::Impossible(overdue(job))),
         },
     };
-    let mut payload = Payload::new(Codec::Job, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
-    put_headers(&mut payload.inline).put(b"job", &Details::of(job).to_json());
+    let mut payload = Payload::new(Codec::Headed, Vec::with_capacity(256 + job.arguments.len().min(INLINE_BYTES_MAX)));
+    let mut headers = put_headers(&mut payload.inline);
+    headers.put(b"job", &Details::of(job).to_json());
+    job.headers.iter().for_each(|(name, value)| headers.put(name, value));
     if job.arguments.len() <= INLINE_BYTES_MAX {
         payload.inline.extend_from_slice(job.arguments.as_bytes());
     } else {
@@ -72,12 +75,12 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
     }
     Ok(Work {
         deadline,
-        priority: job.priority.clamp(-9, 9),
+        priority: job.priority.clamp(-PRIORITY_MAX, PRIORITY_MAX),
         // Where a worker dies, the pool tries again at once, unless this was the job's last attempt; a job that kills too many
         // is quarantined.
         retry: pool.config.deaths_max.saturating_sub(1).min(job.attempts_max.saturating_sub(job.attempt)),
         one_value: true,
-        ..Work::new(WorkKind::Job, function, payload, reply)
+        ..Work::new(job.kind, function, payload, reply)
     })
 }
 

@@ -61,7 +61,7 @@ impl Announced {
         payload: &Payload,
         reader: u64,
     ) -> Result<(), PutError> {
-        head.codec = payload.codec;
+        head.form = payload.form;
         self.forget_dead(out);
         if payload.leases.is_empty() {
             return Ok(frame::put(&mut out.bytes, head, &[], fixed, &payload.inline)?);

@@ -183,6 +183,6 @@ impl Received<'_> {
     }
 
     pub fn payload(&self) -> Result<Payload, WireError> {
-        Ok(Payload { codec: self.frame.head.codec, inline: self.frame.payload.to_vec(), leases: self.leases()? })
+        Ok(Payload { form: self.frame.head.form, inline: self.frame.payload.to_vec(), leases: self.leases()? })
     }
 }

@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use clutch_wire::frame::{self, Frame, Head, Kind, WireError, flag};
 use clutch_wire::region::Lease;
-use clutch_wire::{Codec, Failure, Payload};
+use clutch_wire::{Codec, Failure, Form, Payload};
 
 const RUN_BYTES: usize = 8;
+
+/// The form of the answer to a batch. No link carries it.
+pub const ITEMS: Form = Form::new(Codec::Bytes, 1);
 
 #[derive(Debug, Default)]
 pub struct Items {
@@ -39,7 +42,7 @@ impl Items {
 
     pub fn push_failure(&mut self, failure: &Failure) {
         self.begin();
-        let head = Head { codec: Codec::Plain, flags: flag::FAILED, ..Head::of(Kind::Item, 0) };
+        let head = Head { flags: flag::FAILED, ..Head::with(Kind::Item, 0, Codec::Plain) };
         frame::put_text(&mut self.packed, head, &Failure::encode(failure));
         self.count += 1;
     }
@@ -65,7 +68,7 @@ impl Items {
     pub fn into_payload(mut self, run_ns: u64) -> Payload {
         self.begin();
         self.packed[..RUN_BYTES].copy_from_slice(&run_ns.to_le_bytes());
-        Payload { codec: Codec::Batch, inline: self.packed, leases: self.leases }
+        Payload { form: ITEMS, inline: self.packed, leases: self.leases }
     }
 }
 
@@ -101,7 +104,7 @@ fn take<'a>(rest: &mut &'a [u8], leases: &mut &'a [Arc<Lease>]) -> Result<Item<'
     let (own, others) = leases.split_at_checked(frame.head.regions as usize).ok_or_else(short)?;
     (*rest, *leases) = (&rest[len..], others);
     let failed = frame.head.flags & flag::FAILED != 0;
-    Ok(Item { codec: frame.head.codec, failed, bytes: frame.payload, leases: own })
+    Ok(Item { codec: frame.head.form.codec, failed, bytes: frame.payload, leases: own })
 }
 
 #[cfg(test)]

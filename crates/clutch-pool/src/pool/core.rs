@@ -139,7 +139,7 @@ impl Core {
     fn begin(&mut self, id: WorkId, effects: &mut Effects) {
         if let Some((entry, queued)) = self.machine.sending(id) {
             entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
-            let (kind, trace) = (entry.work.kind_name(), entry.work.trace.clone());
+            let (kind, trace) = (entry.work.kind.name(), entry.work.trace.clone());
             let what = || self.machine.body(id).map(|entry| self.describe(entry)).unwrap_or_default();
             self.telemetry.emit_of_work(Scope::BEGUN, |pool| telemetry::Event::WorkBegun {
                 pool,
@@ -197,7 +197,7 @@ impl Core {
             self.telemetry.emit_of_work(Scope::FINISHED, |pool| telemetry::Event::WorkFinished {
                 pool,
                 id,
-                kind: entry.work.kind_name(),
+                kind: entry.work.kind.name(),
                 queued_s: queued.as_secs_f64(),
                 run_s: Duration::from_nanos(run_ns).as_secs_f64(),
                 failed: !matches!(outcome, Outcome::Value(_)),

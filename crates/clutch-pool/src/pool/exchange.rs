@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::Mutex;
-use clutch_wire::{Codec, Payload};
+use clutch_wire::{Codec, Form, Payload};
 
 use super::{Batch, Part, Pool};
 use crate::config::Disconnect;
@@ -259,9 +259,9 @@ impl Exchange {
     }
 
     /// Sends a message that takes so much of the worker's credit; written with the next flush.
-    pub fn feed(&self, codec: Codec, bytes: &[u8], credit: u32) {
+    pub fn feed(&self, form: impl Into<Form>, bytes: &[u8], credit: u32) {
         self.inbound.progress.lock().credit -= i64::from(credit);
-        self.batch.feed(self.id, codec, bytes);
+        self.batch.feed(self.id, form.into(), bytes);
     }
 
     // ---- its end
@@ -362,8 +362,8 @@ impl Input {
         .await
     }
 
-    pub fn feed(&self, codec: Codec, bytes: &[u8]) {
-        self.pool.feed(self.id, codec, bytes);
+    pub fn feed(&self, form: impl Into<Form>, bytes: &[u8]) {
+        self.pool.feed(self.id, form, bytes);
     }
 
     /// Waits until the app waits for the piece that is to be fed: it has taken all before, and has credit for its whole

@@ -249,7 +249,7 @@ fn flags_of(entry: &Entry) -> u8 {
     let single = if work.one_value { flag::ONE_VALUE } else { 0 };
     let handed = if work.descriptor.is_some() { flag::HAS_DESCRIPTOR | flag::WANT_BEGUN } else { 0 };
     let begin = if entry.tells_begin { flag::WANT_BEGUN } else { 0 };
-    input | single | handed | begin | ((work.kind as u8) << flag::KIND_SHIFT)
+    input | single | handed | begin | (work.kind.number() << flag::KIND_SHIFT)
 }
 
 fn define(defined: &mut Vec<bool>, out: &mut Pending, function: u32, functions: &[Function]) -> Result<(), PutError> {

@@ -231,7 +231,7 @@ impl Zygote {
     /// Tells it to fork; the descriptors are the worker's link, board, alarm, stdout and stderr.
     pub fn fork(&mut self, worker: WorkerKey, nr: u32, descriptors: Vec<OwnedFd>, poller: &Poller) {
         let json = serde_json::json!({"nr": nr, "generation": self.generation}).to_string();
-        let head = Head { codec: Codec::Json, ..Head::of(Kind::Fork, u64::from(worker)) };
+        let head = Head::with(Kind::Fork, u64::from(worker), Codec::Json);
         self.outbox.push(|out| {
             out.attach(Attached::Given(descriptors));
             frame::put_text(&mut out.bytes, head, json.as_bytes());
@@ -242,7 +242,7 @@ impl Zygote {
     /// The group of a worker that is not held otherwise; an order to fork it that waits is withdrawn.
     pub fn signal_worker(&mut self, worker: WorkerKey, signal: EndSignal, poller: &Poller) {
         let number = [signal as u8];
-        let head = Head { codec: Codec::Bytes, ..Head::of(Kind::Kill, u64::from(worker)) };
+        let head = Head::with(Kind::Kill, u64::from(worker), Codec::Bytes);
         self.outbox.push(|out| frame::put_text(&mut out.bytes, head, &number));
         self.flush(poller);
     }

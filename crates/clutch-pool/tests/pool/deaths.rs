@@ -123,7 +123,7 @@ fn failure_65_a_worker_that_tells_of_what_another_one_has_is_ended() {
         let answers = [stage.submit("echo", "1"), stage.submit("echo", "2")];
         let (call, _) = (honest.next_call(), liar.next_call());
         let mut bytes = Vec::new();
-        let head = frame::Head { codec: Codec::Json, ..frame::Head::of(kind, call.id) };
+        let head = frame::Head::with(kind, call.id, Codec::Json);
         frame::put(&mut bytes, head, &[], &vec![0; kind.fixed_bytes()], b"\"a lie\"").expect("it fits");
         liar.raw(&bytes);
         stage.driver.on_ready(u64::from(liar.key));
@@ -193,7 +193,7 @@ fn failure_66_shared_memory_of_calls_that_were_taken_back_and_given_up_is_free_a
     let mut worker = stage.worker(1);
     let answer = Arc::new(Answer::default());
     let lease = stage.pool.regions.store(&[7; 100_000]).expect("shared memory");
-    let payload = Payload { codec: Codec::Json, inline: Vec::new(), leases: vec![Arc::new(lease)] };
+    let payload = Payload { leases: vec![Arc::new(lease)], ..Payload::new(Codec::Json, Vec::new()) };
     answer.set_id(stage.pool.submit(Work { payload, ..stage.work("echo", "", &answer) }, false));
     worker.next_unbegun();
     assert!(stage.pool.cancel(answer.id()));

@@ -11,7 +11,7 @@ use clutch_wire::frame::{self, Head, Kind};
 /// Ends the call in so many milliseconds of its worker's clock.
 fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64, told: &[u8]) {
     let mut bytes = Vec::new();
-    let head = Head { codec: Codec::Bytes, ..Head::of(Kind::Result, call.id) };
+    let head = Head::with(Kind::Result, call.id, Codec::Bytes);
     frame::put(&mut bytes, head, &[], &(ms * 1_000_000).to_le_bytes(), told).expect("it fits");
     worker.raw(&bytes);
     // Once for each message: those of the items came before.

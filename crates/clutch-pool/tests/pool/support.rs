@@ -21,7 +21,7 @@ use clutch_pool::work::{Outcome, Work, WorkId, WorkKind};
 use clutch_wire::frame::{self, Head, Kind};
 use clutch_wire::region::{Lease, RegionPool};
 use clutch_wire::sys;
-use clutch_wire::{Codec, Failure, Payload};
+use clutch_wire::{Codec, Failure, Form, Payload};
 
 /// How long a test waits for what must come.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -185,7 +185,7 @@ impl Stage {
     /// A call by name, without anything special.
     pub fn work(&self, tool: &str, arguments: &str, answer: &Arc<Answer>) -> Work {
         let function = self.pool.function(Codec::Name, tool.as_bytes(), tool);
-        Work::new(WorkKind::Call, function, Payload::new(Codec::Json, arguments.as_bytes().to_vec()), answer.clone())
+        Work::new(WorkKind::CALL, function, Payload::new(Codec::Json, arguments.as_bytes().to_vec()), answer.clone())
     }
 }
 
@@ -202,7 +202,7 @@ impl Drop for Stage {
 
 /// Headers and body of a call.
 fn told(payload: &Payload) -> (Vec<(String, String)>, Vec<u8>) {
-    if payload.codec != Codec::HeadedJson {
+    if payload.form.codec != Codec::Headed {
         return (Vec::new(), payload.body().to_vec());
     }
     let (headers, body) = payload.headed().expect("headers");
@@ -292,7 +292,7 @@ enum Heard {
     Define,
     Call { call: Call, begun: bool },
     Credit { id: WorkId, count: u32 },
-    Chunk { id: WorkId, codec: Codec, more: bool, body: Vec<u8> },
+    Chunk { id: WorkId, form: Form, more: bool, body: Vec<u8> },
     Cancel(WorkId),
     Drain,
 }
@@ -374,15 +374,15 @@ impl Worker {
     }
 
     /// The next value of a call's inbound stream, its pieces put together; credit may come before it.
-    pub fn next_chunk(&mut self, of: &Call) -> (Codec, Vec<u8>) {
+    pub fn next_chunk(&mut self, of: &Call) -> (Form, Vec<u8>) {
         let mut whole = Vec::new();
         loop {
             match self.hear(true) {
                 Heard::Credit { id, .. } if id == of.id => {}
-                Heard::Chunk { id, codec, more, body } if id == of.id => {
+                Heard::Chunk { id, form, more, body } if id == of.id => {
                     whole.extend(body);
                     if !more {
-                        return (codec, whole);
+                        return (form, whole);
                     }
                 }
                 other => panic!("a chunk for {} was expected, not {other:?}", of.id),
@@ -477,7 +477,7 @@ impl Worker {
             Kind::Credit => Heard::Credit { id: frame.head.id, count: frame.credit() },
             Kind::Chunk => Heard::Chunk {
                 id: frame.head.id,
-                codec: frame.head.codec,
+                form: frame.head.form,
                 more: frame.head.flags & frame::flag::MORE != 0,
                 body: frame.payload.to_vec(),
             },
@@ -509,8 +509,8 @@ impl Worker {
     }
 
     /// A part of what an app says.
-    pub fn say(&mut self, call: &Call, codec: Codec, bytes: &[u8]) {
-        let payload = self.payload(codec, bytes);
+    pub fn say(&mut self, call: &Call, form: Form, bytes: &[u8]) {
+        let payload = self.payload(form, bytes);
         self.put(Kind::Chunk, call.id, &[], &payload);
     }
 
@@ -543,12 +543,12 @@ impl Worker {
         })
     }
 
-    fn payload(&self, codec: Codec, bytes: &[u8]) -> Payload {
+    fn payload(&self, form: impl Into<Form>, bytes: &[u8]) -> Payload {
         if bytes.len() <= frame::INLINE_BYTES_MAX {
-            return Payload::new(codec, bytes.to_vec());
+            return Payload::new(form, bytes.to_vec());
         }
         let lease = self.regions.store(bytes).expect("a region");
-        Payload { codec, inline: Vec::new(), leases: vec![Arc::new(lease)] }
+        Payload { leases: vec![Arc::new(lease)], ..Payload::new(form, Vec::new()) }
     }
 
     /// What it puts on the link from here on is not written any more.
@@ -577,7 +577,7 @@ impl Worker {
     }
 
     fn put(&mut self, kind: Kind, id: WorkId, fixed: &[u8], payload: &Payload) {
-        let head = Head { kind, codec: payload.codec, regions: 0, flags: 0, id };
+        let head = Head::with(kind, id, payload.form);
         let announced = &mut self.announced;
         self.outbox.push(|out| announced.put(out, head, fixed, payload, 0)).expect("a frame");
         self.flush();

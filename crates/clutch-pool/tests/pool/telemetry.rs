@@ -13,7 +13,7 @@ use clutch_wire::frame::{self, Head, Kind};
 /// Ends a call after so many milliseconds of its worker's clock.
 fn end_in(stage: &Stage, worker: &mut Worker, call: &Call, ms: u64) {
     let mut bytes = Vec::new();
-    let head = Head { codec: Codec::Bytes, ..Head::of(Kind::Result, call.id) };
+    let head = Head::with(Kind::Result, call.id, Codec::Bytes);
     frame::put(&mut bytes, head, &[], &(ms * 1_000_000).to_le_bytes(), b"null").expect("it fits");
     worker.raw(&bytes);
     (0..4).for_each(|_| stage.driver.on_ready(u64::from(worker.key)));

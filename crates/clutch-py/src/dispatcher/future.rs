@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use clutch_pool::link::items;
+use clutch_pool::link::items::{self, ITEMS};
 use clutch_pool::pool::{Answer, Part, Pool};
 use clutch_pool::work::{Outcome, Refusal, WorkId};
 use clutch_wire::Failure;
@@ -94,8 +94,8 @@ fn decoded(py: Python<'_>, held: &Held) -> PyResult<()> {
             continue;
         };
         held.decoder.store(sys::thread_ident(), Ordering::Relaxed);
-        let read = told(py, &outcome, |payload| match payload.codec {
-            Codec::Batch => batch(py, payload),
+        let read = told(py, &outcome, |payload| match payload.form {
+            ITEMS => batch(py, payload),
             _ => codec::decode(py, payload),
         });
         let value = match read {
@@ -397,12 +397,14 @@ impl StreamCore {
             Part::End(_) if self.ended.swap(true, Ordering::AcqRel) => Ok(None),
             // The end of the values, as of a closed generator. Cancelled by anybody else it is an error.
             Part::End(Outcome::Refused(Refusal::Cancelled)) if self.closed.load(Ordering::Acquire) => Ok(None),
-            Part::End(Outcome::Value(payload)) if payload.codec != Codec::Empty => Err(crate::errors::clutch_error(
-                py,
-                "BadArguments",
-                "stream() needs a tool that is a generator; this one returned one value: use call()",
-                &[],
-            )),
+            Part::End(Outcome::Value(payload)) if payload.form.codec != Codec::Empty => {
+                Err(crate::errors::clutch_error(
+                    py,
+                    "BadArguments",
+                    "stream() needs a tool that is a generator; this one returned one value: use call()",
+                    &[],
+                ))
+            }
             Part::End(outcome) => {
                 told(py, &outcome, |_| Ok(py.None().into_bound(py)))?.map_err(|error| no_end(py, error))?;
                 Ok(None)

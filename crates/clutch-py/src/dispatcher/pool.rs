@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clutch_pool::config::{Overflow, PoolConfig};
+use clutch_pool::pool::state::queue::PRIORITY_MAX;
 use clutch_pool::pool::{Answer, Command, Denied, Health, Pool};
 use clutch_pool::supervisor::{self, Identity, descriptors_of, make_room};
 use clutch_pool::work::{FunctionId, Refusal, Work, WorkKind};
@@ -60,7 +61,8 @@ impl CallOptions {
         item_limit: Option<f64>,
     ) -> PyResult<CallOptions> {
         let wrong = |what: String| PyValueError::new_err(what);
-        if !(-9..=9).contains(&priority) {
+        let highest = i64::from(PRIORITY_MAX);
+        if !(-highest..=highest).contains(&priority) {
             return Err(wrong(format!("priority {priority}: allowed are -9 to 9, larger first")));
         }
         let retry = u32::try_from(retry)
@@ -246,7 +248,7 @@ impl Open {
             item_limit: options.item_limit,
             one_value: true,
             retry: options.retry,
-            ..Work::new(WorkKind::Call, function, encoded.payload, answer.clone())
+            ..Work::new(WorkKind::CALL, function, encoded.payload, answer.clone())
         })
     }
 
@@ -292,7 +294,8 @@ impl Open {
     ) -> PyResult<Bound<'py, PyAny>> {
         let future = self.new_future.bind(py).call0()?;
         let answer = Arc::new(Answer::default());
-        let work = Work { items, ..self.work(function, encoded, options, &answer)? };
+        let kind = if items > 0 { WorkKind::BATCH } else { WorkKind::CALL };
+        let work = Work { kind, items, ..self.work(function, encoded, options, &answer)? };
         let completion = future.cast::<Completion>()?;
         // Not detached: it never blocks, and giving up the GIL costs more than it takes.
         let id = self.pool.submit(work, options.block);

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::handler::Function;
-use super::kinds::handler_of_kind;
+use super::kinds::app_handler;
 use crate::link::WorkerLink;
 
 /// The definition of a function's number.
@@ -84,12 +84,12 @@ impl Functions {
 }
 
 fn function_of(tool: &Bound<'_, PyAny>, by_name: bool) -> PyResult<Function> {
-    let kind: String = tool.getattr("kind")?.extract()?;
+    let protocol: Option<String> = tool.getattr("protocol")?.extract()?;
     Ok(Function {
         function: tool.getattr("function")?.unbind(),
         simple: tool.getattr("simple")?.extract()?,
         by_name,
-        handler: handler_of_kind(&kind, tool)?,
+        app: protocol.map(|protocol| app_handler(&protocol, tool)).transpose()?,
         tool: tool.clone().unbind(),
     })
 }

@@ -1,6 +1,6 @@
 //! The seam between a piece of work and the user's callable.
 //!
-//! A handler is found by the kind of its work (kinds.rs). It knows the link, but neither profiles nor what else the worker
+//! A handler is found by the kind of its work (kinds.rs), which is on the wire. It knows the link, but neither profiles nor what else the worker
 //! does with a call: claims, interrupts and the choice of a thread or a loop are made around it.
 
 use std::sync::Arc;
@@ -96,7 +96,8 @@ pub struct Function {
     pub simple: bool,
     /// Called by the name of a tool: arguments that do not fit are `BadArguments`.
     pub by_name: bool,
-    pub handler: Box<dyn Handler>,
+    /// The handler of its requests, if it is an app.
+    pub app: Option<Box<dyn Handler>>,
 }
 
 /// A function with its arguments.

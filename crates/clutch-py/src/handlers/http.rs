@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clutch_fronts::app::response::{Misuse, Part, Response};
 use clutch_fronts::codec::http::INPUT_WINDOW;
+use clutch_fronts::codec::{HEAD, LAST};
 use clutch_pool::link::is_large;
 use clutch_wire::frame::flag;
 use clutch_wire::region::RegionPool;
@@ -186,7 +187,7 @@ impl Input {
     pub fn take(&mut self, link: &WorkerLink, id: u64) -> Option<Payload> {
         let piece = link.streams.with(id, |stream| stream.input.pop_front()).flatten()?;
         self.give_back(link, id);
-        self.ended = piece.codec == Codec::Last;
+        self.ended = piece.form == LAST;
         self.owed = u32::from(!self.ended);
         Some(piece)
     }
@@ -207,10 +208,10 @@ pub fn part_of(
 
 /// A part of a response for the link, large bodies through shared memory.
 fn payload(regions: &Arc<RegionPool>, part: Part, bytes: &[u8]) -> io::Result<Payload> {
-    let (codec, mut inline) = match part {
-        Part::Head { head, .. } => (Codec::Http, head),
-        Part::Body { is_last: true } => (Codec::Last, Vec::new()),
-        Part::Body { is_last: false } => (Codec::Bytes, Vec::new()),
+    let (form, mut inline) = match part {
+        Part::Head { head, .. } => (HEAD, head),
+        Part::Body { is_last: true } => (LAST, Vec::new()),
+        Part::Body { is_last: false } => (Codec::Bytes.into(), Vec::new()),
     };
     let mut leases = Vec::new();
     if is_large(bytes.len()) {
@@ -218,7 +219,7 @@ fn payload(regions: &Arc<RegionPool>, part: Part, bytes: &[u8]) -> io::Result<Pa
     } else {
         inline.extend_from_slice(bytes);
     }
-    Ok(Payload { codec, inline, leases })
+    Ok(Payload { form, inline, leases })
 }
 
 /// The name and the value of a header line: a tuple, or anything else of two items.

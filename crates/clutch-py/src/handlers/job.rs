@@ -1,8 +1,9 @@
 //! The handler of jobs: a tool whose arguments come out of a store, and which is told of its attempt.
 //!
-//! What both sides of the bridge say is in `_worker/handlers/job.py`; a directive in place of a value (to snooze, say) is
-//! marked by its codec.
+//! What both sides of the bridge say is in `_worker/handlers/job.py`; a directive in place of a value (to snooze, say) has
+//! a form of its own.
 
+use clutch_jobs::job::DIRECTIVE;
 use clutch_wire::{Codec, Failure, Payload};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -55,7 +56,7 @@ fn raised(py: Python<'_>, trouble: &Trouble) -> Option<Payload> {
     let Trouble::Raised(error) = trouble else { return None };
     let job = py.import("clutch._worker.handlers.job").ok()?;
     let directive = job.call_method1("directive_in", (error.value(py),)).ok()?;
-    Some(Payload::new(Codec::Text, directive.extract().ok()?))
+    Some(Payload::new(DIRECTIVE, directive.extract().ok()?))
 }
 
 fn read(link: &Bound<'_, WorkerLink>, function: &Function, id: u64, payload: &Payload) -> PyResult<Invocation> {
@@ -85,8 +86,8 @@ fn written(link: &WorkerLink, work: &Prepared, value: &Bound<'_, PyAny>) -> PyRe
     let tool = work.function.as_ref().map(|function| &function.tool);
     let (is_directive, bytes): (bool, Bound<'_, PyBytes>) =
         encode.call1((tool, &work.invocation.state, value))?.extract()?;
-    let codec = if is_directive { Codec::Text } else { Codec::Json };
-    Ok(codec::raw(&link.sender.regions, codec, bytes.as_bytes())?)
+    let form = if is_directive { DIRECTIVE } else { Codec::Json.into() };
+    Ok(codec::raw(&link.sender.regions, form, bytes.as_bytes())?)
 }
 
 /// By which a job says something while it runs.

@@ -1,8 +1,8 @@
-//! All handlers, and which one runs which work.
+//! All handlers, and which of them runs which work.
 
 use std::sync::Arc;
 
-use clutch_wire::{Codec, Payload};
+use clutch_wire::{Payload, WorkKind};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -13,50 +13,61 @@ use super::handler::{Function, Handler, Invocation, Prepared};
 use super::http::Requests;
 use super::job::Job;
 use super::outcome::Trouble;
-use super::tool::{ByValue, Tool};
+use super::tool::Call;
 use super::wsgi::StartResponse;
 use crate::link::WorkerLink;
 use crate::link::call_frame::{CallFrame, Claim};
 
-/// The handler of a function, by the `kind` of its `handlers/call.py:Tool`.
-pub fn handler_of_kind(kind: &str, tool: &Bound<'_, PyAny>) -> PyResult<Box<dyn Handler>> {
-    Ok(match kind {
-        "tool" => Box::new(Tool),
+/// The handler of each kind of work; requests have that of their app.
+const HANDLERS: [(WorkKind, &dyn Handler); 4] =
+    [(WorkKind::CALL, &Call), (WorkKind::BATCH, &Batch), (WorkKind::CONNECTION, &Connection), (WorkKind::JOB, &Job)];
+
+/// The handler of an app's requests, by the `protocol` of its `handlers/call.py:Tool`.
+pub fn app_handler(protocol: &str, tool: &Bound<'_, PyAny>) -> PyResult<Box<dyn Handler>> {
+    Ok(match protocol {
         "asgi" => Box::new(Requests::<Request>::new(tool)?),
         "wsgi" => Box::new(Requests::<StartResponse>::new(tool)?),
-        "connection" => Box::new(Connection),
-        unknown => Box::new(Unknown(unknown.to_owned())),
+        unknown => return Err(PyValueError::new_err(format!("there is no handler for the protocol '{unknown}'"))),
     })
 }
 
-/// Stands for the handler of a kind that has none: every call tells its name.
-struct Unknown(String);
+/// The handlers by the numbers of their kinds.
+static BY_NUMBER: [&dyn Handler; WorkKind::NUMBERS] = {
+    let (mut table, mut at): ([&dyn Handler; WorkKind::NUMBERS], usize) = ([&Missing; WorkKind::NUMBERS], 0);
+    while at < HANDLERS.len() {
+        table[HANDLERS[at].0.number() as usize] = HANDLERS[at].1;
+        at += 1;
+    }
+    table
+};
 
-impl Handler for Unknown {
+/// Stands for the handler that a kind of work does not have here.
+struct Missing;
+
+impl Handler for Missing {
     fn prepare(
         &self,
         _link: &Bound<'_, WorkerLink>,
         _function: Option<&Function>,
-        _frame: &mut CallFrame,
+        frame: &mut CallFrame,
         _payload: &Payload,
     ) -> Result<Invocation, Trouble> {
-        Err(PyValueError::new_err(format!("there is no handler for functions of the kind '{}'", self.0)).into())
+        let message = format!("this worker has no handler for work of the kind {}", frame.kind());
+        Err(PyValueError::new_err(message).into())
     }
 }
 
-/// The handler of work that came in this form for this function.
-pub fn handler(function: Option<&Function>, codec: Codec) -> &dyn Handler {
-    match (codec, function) {
-        (Codec::Batch, _) => &Batch,
-        (Codec::Job, _) => &Job,
-        (_, Some(function)) => &*function.handler,
-        (_, None) => &ByValue,
+/// The handler of work of this kind for this function.
+pub fn handler(function: Option<&Function>, kind: u8) -> &dyn Handler {
+    match function.and_then(|function| function.app.as_deref()) {
+        Some(app) if kind == WorkKind::REQUEST.number() => app,
+        _ => BY_NUMBER[usize::from(kind)],
     }
 }
 
 /// The handler of work that was prepared.
 pub fn handler_of(work: &Prepared) -> &dyn Handler {
-    handler(work.function.as_deref(), work.codec)
+    handler(work.function.as_deref(), work.claim.kind())
 }
 
 /// Reads what is to be called out of a frame.
@@ -65,8 +76,8 @@ pub fn prepare(
     function: Option<Arc<Function>>,
     frame: &mut CallFrame,
 ) -> Result<Prepared, Trouble> {
-    let (claim, codec) = (Claim::of(frame), frame.codec);
+    let (claim, codec) = (Claim::of(frame), frame.form.codec);
     let payload = link.get().reader.payload(frame).map_err(Trouble::Failure)?;
-    let invocation = handler(function.as_deref(), codec).prepare(link, function.as_deref(), frame, &payload)?;
+    let invocation = handler(function.as_deref(), claim.kind()).prepare(link, function.as_deref(), frame, &payload)?;
     Ok(Prepared { claim, codec, function, invocation })
 }

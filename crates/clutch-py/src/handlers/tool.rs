@@ -1,7 +1,7 @@
 //! The handler of calls: a tool, or a function that comes with its arguments.
 
 use clutch_wire::{Codec, Payload};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -12,10 +12,10 @@ use crate::codec;
 use crate::link::WorkerLink;
 use crate::link::call_frame::CallFrame;
 
-/// A function that was defined: its arguments come in Python's form, or in JSON from callers over a network.
-pub struct Tool;
+/// Arguments come in Python's form, or in JSON from callers over a network.
+pub struct Call;
 
-impl Handler for Tool {
+impl Handler for Call {
     fn prepare(
         &self,
         link: &Bound<'_, WorkerLink>,
@@ -24,13 +24,18 @@ impl Handler for Tool {
         payload: &Payload,
     ) -> Result<Invocation, Trouble> {
         let py = link.py();
-        let function = function.ok_or_else(|| PyRuntimeError::new_err("a tool that was never defined"))?;
-        match frame.codec {
-            Codec::Json => json(py, function, payload.body()).map_err(Trouble::Raised),
-            Codec::HeadedJson => headed(py, function, payload).map_err(Trouble::Raised),
-            _ => codec::decode_arguments(py, payload)
+        match (frame.form.codec, function) {
+            (Codec::Json, Some(function)) => json(py, function, payload.body()).map_err(Trouble::Raised),
+            (Codec::Headed, Some(function)) => headed(py, function, payload).map_err(Trouble::Raised),
+            (Codec::Plain | Codec::Pickle, Some(function)) => codec::decode_arguments(py, payload)
                 .map(|(arguments, keywords)| call_of(py, function, arguments, keywords))
                 .map_err(|error| unreadable(py, error)),
+            (Codec::Pickle, None) => by_value(py, payload).map_err(|error| unreadable(py, error)),
+            // Least of all a network's bytes are unpickled.
+            (codec, function) => {
+                let what = if function.is_some() { "as arguments" } else { "for a function that was never defined" };
+                Err(unreadable(py, PyTypeError::new_err(format!("{codec:?} {what}"))))
+            }
         }
     }
 
@@ -42,7 +47,7 @@ impl Handler for Tool {
         item: bool,
     ) -> Result<Payload, Trouble> {
         match (work.codec, &work.function) {
-            (Codec::Json | Codec::HeadedJson, Some(function)) => {
+            (Codec::Json | Codec::Headed, Some(function)) => {
                 let py = value.py();
                 let method = if item { "encode_item" } else { "encode_json" };
                 let encoded = function.tool.bind(py).call_method1(method, (value,)).and_then(|bytes| {
@@ -91,26 +96,6 @@ fn headed(py: Python<'_>, function: &Function, payload: &Payload) -> PyResult<In
 }
 
 /// A function that comes with its arguments.
-pub struct ByValue;
-
-impl Handler for ByValue {
-    fn prepare(
-        &self,
-        link: &Bound<'_, WorkerLink>,
-        _function: Option<&Function>,
-        frame: &mut CallFrame,
-        payload: &Payload,
-    ) -> Result<Invocation, Trouble> {
-        let py = link.py();
-        let made = match frame.codec {
-            Codec::Pickle => by_value(py, payload),
-            // Least of all a network's bytes are unpickled.
-            codec => Err(PyTypeError::new_err(format!("{codec:?} for a function that was never defined"))),
-        };
-        made.map_err(|error| unreadable(py, error))
-    }
-}
-
 fn by_value(py: Python<'_>, payload: &Payload) -> PyResult<Invocation> {
     let (function, arguments, keywords): (_, _, Py<PyDict>) = codec::unpickle(py, payload)?.extract()?;
     Ok(Invocation { keywords: Some(keywords), ..Invocation::of(function, arguments) })

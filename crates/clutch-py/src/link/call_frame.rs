@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clutch_wire::Codec;
-use clutch_wire::frame::{Frame, NO_DEADLINE, RegionRef};
+use clutch_wire::Form;
+use clutch_wire::frame::{Frame, NO_DEADLINE, RegionRef, flag};
 use clutch_wire::sys;
 
 /// Somebody has looked at what runs here, at a prompt: what waited behind that is not late.
@@ -26,7 +26,7 @@ pub struct CallFrame {
     /// Of a mapped batch: how many of its first items were run before.
     pub skip: u32,
     pub flags: u8,
-    pub codec: Codec,
+    pub form: Form,
     /// Closed with the frame, when the call is never begun.
     pub descriptor: Option<OwnedFd>,
     pub inline: Vec<u8>,
@@ -42,15 +42,20 @@ impl CallFrame {
             deadline_ns: frame.deadline_ns(),
             skip: frame.skip(),
             flags: frame.head.flags,
-            codec: frame.head.codec,
+            form: frame.head.form,
             descriptor,
             inline: frame.payload.to_vec(),
             regions: frame.regions().collect(),
         }
     }
+
+    /// The number of the work's kind.
+    pub fn kind(&self) -> u8 {
+        self.flags >> flag::KIND_SHIFT
+    }
 }
 
-/// What a call's frame says beside its arguments: by what it is claimed, and which part of it is to be run.
+/// A call's frame beside its arguments: by what it is claimed, what kind it is, and which part of it is to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     pub id: u64,
@@ -66,7 +71,12 @@ impl Claim {
         Claim { id, word, flags, skip, deadline_ns }
     }
 
-    /// Nobody waits for it any more.
+    /// As [`CallFrame::kind`].
+    pub fn kind(&self) -> u8 {
+        self.flags >> flag::KIND_SHIFT
+    }
+
+    /// Whether nobody waits for the answer any more.
     pub fn is_late(&self) -> bool {
         !UNTIMED.load(Ordering::Relaxed) && self.deadline_ns != NO_DEADLINE && sys::monotonic_ns() >= self.deadline_ns
     }

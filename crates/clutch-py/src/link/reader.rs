@@ -102,7 +102,7 @@ impl Reader {
             let message = format!("the arguments did not arrive: {error}");
             Failure::BadArguments { message, detail: String::new() }
         })?;
-        Ok(Payload { codec: frame.codec, inline: std::mem::take(&mut frame.inline), leases })
+        Ok(Payload { form: frame.form, inline: std::mem::take(&mut frame.inline), leases })
     }
 
     // ---- calls
@@ -281,7 +281,7 @@ impl Reader {
             let id = frame.head.id;
             match frame.head.kind {
                 Kind::Call => self.queue_call(CallFrame::of(frame, descriptor)),
-                Kind::Define => (self.on_define)(py, id as u32, frame.head.codec, frame.payload)?,
+                Kind::Define => (self.on_define)(py, id as u32, frame.head.form.codec, frame.payload)?,
                 Kind::Credit => waits.extend(self.streams.event(py, id, |stream| stream.credited(frame.credit()))),
                 Kind::Cancel => waits.extend(self.cancel(py, id, frame.head.flags & flag::WANT_STACKS != 0)),
                 Kind::Chunk => {
@@ -306,7 +306,7 @@ impl Reader {
         let Some(listener) = self.on_stacks.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
         let told = listener.call0(py).and_then(|text| {
             let text: String = text.extract(py)?;
-            self.sender.put_text(Head { codec: Codec::Plain, ..head }, &text);
+            self.sender.put_text(Head { form: Codec::Plain.into(), ..head }, &text);
             self.sender.flush(py)
         });
         if let Err(error) = told {

@@ -160,13 +160,13 @@ impl Sender {
 
     /// Puts the result of a batch's next item on the link.
     pub fn put_item(&self, id: u64, end: Result<Payload, Failure>) -> io::Result<()> {
-        let head = Head { codec: Codec::Plain, ..Head::of(Kind::Item, id) };
+        let head = Head::with(Kind::Item, id, Codec::Plain);
         self.put_outcome(head, Head { flags: flag::FAILED, ..head }, &[], end)
     }
 
     /// The same for the commonest small values, with nothing in between; false: it is another one.
     pub fn put_scalar_item(&self, id: u64, value: &Bound<'_, PyAny>) -> bool {
-        let head = Head { codec: Codec::Plain, ..Head::of(Kind::Item, id) };
+        let head = Head::with(Kind::Item, id, Codec::Plain);
         let write = |out: &mut Vec<u8>| crate::codec::write_scalar(out, value);
         let (put, exposed) = self.writer.outbox.push_noting(|out| frame::put_written(&mut out.bytes, head, write));
         // A link that broke is seen by the reader.
@@ -216,7 +216,7 @@ impl Sender {
     fn tell_memory(&self, memory: &OwnMemory) -> bool {
         let told = Python::attach(|py| py.detach(|| memory.look()));
         let text = told.and_then(|told| serde_json::to_string(&told).ok());
-        let head = Head { codec: Codec::Json, ..Head::of(Kind::Stats, 0) };
+        let head = Head::with(Kind::Stats, 0, Codec::Json);
         text.is_some_and(|text| {
             self.put_text(head, &text);
             true

@@ -87,7 +87,7 @@ impl Stream {
 
     /// Input has arrived; `more`: it is a piece of a value.
     pub fn take(&mut self, piece: Payload, more: bool) {
-        self.gone |= matches!(piece.codec, Codec::Empty | Codec::Close);
+        self.gone |= piece.form.is_farewell();
         let whole = match self.partial.take() {
             Some(mut partial) => {
                 partial.inline.extend_from_slice(piece.body());
@@ -95,7 +95,7 @@ impl Stream {
             }
             None => piece,
         };
-        match whole.codec {
+        match whole.form.codec {
             Codec::Empty => {}
             _ if more => self.partial = Some(whole),
             _ => self.input.push_back(whole),

@@ -15,7 +15,7 @@ from clutch import _core
 from clutch._worker.failure import traceback_of
 from clutch._worker.handlers import asgi, wsgi
 from clutch._worker.handlers.call import Tool
-from clutch._worker.handlers.kind import WorkKind
+from clutch._worker.handlers.kind import TargetKind
 from clutch.errors import ConfigError
 from clutch.tools import options_of
 
@@ -38,7 +38,7 @@ class App(Tool):
             self.lifecycle = functools.partial(asgi.Lifespan, self.function, log_failure, options["lifespan"])
         else:
             template = wsgi.template(options["root_path"], is_multithread)
-        self.kind = "asgi" if self.is_async else "wsgi"
+        self.protocol = "asgi" if self.is_async else "wsgi"
         self.app = self.function, template, log_failure
 
 
@@ -155,6 +155,6 @@ def positional(app: Any) -> tuple[int, bool]:
     return len(required), any(one.kind is one.VAR_POSITIONAL for one in parameters)
 
 
-ASGI = WorkKind(find, functools.partial(entry, "asgi"), needs_loop=True)
-ASGI2 = WorkKind(find, functools.partial(entry, "asgi2"), needs_loop=True)
-WSGI = WorkKind(find, functools.partial(entry, "wsgi"), shape=wsgi_shape)
+ASGI = TargetKind(find, functools.partial(entry, "asgi"), needs_loop=True)
+ASGI2 = TargetKind(find, functools.partial(entry, "asgi2"), needs_loop=True)
+WSGI = TargetKind(find, functools.partial(entry, "wsgi"), shape=wsgi_shape)

@@ -1,6 +1,6 @@
 """The handler of calls: a function with what is known of it, and its face for JSON work.
 
-`_core` reads `kind`, `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a
+`_core` reads `protocol`, `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a
 Definition it calls `read`.
 """
 
@@ -22,8 +22,8 @@ from clutch.tools import ToolOptions, options_of
 class Tool:
     """A function that can be called."""
 
-    kind = "tool"
-    """The native handler, see kinds.rs."""
+    protocol: str | None = None
+    """Of an app: how requests reach it, see kinds.rs."""
     lifecycle: Callable[[], Any] | None = None
     """Makes the `Lifecycle` (profiles/base.py) on each event loop that runs it."""
     is_eager = False

@@ -11,12 +11,12 @@ from clutch._worker.handlers.call import Tool
 
 
 @dataclass(frozen=True)
-class WorkKind:
+class TargetKind:
     find: Callable[[str, Any, bool], Any]
     """`find(target, found, is_factory)` returns the object to serve. Raises ConfigError if it cannot be served."""
 
     entry: Callable[[Any, dict[str, Any], str, _core.Worker], Tool]
-    """`entry(served, options, profile, worker)` returns what runs the work; its `kind` names the native handler."""
+    """`entry(served, options, profile, worker)` returns what runs the work; of an app, its `protocol` names the native handler."""
 
     needs_loop: bool = False
     """Whether its work runs as coroutines, so that threads are event loops too."""

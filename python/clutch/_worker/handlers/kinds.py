@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from clutch._worker.handlers import app, tcp
-from clutch._worker.handlers.kind import WorkKind
+from clutch._worker.handlers.kind import TargetKind
 
-KINDS: dict[str, WorkKind] = {
+KINDS: dict[str, TargetKind] = {
     "asgi": app.ASGI,
     "asgi2": app.ASGI2,
     "wsgi": app.WSGI,

@@ -22,17 +22,13 @@ from typing import Any
 from clutch import _core
 from clutch._worker.failure import traceback_of
 from clutch._worker.handlers.call import Tool
-from clutch._worker.handlers.kind import WorkKind
+from clutch._worker.handlers.kind import TargetKind
 from clutch.errors import ConfigError, Interrupted
 from clutch.tools import options_of
 
 FORMS = "def handler(conn), async def handler(reader, writer), async def handler(conn), or an object that is called so"
 
 Serving = Callable[[_core.Descriptor], Any]
-
-
-class Handler(Tool):
-    kind = "connection"
 
 
 def find(_target: str, found: Any, is_factory: bool) -> Any:
@@ -46,7 +42,7 @@ def entry(app: Any, _options: dict[str, Any], _profile: str, worker: _core.Worke
     """Return the tool that runs for each connection. Raises ConfigError if the target cannot be a handler."""
     connections = Connections()
     worker.slots.on_drain(connections.end_input)
-    return Handler("", serving(app, connections), options_of(app))
+    return Tool("", serving(app, connections), options_of(app))
 
 
 def serving(app: Any, connections: Connections) -> Serving:
@@ -213,4 +209,4 @@ async def close_stream(writer: asyncio.StreamWriter) -> None:
         raise
 
 
-CONNECTIONS = WorkKind(find, entry, has_instances=True)
+CONNECTIONS = TargetKind(find, entry, has_instances=True)

@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::str::FromStr;
 
+use clutch_wire::WorkKind;
 use redis::{Cmd, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -297,6 +298,8 @@ fn of_body(
             meta: body.meta.map(|meta| meta.get().to_owned()),
             checkpoint,
             result_ms: body.result_ms,
+            kind: WorkKind::JOB,
+            headers: Vec::new(),
             id,
         }),
         Err(error) => Err(Broken { id, attempt, why: format!("its record cannot be read: {error}") }),

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use clutch_wire::WorkKind;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -142,6 +143,8 @@ impl Payload {
             meta: self.raw("clutch_meta").map(|meta| meta.get().to_owned()),
             checkpoint: self.raw("clutch_checkpoint").map(|checkpoint| checkpoint.get().to_owned()),
             result_ms: 0,
+            kind: WorkKind::JOB,
+            headers: Vec::new(),
         }
     }
 

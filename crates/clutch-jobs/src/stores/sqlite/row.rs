@@ -1,5 +1,6 @@
 //! Between jobs and rows.
 
+use clutch_wire::WorkKind;
 use rusqlite::types::Value;
 use rusqlite::{Row, Statement};
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,8 @@ pub(super) fn claimed(row: &Row<'_>) -> rusqlite::Result<((i64, i64), Claimed, O
         meta: meta.map(|meta| meta.get().to_owned()),
         checkpoint: row.get(11)?,
         result_ms: row.get(12)?,
+        kind: WorkKind::JOB,
+        headers: Vec::new(),
     };
     Ok(((rank, id), claimed, rate(row, 13)?))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clutch_wire::Codec;
+use clutch_wire::Form;
 use clutch_wire::frame;
 use clutch_wire::sync::Mutex;
 use smallvec::SmallVec;
@@ -35,8 +35,8 @@ impl Batch {
     }
 
     /// As [`Pool::feed`].
-    pub fn feed(&self, id: WorkId, codec: Codec, bytes: &[u8]) {
-        self.put(id, |out| frame::put_pieces(out, id, codec, bytes));
+    pub fn feed(&self, id: WorkId, form: Form, bytes: &[u8]) {
+        self.put(id, |out| frame::put_pieces(out, id, form, bytes));
     }
 
     /// As [`Pool::credit`].

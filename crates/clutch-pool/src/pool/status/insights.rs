@@ -11,7 +11,7 @@ use crate::pool::core::Core;
 use crate::pool::effects::OnLink;
 use crate::pool::entry::Entry;
 use crate::slowest::Slowest;
-use crate::work::{Outcome, Running, WorkKind};
+use crate::work::{Outcome, Running};
 
 /// Arguments of this size are kept with what ran longest.
 const ARGUMENTS_BYTES_MAX: usize = 64 << 10;
@@ -31,7 +31,7 @@ impl Core {
 
     /// What has ended by itself, as its worker says.
     pub(in crate::pool) fn note_slow(&mut self, entry: &Entry, run_ns: u64, outcome: &Outcome) {
-        if entry.work.kind != WorkKind::Call || !self.noted.slowest.takes(run_ns) {
+        if !entry.work.is_call() || !self.noted.slowest.takes(run_ns) {
             return;
         }
         let items = entry.work.items;
@@ -54,7 +54,7 @@ impl Core {
     /// What was told to stop, by its deadline or its caller; `item`: of a batch, the one that ran.
     pub(in crate::pool) fn note_ended(&mut self, entry: &Entry, item: Option<u32>, ran: Duration) {
         let ran_ns = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX);
-        if entry.work.kind == WorkKind::Call && self.noted.slowest.takes(ran_ns) {
+        if entry.work.is_call() && self.noted.slowest.takes(ran_ns) {
             let slow = Slow { item, ..self.slow(entry) };
             self.noted.slowest.note(ran_ns, slow);
         }
@@ -75,8 +75,7 @@ impl Core {
     pub(in crate::pool) fn note_past(&mut self, life: Life, running: &[Running], now: Instant) {
         for one in running {
             let ran_ns = (one.seconds * 1e9) as u64;
-            let lost =
-                self.machine.body(one.id).filter(|entry| entry.work.kind == WorkKind::Call && entry.work.items == 0);
+            let lost = self.machine.body(one.id).filter(|entry| entry.work.is_call() && entry.work.items == 0);
             if let Some(slow) = lost.filter(|_| self.noted.slowest.takes(ran_ns)).map(|entry| self.slow(entry)) {
                 self.noted.slowest.note(ran_ns, slow);
             }
@@ -92,7 +91,7 @@ impl Core {
 /// Shared memory is not kept: it is needed.
 fn kept(payload: &Payload) -> Option<Arc<Payload>> {
     let fits = payload.leases.is_empty() && payload.inline.len() <= ARGUMENTS_BYTES_MAX;
-    fits.then(|| Arc::new(Payload::new(payload.codec, payload.inline.clone())))
+    fits.then(|| Arc::new(Payload::new(payload.form, payload.inline.clone())))
 }
 
 impl Pool {

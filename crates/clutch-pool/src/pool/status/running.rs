@@ -56,7 +56,7 @@ impl Core {
             Some(&function.name).filter(|name| !name.is_empty() && function.codec != Codec::Empty).cloned()
         };
         let described = work.reply.describe(&work.payload).or_else(named);
-        described.unwrap_or_else(|| work.kind.as_str().to_owned())
+        described.unwrap_or_else(|| work.kind.name().to_owned())
     }
 }
 

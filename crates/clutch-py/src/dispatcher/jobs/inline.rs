@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clutch_jobs::job::{self, Claimed, Millis};
+use clutch_jobs::job::{self, Claimed, DIRECTIVE, Millis};
 use clutch_jobs::runner::inline::InlineRunner;
 use clutch_jobs::store::Want;
 use clutch_pool::work::Outcome;
@@ -109,8 +109,8 @@ impl InlineJobs {
 
     /// `value`: as JSON; or a directive, as the handler of jobs writes both.
     fn finish(&self, py: Python<'_>, job: &ClaimedJob, is_directive: bool, value: Vec<u8>) -> PyResult<&'static str> {
-        let codec = if is_directive { Codec::Text } else { Codec::Json };
-        self.settle(py, job, Outcome::Value(Payload::new(codec, value)))
+        let form = if is_directive { DIRECTIVE } else { Codec::Json.into() };
+        self.settle(py, job, Outcome::Value(Payload::new(form, value)))
     }
 
     /// As `_worker/failure.py` describes an exception.

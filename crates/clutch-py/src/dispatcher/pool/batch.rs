@@ -2,7 +2,6 @@
 //! that cannot go at all.
 
 use clutch_pool::work::FunctionId;
-use clutch_wire::Codec;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -74,7 +73,6 @@ impl Open {
         let mut encoded = encoded.map_err(|error| unsendable(shared.asked, error))?;
         self.check_size(py, &encoded)?;
         encoded.function = shared.code.as_ref().and_then(name_of);
-        encoded.payload.codec = Codec::Batch;
         Ok(encoded)
     }
 }

@@ -28,8 +28,8 @@ pub fn told<'py>(py: Python<'py>, insights: Insights) -> PyResult<Report<'py>> {
 
 fn arguments<'py>(py: Python<'py>, slow: &Slow) -> PyResult<codec::Arguments<'py>> {
     let payload = slow.arguments.as_deref().ok_or_else(|| PyValueError::new_err("not kept"))?;
-    match (payload.codec, slow.item) {
-        (Codec::Batch, Some(item)) => Ok((item_of(py, payload, item)?, None)),
+    match (payload.form.codec, slow.item) {
+        (Codec::Pickle, Some(item)) => Ok((item_of(py, payload, item)?, None)),
         (Codec::Pickle, None) if slow.function == BY_VALUE => {
             let (_, arguments, keywords): (Bound<'py, PyAny>, Bound<'py, PyTuple>, Bound<'py, PyDict>) =
                 codec::unpickle(py, payload)?.extract()?;

@@ -335,8 +335,7 @@ impl Request {
     ) -> PyResult<bool> {
         let (py, this) = (slf.py(), slf.get());
         let link = this.link.get();
-        let said =
-            websocket::said_by(kind, message, |codec, bytes| Ok(codec::raw(&link.sender.regions, codec, bytes)?))?;
+        let said = websocket::said_by(kind, message, |form, bytes| Ok(codec::raw(&link.sender.regions, form, bytes)?))?;
         let said = said.ok_or_else(|| misuse(format!("{kind} is not allowed for a WebSocket")))?;
         let is_gone = link.streams.with(this.id, |stream| stream.is_left()).unwrap_or(true);
         let deed = machine.lock().send(said, is_gone);

@@ -3,7 +3,8 @@
 use clutch_fronts::app::response::Head;
 use clutch_fronts::app::websocket::{AppEvent, ClientEvent, Wrong};
 use clutch_fronts::codec::websocket::{self, REASON_BYTES_MAX, code};
-use clutch_wire::{Codec, Payload};
+use clutch_fronts::codec::{HEAD, TEXT};
+use clutch_wire::{Codec, Form, Payload};
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,8 +21,8 @@ pub fn message_of(py: Python<'_>, heard: ClientEvent) -> PyResult<Py<PyAny>> {
         ClientEvent::Connect => message.set_item(kind, intern!(py, "websocket.connect"))?,
         ClientEvent::Message(payload) => {
             message.set_item(kind, intern!(py, "websocket.receive"))?;
-            match payload.codec {
-                Codec::Text => message.set_item(intern!(py, "text"), text(py, payload.body()))?,
+            match payload.form {
+                TEXT => message.set_item(intern!(py, "text"), text(py, payload.body()))?,
                 _ => message.set_item(intern!(py, "bytes"), PyBytes::new(py, payload.body()))?,
             }
         }
@@ -50,7 +51,7 @@ pub fn raised(wrong: Wrong, kind: &str) -> PyErr {
 pub fn said_by(
     kind: &str,
     message: &Bound<'_, PyDict>,
-    payload: impl Fn(Codec, &[u8]) -> PyResult<Payload>,
+    payload: impl Fn(Form, &[u8]) -> PyResult<Payload>,
 ) -> PyResult<Option<AppEvent>> {
     Ok(Some(match kind {
         "websocket.send" => AppEvent::Message(content(message, payload)?),
@@ -62,13 +63,13 @@ pub fn said_by(
     }))
 }
 
-fn content(message: &Bound<'_, PyDict>, payload: impl Fn(Codec, &[u8]) -> PyResult<Payload>) -> PyResult<Payload> {
+fn content(message: &Bound<'_, PyDict>, payload: impl Fn(Form, &[u8]) -> PyResult<Payload>) -> PyResult<Payload> {
     let py = message.py();
     if let Some(bytes) = given(message, intern!(py, "bytes"))? {
-        return crate::buffer::bytes_of(&bytes, |bytes| payload(Codec::Bytes, bytes))?;
+        return crate::buffer::bytes_of(&bytes, |bytes| payload(Codec::Bytes.into(), bytes))?;
     }
     match given(message, intern!(py, "text"))? {
-        Some(text) => payload(Codec::Text, text.cast::<PyString>()?.to_str()?.as_bytes()),
+        Some(text) => payload(TEXT, text.cast::<PyString>()?.to_str()?.as_bytes()),
         None => Err(misuse("websocket.send has neither bytes nor text")),
     }
 }
@@ -81,7 +82,7 @@ fn accept(message: &Bound<'_, PyDict>) -> PyResult<Payload> {
     let headers = given_headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     let chosen = subprotocol.iter().map(|name| (&b"sec-websocket-protocol"[..], name.as_bytes()));
     let head = Head::accepting(headers.chain(chosen)).map_err(misused)?;
-    Ok(Payload::new(Codec::Http, head))
+    Ok(Payload::new(HEAD, head))
 }
 
 fn close(message: &Bound<'_, PyDict>) -> PyResult<AppEvent> {

@@ -105,7 +105,7 @@ impl AppRequest for StartResponse {
         let (payload, is_endless) = part_of(&mut state.response, &link.sender.regions, bytes, true)?;
         drop(state);
         self.tell_cut(value.py(), is_cut);
-        if payload.codec == Codec::Bytes && payload.bytes_total() == 0 {
+        if payload.form == Codec::Bytes.into() && payload.bytes_total() == 0 {
             return Ok(());
         }
         if is_endless {
