@@ -88,7 +88,6 @@ class Dispatcher:
         self._reload = reload
         self._tables = tables_of(self.config.file)
         """As the file had them at the start."""
-        self._runtime: Any = None
         self._fronts: Any = None
         self._jobs: dict[str, _core.JobsFront] = {}
         self._event_log: EventLog | None = None
@@ -158,11 +157,10 @@ class Dispatcher:
         for spec in self.config.pools:
             self._start_pool(spec, plane)
         fronts = [
-            (name, json.dumps(with_log_format(core, self.log_format))) for name, core in self.config.fronts.items()
+            (name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()
         ]
         if fronts:
-            self._runtime = _core.Runtime()
-            self._fronts = _core.Fronts(self._runtime, plane, fronts)
+            self._fronts = _core.Fronts(plane, fronts)
         for front, address, shown in self.urls():
             logs.info(f"{front}: {shown}", front=front, address=address)
         for spec in self.config.jobs:
@@ -389,8 +387,6 @@ class Dispatcher:
             if announcer.ident is not None:
                 announcer.join()  # a closed pool lets it go; no thread may be in the core when the interpreter ends
         self._reloader.close()
-        if self._runtime is not None:
-            self._runtime.stop()
         if self._plane is not None:
             self._plane.close(waits=True)
 
@@ -514,11 +510,12 @@ def debugger_of(spec: PoolSpec) -> dict[str, Any]:
     return {"terminal": terminal, "group": os.getpgrp()}
 
 
-def with_log_format(front: Mapping[str, Any], form: str) -> Mapping[str, Any]:
-    """Of the access log, where none was chosen: that of our own log."""
-    if front.get("access_log_format", "") is not None:
-        return front
-    return {**front, "access_log_format": form}
+def front_json(front: Mapping[str, Any], form: str) -> str:
+    """Its options for the core. An access log for which no format was chosen has the format of our own log."""
+    options = {name: value for name, value in front.items() if name != "kind"}
+    if options.get("access_log_format", "") is None:
+        options["access_log_format"] = form
+    return json.dumps(options)
 
 
 def describe(spec: PoolSpec) -> str:

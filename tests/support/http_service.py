@@ -49,12 +49,10 @@ LIMITS = {
 
 def serve_fronts(stack: ExitStack, pool: Pool, **fronts: dict[str, Any]) -> _core.Fronts:
     """Fronts of these kinds, until the stack is closed."""
-    runtime = _core.Runtime()
-    stack.callback(runtime.stop)
-    configs = [(kind, json.dumps({"kind": kind, **front})) for kind, front in fronts.items()]
+    configs = [(kind, kind, json.dumps(front)) for kind, front in fronts.items()]
     plane = _core.Plane("{}", object())
     plane.add(pool)
-    running = _core.Fronts(runtime, plane, configs)
+    running = _core.Fronts(plane, configs)
     stack.callback(running.stop, 0)
     return running
 

@@ -7,19 +7,20 @@
 mod actions;
 mod door;
 mod events;
-mod metrics;
 mod pages;
 mod routes;
 mod socket;
 
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::socket::OperatorSocket;
 
+use clutch_host::{Address, Context, Front, Reread, Start, StopOrder};
+
 use self::door::Door;
+use crate::account::figures::Figures;
 use crate::config::AdminConfig;
-use crate::front::{Context, Front, Reread, Start};
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::listen::{Access, Listener, not_bound, refuse_unguarded};
@@ -29,7 +30,9 @@ use crate::net::tokens::Tokens;
 const CONNECTIONS_MAX: usize = 256;
 
 impl Start for AdminConfig {
-    fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>> {
+    fn start(self: Box<Self>, context: &Context) -> clutch_host::Result<Arc<dyn Front>> {
+        let runtime = context.runtime()?;
+        let _entered = runtime.enter();
         let place = context.place();
         let listener =
             Listener::bind(&self.bind, Access::Owner).map_err(|error| not_bound(&place, &self.bind, &error))?;
@@ -39,10 +42,10 @@ impl Start for AdminConfig {
         let access_control = AccessControl::new(&self.bind, listener.address(), Guard { tokens, ..Guard::default() });
         context.plane.measure_work();
         let warnings = context.warnings.clone();
-        let door = Door::new(context.plane.clone(), access_control, context.figures(), warnings, false);
+        let door = Door::new(context.plane.clone(), access_control, Figures::of(context), warnings, false);
         let mut accepting = Accepting::new(CONNECTIONS_MAX);
         accepting.add(listener, door.clone());
-        Ok(Box::new(AdminFront { context: context.clone(), accepting, door }))
+        Ok(Arc::new(AdminFront { context: context.clone(), accepting, door }))
     }
 }
 
@@ -53,12 +56,16 @@ struct AdminFront {
 }
 
 impl Front for AdminFront {
-    fn accepting(&mut self) -> &mut Accepting {
-        &mut self.accepting
+    fn addresses(&self) -> &[Address] {
+        self.accepting.addresses()
     }
 
-    fn is_last(&self) -> bool {
-        true
+    fn stop(&self, grace: Duration) {
+        self.accepting.stop(grace);
+    }
+
+    fn stop_order(&self) -> StopOrder {
+        StopOrder::Last
     }
 
     fn reload(&self, _pools: &[String]) -> Vec<Reread> {

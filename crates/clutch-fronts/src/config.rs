@@ -1,30 +1,7 @@
-//! The configuration of each kind of front, as the dispatcher's Python side gives it: JSON, with every option decided.
+//! The options of each kind of front, as the dispatcher's Python side gives them: JSON, with every option decided.
 
 use clutch_pool::config::Disconnect;
 use serde::{Deserialize, Serialize};
-
-use crate::front::Start;
-
-/// One front, of whatever kind. A new kind is an arm here and in [`FrontConfig::start`], and a file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum FrontConfig {
-    Http(HttpConfig),
-    Serve(ServeConfig),
-    Tcp(TcpConfig),
-    Admin(AdminConfig),
-}
-
-impl FrontConfig {
-    pub(crate) fn start(self) -> Box<dyn Start> {
-        match self {
-            FrontConfig::Http(config) => Box::new(config),
-            FrontConfig::Serve(config) => Box::new(config),
-            FrontConfig::Tcp(config) => Box::new(config),
-            FrontConfig::Admin(config) => Box::new(config),
-        }
-    }
-}
 
 /// The call front over HTTP.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
 use clutch_pool::pool::state::queue::PRIORITY_MAX;
 use clutch_pool::pool::{Exchange, Part, Pool, Terms};
 use clutch_pool::work::{Outcome, Work, WorkKind};
@@ -34,7 +35,6 @@ use crate::body::problem::Problem;
 use crate::body::request::{collect, discard};
 use crate::body::{Body, with_type};
 use crate::config::HttpConfig;
-use crate::front::{Context, Front, Reread, Start};
 use crate::http::catalog::{Catalog, Entry};
 use crate::http::discovery::Discovery;
 use crate::http::lines::{CallContext, Lines};
@@ -50,7 +50,6 @@ use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tls::Tls;
 use crate::net::tokens::Tokens;
-use crate::net::warnings::Warnings;
 
 /// Longest duration that `Clutch-Timeout` may ask for.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 86_400);
@@ -68,7 +67,9 @@ impl Start for HttpConfig {
         Some(&mut self.connections_max)
     }
 
-    fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>> {
+    fn start(self: Box<Self>, context: &Context) -> clutch_host::Result<Arc<dyn Front>> {
+        let runtime = context.runtime()?;
+        let _entered = runtime.enter();
         let place = context.place();
         let listeners = bind_all(&place, &self.bind, Access::Owner)?;
         let may_be_open = self.token.is_some() || self.token_file.is_some() || self.tls.is_some() || self.insecure;
@@ -80,7 +81,7 @@ impl Start for HttpConfig {
             services.first().cloned().ok_or_else(|| io::Error::other(format!("{place}.bind names no address")))?;
         let mut accepting = Accepting::new(self.connections_max);
         listeners.into_iter().zip(services).for_each(|(listener, service)| accepting.add(listener, service));
-        Ok(Box::new(HttpFront { context: context.clone(), accepting, first }))
+        Ok(Arc::new(HttpFront { context: context.clone(), accepting, first }))
     }
 }
 
@@ -93,8 +94,12 @@ struct HttpFront {
 }
 
 impl Front for HttpFront {
-    fn accepting(&mut self) -> &mut Accepting {
-        &mut self.accepting
+    fn addresses(&self) -> &[Address] {
+        self.accepting.addresses()
+    }
+
+    fn stop(&self, grace: Duration) {
+        self.accepting.stop(grace);
     }
 
     fn reopen_logs(&self) {
@@ -128,7 +133,7 @@ impl CallService {
     /// One for each address. Fails when the access log, or another of its files, cannot be opened.
     fn of_all(config: &HttpConfig, listeners: &[Listener], context: &Context) -> io::Result<Vec<Arc<CallService>>> {
         let (name, warnings) = (&context.name, &context.warnings);
-        let connections = Arc::new(CallService::connections(config, context.figures())?);
+        let connections = Arc::new(CallService::connections(config, Figures::of(context))?);
         let tls = config.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
         let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), warnings)?;
         let cors = Some(Arc::new(Cors::new(&format!("{}.cors_origins", context.place()), &config.cors_origins)));

@@ -12,4 +12,3 @@ pub(crate) mod stream;
 pub(crate) mod thread;
 pub(crate) mod tls;
 pub(crate) mod tokens;
-pub(crate) mod warnings;

@@ -20,8 +20,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
 use clutch_pool::pool::{Batch, Exchange, Pool, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
+use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Payload};
 use hyper::body::{Body as _, Incoming};
 use hyper::http::request::Parts;
@@ -43,7 +45,6 @@ use crate::body::request::discard;
 use crate::codec::HEAD;
 use crate::codec::http::request_flag;
 use crate::config::ServeConfig;
-use crate::front::{Context, Front, Reread, Start, Stopped};
 use crate::net::accept::{Accepting, Service};
 use crate::net::connection::{Connections, Limits, Opened, Turn};
 use crate::net::listen::Access;
@@ -53,7 +54,6 @@ use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Io, Stream};
 use crate::net::thread::FrontThread;
 use crate::net::tls::Tls;
-use crate::net::warnings::Warnings;
 
 /// By ALPN.
 const SPEAKS: &[Protocol] = &[Protocol::Http2, Protocol::Http1];
@@ -63,7 +63,9 @@ impl Start for ServeConfig {
         Some(&mut self.connections_max)
     }
 
-    fn start(self: Box<Self>, context: &Context) -> io::Result<Box<dyn Front>> {
+    fn start(self: Box<Self>, context: &Context) -> clutch_host::Result<Arc<dyn Front>> {
+        let runtime = context.runtime()?;
+        let _entered = runtime.enter();
         let pool = context.pool(&self.pool)?;
         let threads = (0..self.threads.max(1)).map(FrontThread::start).collect::<io::Result<Vec<_>>>()?;
         let (binds, access) = (self.bind.clone(), Access::Mode(self.unix_mode));
@@ -77,7 +79,7 @@ impl Start for ServeConfig {
             }
         }
         app.read_links(&threads[0]);
-        Ok(Box::new(ServeFront { context: context.clone(), accepting, app, pool, threads }))
+        Ok(Arc::new(ServeFront { context: context.clone(), accepting, app, pool, threads: Mutex::new(threads) }))
     }
 }
 
@@ -87,22 +89,19 @@ struct ServeFront {
     accepting: Accepting,
     app: Arc<App>,
     pool: Arc<Pool>,
-    threads: Vec<FrontThread>,
+    /// Until the stop, which waits for their end.
+    threads: Mutex<Vec<FrontThread>>,
 }
 
 impl Front for ServeFront {
-    fn accepting(&mut self) -> &mut Accepting {
-        &mut self.accepting
+    fn addresses(&self) -> &[Address] {
+        self.accepting.addresses()
     }
 
-    fn stop(self: Box<Self>, grace: Duration) -> Stopped {
-        let ServeFront { mut accepting, pool, threads, .. } = *self;
-        Box::pin(async move {
-            accepting.end(grace).await;
-            pool.read_by_driver();
-            // The end of a thread is waited for.
-            let _ = tokio::task::spawn_blocking(move || drop(threads)).await;
-        })
+    fn stop(&self, grace: Duration) {
+        self.accepting.stop(grace);
+        self.pool.read_by_driver();
+        drop(std::mem::take(&mut *self.threads.lock()));
     }
 
     fn reopen_logs(&self) {
@@ -140,7 +139,7 @@ impl App {
         let timeout = config.timeout_ms.map(Duration::from_millis);
         let body_limits =
             BodyLimits { bytes_max: config.body_bytes_max, silence: Duration::from_millis(config.body_timeout_ms) };
-        let figures = context.figures();
+        let figures = Figures::of(context);
         let connections = Connections {
             limits: Limits {
                 head: Duration::from_millis(config.head_timeout_ms),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use clutch_host::{Address, Front, Start, Warnings};
 use clutch_pool::pool::{Batch, Exchange, Part, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::descriptor::Descriptor;
@@ -20,11 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::TcpConfig;
-use crate::front::{self, Front, Start};
 use crate::net::accept::{ACCEPT_PAUSE, Accepting, not_accepted};
 use crate::net::listen::{Access, Listener, bind_all};
 use crate::net::stream::ConnectionLimit;
-use crate::net::warnings::Warnings;
 
 /// A connection that waits for longer is watched: its peer may give up.
 const WATCHED_AFTER: Duration = Duration::from_millis(20);
@@ -34,7 +33,9 @@ impl Start for TcpConfig {
         Some(&mut self.connections_max)
     }
 
-    fn start(self: Box<Self>, context: &front::Context) -> io::Result<Box<dyn Front>> {
+    fn start(self: Box<Self>, context: &clutch_host::Context) -> clutch_host::Result<Arc<dyn Front>> {
+        let runtime = context.runtime()?;
+        let _entered = runtime.enter();
         let pool = context.pool(&self.pool)?;
         let listeners = bind_all(&context.place(), &self.bind, Access::Everyone)?;
         let (function, batch) = (pool.function(Codec::Name, b"", "connection"), Batch::new(&pool));
@@ -42,7 +43,7 @@ impl Start for TcpConfig {
         let accepting = Accepting::run(self.connections_max, listeners, |listeners, limit, stop| {
             Handler { batch, function, listeners, first: 0, limit, warnings }.serve(stop)
         });
-        Ok(Box::new(TcpFront { accepting }))
+        Ok(Arc::new(TcpFront { accepting }))
     }
 }
 
@@ -52,8 +53,12 @@ struct TcpFront {
 }
 
 impl Front for TcpFront {
-    fn accepting(&mut self) -> &mut Accepting {
-        &mut self.accepting
+    fn addresses(&self) -> &[Address] {
+        self.accepting.addresses()
+    }
+
+    fn stop(&self, grace: Duration) {
+        self.accepting.stop(grace);
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod support;
 
-use clutch_fronts::Fronts;
-use clutch_fronts::config::{AdminConfig, FrontConfig};
+use clutch_fronts::config::AdminConfig;
+use clutch_host::Fronts;
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::{Health, WorkerView};
 use serde_json::json;
@@ -15,7 +15,7 @@ fn admin(token: Option<&str>) -> AdminConfig {
 }
 
 fn serve(stages: &[&Stage], config: AdminConfig) -> Fronts {
-    support::serve(stages, "admin", FrontConfig::Admin(config)).expect("fronts")
+    support::serve(stages, "admin", Box::new(config)).expect("fronts")
 }
 
 fn client(fronts: &Fronts) -> Client {

@@ -5,7 +5,7 @@ mod support;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use clutch_fronts::config::{FrontConfig, HttpConfig};
+use clutch_fronts::config::HttpConfig;
 use clutch_pool::telemetry::Event;
 use clutch_wire::Failure;
 use clutch_wire::frame::STREAM_WINDOW;
@@ -200,7 +200,7 @@ fn after_the_grace_requests_are_cut_off_and_their_calls_given_up() {
 fn an_address_that_is_taken_is_an_error_that_names_it() {
     let house = House::new();
     let address = house.fronts.address("http").expect("an address");
-    let taken = support::serve(&[], "http", FrontConfig::Http(http(&address)));
+    let taken = support::serve(&[], "http", Box::new(http(&address)));
     let error = taken.err().expect("an error").to_string();
     assert!(error.contains("fronts.http") && error.contains(&address), "{error}");
 }
@@ -219,12 +219,12 @@ fn a_unix_socket_is_its_owners_alone() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(house.fronts.address("http").as_deref(), Some(bind.as_str()));
     assert_eq!(house.post("", "{}").status, 200);
-    assert!(support::serve(&[], "http", FrontConfig::Http(http(&bind))).is_err());
+    assert!(support::serve(&[], "http", Box::new(http(&bind))).is_err());
     assert_eq!(house.post("", "{}").status, 200);
     house.fronts.stop(PATIENCE);
     assert!(!path.exists());
     std::fs::write(&path, "a file of the user").expect("a file");
-    assert!(support::serve(&[], "http", FrontConfig::Http(http(&bind))).is_err());
+    assert!(support::serve(&[], "http", Box::new(http(&bind))).is_err());
     assert!(path.exists());
     std::fs::remove_dir_all(&folder).expect("clean");
 }

@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use clutch_fronts::Fronts;
-use clutch_fronts::config::{FrontConfig, TcpConfig};
+use clutch_fronts::config::TcpConfig;
+use clutch_host::Fronts;
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::state::Hold;
 use clutch_pool::telemetry::Event;
@@ -18,10 +18,10 @@ struct House {
     fronts: Fronts,
 }
 
-fn start(stage: &Stage, pool: &str, connections_max: usize) -> std::io::Result<Fronts> {
+fn start(stage: &Stage, pool: &str, connections_max: usize) -> clutch_host::Result<Fronts> {
     let bind = vec!["127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned()];
     let tcp = TcpConfig { pool: pool.to_owned(), bind, connections_max };
-    support::serve(&[stage], "tcp", FrontConfig::Tcp(tcp))
+    support::serve(&[stage], "tcp", Box::new(tcp))
 }
 
 impl House {

@@ -4,11 +4,11 @@ mod support;
 
 use std::time::Duration;
 
-use clutch_fronts::Fronts;
 use clutch_fronts::codec;
 use clutch_fronts::codec::http::{RequestHead, put_response, request_flag, response_flag};
 use clutch_fronts::codec::websocket::{self, WINDOW};
-use clutch_fronts::config::{FrontConfig, LogFormat, ServeConfig};
+use clutch_fronts::config::{LogFormat, ServeConfig};
+use clutch_host::Fronts;
 use clutch_pool::config::{Disconnect, PoolConfig, Profile, Shape};
 use clutch_pool::telemetry::Event;
 use clutch_wire::{Codec, Failure};
@@ -69,7 +69,7 @@ impl House {
     fn with(pool: PoolConfig, serve: ServeConfig) -> House {
         let shape = Shape { profile: Profile::Async, workers: 1, threads: 1, tasks: 8 };
         let stage = Stage::new(PoolConfig { shape, ..pool });
-        let fronts = support::serve(&[&stage], "serve", FrontConfig::Serve(serve)).expect("fronts");
+        let fronts = support::serve(&[&stage], "serve", Box::new(serve)).expect("fronts");
         House { stage, fronts }
     }
 

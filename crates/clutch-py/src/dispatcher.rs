@@ -12,7 +12,7 @@ mod registry;
 mod timeout;
 
 pub use self::bridge::Bridge;
-pub use self::fronts::{Fronts, Runtime};
+pub use self::fronts::Fronts;
 pub use self::future::{Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
 pub use self::jobs::inline::{ClaimedJob, InlineJobs, close_jobs_store, jobs_now, stop_jobs_clock};
 pub use self::jobs::{JobStore, JobsEnqueued, JobsFront, next_tick};

@@ -1,10 +1,12 @@
-//! What the connections and requests of one front come to. Counted without a lock where it happens, read by `metrics`.
+//! Figures of the connections and requests of one front. Counted without a lock where it happens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use clutch_host::figures::{Histogram, Labels};
+use clutch_host::{Context, Figure, FigureValue, Member};
 use clutch_wire::sync::Mutex;
 
 /// Upper bounds of the histogram of durations, in seconds: those that Prometheus' clients begin with, and two for what lasts.
@@ -47,7 +49,19 @@ impl End {
     }
 }
 
-/// Of one front.
+/// Name, help, and the counter itself.
+type Row = (&'static str, &'static str, fn(&Figures) -> &AtomicU64);
+
+const COUNTERS: [Row; 4] = [
+    ("http_connections", "Connections that were taken", |figures| &figures.connections),
+    ("http_received_bytes", "Bytes received, all included: heads, frames, TLS", |figures| &figures.received),
+    ("http_sent_bytes", "Bytes sent, all included", |figures| &figures.sent),
+    ("http_access_log_dropped", "Lines of the access log for which there was no room", |figures| {
+        &figures.dropped_lines
+    }),
+];
+
+/// Figures of one front.
 pub(crate) struct Figures {
     pub(crate) front: Arc<str>,
     /// By class of status and by end.
@@ -64,21 +78,6 @@ pub(crate) struct Figures {
     dropped_lines: AtomicU64,
     /// The grace of a stop is over: what has not ended is cut off by us.
     is_cut: AtomicBool,
-}
-
-/// The same, at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) front: Arc<str>,
-    pub(crate) requests: Vec<(&'static str, End, u64)>,
-    pub(crate) durations: Vec<u64>,
-    pub(crate) duration_s: f64,
-    pub(crate) reasons: BTreeMap<&'static str, u64>,
-    pub(crate) open: u64,
-    pub(crate) connections: u64,
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
-    pub(crate) dropped_lines: u64,
 }
 
 impl Figures {
@@ -142,24 +141,57 @@ impl Figures {
         Connected(self.clone())
     }
 
-    pub(crate) fn read(&self) -> Snapshot {
-        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let requests = CLASSES.iter().zip(&self.requests).flat_map(|(class, ends)| {
-            ENDS.iter().zip(ends).map(|(end, count)| (*class, *end, value(count))).filter(|(.., count)| *count > 0)
-        });
-        Snapshot {
-            front: self.front.clone(),
-            requests: requests.collect(),
-            durations: self.durations.iter().map(value).collect(),
-            duration_s: value(&self.duration_us) as f64 / 1e6,
-            reasons: self.reasons.lock().clone(),
-            open: value(&self.open),
-            connections: value(&self.connections),
-            received: value(&self.received),
-            sent: value(&self.sent),
-            dropped_lines: value(&self.dropped_lines),
-        }
+    /// Those of a front, which its plane shows to the end.
+    pub(crate) fn of(context: &Context) -> Arc<Figures> {
+        let figures = Figures::new(&context.name);
+        context.plane.keep(figures.clone());
+        figures
     }
+
+    /// Labels of one value, the front's own first.
+    fn labels(&self, more: &[(&'static str, &str)]) -> Labels {
+        let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        std::iter::once(("front", self.front.to_string())).chain(more).collect()
+    }
+
+    fn requests(&self) -> impl Iterator<Item = Figure> {
+        let help = "Requests, by class of status and by how they ended";
+        let counts = CLASSES.iter().zip(&self.requests).flat_map(|(class, ends)| {
+            ENDS.iter().zip(ends).map(|(end, count)| ([("status", *class), ("end", end.as_str())], read(count)))
+        });
+        counts.filter(|(_, count)| *count > 0).map(move |(labels, count)| {
+            let value = FigureValue::Counter(count);
+            Figure { name: "http_requests", help, labels: self.labels(&labels), value }
+        })
+    }
+
+    fn durations(&self) -> Histogram {
+        let sum = read(&self.duration_us) as f64 / 1e6;
+        Histogram { bounds: &BOUNDS_S, counts: self.durations.iter().map(read).collect(), sum }
+    }
+}
+
+impl Member for Figures {
+    fn figures(&self) -> Vec<Figure> {
+        let one = |name, help, value| Figure { name, help, labels: self.labels(&[]), value };
+        let mut figures: Vec<Figure> = self.requests().collect();
+        figures.extend(COUNTERS.map(|(name, help, of)| one(name, help, FigureValue::Counter(read(of(self))))));
+        let help = "Connections that are open, WebSockets among them";
+        figures.push(one("http_connections_open", help, FigureValue::Gauge(read(&self.open))));
+        let help = "From the head of a request until its client had taken the response";
+        figures.push(one("http_request_seconds", help, FigureValue::Histogram(self.durations())));
+        figures.extend(self.reasons.lock().iter().map(|(reason, count)| Figure {
+            name: "http_refused",
+            help: "Requests and connections that were refused or cut short, by reason",
+            labels: self.labels(&[("reason", reason)]),
+            value: FigureValue::Counter(*count),
+        }));
+        figures
+    }
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
 /// A connection that is open.
@@ -175,6 +207,21 @@ impl Drop for Connected {
 mod tests {
     use super::*;
 
+    /// The values under a name, with their labels beside the front's.
+    fn values(figures: &Figures, name: &str) -> Vec<(Vec<String>, FigureValue)> {
+        let named = figures.figures().into_iter().filter(|figure| figure.name == name);
+        named
+            .map(|figure| (figure.labels.into_iter().skip(1).map(|(_, value)| value).collect(), figure.value))
+            .collect()
+    }
+
+    fn value(figures: &Figures, name: &str) -> u64 {
+        match values(figures, name)[..] {
+            [(_, FigureValue::Counter(value) | FigureValue::Gauge(value))] => value,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn requests_are_counted_by_status_and_end() {
         let figures = Figures::new("serve");
@@ -182,10 +229,11 @@ mod tests {
             figures.ended(status, end, Duration::from_millis(20));
         }
         figures.ended(Some(503), End::Refused, Duration::from_secs(90));
-        let read = figures.read();
-        let expected = [("2xx", End::Whole, 2), ("5xx", End::Refused, 1), ("none", End::ClientGone, 1)];
-        assert_eq!(read.requests, expected);
-        assert_eq!((read.durations[2], read.durations[BOUNDS_S.len()]), (3, 1));
+        let shown = format!("{:?}", values(&figures, "http_requests"));
+        let expected = r#"[(["2xx", "whole"], Counter(2)), (["5xx", "refused"], Counter(1)), (["none", "client-gone"], Counter(1))]"#;
+        assert_eq!(shown, expected);
+        let durations = figures.durations();
+        assert_eq!((durations.counts[2], durations.counts[BOUNDS_S.len()]), (3, 1));
     }
 
     #[test]
@@ -193,8 +241,8 @@ mod tests {
         let figures = Figures::new("serve");
         let first = figures.connection();
         drop(figures.connection());
-        assert_eq!((figures.read().open, figures.read().connections), (1, 2));
+        assert_eq!((value(&figures, "http_connections_open"), value(&figures, "http_connections")), (1, 2));
         drop(first);
-        assert_eq!(figures.read().open, 0);
+        assert_eq!(value(&figures, "http_connections_open"), 0);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clutch_host::{NamedPool, Plane};
 use clutch_pool::pool::{Command, Denied, Pool};
 use clutch_pool::work::WorkId;
 use clutch_wire::sys;
@@ -18,8 +19,6 @@ use super::routes::{Target, Verb};
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
-use crate::plane::Plane;
-use crate::plane::pools::Named;
 
 type Answer = Result<Response<Body>, Box<Problem>>;
 
@@ -99,24 +98,24 @@ fn given<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Problem>> {
 }
 
 /// The pools that are meant.
-fn chosen(plane: &Plane, target: &Target) -> Result<Vec<Named>, Box<Problem>> {
+fn chosen(plane: &Plane, target: &Target) -> Result<Vec<NamedPool>, Box<Problem>> {
     let all = plane.pools.all();
     let (Target::Pool(name) | Target::Worker(name, _)) = target else { return Ok(all) };
     let found = all.iter().find(|(known, _)| **known == **name).cloned();
     found.map(|one| vec![one]).ok_or_else(|| no_such_pool(name, &all))
 }
 
-fn no_such_pool(name: &str, all: &[Named]) -> Box<Problem> {
+fn no_such_pool(name: &str, all: &[NamedPool]) -> Box<Problem> {
     let names = all.iter().map(|(name, _)| &**name);
     Problem::no_such_pool(format!("no pool '{}'{}", quoted(name), suggestion(name, names)))
 }
 
-fn done(pools: &[Named]) -> Response<Body> {
+fn done(pools: &[NamedPool]) -> Response<Body> {
     let names: Vec<&str> = pools.iter().map(|(name, _)| &**name).collect();
     document(&json!({ "pools": names }))
 }
 
-fn quiet(pools: &[Named], quiet: bool) -> Response<Body> {
+fn quiet(pools: &[NamedPool], quiet: bool) -> Response<Body> {
     for (_, pool) in pools {
         pool.set_quiet(quiet);
         pool.note_action(if quiet { "takes no more work" } else { "takes work again" });
@@ -124,7 +123,7 @@ fn quiet(pools: &[Named], quiet: bool) -> Response<Body> {
     done(pools)
 }
 
-async fn scale(pools: Vec<Named>, min: usize, max: usize) -> Answer {
+async fn scale(pools: Vec<NamedPool>, min: usize, max: usize) -> Answer {
     let workers = if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") };
     for (_, pool) in pools.clone() {
         let scaled = pool.clone();
@@ -155,25 +154,25 @@ fn cancel(plane: &Plane, call: WorkId, pool: Option<&str>) -> Answer {
     }
 }
 
-async fn reload(plane: &Arc<Plane>, pools: &[Named]) -> Answer {
+async fn reload(plane: &Arc<Plane>, pools: &[NamedPool]) -> Answer {
     let names: Vec<String> = pools.iter().map(|(name, _)| name.to_string()).collect();
     let (plane, asked) = (plane.clone(), names.clone());
     let of_process = facts(&plane);
-    let failed = blocking(move |_| plane.host.reload(asked)).await?.map_err(Problem::refused)?;
+    let failed = blocking(move |_| plane.program.reload(asked)).await?.map_err(Problem::refused)?;
     Ok(document(&with(of_process, [("pools", json!(names)), ("failed", json!(failed))])))
 }
 
 async fn stop(plane: &Arc<Plane>, Stop { now }: Stop) -> Answer {
     let page = facts(plane);
     let plane = plane.clone();
-    blocking_in(&STOPS, move |_| plane.host.stop(now)).await?.map_err(Problem::refused)?;
+    blocking_in(&STOPS, move |_| plane.program.stop(now)).await?.map_err(Problem::refused)?;
     Ok(document(&page.into()))
 }
 
 /// `with_tokens`: for those who could read them in the configuration, too.
 pub(super) async fn fronts(plane: &Arc<Plane>, with_tokens: bool) -> Answer {
     let plane = plane.clone();
-    let mut fronts = blocking(move |_| plane.host.fronts()).await?.map_err(Problem::refused)?;
+    let mut fronts = blocking(move |_| plane.program.fronts()).await?.map_err(Problem::refused)?;
     for front in fronts.as_object_mut().into_iter().flat_map(|fronts| fronts.values_mut()) {
         if !with_tokens && let Some(front) = front.as_object_mut() {
             front.remove("token");
@@ -183,7 +182,7 @@ pub(super) async fn fronts(plane: &Arc<Plane>, with_tokens: bool) -> Answer {
 }
 
 /// Recycles or kills, and waits until that is done.
-async fn replace(verb: Verb, pools: Vec<Named>, target: &Target) -> Answer {
+async fn replace(verb: Verb, pools: Vec<NamedPool>, target: &Target) -> Answer {
     let nr = if let Target::Worker(_, nr) = target { Some(*nr) } else { None };
     let command = match (verb, nr) {
         (Verb::Kill, Some(nr)) => Command::Kill { nr },

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use clutch_host::{Plane, Warnings};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use rustix::process::{Uid, geteuid};
@@ -19,8 +20,6 @@ use crate::net::connection::{Connections, Limits};
 use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tokens::Tokens;
-use crate::net::warnings::Warnings;
-use crate::plane::Plane;
 
 /// Few ask, and they ask at once: one that does not leaves its place to others.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use clutch_host::Plane;
 use clutch_pool::date::Date;
 use clutch_pool::telemetry::{Event, Scope, Sink};
 use hyper::Response;
@@ -20,7 +21,6 @@ use tokio::time::{Instant, Interval, interval_at};
 use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
 use crate::net::stream::ConnectionPermit;
-use crate::plane::Plane;
 
 /// Events that wait for one client.
 const WAITING_MAX: usize = 1024;

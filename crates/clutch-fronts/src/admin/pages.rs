@@ -3,15 +3,15 @@
 use std::fs;
 use std::ops::RangeInclusive;
 
+use clutch_host::Plane;
+use clutch_host::figures::CONTENT_TYPE;
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::{Health, Pool};
 use clutch_wire::sys::ProcessStat;
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::metrics;
 use crate::body::{Body, with_type};
-use crate::plane::Plane;
 
 pub(super) fn health() -> Response<Body> {
     document(&json!({ "alive": true }))
@@ -38,11 +38,7 @@ fn unready(name: &str, pool: &Pool) -> Option<Value> {
 }
 
 pub(super) fn metrics(plane: &Plane) -> Response<Body> {
-    let stats: Vec<_> = plane.pools.all().iter().map(|(_, pool)| pool.stats()).collect();
-    let durations = plane.histograms.get().map(|histograms| metrics::WorkDurations(histograms.read()));
-    let figures: Vec<_> = plane.members().iter().flat_map(|member| member.figures()).collect();
-    let text = metrics::render(&stats, durations, &plane.readings(), &figures);
-    with_type(metrics::CONTENT_TYPE, Body::from(text.into_bytes()))
+    with_type(CONTENT_TYPE, Body::from(plane.metrics().into_bytes()))
 }
 
 /// `is_operator`: with the process, and what each worker runs.
@@ -51,9 +47,9 @@ pub(super) fn pools(plane: &Plane, is_operator: bool) -> Response<Body> {
     let shown: Vec<Value> = pools.iter().map(|(name, pool)| shown(name, pool, is_operator)).collect();
     let mut page = if is_operator { facts(plane) } else { Map::new() };
     page.insert("pools".to_owned(), shown.into());
-    let jobs: Vec<Value> = plane.members().iter().map(|member| member.shown()).collect();
-    if !jobs.is_empty() {
-        page.insert("jobs".to_owned(), jobs.into());
+    for (key, member) in plane.members().iter().filter_map(|member| member.shown()) {
+        let shown = page.entry(key).or_insert_with(|| json!([]));
+        shown.as_array_mut().into_iter().for_each(|shown| shown.push(member.clone()));
     }
     document(&page.into())
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use clutch_host::{Address, Plane};
 use clutch_wire::forked::Moment;
 use clutch_wire::sync::Mutex;
 use clutch_wire::sys;
@@ -18,8 +19,7 @@ use super::door::Door;
 use crate::account::figures::Figures;
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
-use crate::net::listen::{Access, Address, Inode, Listener};
-use crate::plane::Plane;
+use crate::net::listen::{Access, Inode, Listener};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 32;

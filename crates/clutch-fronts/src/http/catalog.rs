@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use clutch_host::Pools;
 use clutch_pool::pool::{Batch, Health, Pool, Status};
 use clutch_pool::work::FunctionId;
 use clutch_wire::Codec;
@@ -13,7 +14,6 @@ use clutch_wire::sync::RwLock;
 
 use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
-use crate::plane::pools::Pools;
 
 /// Names that are passed on to a pool whose tools are not known yet.
 const UNVERIFIED_MAX: usize = 1000;

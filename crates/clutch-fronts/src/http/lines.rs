@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use clutch_host::Warnings;
 use clutch_pool::pool::{Exchange, Part};
 use clutch_pool::work::{Outcome, Refusal};
 use clutch_wire::frame::STREAM_WINDOW;
@@ -12,7 +13,6 @@ use clutch_wire::{Codec, Failure, Payload};
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::net::connection::Turn;
-use crate::net::warnings::Warnings;
 
 /// Lines that are ready are sent together, up to about so many bytes.
 const TOGETHER_BYTES: usize = 16 << 10;

@@ -6,14 +6,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clutch_host::{Address, Warnings};
+use clutch_wire::sync::Mutex;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::listen::{Address, Listener};
+use super::listen::Listener;
 use super::stream::{ConnectionLimit, ConnectionPermit, Stream};
-use super::warnings::Warnings;
 use crate::account::figures::Figures;
 
 /// How long accepting pauses when the process has no descriptor left.
@@ -56,20 +58,24 @@ pub(crate) trait Service: Send + Sync + 'static {
 pub(crate) struct Accepting {
     limit: ConnectionLimit,
     addresses: Vec<Address>,
-    loops: Vec<AcceptLoop>,
+    /// Until the stop.
+    loops: Mutex<Vec<AcceptLoop>>,
+    /// The runtime that was entered when this was made.
+    runtime: Handle,
 }
 
 impl Accepting {
-    /// `connections_max`: of all listeners together.
+    /// `connections_max`: of all listeners together. Needs the runtime entered.
     pub(crate) fn new(connections_max: usize) -> Accepting {
-        Accepting { limit: ConnectionLimit::new(connections_max), addresses: Vec::new(), loops: Vec::new() }
+        let (limit, runtime) = (ConnectionLimit::new(connections_max), Handle::current());
+        Accepting { limit, addresses: Vec::new(), loops: Mutex::default(), runtime }
     }
 
     /// Serves what connects to `listener`, in the runtime that is entered.
     pub(crate) fn add<S: Service>(&mut self, listener: Listener, service: Arc<S>) {
         let (figures, limit) = (service.figures().clone(), self.limit.clone());
         self.add_address(listener.address());
-        self.loops.push(AcceptLoop::start(Some(figures), |stop| serve(listener, service, limit, stop)));
+        self.loops.get_mut().push(AcceptLoop::start(Some(figures), |stop| serve(listener, service, limit, stop)));
     }
 
     /// The same for what accepts by itself, up to the limit and until it is told to stop.
@@ -84,21 +90,25 @@ impl Accepting {
         let mut accepting = Accepting::new(connections_max);
         listeners.iter().for_each(|listener| accepting.add_address(listener.address()));
         let limit = accepting.limit.clone();
-        accepting.loops.push(AcceptLoop::start(None, |stop| serve(listeners, limit, stop)));
+        accepting.loops.get_mut().push(AcceptLoop::start(None, |stop| serve(listeners, limit, stop)));
         accepting
     }
 
-    /// What the front was configured with as its `bind`, with real ports.
+    /// Returns what the front was configured with as its `bind`, with real ports.
     pub(crate) fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Accepts no more, lets connections end within `grace`, then cuts off what is left.
-    pub(crate) async fn end(&mut self, grace: Duration) {
-        let ends: Vec<_> = std::mem::take(&mut self.loops)
-            .into_iter()
-            .map(|accept_loop| tokio::spawn(accept_loop.end(grace)))
-            .collect();
+    /// Accepts no more, lets connections end within `grace`, then cuts off what is left. Blocks as long, outside of the
+    /// runtime.
+    pub(crate) fn stop(&self, grace: Duration) {
+        self.runtime.block_on(self.end(grace));
+    }
+
+    /// The same for whoever runs the runtime.
+    pub(crate) async fn end(&self, grace: Duration) {
+        let loops = std::mem::take(&mut *self.loops.lock());
+        let ends: Vec<_> = loops.into_iter().map(|accept_loop| tokio::spawn(accept_loop.end(grace))).collect();
         for end in ends {
             // It ends by itself, or is cut off.
             let _ = end.await;

@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clutch_host::Address;
 use hyper::Response;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
@@ -16,7 +17,6 @@ use hyper::http::request::Parts;
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::net::cors::Cors;
-use crate::net::listen::Address;
 use crate::net::tokens::Tokens;
 
 /// The port that a URL need not mention.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use clutch_host::Warnings;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper::http::request::Parts;
@@ -40,7 +41,6 @@ use crate::account::{BrokenOff, Fate};
 use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Io};
-use crate::net::warnings::Warnings;
 
 /// What the HTTP library needs at least for a head.
 const BUFFER_BYTES_MIN: usize = 8192;

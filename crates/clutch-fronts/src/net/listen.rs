@@ -1,8 +1,6 @@
-//! Where connections come in: sockets bound, accepted up to a limit, and served as HTTP/1 until they are told to end.
+//! Sockets that connections come in by: bound, taken over or shared, and accepted from.
 
-use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -10,38 +8,13 @@ use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use clutch_host::Address;
 use clutch_wire::{forked, sys};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::net::stream::Stream;
-
-/// Where a front listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
-impl Address {
-    /// Whether whoever connects is on this machine.
-    pub(crate) fn is_local(&self) -> bool {
-        match self {
-            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Address::Unix(_) => true,
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(address) => address.fmt(formatter),
-            Address::Unix(path) => write!(formatter, "unix:{}", path.display()),
-        }
-    }
-}
 
 enum Socket {
     Tcp(TcpListener),

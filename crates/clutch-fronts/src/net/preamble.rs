@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use clutch_host::Warnings;
 use tokio_rustls::rustls;
 use tokio_util::io::InspectReader;
 
@@ -17,7 +18,6 @@ use crate::net::peer::Peer;
 use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Io};
 use crate::net::tls::Tls;
-use crate::net::warnings::Warnings;
 
 /// The handshake of TLS, where the front speaks it, and which HTTP it chooses. `plain`: where there is none, or it chooses
 /// nothing.

@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use clutch_host::Warnings;
 use clutch_wire::sync::{Mutex, RwLock};
 use rustix::fs::OFlags;
-
-use crate::net::warnings::Warnings;
 
 /// Largest file of tokens, and most tokens in it.
 const FILE_BYTES_MAX: u64 = 64 << 10;

@@ -4,10 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use clutch_host::Warnings;
 use hyper::header::HeaderMap;
 use ipnet::IpNet;
-
-use crate::net::warnings::Warnings;
 
 /// Longest time that a request is believed to have waited: more is a clock that is wrong.
 const WAITED_MAX: Duration = Duration::from_secs(3600);

@@ -1,7 +1,7 @@
 //! A pool with an http front before it, for tests that come in by the front.
 
-use clutch_fronts::Fronts;
-use clutch_fronts::config::{FrontConfig, HttpConfig, LogFormat};
+use clutch_fronts::config::{HttpConfig, LogFormat};
+use clutch_host::Fronts;
 use clutch_pool::config::PoolConfig;
 
 use super::client::{Client, Response};
@@ -44,7 +44,7 @@ impl House {
     pub fn with(pool: PoolConfig, http: HttpConfig) -> House {
         let stage = Stage::new(pool);
         stage.tools(&["echo", "countdown"]);
-        let fronts = super::serve(&[&stage], "http", FrontConfig::Http(http)).expect("fronts");
+        let fronts = super::serve(&[&stage], "http", Box::new(http)).expect("fronts");
         House { stage, fronts }
     }
 

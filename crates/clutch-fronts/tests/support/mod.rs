@@ -9,11 +9,9 @@ pub mod client;
 pub mod house;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
-use clutch_fronts::config::FrontConfig;
-use clutch_fronts::{Fronts, Host, Plane};
+use clutch_host::{Fronts, Plane, Program, Result as Started, Start};
 use serde_json::Value;
 
 pub use stage::*;
@@ -21,7 +19,7 @@ pub use stage::*;
 /// No program is around the pools.
 struct Nobody;
 
-impl Host for Nobody {
+impl Program for Nobody {
     fn reload(&self, _: Vec<String>) -> Result<BTreeMap<String, String>, String> {
         Err("nobody reloads".to_owned())
     }
@@ -36,14 +34,8 @@ impl Host for Nobody {
 }
 
 /// One front, named for its kind, for the pools of these stages.
-pub fn serve(stages: &[&Stage], kind: &str, config: FrontConfig) -> io::Result<Fronts> {
+pub fn serve(stages: &[&Stage], kind: &str, config: Box<dyn Start>) -> Started<Fronts> {
     let plane = Plane::new(Value::Null, Arc::default(), Box::new(Nobody));
     stages.iter().for_each(|stage| plane.pools.add(stage.pool.clone()));
-    Fronts::start(&runtime(), &plane, vec![(kind.to_owned(), config)])
-}
-
-/// One for all tests of a file, as of one dispatcher.
-pub fn runtime() -> tokio::runtime::Handle {
-    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
-    RUNTIME.get_or_init(|| clutch_fronts::runtime().expect("a runtime")).handle().clone()
+    Fronts::start(&plane, vec![(kind.to_owned(), config)])
 }

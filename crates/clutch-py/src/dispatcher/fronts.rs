@@ -1,77 +1,51 @@
-//! The network fronts of a dispatcher, and the async runtime that they share.
+//! The fronts of a dispatcher.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
-use clutch_wire::sync::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use clutch_host::{FrontKind, Start};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use tokio::runtime;
 
 use crate::dispatcher::finalizing::wait_when_finalizing;
 use crate::dispatcher::plane::Plane;
 
-/// How long the end waits until aborted tasks have released their resources.
-const CUT: Duration = Duration::from_secs(1);
-
-/// The async runtime of a dispatcher, with its threads.
-#[pyclass(frozen, module = "clutch._core")]
-pub struct Runtime(Mutex<Option<runtime::Runtime>>);
-
-#[pymethods]
-impl Runtime {
-    /// Raises OSError where no thread can be had.
-    #[new]
-    fn new() -> PyResult<Runtime> {
-        Ok(Runtime(Mutex::new(Some(clutch_fronts::runtime()?))))
-    }
-
-    /// Ends its threads and aborts what still runs in them. A second stop has no effect.
-    fn stop(&self, py: Python<'_>) {
-        if let Some(runtime) = self.0.lock().take() {
-            py.detach(|| runtime.shutdown_timeout(CUT));
-        }
-    }
-}
-
-impl Drop for Runtime {
-    /// Cuts everything off without waiting: a forked copy has no threads that could be waited for.
-    fn drop(&mut self) {
-        self.0.lock().take().into_iter().for_each(runtime::Runtime::shutdown_background);
-    }
-}
+/// All kinds of fronts, by the crate that has them.
+const KINDS: &[&[FrontKind]] = &[clutch_fronts::KINDS];
 
 /// Running fronts.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Fronts {
-    running: clutch_fronts::Fronts,
+    running: clutch_host::Fronts,
 }
 
 #[pymethods]
 impl Fronts {
-    /// Starts listening, for the pools of `plane`. `fronts`: by name, the JSON of a `FrontConfig`. Raises OSError when a bind fails.
+    /// Starts fronts, for the pools of `plane`. `fronts`: of each its name, its kind, and its options as JSON. Raises
+    /// ValueError for options that cannot be used, and OSError when a bind fails.
     #[new]
-    fn new(py: Python<'_>, runtime: &Runtime, plane: &Plane, fronts: Vec<(String, String)>) -> PyResult<Fronts> {
-        let handle = runtime.0.lock().as_ref().map(|runtime| runtime.handle().clone());
-        let handle = handle.ok_or_else(|| PyRuntimeError::new_err("this runtime was stopped"))?;
-        let read = |(name, text): (String, String)| match serde_json::from_str(&text) {
-            Ok(config) => Ok((name, config)),
-            Err(error) => Err(PyValueError::new_err(format!("the config of front {name}: {error}"))),
-        };
-        let configs = fronts.into_iter().map(read).collect::<PyResult<Vec<_>>>()?;
-        Ok(Fronts { running: py.detach(|| clutch_fronts::Fronts::start(&handle, &plane.plane, configs))? })
+    fn new(py: Python<'_>, plane: &Plane, fronts: Vec<(String, String, String)>) -> PyResult<Fronts> {
+        let starts = fronts.into_iter().map(|(name, kind, options)| {
+            let start = start_of(&kind, &options);
+            start.map(|start| (name.clone(), start)).map_err(|why| format!("the config of front {name}: {why}"))
+        });
+        let starts = starts.collect::<Result<Vec<_>, _>>().map_err(PyValueError::new_err)?;
+        let running = py.detach(|| clutch_host::Fronts::start(&plane.plane, starts));
+        Ok(Fronts { running: running.map_err(not_started)? })
     }
 
-    /// The addresses of a front, each `host:port` or `unix:path`.
+    /// Returns the addresses of a front, each `host:port` or `unix:path`.
     fn addresses(&self, front: &str) -> Vec<String> {
         self.running.addresses(front)
     }
 
-    /// The address by which a client on this machine reaches it, or None.
+    /// Returns the address by which a client on this machine reaches it, or None.
     fn address(&self, front: &str) -> Option<String> {
         self.running.address(front)
     }
 
-    /// A token that it accepts, or None if it needs none.
+    /// Returns a token that it accepts, or None if it needs none.
     fn token(&self, front: &str) -> Option<String> {
         self.running.token(front)
     }
@@ -87,8 +61,8 @@ impl Fronts {
         self.running.reopen_logs();
     }
 
-    /// Certificates and tokens are read anew, those of an app only where its pool is among these. Pairs of the option that
-    /// names the files, and why they cannot be used: then the old ones go on.
+    /// Reads certificates and tokens anew, those of an app only where its pool is among these. Returns pairs of the option
+    /// that names the files, and why they cannot be used: then the old ones go on.
     fn reload_files(&self, py: Python<'_>, pools: Vec<String>) -> Vec<(String, Option<String>)> {
         let reread = py.detach(|| self.running.reload_files(&pools));
         reread.into_iter().map(|one| (one.option, one.result.err().map(|error| error.to_string()))).collect()
@@ -102,6 +76,19 @@ impl Fronts {
     /// The same with all fronts, the admin front last. A second stop has no effect.
     fn stop(&self, py: Python<'_>, grace_s: f64) {
         py.detach(|| self.running.stop(seconds(grace_s)));
+    }
+}
+
+fn start_of(kind: &str, options: &str) -> Result<Box<dyn Start>, String> {
+    let known = KINDS.iter().copied().flatten().find(|known| known.name == kind);
+    let known = known.ok_or_else(|| format!("no front has the kind {kind}"))?;
+    (known.read)(options).map_err(|error| error.to_string())
+}
+
+fn not_started(failure: Box<dyn Error + Send + Sync>) -> PyErr {
+    match failure.downcast::<io::Error>() {
+        Ok(error) => (*error).into(),
+        Err(other) => PyValueError::new_err(other.to_string()),
     }
 }
 

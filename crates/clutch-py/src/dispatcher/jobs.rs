@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_fronts::{Figure, FigureValue, Member};
+use clutch_host::{Figure, FigureValue, Member};
 use clutch_jobs::cron::{Entry, EntryOptions, WrongEntry};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
 use clutch_jobs::fetcher::Lanes;
@@ -346,7 +346,7 @@ impl Member for JobsMember {
         Some(json!({ "front": self.runs.name(), "store": self.runs.store(), "reason": reason }))
     }
 
-    fn shown(&self) -> Value {
+    fn shown(&self) -> Option<(&'static str, Value)> {
         let (front, store) = (self.runs.name(), self.runs.store());
         let served: Vec<&str> = self.runs.served().collect();
         let mut shown = json!({
@@ -355,7 +355,7 @@ impl Member for JobsMember {
         if let (Some(shown), Value::Object(stats)) = (shown.as_object_mut(), json!(self.runs.stats())) {
             shown.extend(stats);
         }
-        shown
+        Some(("jobs", shown))
     }
 
     fn figures(&self) -> Vec<Figure> {
@@ -373,7 +373,7 @@ impl Member for JobsMember {
             ("lost", stats.lost),
         ];
         let ended = ends.map(|(outcome, value)| Figure {
-            name: "attempts",
+            name: "jobs_attempts",
             help: "Attempts of jobs that ended here, by outcome; lost: settled too late",
             labels: labels(&[("outcome", outcome)]),
             value: FigureValue::Counter(value),
@@ -381,31 +381,31 @@ impl Member for JobsMember {
         let gauge = |name, help, labels, value| Figure { name, help, labels, value: FigureValue::Gauge(value) };
         let mut figures = ended.to_vec();
         figures.extend(stats.failures.iter().map(|(kind, count)| Figure {
-            name: "failures",
+            name: "jobs_failures",
             help: "Attempts of jobs that failed here, by the kind of their error",
             labels: labels(&[("kind", kind)]),
             value: FigureValue::Counter(*count),
         }));
         figures.extend(stats.waits.into_iter().map(|(queue, waits)| Figure {
-            name: "wait_seconds",
+            name: "jobs_wait_seconds",
             help: "From when a job was due until it began here",
             labels: labels(&[("queue", &queue)]),
-            value: FigureValue::Durations(waits),
+            value: FigureValue::Histogram((&waits).into()),
         }));
-        figures.push(gauge("running", "Jobs that run here", labels(&[]), stats.running as u64));
+        figures.push(gauge("jobs_running", "Jobs that run here", labels(&[]), stats.running as u64));
         let is_there = u64::from(stats.reason.is_none());
-        figures.push(gauge("store_up", "Whether the store could be had at the last try", labels(&[]), is_there));
+        figures.push(gauge("jobs_store_up", "Whether the store could be had at the last try", labels(&[]), is_there));
         for queue in self.runs.queues() {
             let of_queue = || labels(&[("queue", &queue.name)]);
             let waited = queue.oldest_at.map_or(0, |at| (job::now() - at).max(0) as u64 / 1000);
             let help = "Jobs that wait for a slot, in the whole store";
-            figures.push(gauge("available", help, of_queue(), queue.available));
+            figures.push(gauge("jobs_available", help, of_queue(), queue.available));
             let help = "Jobs that wait for their time, in the whole store";
-            figures.push(gauge("scheduled", help, of_queue(), queue.scheduled));
+            figures.push(gauge("jobs_scheduled", help, of_queue(), queue.scheduled));
             let help = "Dead jobs that are still kept, in the whole store";
-            figures.push(gauge("dead", help, of_queue(), queue.dead));
+            figures.push(gauge("jobs_dead", help, of_queue(), queue.dead));
             let help = "How long the first available job has waited, seconds";
-            figures.push(gauge("oldest_seconds", help, of_queue(), waited));
+            figures.push(gauge("jobs_oldest_seconds", help, of_queue(), waited));
         }
         figures
     }
@@ -441,7 +441,7 @@ impl JobsFront {
         let runs = py.detach(|| Runs::start(store, &pool, config))?;
         let runs = Own::new(JobsMember { runs, pool: pool.config.name.as_str().into() });
         let member: Arc<dyn Member> = runs.0.clone();
-        plane.plane.add(Arc::downgrade(&member));
+        plane.plane.add(&member);
         Ok(JobsFront { runs })
     }
 

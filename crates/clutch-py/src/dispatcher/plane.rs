@@ -1,10 +1,11 @@
-//! The operator plane of this process: its pools, its host in Python, and its socket.
+//! The operator plane of this process: its pools, its program in Python, and its socket.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clutch_fronts::{Host, OperatorSocket};
+use clutch_fronts::OperatorSocket;
+use clutch_host::Program;
 use clutch_pool::telemetry::{Event, Scope, Sink};
 use clutch_wire::sync::Mutex;
 use pyo3::exceptions::PyValueError;
@@ -22,7 +23,7 @@ type Socket = Arc<Mutex<Option<OperatorSocket>>>;
 /// What operators see of this process, and have done by it.
 #[pyclass(frozen, module = "clutch._core")]
 pub struct Plane {
-    pub(super) plane: Arc<clutch_fronts::Plane>,
+    pub(super) plane: Arc<clutch_host::Plane>,
     socket: Socket,
     closings: Arc<Closings>,
 }
@@ -50,7 +51,7 @@ impl Plane {
         let closings = Arc::<Closings>::default();
         let sink: Arc<dyn Sink> = closings.clone();
         telemetry.subscribe(Arc::downgrade(&sink), Scope::LIVES);
-        let plane = clutch_fronts::Plane::new(identity, telemetry, Box::new(PythonHost(host)));
+        let plane = clutch_host::Plane::new(identity, telemetry, Box::new(PythonProgram(host)));
         Ok(Plane { plane, socket: Socket::default(), closings })
     }
 
@@ -103,7 +104,7 @@ impl Plane {
 }
 
 /// Returns whether no pool is left.
-fn retire(plane: &clutch_fronts::Plane, socket: &Socket) -> bool {
+fn retire(plane: &clutch_host::Plane, socket: &Socket) -> bool {
     let mut open = socket.lock();
     if plane.pools.keep_open() {
         return false;
@@ -115,9 +116,9 @@ fn retire(plane: &clutch_fronts::Plane, socket: &Socket) -> bool {
     true
 }
 
-struct PythonHost(Py<PyAny>);
+struct PythonProgram(Py<PyAny>);
 
-impl PythonHost {
+impl PythonProgram {
     fn ask<T>(&self, asked: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T, String> {
         wait_when_finalizing();
         let answer = Python::try_attach(|py| {
@@ -128,7 +129,7 @@ impl PythonHost {
     }
 }
 
-impl Host for PythonHost {
+impl Program for PythonProgram {
     fn reload(&self, pools: Vec<String>) -> Result<BTreeMap<String, String>, String> {
         self.ask(|host| host.call_method1("reload", (pools,))?.extract())
     }

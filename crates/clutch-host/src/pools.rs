@@ -1,4 +1,4 @@
-//! The pools of one process that fronts and operators reach, by name.
+//! Pools of one process that fronts and operators reach, by name.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use clutch_pool::pool::{Health, Pool};
 use clutch_wire::sync::Mutex;
 
 /// A pool under the name by which it is reached.
-pub(crate) type Named = (Arc<str>, Arc<Pool>);
+pub type NamedPool = (Arc<str>, Arc<Pool>);
 
-/// In the order in which they were added.
+/// Pools in the order in which they were added.
 #[derive(Clone, Default)]
-pub struct Pools(Arc<Mutex<Vec<Named>>>);
+pub struct Pools(Arc<Mutex<Vec<NamedPool>>>);
 
 impl Pools {
-    /// Under its own name, or as `name-2` where another pool has that.
+    /// Adds a pool under its own name, or as `name-2` where another pool has that.
     pub fn add(&self, pool: Arc<Pool>) {
         let mut pools = self.0.lock();
         let own = &pool.config.name;
@@ -24,11 +24,11 @@ impl Pools {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Named> {
+    pub fn all(&self) -> Vec<NamedPool> {
         self.0.lock().clone()
     }
 
-    pub(crate) fn named(&self, name: &str) -> Option<Arc<Pool>> {
+    pub fn named(&self, name: &str) -> Option<Arc<Pool>> {
         let pools = self.0.lock();
         pools.iter().find(|(known, _)| &**known == name).map(|(_, pool)| pool.clone())
     }

@@ -1,11 +1,11 @@
-//! What whoever runs a server should read in its log: kept until it is fetched, and bounded in rate and number.
+//! Warnings for the log of whoever runs a server: kept until they are fetched, bounded in rate and number.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use clutch_wire::sync::{Condvar, Mutex};
 
-/// Of each kind at most one in this time; the others are counted.
+/// Time in which each kind is told at most once; the others are counted.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Warnings that wait to be fetched.
@@ -16,7 +16,7 @@ const KEPT_MAX: usize = 100;
 struct Rates(BTreeMap<&'static str, (Instant, u64)>);
 
 impl Rates {
-    /// Whether one more may be told, with the number of those that were not.
+    /// Returns the number of those that were not told, if one more may be.
     fn admit(&mut self, kind: &'static str, now: Instant) -> Option<u64> {
         let (told, untold) = self.0.entry(kind).or_insert((now, 0));
         let is_first = *told == now && *untold == 0;
@@ -36,35 +36,47 @@ struct WarningQueue {
     is_closed: bool,
 }
 
-/// Filled by fronts, fetched by one reader.
+/// Warnings that fronts give and one reader fetches.
 #[derive(Debug, Default)]
-pub(crate) struct Warnings {
+pub struct Warnings {
     queue: Mutex<WarningQueue>,
     changed: Condvar,
 }
 
 impl Warnings {
-    /// Words are made only where they are told. False: they are not.
-    pub(crate) fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
+    /// Tells a warning, whose words are made only if it is told. Returns whether it is.
+    pub fn tell(&self, kind: &'static str, words: impl FnOnce() -> String) -> bool {
         let mut queue = self.queue.lock();
         let Some(untold) = queue.rates.admit(kind, Instant::now()) else { return false };
         if queue.waiting.len() == KEPT_MAX {
             return false;
         }
         let more = if untold > 0 { format!(" (and {untold} more like it since the last one)") } else { String::new() };
-        queue.waiting.push_back(words() + &more);
-        self.changed.notify_one();
+        self.put(&mut queue, words() + &more);
         true
     }
 
-    /// The next one. None: there will be no more.
-    pub(crate) fn next(&self) -> Option<String> {
+    /// Tells a warning that comes once, at the start.
+    pub fn note(&self, words: String) {
+        let mut queue = self.queue.lock();
+        if queue.waiting.len() < KEPT_MAX {
+            self.put(&mut queue, words);
+        }
+    }
+
+    fn put(&self, queue: &mut WarningQueue, words: String) {
+        queue.waiting.push_back(words);
+        self.changed.notify_one();
+    }
+
+    /// Waits for the next one. None: there will be no more.
+    pub fn next(&self) -> Option<String> {
         let is_there = |queue: &WarningQueue| !queue.waiting.is_empty() || queue.is_closed;
         let mut queue = self.changed.wait(self.queue.lock(), is_there);
         queue.waiting.pop_front()
     }
 
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.queue.lock().is_closed = true;
         self.changed.notify_all();
     }

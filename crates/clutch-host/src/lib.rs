@@ -1,0 +1,22 @@
+//! What a long-lived part of a dispatcher is: how fronts start and stop, and what operators see of the process.
+//!
+//! A front is whatever brings work to the pools for as long as the dispatcher lives: a way in from the network, or what runs
+//! the jobs of a store. This crate knows no kind of front. Each crate that has some lists them as [`FrontKind`]s; the
+//! bridge puts the lists together and starts what is configured.
+
+mod address;
+pub mod figures;
+mod front;
+mod fronts;
+mod plane;
+mod pools;
+mod runtime;
+mod warnings;
+
+pub use address::Address;
+pub use figures::{Figure, FigureValue};
+pub use front::{Context, Front, FrontKind, Reread, Result, Start, StopOrder};
+pub use fronts::Fronts;
+pub use plane::{Member, Plane, Program};
+pub use pools::{NamedPool, Pools};
+pub use warnings::Warnings;
