@@ -33,4 +33,4 @@ class WorkerLost(ClutchError, BrokenProcessPool):
         self.output = output
         """Last output of the worker (`output_kept`)."""
         self.cause = cause
-        """Why Clutch ended the worker itself, when it did."""
+        """Reason why Clutch ended the worker itself, if it did."""

@@ -95,7 +95,7 @@ class Dispatcher:
         self._plane: _core.Plane | None = None
         self._asked_to_stop: Callable[[bool], None] = refuse_to_stop
         self._has_control = False
-        """Whether it has a control socket of its own, or is to have none; else it is shown with the program's pools."""
+        """True if it has a control socket of its own, or is to have none; else it is shown with the program's pools."""
         self._announcers: list[threading.Thread] = []
         self._watcher: Watcher | None = None
         self._warner: threading.Thread | None = None
@@ -156,9 +156,7 @@ class Dispatcher:
         plane = self._made_plane()
         for spec in self.config.pools:
             self._start_pool(spec, plane)
-        fronts = [
-            (name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()
-        ]
+        fronts = [(name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()]
         if fronts:
             self._fronts = _core.Fronts(plane, fronts)
         for front, address, shown in self.urls():

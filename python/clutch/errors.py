@@ -125,17 +125,17 @@ class BadArguments(ClutchError):
     def __init__(self, message: str = "", *, problems: Iterable[Mapping[str, Any]] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(dict(problem) for problem in problems)
-        """One mapping for each invalid argument: `loc`, `msg`, `type`, `input`."""
+        """Mapping for each invalid argument: `loc`, `msg`, `type`, `input`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a configuration."""
+    """Problem of a configuration."""
 
     place: str
-    """Where, as a dotted name: `pools.api.profile`."""
+    """Dotted name of the place: `pools.api.profile`."""
     what: str
-    """What is wrong, as half a sentence."""
+    """Description of the problem, as half a sentence."""
     given: str | None = None
     allowed: str | None = None
     nearest: str | None = None

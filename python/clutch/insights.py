@@ -1,4 +1,4 @@
-"""What `Pool.insights` returns: where the time of a pool's workers went, and what ran longest."""
+"""Result of `Pool.insights`: the time of a pool's workers, and the slowest calls."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class SlowCall:
     """A call, or an item of a map, that ran long."""
 
     what: str
-    """Its function and arguments, cut to 100 characters: `resize('a.png', width=80)`. `(…)` where these are not known:
-    they were over 64 KiB, or came over a network."""
+    """Function and arguments of the call, cut to 100 characters: `resize('a.png', width=80)`. `(…)`: unknown arguments,
+    over 64 KiB or from a network."""
     seconds: float
-    """How long its code ran."""
+    """Run time of its code."""
 
     def __str__(self) -> str:
         return f"{self.seconds:9.3f} s  {self.what}"
@@ -49,7 +49,7 @@ class SlowCall:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Insights:
-    """How a pool's workers have spent their time since the pool was made. `print` shows a table.
+    """Time of a pool's workers since the pool was made. `print` shows a table.
 
     Each worker counts from when it was wanted to its end, or to now, and as often as it has slots: of a worker with two
     threads, two seconds pass in each second.

@@ -36,7 +36,7 @@ T = TypeVar("T")
 STRATEGIES = ("pipelined", "single", "pool", "checkout")
 LIST_MAX = 10_000
 PAGE = 500
-"""How many jobs `each` reads at a time."""
+"""Number of jobs that `each` reads at a time."""
 LOOK_SECONDS = (0.005, 0.25)
 """Shortest and longest interval between two looks of a waiting `result`."""
 
@@ -252,7 +252,7 @@ class Jobs:
         return written(called.name, called.arguments(args, kwargs, self._offers["keywords"]), options)
 
     def _texts(self, tool: Any, many: Iterable[Any]) -> builtins.list[str]:
-        """Of jobs that differ in their arguments; in these, no keyword is an option."""
+        """Returns jobs that differ in their arguments as JSON. No keyword of these is an option."""
         called, by_name = self._called(tool), self._offers["keywords"]
         options = self._options.over(called.defaults)
         texts = []
@@ -441,13 +441,13 @@ class Jobs:
 
 
 def span(timeout: Seconds | None) -> float:
-    """In seconds. What is left of a time may be nothing, or less."""
+    """Returns a timeout in seconds; the rest of a time may be zero, or less."""
     given = 0.0 if timeout is None else timeout
     return given if isinstance(given, float | int) else seconds(given, "timeout")
 
 
 def looks(timeout: Seconds | None) -> Iterator[float]:
-    """How long to wait between two looks, until the timeout is over."""
+    """Yields the waits between two looks, until the timeout is over."""
     end = None if timeout is None else time.monotonic() + span(timeout)
     wait, most = LOOK_SECONDS
     while True:

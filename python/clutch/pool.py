@@ -163,7 +163,7 @@ class Pool(Calls, _core.PoolCore, concurrent.futures.Executor):  # type: ignore[
 
     @property
     def _max_workers(self) -> int:
-        """How many calls run at once; for programs that read this attribute of ProcessPoolExecutor."""
+        """Number of concurrent calls; for programs that read this attribute of ProcessPoolExecutor."""
         return self._slots()
 
     # ---- work

@@ -152,7 +152,7 @@ def inline(jobs: Jobs, *, target: Target | None = None, raises: bool = True) -> 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How many attempts of jobs ended in which way."""
+    """Number of attempts of jobs by outcome."""
 
     completed: int = 0
     retried: int = 0

@@ -44,7 +44,7 @@ OF_PEERS = {
     "retries": "retry",
     "timeout": "deadline",
 }
-"""What other job queues call an option."""
+"""Names of options in other job queues."""
 
 
 def is_whole(least: int, most: int) -> Callable[[Any], bool]:

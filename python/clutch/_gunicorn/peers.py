@@ -19,7 +19,7 @@ class Alias:
     setting: str
     """By its name in a gunicorn.conf.py."""
     bare: str | None = None
-    """What the flag means, which takes no value."""
+    """Meaning of the flag, which takes no value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ COMMAND_ARGS = "GUNICORN_CMD_ARGS"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `place`: where its value goes as it is, in `pool` or `front`; None: it is a business of its own."""
+    """A setting. `place`: the option of `pool` or `front` that takes its value unchanged; None: it is translated."""
 
     name: str
-    """In a gunicorn.conf.py."""
+    """Name in a gunicorn.conf.py."""
     flags: tuple[str, ...]
     kind: Kind
     help: str
@@ -31,7 +31,7 @@ class Setting:
     many: bool = False
     """May be given several times."""
     bare: Any = None
-    """What the flag without a value means."""
+    """Meaning of the flag without a value."""
     value_too: bool = False
     """A flag with a bare meaning that takes a value as well."""
 

@@ -1,4 +1,4 @@
-"""Where gunicorn's settings are given, and which wins: variables, gunicorn.conf.py, GUNICORN_CMD_ARGS, command line.
+"""Sources of gunicorn's settings, later ones win: variables, gunicorn.conf.py, GUNICORN_CMD_ARGS, command line.
 
 Each layer becomes a dict by the setting's name, parsed by the one table of settings. Promises to report all that is
 wrong at once, and to name all that has no place here.
@@ -70,7 +70,7 @@ class Layers:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found in the layers so far."""
+    """Findings in the layers so far."""
 
     warnings: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -143,13 +143,13 @@ def _parameter(flag: str) -> str:
 
 
 def without_effect(context: click.Context) -> list[str]:
-    """What was typed that changes nothing here."""
+    """Returns the given flags that have no effect here."""
     typed = (one for one in WITHOUT_EFFECT if context.params[_parameter(one.flag)] is not None)
     return [f"{one.flag} has no effect: {one.why}" for one in typed]
 
 
 def typed_settings(context: click.Context) -> dict[str, Any]:
-    """Those that were given, by the setting's name."""
+    """Returns the given flags by the setting's name."""
     on_command_line = click.core.ParameterSource.COMMANDLINE
     typed = {
         setting.name: context.params[setting.name]

@@ -29,7 +29,7 @@ DEFAULT_PORT = 8000
 SMALLEST_GRACE = "1ms"
 NO_ACCESS_LOG = "none"
 SHORT_LINE = '%(h)s "%(r)s" %(s)s %(dt_ms)s ms'
-"""Of each request, for whoever looks at a terminal."""
+"""Access log line for a terminal."""
 
 PROFILES = {
     "sync": "process",
@@ -67,7 +67,7 @@ ONLY_OF_HTTP |= {
 
 @dataclass(slots=True)
 class Serve:
-    """What to serve, beyond gunicorn's settings."""
+    """The app to serve, beside gunicorn's settings."""
 
     app: str | None
     tcp: bool = False
@@ -76,9 +76,9 @@ class Serve:
     handed_over: tuple[int, ...] = ()
     """Listening sockets that the service manager passed on."""
     development: bool = False
-    """Its code is being written."""
+    """Development mode: its code is being written."""
     line_format: str | None = None
-    """Of each request a line is written so, where nothing else is said of an access log."""
+    """Format of the access log where none is configured."""
 
     @property
     def front(self) -> str:

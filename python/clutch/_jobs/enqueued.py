@@ -1,4 +1,4 @@
-"""Which jobs are in a store, for tests: what is wanted, what fits, and what is said when it is not there."""
+"""Assertions about the jobs in a store: what is wanted, what fits, and the message of a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ encode = Encoder(takes_bytes=True).encode
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What jobs are looked for. None: any."""
+    """Properties of the wanted jobs. None: any."""
 
     tool: Tool | None
     arguments: Mapping[str, Any] | Sequence[Any] | None

@@ -27,7 +27,7 @@ from clutch.errors import BadArguments, ClutchError, ConfigError
 from clutch.jobs import JobId, Jobs
 
 CLAIMED_MAX = 1000
-"""How many jobs of a queue that come before one are looked at to find it."""
+"""Maximum number of earlier jobs of a queue that are searched to find one."""
 SHAPE = {"profile": "process", "workers": 1, "threads": 1, "tasks": 1}
 
 Target = str | types.ModuleType
@@ -81,7 +81,7 @@ def too_many(attempts_max: int) -> ClutchError:
 
 
 class Attempt:
-    """One run of a job."""
+    """An attempt of a job."""
 
     def __init__(self, core: _core.InlineJobs, claimed: _core.ClaimedJob, tools: Tools) -> None:
         self.context = contextvars.copy_context()
@@ -91,12 +91,12 @@ class Attempt:
         self._claimed, self._tools = claimed, tools
 
     def send(self, said: bytes) -> None:
-        """What the job says while it runs. Of one that has ended nobody hears it."""
+        """Takes a directive of the running job. Ignored after its end."""
         if self._core is not None:
             self._core.note(self._claimed, said)
 
     def close(self) -> None:
-        """Its context keeps it: it is not to keep the store open, too."""
+        """Lets go of the store: the context of the job keeps this object."""
         self._core = None
 
     def begin(self) -> Any:

@@ -16,7 +16,7 @@ LEGACY = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", -1)
 
 
 def statements(script: str) -> Iterator[str]:
-    """One by one: `executescript` would end the transaction."""
+    """Yields the statements one by one: `executescript` would end the transaction."""
     part = ""
     for line in script.splitlines(keepends=True):
         part += line
@@ -103,15 +103,15 @@ def insert_one(
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """One whose rows are tuples, whatever the program wants of its own."""
+    """Returns a cursor whose rows are tuples, whatever the program's own have."""
     cursor = connection.cursor(sqlite3.Cursor)
     cursor.row_factory = None
     return cursor
 
 
 def tables_are_in(connection: sqlite3.Connection, file: os.PathLike[str]) -> bool:
-    """Whether this file has the tables of jobs already. Raises ConfigError if what is inserted without the name of a
-    database does not go there."""
+    """Returns whether this file has the tables of jobs already. Raises ConfigError if inserts without the name of a
+    database go elsewhere."""
     known = [row[1:] for row in plain_cursor(connection).execute("PRAGMA database_list")]
     names = [name for name, path in known if path and os.path.exists(path) and is_same(path, file)]
     if not names:

@@ -25,7 +25,7 @@ def dumps(value: Any, has_main: bool = True) -> bytes:
         if has_main or b"__main__" not in body:
             return body
     except Exception:
-        """It may go by value."""
+        """The value may go by value."""
     return dumps_by_value(value, None, classes_by_name=has_main)[0]
 
 

@@ -22,9 +22,9 @@ class Pickler(cloudpickle.Pickler):
     name, where it has one."""
 
     classes_by_name = False
-    """Whether workers load this program's `__main__`, so that instances of its classes have the same class there."""
+    """True if workers load this program's `__main__`, so that instances of its classes have the same class there."""
     has_code = False
-    """Whether the pickle so far contains code, which other Python versions cannot read."""
+    """True if the pickle so far contains code, which other Python versions cannot read."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and obj.__module__ == "__main__" and self.is_by_name(obj):
@@ -56,7 +56,7 @@ class Pickler(cloudpickle.Pickler):
         return reduce_class(obj, *reduced[:3]) if has_state else reduced
 
     def is_by_name(self, value: Any) -> bool:
-        """Whether workers can import this class or function by its name."""
+        """Returns whether workers can import this class or function by its name."""
         module = getattr(value, "__module__", None)
         found: Any = sys.modules.get(module or "") if module != "__main__" or self.classes_by_name else None
         for name in getattr(value, "__qualname__", "").split("."):
@@ -70,7 +70,7 @@ received: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def reduce_class(kind: type, make: Callable[..., type], arguments: tuple[Any, ...], state: tuple[Any, ...]) -> Any:
-    """With its slots from its beginning on: later they would be names without a place."""
+    """Makes the class with its slots: added later, they would be names without a place."""
     if kind not in received:
         own.add(kind)
     members = [name for name, value in vars(kind).items() if is_slot(kind, name, value)]
@@ -88,7 +88,7 @@ def is_slot(kind: type, name: str, value: Any) -> bool:
 
 
 def restore_class(kind: type, state: tuple[Any, ...]) -> None:
-    """Where it was made it is as it is there by now, and no copy that comes back changes it."""
+    """Restores a class, except where it was made: a copy that comes back does not change it."""
     if kind not in own:
         received.add(kind)
         cloudpickle.cloudpickle._class_setstate(kind, state)
@@ -111,7 +111,7 @@ def initialize(initializer: Callable[..., object], arguments: tuple[Any, ...]) -
 
 
 def globals_of(called: Any) -> dict[str, Any]:
-    """Of a function; one that is wrapped by functools, or that an object is called by, too."""
+    """Returns the globals of a function, also of one wrapped by functools or called through an object."""
     if isinstance(called, functools.partial):
         return globals_of(called.func)
     if isinstance(called, functools._lru_cache_wrapper):
@@ -127,7 +127,7 @@ class Sink:
 
 
 def digest_of(value: Any) -> bytes | None:
-    """Of its pickle. None: it has none; functions and modules above all."""
+    """Returns the digest of the value's pickle, or None if it has none, as functions and modules."""
     digest = hashlib.blake2b()
     try:
         pickle.Pickler(Sink(digest.update), 5).dump(value)
@@ -170,7 +170,7 @@ def reduce_view(view: memoryview) -> tuple[Any, ...]:
 
 
 def reduce_property(cached: functools.cached_property[Any]) -> tuple[Any, ...]:
-    """In Python 3.11 it has a lock."""
+    """Reduces a cached property, which has a lock in Python 3.11."""
     return functools.cached_property, (cached.func,), {"attrname": cached.attrname}
 
 
@@ -193,12 +193,12 @@ def has_name(value: Any) -> bool:
 
 
 def reduce_lock(lock: Any) -> tuple[Any, ...]:
-    """Its state, as it is sent to a child of the spawn context."""
+    """Reduces a lock to the state that a child of the spawn context gets."""
     opened = lock._semlock
     state = (opened.handle, opened.kind, opened.maxvalue, opened.name)
     return new_lock, (type(lock),), state
 
 
 def new_lock(kind: type[Any]) -> Any:
-    """Its state opens it."""
+    """Makes a lock, which its state then opens."""
     return object.__new__(kind)

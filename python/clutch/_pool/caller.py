@@ -48,7 +48,7 @@ def caller_path(python: str) -> list[str]:
 
 
 def main_of_caller() -> dict[str, str] | None:
-    """How a worker loads this process's `__main__`; None if there is no file to load (a notebook, a prompt)."""
+    """Returns how a worker loads this process's `__main__`; None without a file to load (a notebook, a prompt)."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name not in ("", "__main__"):  # "__main__": of a folder or an archive
@@ -73,13 +73,13 @@ def imports_of_main() -> list[str]:
 
 
 def is_patched() -> bool:
-    """Whether threads of this program are greenlets."""
+    """Returns whether threads of this program are greenlets."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and monkey.is_module_patched("threading")
 
 
 def refuse_in_patched(what: str) -> None:
-    """What waits in native code in threads of its own: as greenlets these would stop the program for good."""
+    """Refuses what waits in native code in threads: as greenlets, these would block the program for ever."""
     if is_patched():
         raise RuntimeError(PATCHED.format(what=what))
 

@@ -32,9 +32,9 @@ class EndablePool(Protocol):
 
 
 PRINTED_SECONDS = 2.0
-"""How long the end of terminated pools waits until the output of their workers is read."""
+"""Time for which the end of terminated pools waits until the output of their workers is read."""
 LOOK_SECONDS = 0.1
-"""How often that end checks whether the pools were terminated meanwhile."""
+"""Interval at which that end checks whether the pools were terminated meanwhile."""
 
 POOLS: weakref.WeakSet[EndablePool] = weakref.WeakSet()
 FORGOTTEN: set[EndablePool] = set()
@@ -120,7 +120,7 @@ def _drop_rest(pools: Collection[EndablePool]) -> list[str]:
 
 
 def _is_read(stream: TextIO | None) -> bool:
-    """Whether a line can be written without blocking: it may be a pipe that nobody reads."""
+    """Returns whether a line can be written without blocking: it may be a pipe that nobody reads."""
     try:
         return stream is not None and bool(select.select([], [stream], [], 0)[1])
     except (OSError, TypeError, ValueError):  # it has no descriptor

@@ -182,7 +182,7 @@ class InlinePool(Pool):
         return InlineStream(self, self._made(self._sent(function, args, kwargs), context), context)
 
     def _submit_batch(self, options: object, function: Any, spread: bool, batch: Any) -> BadArguments | None:
-        """One batch of a map, as a worker would answer it."""
+        """Runs one batch of a map and answers as a worker would."""
         try:
             sent = [self._sent(function, tuple(item) if spread else (item,), {}) for item in batch.items]
         except BadArguments as error:
@@ -293,7 +293,7 @@ class InlinePool(Pool):
     # ---- the pool itself
 
     def stats(self) -> dict[str, Any]:
-        """With the keys of a `Pool`'s: one worker, this process."""
+        """Returns the statistics of a `Pool`: one worker, this process."""
         state = "closed" if self._shut else "draining" if self._is_draining else "ready"
         calls = self._done + self._failed
         worker = {"nr": 0, "pid": os.getpid(), "generation": 1, "state": "ready", "calls": calls, "sent": 0}
@@ -310,7 +310,7 @@ class InlinePool(Pool):
         return 1
 
     def wait_ready(self, count: int | None = None, timeout: float | None = None) -> None:
-        """It is."""
+        """Returns at once: this process is the worker."""
         self._check_open()
 
     def drain(self) -> None:
@@ -334,7 +334,7 @@ class InlinePool(Pool):
         self._check_open()
 
     def insights(self) -> Insights:
-        """One worker, this process, which is ready at once; what ran longest is not noted."""
+        """Returns insights of one worker, this process; slow calls are not recorded."""
         run = self._run_seconds
         wait = max(0.0, time.monotonic() - self._since - run)
         return Insights(self.name, 1, 0.0, wait, run, ())

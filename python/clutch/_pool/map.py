@@ -74,9 +74,9 @@ class Limits:
     deadline: float | None = None
     """Seconds."""
     calls: int | None = None
-    """Of one worker."""
+    """Limit of calls of a worker (`recycle.calls`)."""
     payload_bytes: int | None = None
-    """Of the arguments of one call."""
+    """Limit of the arguments of one call."""
     priority: int = 0
     retry: int = 0
 
@@ -96,7 +96,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """How the caller of a map reads the results."""
+    """Parameters by which the caller of a map reads the results."""
 
     timeout: float | None = None
     """Seconds from the call, for the whole map."""
@@ -106,17 +106,17 @@ class Reading:
     progress: Callable[[int], object] | None = None
     """Called with the number of items whose results have just been read."""
     return_exceptions: bool = False
-    """Whether a failed item has its exception as its result."""
+    """True if a failed item has its exception as its result."""
 
 
 def rows(iterables: Iterable[Iterable[Any]]) -> Iterator[tuple[Any, ...]]:
-    """As `zip`."""
+    """Returns the rows of several iterables, as `zip`."""
     iterators = [iter(iterable) for iterable in iterables]
     return zip(*iterators, strict=False) if all(type(one) in UNBROKEN for one in iterators) else Rows(iterators)
 
 
 class Rows:
-    """As `zip`, but keeps pulled values if the reading is interrupted, and starts the next row with them."""
+    """Iterator as `zip`, which keeps pulled values if the reading is interrupted, and starts the next row with them."""
 
     def __init__(self, iterators: list[Iterator[Any]]) -> None:
         self._iterators = iterators
@@ -134,7 +134,7 @@ class Rows:
 
 
 class Weights:
-    """What batches weighed, and so how many items the next one may have.
+    """Weights of batches so far, and the number of items that follows for the next one.
 
     Some bytes come with each item, and some once with each batch: those of the function, and what its items share. More
     items to a batch make the latter cheaper. How much is which shows where two batches differ in size.
@@ -185,7 +185,7 @@ class Batch:
     is_readable: bool = False
     """Set then: any worker can read its items, so that none is sent again."""
     bytes_before: int = 0
-    """Of all that the map had submitted by then."""
+    """Sum over all that the map had submitted by then."""
     rest: Batch | None = None
     """The batch that was split off from it and follows it."""
     unreadable: Exception | None = None
@@ -219,7 +219,7 @@ class Batch:
 
 
 class Batches:
-    """One map under way: what was submitted, and how large the next batch is.
+    """A map under way: what was submitted, and the size of the next batch.
 
     What a signal's handler, `gevent.Timeout` or whatever else is no `Exception` breaks off goes on at the next reading,
     and no item is left out: a batch is here, in order, from before its first item is pulled until its results have been
@@ -391,7 +391,7 @@ class Batches:
         return size if self._fixed else min(size, self._weights.items_max)
 
     def _looks_ahead(self, under_way: int) -> bool:
-        """Whether another batch may be submitted."""
+        """Returns whether another batch may be submitted."""
         if under_way <= self._slots:
             return under_way < self._ahead
         if self._ordered:
@@ -533,7 +533,7 @@ class Batches:
 
 
 def is_its(future: Any, error: BaseException) -> bool:
-    """Whether this error ended the future, not the wait for it."""
+    """Returns whether this error ended the future, not the wait for it."""
     if not future.done():
         return False
     return isinstance(error, CancelledError) if future.cancelled() else future.exception() is error

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Bar:
-    """Where stderr is a terminal or a notebook, while somebody reads the map: rich takes sys.stdout for that time."""
+    """Progress bar on a terminal or in a notebook, while the map is read: rich takes sys.stdout for that time."""
 
     def __init__(self, total: int | None) -> None:
         from rich.console import Console

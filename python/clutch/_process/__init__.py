@@ -1,1 +1,1 @@
-"""What a process that serves owes to those who started it: signals, systemd, PID 1, its log and its pid."""
+"""Duties of a process that serves: signals, systemd, PID 1, log and pid file."""

@@ -1,4 +1,4 @@
-"""What the main thread of a dispatcher waits for: signals, and words of its other threads."""
+"""Inbox of the main thread of a dispatcher: signals, and messages of its other threads."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ PASSED_ON = (
     signal.SIGWINCH,
 )
 SI_KERNEL = 0x80
-"""Of a signal that a terminal sent: it went to the whole group, and the dispatcher has its own."""
+"""`si_code` of a signal from a terminal: it went to the whole group, and the dispatcher has its own."""
 
 
 def stay_first() -> None:

@@ -13,7 +13,7 @@ from clutch._process.inbox import NEVER_READY, STOPPED, Inbox
 
 
 class Life(Protocol):
-    """What is begun and ended. Its methods are called in the main thread, `end` excepted."""
+    """A life that is begun and ended. All methods but `end` are called in the main thread."""
 
     def begin(self) -> None: ...
 

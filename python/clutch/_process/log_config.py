@@ -1,4 +1,4 @@
-"""Where our own log goes by a configuration of `logging`: gunicorn's `logconfig`, uvicorn's `--log-config`.
+"""Destination of our own log by a configuration of `logging`: gunicorn's `logconfig`, uvicorn's `--log-config`.
 
 Files written for one of these name its loggers; what they say of `gunicorn.error` or `uvicorn.error` is meant for our
 log where they say nothing of `clutch`. Only this process is configured: an app configures its own loggers.
@@ -20,7 +20,7 @@ OURS = ("clutch", "gunicorn.error", "uvicorn.error", "gunicorn", "uvicorn")
 """Whose handlers are ours: of the first that has its own."""
 OF_ACCESS = ("gunicorn.access", "uvicorn.access")
 OF_SERVERS = {"clutch", "gunicorn", "uvicorn"}
-"""Of the files that people have: everything below these is about a server."""
+"""Loggers in the files that people have: everything below these concerns a server."""
 
 
 def apply(config: str | Mapping[str, Any], source: str, level: str | None) -> list[str]:

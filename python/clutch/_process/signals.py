@@ -1,4 +1,4 @@
-"""What each signal does to a dispatcher, in one table for each command."""
+"""Effects of signals on a dispatcher, a table for each command."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bounds(stats: Mapping[str, Any], step: int) -> tuple[int, int]:
 
 
 def step(pools: Mapping[str, Any], by: int) -> None:
-    """One worker more or less in each pool."""
+    """Adds a worker to each pool, or removes one."""
     for name, pool in pools.items():
         try:
             least, most = bounds(pool.stats(), by)

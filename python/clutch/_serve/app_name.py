@@ -29,7 +29,7 @@ def name_of_app(app: Any) -> str:
 
 
 def _modules(app: Any) -> Iterator[ModuleType]:
-    """Where it may be: where it says that it was made, the program's own, any other."""
+    """Yields modules that may have the app: the one that it names, the program's own, any other."""
     own = sys.modules.get(getattr(app, "__module__", None) or "")
     first = [module for module in (own, sys.modules.get("__main__")) if module is not None]
     yield from first

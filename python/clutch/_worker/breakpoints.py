@@ -1,4 +1,4 @@
-"""What `breakpoint()` does in a zygote or a worker: a debugger at the terminal, or one error that says how to get it.
+"""`breakpoint()` in a zygote or a worker: a debugger at the terminal, or an error that says how to get it.
 
 Without either, pdb would read an empty standard input and end the request by a `BdbQuit` of its own. One that the user
 has chosen (`PYTHONBREAKPOINT`) is left alone. The debugger itself is in debugger.py: only development loads it.

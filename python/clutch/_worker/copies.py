@@ -1,4 +1,4 @@
-"""When user code forks the process that it runs in: a worker, or a zygote while it loads.
+"""Forks by user code of the process that it runs in: a worker, or a zygote while it loads.
 
 The copy goes on in the middle of a call and owns nothing of the worker: the native side has let go of the link. It ends
 where the call ends that has forked it (or the import, the initializer, the hook), and as a script would: with the exit
@@ -19,7 +19,7 @@ from clutch._worker import failure
 AWAITS = "this process was forked in a coroutine, and its event loop is the worker's: it cannot wait here"
 
 is_copy = False
-"""Whether this process is a copy, forked by user code, of a worker or zygote."""
+"""True if this process is a copy, forked by user code, of a worker or zygote."""
 current: Callable[[], object] = lambda: None  # noqa: E731 (a default, replaced by profiles)
 """Identifies what runs a call where a thread runs several: the greenlet. A copy ends with its own call only."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 WRITTEN_LOOKS = 100
 LOOK_SECONDS = 0.002
-"""How often, and for how long, the prompt waits until the dispatcher has read earlier output."""
+"""Interval, and maximum time, of the prompt's wait until the dispatcher has read earlier output."""
 BACKGROUND = (
     "breakpoint() needs the terminal, and the server is not in its foreground: bring it there with `fg`, or start it "
     "without &"
@@ -55,7 +55,7 @@ def hear_interrupt(_: int, __: types.FrameType | None) -> None:
 
 
 class Debugger(pdb.Pdb):
-    """One `breakpoint()`, and the stepping from there on."""
+    """Debugger of one `breakpoint()` and the steps from there on."""
 
     def __init__(self, link: _core.WorkerLink, terminal: str, group: int) -> None:
         """`group`: process group of the dispatcher, the usual owner of the terminal."""
@@ -75,7 +75,7 @@ class Debugger(pdb.Pdb):
         self.set_trace(frame, **more)
 
     def message(self, msg: str, end: str = "\n") -> None:
-        """What comes before the prompt is told with it."""
+        """Keeps a message that comes before the prompt, to show it with that."""
         if self._is_open:
             print(msg, end=end, file=sys.stdout)
         else:

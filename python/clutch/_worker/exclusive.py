@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LOOK_AGAIN_SECONDS = 0.05
-"""How often a waiting thread runs Python code, so that an exception sent to it is raised."""
+"""Interval at which a waiting thread runs Python code, so that an exception sent to it is raised."""
 
 
 class Exclusive:
@@ -25,7 +25,7 @@ class Exclusive:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread or greenlet holds the lock."""
+        """Returns whether this thread or greenlet holds the lock."""
         return self._holder == threading.get_ident()
 
     def run(self, function: Callable[[], T]) -> T:

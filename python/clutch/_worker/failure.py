@@ -35,7 +35,7 @@ Description = tuple[str, str, str, str, bytes]
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Whether an interrupt caused this exception, possibly through exceptions of user code."""
+    """Returns whether an interrupt caused this exception, possibly through exceptions of user code."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, Interrupted):

@@ -1,4 +1,4 @@
-"""What a zygote has loaded: the target, its tools and hooks, and what loading it did to the process.
+"""Image of a zygote: the target, its tools and hooks, and the effects of loading it on the process.
 
 Used by the zygote, and by workers that import for themselves (`preload = false`, `start = "spawn"`).
 """
@@ -32,7 +32,7 @@ WAITING = ("threading", "thread", "socket", "select", "queue")
 """Modules that gevent patches and in which code waits."""
 
 is_here = False
-"""Whether this process is a zygote or a worker, with an image loaded or being loaded."""
+"""True if this process is a zygote or a worker, with an image loaded or being loaded."""
 
 
 class LoadError(Exception):
@@ -115,7 +115,7 @@ class Image:
             self._find_marked(self.found)
 
     def _check_patched(self) -> None:
-        """What gevent has patched waits in its hub, which only the main thread of a worker would have. Raises LoadError
+        """Checks for code that gevent has patched: it waits in a hub, which only the main thread has. Raises LoadError
         where slots are other threads, or tasks of an event loop."""
         monkey, profile = sys.modules.get("gevent.monkey"), self.shape["profile"]
         if monkey is None or profile == "greenlet" or (profile == "process" and not self.needs_loop):
@@ -141,7 +141,7 @@ class Image:
 
     @property
     def needs_loop(self) -> bool:
-        """Whether the target runs on event loops even if slots are processes or threads."""
+        """Returns whether the target runs on event loops even if slots are processes or threads."""
         return self.served is not None and self.served.needs_loop
 
     def _check_tools(self) -> None:
@@ -243,7 +243,7 @@ class Image:
                 hook()
 
     def _makes_instance(self) -> bool:
-        """Whether the target is a class and each worker has an instance of it."""
+        """Returns whether the target is a class and each worker has an instance of it."""
         return isinstance(self.found, type) and (self.served is None or self.served.has_instances)
 
     def _find_marked(self, instance: Any) -> None:
@@ -329,7 +329,7 @@ def _as_imported(name: str) -> str:
 
 
 def gil_is_enabled() -> bool:
-    """Whether the GIL is on; it always is before 3.13."""
+    """Returns whether the GIL is on; it always is before 3.13."""
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 

@@ -49,7 +49,7 @@ _print_unraisable = sys.unraisablehook
 
 
 def prepare() -> None:
-    """How a worker takes signals. A zygote does it for all that it forks: once, for they share its pages."""
+    """Sets how a worker takes signals. A zygote does it once for all that it forks: they share its pages."""
     global _print_unraisable
     _print_unraisable, sys.unraisablehook = sys.unraisablehook, hear_unraisable
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -134,11 +134,11 @@ def interrupt_of(
 
 
 class LoopInterrupted(Interrupted, KeyboardInterrupt):
-    """What an event loop lets out: it keeps every other exception, and the task that the loop was busy with is lost."""
+    """Interrupt that an event loop lets out: it keeps every other exception, and the task of the moment is lost."""
 
 
 class Landing(Interrupted):
-    """What is sent to a thread. That goes on while it is looked at, without a GIL above all: what runs there is known
+    """Exception sent to a thread. The thread continues meanwhile, above all without a GIL: what runs there is known
     only where the exception is raised, and made.
     """
 
@@ -152,7 +152,7 @@ class Landing(Interrupted):
 
 
 def give_back(frame: types.FrameType | None) -> None:
-    """What a loop took out of its line and has not begun, or was about to put there, goes back: a task without its next
+    """Puts back what a loop took from its queue and has not begun, or was about to put there: a task without its next
     step never ends, and whoever cancels it waits for ever, as `asyncio.run` does at its end."""
     lost = None
     while frame is not None and frame.f_code.co_name != "_run_once":
@@ -214,7 +214,7 @@ def step_of(held: Any, awaited: Any) -> tuple[Any, ...] | None:
 
 
 SENT = Landing if sys.version_info >= (3, 12) else Interrupted
-"""What is raised: before 3.12 an exception is created only where it is caught."""
+"""Class that is raised: before 3.12 an exception is created only where it is caught."""
 
 
 def send_again_of(slots: _core.Slots, was_lost: Callable[[], bool] | None) -> Callable[[], bool]:
@@ -238,12 +238,12 @@ def hear_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def lets_out(frame: types.FrameType | None) -> bool:
-    """Whether an exception raised in this frame propagates out of it."""
+    """Returns whether an exception raised in this frame propagates out of it."""
     return not is_of_loop(frame) and not swallows(frame)
 
 
 def is_of_loop(frame: types.FrameType | None) -> bool:
-    """Whether this is the machinery of an event loop, or a callback of one: the loop keeps what is raised there."""
+    """Returns whether this is machinery of an event loop, or a callback of one: the loop keeps what is raised there."""
     while frame is not None and frame.f_code.co_filename != selectors.__file__:
         if os.path.dirname(frame.f_code.co_filename) == LOOPS:
             return True
@@ -254,7 +254,7 @@ def is_of_loop(frame: types.FrameType | None) -> bool:
 
 
 def came_in_wait(error: BaseException) -> bool:
-    """Whether this was raised while an event loop waited: the loop is whole, and can go on."""
+    """Returns whether this was raised while an event loop waited: the loop is whole, and can go on."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -262,7 +262,7 @@ def came_in_wait(error: BaseException) -> bool:
 
 
 def swallows(frame: types.FrameType | None) -> bool:
-    """Whether this frame runs for a finalizer or a weak reference callback."""
+    """Returns whether this frame runs for a finalizer or a weak reference callback."""
     while frame is not None:
         code = frame.f_code
         if (code.co_name, None) in UNHEARD or (code.co_name, code.co_filename) in UNHEARD:

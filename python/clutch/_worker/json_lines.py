@@ -34,7 +34,7 @@ class NamedJsonLines(JsonLines):
 
 
 def write_unhandled() -> None:
-    """What Python would print as bare text, for no handler takes it, keeps its level, its logger and its traceback."""
+    """Makes records that no handler takes, which Python would print as bare text, keep level, logger and traceback."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(NamedJsonLines())

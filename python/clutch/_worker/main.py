@@ -26,7 +26,7 @@ from clutch._worker.profiles.base import Profile
 from clutch._worker.script import ScriptError
 
 FILES = {"async": "aio"}
-"""Of profiles whose names no module can have; others have the name of their file."""
+"""Files of profiles whose names no module can have; the others are named like their file."""
 
 
 def run_forked(control: _core.ZygoteControl, order: _core.ForkOrder, image: Image) -> None:
@@ -117,7 +117,7 @@ def reason_of(image: Image, failed: str, error: BaseException) -> str:
 
 
 def said_by(error: failure.SaysItAll) -> str:
-    """Its message, and the user's own exception once. A message of many lines is a traceback: what it ends in comes
+    """Returns the message, and the user's own exception once. A message of many lines is a traceback: its end comes
     first, since a log may have room for one line.
     """
     text = failure.message_of(error).strip()

@@ -28,10 +28,10 @@ WHAT_TO_DO = (
 )
 
 is_running = False
-"""Whether the script is running: a pool that it creates meanwhile means that its guard is missing."""
+"""True if the script is running: a pool that it creates meanwhile means that its guard is missing."""
 
 _failed: str | None = None
-"""Why the script failed, once it has been run."""
+"""Reason why the script failed, once it has been run."""
 
 
 class ScriptError(Exception):
@@ -72,7 +72,7 @@ class Script:
         sys.modules["__main__"] = sys.modules[NAME] = self._module
 
     def load_early(self) -> None:
-        """Where there is no target: the script itself, or of a package with a `__main__.py` what is around that."""
+        """Loads the script itself if there is no target; of a package with a `__main__.py`, what is around that."""
         package, _, name = self._main.get("module", "").rpartition(".")
         if name == "__main__":
             importlib.import_module(package)

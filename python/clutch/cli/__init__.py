@@ -26,7 +26,7 @@ COMMANDS = {
     "init": "init:command",
     "completion": "completion:command",
 }
-"""Where each is. Only the one that is asked for is imported: what serves for months does not carry the others."""
+"""Modules of the commands. Only the used one is imported: a server that runs for months does not carry the others."""
 
 KNOWN_ELSEWHERE = {
     "start": "run, or serve APP",
@@ -46,7 +46,7 @@ KNOWN_ELSEWHERE = {
     "config": "run --check",
     "version": "--version",
 }
-"""What other tools call things, and the command here."""
+"""Commands of other tools, and ours for the same purpose."""
 
 EXIT_CODES = {
     "0": "success; for `clutch run` and `serve`: graceful shutdown",

@@ -31,13 +31,13 @@ URL = "http://127.0.0.1:8080"
 OWN_POOL = "call"
 STREAM = "application/x-ndjson"
 PROBLEM_MEMBERS = {"type", "title", "status", "detail", "instance"}
-"""Of every problem document; the others depend on the problem."""
+"""Members of every problem document; the others depend on the problem."""
 UNKNOWN_NAMES = ("urn:clutch:no-such-pool", "urn:clutch:no-such-tool")
 NAMES_MAX = 10
 """That an error lists."""
 LIST_THEM = "`clutch tools` lists them"
 TLS_ALERT = "\x15\x03"
-"""How a server that speaks TLS answers what is not: the record's type, and the first byte of its version."""
+"""Answer of a TLS server to plain text: the record's type, and the first byte of its version."""
 END_OF_CERTIFICATE = "-----END CERTIFICATE-----"
 
 
@@ -161,7 +161,7 @@ def _argument(text: str) -> tuple[str, Any]:
 
 
 def _server_here(token: str | None) -> Endpoint:
-    """What takes calls in this folder, as its control socket says."""
+    """Returns the server of this folder that takes calls, as its control socket says."""
     taking = _taking_calls()
     if len(taking) > 1:
         listed = ", ".join(one["address"] for one in taking)
@@ -178,7 +178,7 @@ def _server_here(token: str | None) -> Endpoint:
 
 
 def _taking_calls() -> list[dict[str, Any]]:
-    """Where servers of this folder take them. Others run beside them that do not: an app's, say."""
+    """Returns the call fronts of servers in this folder. Other servers may run beside them, of an app, say."""
     found = []
     with contextlib.suppress(client.ControlError):
         for path in find_here():
@@ -222,7 +222,7 @@ def _call(server: Endpoint, pool: str, tool: str, body: bytes, timeout: str | No
 
 
 def fetch(server: Endpoint, path: str) -> Any:
-    """What a server says of itself, as JSON."""
+    """Returns a JSON document of a server."""
     headers = {} if server.token is None else {"Authorization": f"Bearer {server.token}"}
     connection = _connection(server)
     try:
@@ -285,7 +285,7 @@ def _tls(own_certificate: str | None, certificates: Certificates) -> ssl.SSLCont
 
 
 def _trusting_only(file: str) -> ssl.SSLContext:
-    """Of the chain in the file only the server's own: who shows it is the server, by whatever name it was called."""
+    """Trusts the server's own certificate of the chain alone: who presents it is the server, whatever its name."""
     text = Path(file).read_text()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -316,7 +316,7 @@ def _print(answer: http.client.HTTPResponse) -> None:
 
 
 def _print_line(line: bytes) -> None:
-    """One value of a stream; `{"error": problem}` is the last line of one that failed."""
+    """Prints one value of a stream; `{"error": problem}` is the last line of one that failed."""
     value = json.loads(line)
     if _is_error(value):
         raise click.ClickException(_problem_text(value["error"]))

@@ -108,7 +108,7 @@ def look_into(target: str, python: str | None) -> dict[str, Any]:
 
 
 def advise(facts: dict[str, Any]) -> tuple[list[str], bool]:
-    """What to do, and whether something is broken rather than improvable."""
+    """Returns the advice, and whether something is broken rather than improvable."""
     broken = [*_broken(facts)]
     return [*broken, *_hints(facts)], bool(broken)
 
@@ -156,7 +156,7 @@ def _version(name: str) -> str | None:
 
 
 def _extension() -> str | None:
-    """Why the extension does not load; None: it does."""
+    """Returns why the extension does not load, or None."""
     try:
         importlib.import_module("clutch._core")
     except ImportError as error:

@@ -49,7 +49,7 @@ def pool_flags(command: Command, docs: Mapping[str, str] = MappingProxyType({}))
 
 
 def pool_options(parameters: Mapping[str, str | None]) -> dict[str, Any]:
-    """What `pool_flags` took, as keyword arguments of `config.resolve`."""
+    """Returns the flags of `pool_flags` as keyword arguments of `config.resolve`."""
     given = {option.name: (option, parameters[_parameter(option)]) for option in _flagged()}
     return {name: option.kind.read_text(text) for name, (option, text) in given.items() if text is not None}
 

@@ -137,7 +137,7 @@ def job_row(job: Job) -> tuple[str, ...]:
 
 
 def note_of(job: Job) -> str:
-    """What a person wants to know of it in its state."""
+    """Returns what a person wants to know of a job in its state."""
     if job.state in ("scheduled", "dead") and job.errors:
         return job.errors[-1].message.partition("\n")[0][:ARGUMENTS_SHOWN]
     if job.state == "running" and job.progress is not None:
@@ -200,7 +200,7 @@ MEANT: dict[str, Callable[[Job], bool]] = {
     "cancel": lambda job: job.state not in ENDS,
     "delete": lambda job: job.state != "running",
 }
-"""Of jobs that are chosen otherwise than by their state: what has completed is not to run again."""
+"""Jobs that a change applies to, unless they are selected by state: completed jobs do not run again."""
 
 
 def changed(jobs: Jobs, name: str, ids: Iterable[str]) -> Iterator[tuple[str, bool]]:
@@ -317,7 +317,7 @@ def limit(jobs: Jobs, queue: str, most: int | None, rate: str | None, is_none: b
 
 
 def say_of_queue(queue: str, text: str, as_json: bool, **changed: Any) -> None:
-    """What was changed of a queue, in JSON by the names that `stats` has for it."""
+    """Reports a change of a queue; in JSON by the names of `stats`."""
     if as_json:
         print_json({"name": queue, **changed})
     else:

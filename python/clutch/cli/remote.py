@@ -35,7 +35,7 @@ END_SECONDS_MAX = 5.0
 
 
 def dispatcher_flags(command: Command) -> Command:
-    """Which one is meant, where the working folder does not tell."""
+    """Adds the flags that name a dispatcher, where the working folder does not tell."""
     command = click.option("--pid", type=int, help="Process id of the server or program.")(command)
     path = click.Path(path_type=Path)
     return click.option(
@@ -58,7 +58,7 @@ def find(socket: Path | None, pid: int | None, by_call: bool = False, *, only_lo
 
 
 def given_socket(socket: Path | None, pid: int | None) -> Path | None:
-    """What the command or the config of this folder says."""
+    """Returns the socket that the command or the config of this folder names."""
     if socket is not None and socket != Path(CONTROL_OFF):
         return socket
     config = own_config() if pid is None else None
@@ -76,7 +76,7 @@ def find_here() -> list[Path]:
 def choose(
     running: list[Process], config: Path | None, pid: int | None, by_call: bool = False, only_looks: bool = False
 ) -> Process:
-    """Of a server and programs of one folder, the server; of several servers the one whose config was named."""
+    """Returns the server, of a server and programs in one folder; of several, the one whose config was named."""
     here = of_this_place(running, config, pid)
     named = client.of_config(here, config) if config is not None and os.environ.get("CLUTCH_CONFIG") else []
     meant = here if by_call else named or [one for one in here if not one.is_program] or here
@@ -90,7 +90,7 @@ def choose(
 
 
 def of_this_place(running: list[Process], config: Path | None, pid: int | None) -> list[Process]:
-    """Those with this pid, else those of the working folder, servers first."""
+    """Returns the processes with this pid, else those of the working folder, servers first."""
     if pid is not None:
         return [one for one in running if one.pid == pid]
     own = [] if config is None else client.of_config(running, config)
@@ -125,7 +125,7 @@ def own_config() -> Path | None:
 
 
 def own_socket(config: Path) -> Path | None:
-    """Where this config says that its dispatcher listens."""
+    """Returns the control socket that this config names."""
     from clutch.config.layers import read_file
 
     try:
@@ -155,7 +155,7 @@ def ps(socket: Path | None, pid: int | None, as_json: bool) -> None:
 
 
 def all_here(pid: int | None) -> list[dict[str, Any]]:
-    """What each of this folder says of itself. Raises ControlError where there is none."""
+    """Returns the identity of each process of this folder. Raises ControlError if there is none."""
     running, config, own = client.running(), own_config(), given_socket(None, pid)
     found = []
     here = of_this_place(running, config, pid)
@@ -249,7 +249,7 @@ def saying_awaited(path: Path, how: str, pool: str | None = None, nr: int | None
 
 
 def say_awaited(path: Path, how: str, pool: str | None, nr: int | None) -> None:
-    """What runs in the workers that are to go."""
+    """Prints what runs in the workers that are being replaced."""
     pools: list[dict[str, Any]] = []
     with contextlib.suppress(ControlError):  # it has just ended
         pools = client.get(path, "/pools", ANSWER_SECONDS_MAX)["pools"]
@@ -389,7 +389,7 @@ def worker_row(pool: str, worker: dict[str, Any]) -> tuple[str, ...]:
 
 
 def memory(worker: dict[str, Any]) -> str:
-    """Of its own, where that was looked at; else with what it shares with others."""
+    """Returns the private memory of a worker if that was measured, else its resident memory."""
     private, rss = worker.get("private"), worker.get("rss")
     if private is not None:
         return f"{private / (1 << 20):.0f} MB"

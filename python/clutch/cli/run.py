@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clutch.config import Config
 
 LOGGED_SECONDS = 2.0
-"""How long the end waits until the log is written."""
+"""Maximum wait at the end until the log is written."""
 HURRIED_SECONDS = 0.2
 """The same after a second signal."""
 
@@ -199,7 +199,7 @@ class Server:
             self.pidfile.remove()
 
     def _asked_to_stop(self, now: bool) -> None:
-        """As by TERM; `now`: as by a second one. To ask twice is not to be in a hurry."""
+        """Stops as on SIGTERM; `now`: as on a second one. To ask twice is not to be in a hurry."""
         if not self.stop_was_asked:
             self.stop_was_asked = True
             self.inbox.say(signal.SIGTERM)
@@ -219,7 +219,7 @@ class Server:
 
 
 def has_terminal() -> bool:
-    """Whether this process belongs to a terminal that is still there."""
+    """Returns whether this process belongs to a terminal that is still there."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

@@ -86,7 +86,7 @@ def command(
 
 
 def line_format(watch: bool, settings: tuple[str, ...], log_format: str) -> str | None:
-    """Of the line about each request, for whoever looks on; None: nobody does, or its file or format was chosen."""
+    """Returns the format of the access log for a terminal; None without one, or where its file or format was chosen."""
     looks_on = watch or any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
     chosen = any(setting.startswith(ACCESS_LOG) for setting in settings)
     chosen = chosen or any(name.startswith(variable_name(ACCESS_LOG)) for name in os.environ)

@@ -1,4 +1,4 @@
-"""Which store a command means."""
+"""Choice of the store of a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORE_HELP = (
     "there. A URL with a password belongs into the variable."
 )
 NAME_OR_PATH = re.compile(r"(sqlite:)?[\w./-]+")
-"""What surely holds no password; with `sqlite:`, the URL of a file with too few slashes."""
+"""Matches text without a password; with `sqlite:`, the URL of a file with too few slashes."""
 
 
 def url_of(given: str | None) -> str:
@@ -44,7 +44,7 @@ def url_of(given: str | None) -> str:
 
 
 def shown(given: str) -> str:
-    """What is no name may be a URL that was mistyped, with its password."""
+    """Hides anything but a name: it may be a mistyped URL with its password."""
     return given if NAME_OR_PATH.fullmatch(given) else "…"
 
 

@@ -14,7 +14,7 @@ def aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def age(seconds: float | None) -> str:
-    """In the largest unit of which it has one: `3h`; without a time, nothing."""
+    """Returns a time in its largest unit: `3h`; nothing without a time."""
     if seconds is None:
         return ""
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
@@ -24,7 +24,7 @@ def age(seconds: float | None) -> str:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """What has no shape of its own is escaped, as in Python's own literals: a server may say anything."""
+    """Escapes characters that cannot be shown, as Python's literals do: a server may say anything."""
 
     def shown(letter: str) -> str:
         has_shape = letter.isprintable() or letter in kept or unicodedata.category(letter) == "Zs"

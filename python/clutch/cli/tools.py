@@ -66,7 +66,7 @@ def _meant(name: str | None, target: str | None) -> tuple[str | None, str | None
 
 
 def _pools(server: Endpoint, name: str | None) -> list[dict[str, Any]]:
-    """Those that are meant: all, without a name."""
+    """Returns the named pool, or all without a name."""
     pools = fetch(server, "/pools")["pools"]
     if name is None:
         return pools
@@ -77,7 +77,7 @@ def _pools(server: Endpoint, name: str | None) -> list[dict[str, Any]]:
 
 
 def _described(server: Endpoint, pool: dict[str, Any]) -> dict[str, Any]:
-    """What is known of its tools; of one that is not up yet, nothing."""
+    """Returns the descriptions of a pool's tools; none while the pool starts."""
     if pool["tools"] is None and pool["state"] != "ready":
         return {**pool, "note": f"its tools are not known yet: it is {pool['state']}", "tools": []}
     return {**pool, **fetch(server, f"/pools/{quote(pool['name'], '')}/tools")}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN = 8
 RUNNING_SHOWN = 3
-"""Of one worker; more are counted."""
+"""Maximum calls shown of one worker; more are counted."""
 STOP_KEYS = ("q", "Q", "\x1b")
 SCROLL_KEYS = {"\x1b[B": 1, "j": 1, "\x1b[A": -1, "k": -1}
 """By how many pools. Arrows, or as in vi."""
@@ -44,7 +44,7 @@ Page = dict[str, Any]
 
 
 class Look(NamedTuple):
-    """What the pools said at one time."""
+    """State of the pools at one time."""
 
     page: Page
     at: float
@@ -116,7 +116,7 @@ def interval_seconds(text: str) -> float:
 
 
 def looks(count: int | None) -> Iterator[int]:
-    """As many as are wanted."""
+    """Yields the numbers of the wanted looks."""
     return iter(itertools.count() if count is None else range(count))
 
 
@@ -197,7 +197,7 @@ def event_text(event: Page) -> str:
 
 
 def drawn(page: Page, events: Events, first: int = 0) -> RenderableType:
-    """From the pool with number `first` on."""
+    """Returns the page, from the pool with number `first` on."""
     from rich.layout import Layout
     from rich.panel import Panel
     from rich.text import Text

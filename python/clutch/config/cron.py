@@ -22,14 +22,14 @@ class CronSpec:
 
     name: str
     store: str
-    """Its name in [stores]."""
+    """Name of the store in [stores]."""
     url: str
     values: Mapping[str, Any]
     core: dict[str, Any]
 
     @property
     def when(self) -> str:
-        """As people read it: `0 3 * * * Europe/Berlin`, or `every 300 s`."""
+        """The schedule for people: `0 3 * * * Europe/Berlin`, or `every 300 s`."""
         if self.values["every"] is not None:
             return f"every {self.values['every']:g} s"
         return f"{self.values['schedule']} {self.values['zone'] or 'UTC'}"

@@ -1,4 +1,4 @@
-"""Which Pythons there are, and what each is: version, and whether it is free-threaded.
+"""Python interpreters: version, and whether one is free-threaded.
 
 Another interpreter is asked by running it once; the answer is kept for the life of the process.
 """

@@ -1,4 +1,4 @@
-"""What this machine lets the process use: CPUs, memory, descriptors.
+"""Resources that this machine grants the process: CPUs, memory, descriptors.
 
 Reads cgroup files (v2 and v1), the affinity mask and resource limits, each time anew. `root` is there for tests.
 Assumes Linux.

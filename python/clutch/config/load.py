@@ -93,7 +93,7 @@ def compose(
     environ: Mapping[str, str] | None = None,
     sources: Mapping[str, str] | None = None,
 ) -> Config:
-    """As `load`, of tables that were read, or made, already. `sources`: where the value at a place comes from."""
+    """Composes a configuration from tables, as `load`. `sources`: origin of the value at a place."""
     environ = os.environ if environ is None else environ
     report = Report(str(file), dict(sources or {}))
     merge_variables(raw, environ, dict(places(raw)), PREFIXES, report)

@@ -68,7 +68,7 @@ IN_BRACES = re.compile(r"\{([!#$%&'*+.^_`|~0-9A-Za-z-]+)\}([ioe])")
 
 
 class WrongFormat(ValueError):
-    """What is wrong with a format, for the report. `allowed`: what may stand there."""
+    """Error in a format, for the report. `allowed`: the allowed values."""
 
     def __init__(self, what: str, allowed: str = ALLOWED) -> None:
         super().__init__(what)
@@ -85,7 +85,7 @@ def parse(value: Any) -> str:
 
 
 def for_core(value: str) -> Any:
-    """As config.rs has it."""
+    """Returns the format as config.rs has it."""
     return value if value in NAMED else {"line": pieces(value)}
 
 

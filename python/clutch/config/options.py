@@ -64,7 +64,7 @@ UNSET: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `default` is written as in TOML; None: there is none, or `default_text` says how it is found."""
+    """An option. `default` is written as in TOML; None: there is none, or `default_text` says how it is found."""
 
     name: str
     kind: Kind
@@ -87,13 +87,13 @@ class Section:
     doc: str
     options: tuple[Option, ...]
     app: str | None = None
-    """Of a front: the option that names the user's app, which a pool of its own runs; none: it has none."""
+    """Option that names the user's app, which a pool of its own runs. None for fronts without an app."""
     calls_tools: bool = False
-    """Of a front: its clients call the tools of all pools."""
+    """True if clients of the front call the tools of all pools."""
     scheme: str = "http"
-    """Of a front: what its URLs begin with; empty: it has none."""
+    """Scheme of the front's URLs; empty if it has none."""
     finish: tuple[Step, ...] = ()
-    """Of a front: what is decided when each option has its value, in this order."""
+    """Steps that decide the options of a front when each has its value, in this order."""
 
     def option(self, name: str) -> Option | None:
         return next((option for option in self.options if option.name == name), None)
@@ -110,7 +110,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ProfileDefaults:
-    """What the options of a pool are where its profile decides."""
+    """Options of a pool that its profile decides."""
 
     threads: int = 1
     tasks: int = 1

@@ -17,7 +17,7 @@ from clutch.config.tables import check_name, read
 from clutch.config.values import PATH, TARGET, WorkerRange
 
 APP_PROFILE = "async"
-"""Of a pool that runs an app, unless the profile is given; the zygote takes another one for a WSGI app."""
+"""Profile of a pool that runs an app, unless one is given; the zygote takes another for a WSGI app."""
 
 BLAS_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
@@ -54,10 +54,10 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How work reaches a pool."""
+    """Way by which work reaches a pool."""
 
     validate: bool = False
-    """Whether a network front calls its tools."""
+    """True if a network front calls its tools."""
     target: str | None = None
     """The app of a serve or tcp front."""
     app: Mapping[str, Any] | None = None
@@ -67,7 +67,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where a pool is described. `folder`: that of the config; None: in Python."""
+    """Place of a pool's description. `folder`: that of the config; None: in Python."""
 
     folder: Path | None
     environ: Mapping[str, str]
@@ -170,7 +170,7 @@ def _oversubscribes(text: str, runners: int, cpus: int) -> bool:
 
 
 def _launch(core: Mapping[str, Any], folder: Path | None, use: Use) -> dict[str, Any]:
-    """What the zygote is told. `sys_path`, `main` and `initializer` of a pool made in Python are added by it."""
+    """Returns the orders for the zygote. A pool made in Python adds `sys_path`, `main` and `initializer`."""
     cwd = None if folder is None else os.getcwd()
     return {
         **core["shape"],

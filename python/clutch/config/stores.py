@@ -37,7 +37,7 @@ def _url(name: str, raw: Mapping[str, Any], folder: Path, report: Report) -> str
 
 
 def runs_jobs(values: Mapping[str, Any]) -> bool:
-    """Whether these are the options of a front whose work comes out of a store."""
+    """Returns whether these are the options of a front whose work comes out of a store."""
     return "store" in values
 
 

@@ -1,4 +1,4 @@
-"""How the values of options are written: one `Kind` for each kind of value, with its parser and its message.
+"""Values of options: a `Kind` for each kind of value, with its parser and its message.
 
 A parser takes what TOML, Python, an environment variable or a flag gave and returns the value, or raises
 `ValueError`. `core` makes of it what the JSON for the Rust core holds.
@@ -32,7 +32,7 @@ SOCKET_PATH_BYTES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One way of writing a value."""
+    """A way of writing a value."""
 
     name: str
     allowed: str
@@ -58,7 +58,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRange:
-    """How many workers a pool may have."""
+    """Least and most workers of a pool."""
 
     min: int
     max: int
@@ -66,7 +66,7 @@ class WorkerRange:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a front listens: host and port, the path of a Unix socket, or a socket that was handed over."""
+    """Address of a front: host and port, the path of a Unix socket, or a socket that was handed over."""
 
     host: str
     port: int
@@ -75,7 +75,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Returns whether only this machine can reach it."""
         if self.path is not None or self.host == "localhost":
             return True
         try:
@@ -267,7 +267,7 @@ def _origins(value: Any) -> tuple[str, ...]:
 
 
 def _origin(value: Any) -> str:
-    """As a browser writes it: in lower case, without the port that a URL need not mention."""
+    """Parses an origin as browsers write it: in lower case, without the default port."""
     if value == "*":
         return value
     found = re.fullmatch(r"([a-z][a-z0-9+.-]*)://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?", _text(value).lower())

@@ -25,17 +25,17 @@ CREDENTIALS = struct.Struct("iII")
 
 
 def named_by(running: dict[str, Any]) -> str:
-    """How to name what runs, in other commands: `job 7, call 12`."""
+    """Returns what runs under the names that other commands take: `job 7, call 12`."""
     call = f"call {running['id']}"
     return call if running["job"] is None else f"job {running['job']}, {call}"
 
 
 class ControlError(ClutchError):
-    """What the process answered instead of a result, or why there is no answer."""
+    """Error that the process answered, or the reason why there is no answer."""
 
 
 class NoAnswer(ControlError):
-    """It did not answer."""
+    """The process did not answer."""
 
 
 class Process(NamedTuple):
@@ -44,7 +44,7 @@ class Process(NamedTuple):
     socket: Path
     pid: int
     config: str
-    """Of a program, what it is."""
+    """Path of the config, or the description of a program."""
     folder: str
     is_program: bool = False
 
@@ -59,7 +59,7 @@ class Connection(http.client.HTTPConnection):
         super().__init__("clutch", timeout=timeout)
         self.path = path
         self.pid = 0
-        """Of the process at the other end, once connected."""
+        """Pid of the process at the other end, once connected."""
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
@@ -73,12 +73,12 @@ class Connection(http.client.HTTPConnection):
 
 
 def get(path: Path, target: str, timeout: float | None = None) -> Any:
-    """What it shows at `target`, such as `/pools`. Raises ControlError."""
+    """Returns the document at `target`, such as `/pools`. Raises ControlError."""
     return _ask(path, "GET", target, timeout)
 
 
 def post(path: Path, target: str, timeout: float | None = None, **arguments: Any) -> Any:
-    """What came of an action, such as `/pools/api/drain`. Raises ControlError."""
+    """Performs an action, such as `/pools/api/drain`, and returns its result. Raises ControlError."""
     return _ask(path, "POST", target, timeout, arguments)
 
 
@@ -124,7 +124,7 @@ def _response(
 
 
 def events(path: Path, scope: str = "lives") -> Iterator[dict[str, Any]]:
-    """What happens in the pools, as it happens, until the process ends. Raises ControlError."""
+    """Yields events of the pools as they happen, until the process ends. Raises ControlError."""
     with connected(path) as connection:
         response = _response(connection, "GET", f"/events?scope={scope}")
         if response.status != http.HTTPStatus.OK:
@@ -156,5 +156,5 @@ def of_config(processes: list[Process], config: Path) -> list[Process]:
 
 
 def of_folder(processes: list[Process], folder: Path) -> list[Process]:
-    """Those that were started in it."""
+    """Returns the processes that were started in a folder."""
     return [found for found in processes if found.folder == os.fspath(folder.resolve())]

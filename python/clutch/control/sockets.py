@@ -1,4 +1,4 @@
-"""Where the control sockets of this user's servers and programs are.
+"""Control sockets of this user's servers and programs.
 
 They are private: 0600, in a folder of 0700. Each speaks HTTP and answers only the same user and root
 (docs/operating.md). Sockets of processes that are dead refuse connections and are passed over.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PATH_BYTES_MAX = 107
-"""What a socket's address has room for: sun_path of unix(7), less its end."""
+"""Room of a socket's address: sun_path of unix(7), less its end."""
 
 
 def working_folder() -> str:
@@ -26,7 +26,7 @@ def working_folder() -> str:
 
 
 def folder() -> Path:
-    """Where the sockets of this user's processes are.
+    """Returns the folder with the sockets of this user's processes.
 
     After `su` or `sudo -E` the variable is another user's. What root made there would be in that user's way.
     """
@@ -37,7 +37,7 @@ def folder() -> Path:
 
 
 def check_private(path: Path) -> None:
-    """In a folder of somebody else's making there might be somebody else's socket. Raises PermissionError."""
+    """Checks that the folder is this user's: another's might hold another's socket. Raises PermissionError."""
     found = path.lstat()
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
     if not is_ours:
@@ -55,7 +55,7 @@ def all_of_user() -> list[Path]:
 
 
 def place_for(name: str | os.PathLike[str]) -> Path:
-    """Where this process listens. The folder is made and cleared of what dead processes have left. Raises OSError.
+    """Returns the socket of this process. Makes the folder and clears it of sockets of dead processes. Raises OSError.
 
     `name`: of the config, or of the program.
     """
@@ -103,7 +103,7 @@ def remove_stale(path: Path) -> None:
 
 @contextlib.contextmanager
 def address_of(path: Path) -> Iterator[str]:
-    """What connect() takes for a path of any length: a long one goes by a descriptor of its folder."""
+    """Yields an address for connect() of a path of any length: a long one goes by a descriptor of its folder."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield os.fspath(path)
         return

@@ -114,7 +114,7 @@ def refuse_plain_function(app: Any) -> None:
 
 
 def takes_a_request(function: types.FunctionType) -> bool:
-    """Whether the function could be called with a scope or an environ first, as far as its signature tells."""
+    """Returns whether the function could be called with a scope or an environ first, as far as its signature tells."""
     required, takes_more = positional(function)
     if takes_more:
         return True
@@ -133,7 +133,7 @@ def takes_a_request(function: types.FunctionType) -> bool:
 
 
 def may_be_a_mapping(hint: Any) -> bool:
-    """Whether a scope or an environ fits the type hint. Text and unknown classes count as fitting."""
+    """Returns whether a scope or an environ fits the type hint. Text and unknown classes count as fitting."""
     if hint is None or isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         return any(map(may_be_a_mapping, typing.get_args(hint)))
     if isinstance(hint, str):

@@ -17,7 +17,7 @@ from clutch._worker.failure import SaysItAll, users_frames
 VERSIONS = {"version": "3.0", "spec_version": "2.3"}
 
 SAID = mmap.mmap(-1, 1)
-"""Whether a missing lifespan was told. Made in the zygote: all workers of an image share it, for once is enough."""
+"""True if a missing lifespan was told. Made in the zygote: all workers of an image share it, for once is enough."""
 
 Run = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
@@ -60,7 +60,7 @@ def runner(app: Callable[..., Any], kind: str) -> Run:
 
 
 def is_coroutine_function(app: Any) -> bool:
-    """Whether the app, or its `__call__`, is an `async def`. `__call__` may be an attribute of the instance."""
+    """Returns whether the app, or its `__call__`, is an `async def`. `__call__` may be an attribute of the instance."""
     while isinstance(app, functools.partial):
         app = app.func
     return any(map(inspect.iscoroutinefunction, (app, getattr(app, "__call__", None))))  # noqa: B004
@@ -139,7 +139,7 @@ class Lifespan:
             self._changed.set()
 
     def _has_told(self, error: BaseException) -> bool:
-        """Whether the app has also sent this error as its reason, as frameworks do with the traceback."""
+        """Returns whether the app has also sent this error as its reason, as frameworks do with the traceback."""
         return self._failure is not None and type(error).__name__ in self._failure and str(error) in self._failure
 
     def _tell_without(self, error: BaseException) -> None:
@@ -162,5 +162,5 @@ class Lifespan:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an app may have raised because it does not support lifespan."""
+    """Returns whether an app may have raised because it does not support lifespan."""
     return isinstance(error, (NotForLifespan, AssertionError, KeyError, NotImplementedError, TypeError, ValueError))

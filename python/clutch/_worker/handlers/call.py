@@ -1,7 +1,7 @@
 """The handler of calls: a function with what is known of it, and its face for JSON work.
 
-`_core` reads `protocol`, `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`; of a
-Definition it calls `read`.
+`_core` reads `protocol`, `function` and `simple` of a Tool, and calls `decode_json`, `encode_json` and `encode_item`;
+of a Definition it calls `read`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Tool:
     """A function that can be called."""
 
     protocol: str | None = None
-    """Of an app: how requests reach it, see kinds.rs."""
+    """Protocol by which requests reach an app, see kinds.rs."""
     lifecycle: Callable[[], Any] | None = None
     """Makes the `Lifecycle` (profiles/base.py) on each event loop that runs it."""
     is_eager = False
-    """Whether its coroutines may take their first step as soon as a loop reads their work."""
+    """True if its coroutines may take their first step as soon as a loop reads their work."""
 
     def __init__(self, name: str, function: Callable[..., Any], options: ToolOptions | None = None) -> None:
         self.name = name

@@ -22,13 +22,13 @@ from clutch.errors import BadArguments
 from clutch.tools import Seconds, seconds
 
 BY_NAME = b'{"args":[],"kwargs":'
-"""How the arguments of most jobs begin, as `clutch.Jobs` writes them; behind the last is one more brace."""
+"""Beginning of the arguments of most jobs, as `clutch.Jobs` writes them; behind the last is one more brace."""
 NOTE_BYTES_MAX = 1 << 20
 """Maximum size of a checkpoint or of progress, as JSON."""
 
 
 class Directive(Exception):
-    """How a job goes on instead of completing. A job may return it or raise it."""
+    """Directive for the continuation of a job instead of its completion. A job may return it or raise it."""
 
     def __reduce__(self) -> Any:
         return type(self), astuple(self)  # type: ignore[call-overload]
@@ -119,7 +119,7 @@ class CurrentJob:
 
     @property
     def last_checkpoint(self) -> Any:
-        """What an earlier attempt gave to `checkpoint`, or None."""
+        """Returns the last value that an earlier attempt gave to `checkpoint`, or None."""
         return self._get("checkpoint")
 
     @property
@@ -205,7 +205,7 @@ def positional_names(tool: Tool) -> tuple[list[str], bool]:
 
 
 def encode(tool: Tool, job: CurrentJob, value: Any) -> tuple[bool, bytes]:
-    """What a job returned, as JSON, and whether it is a directive. A result that nobody wants is not written."""
+    """Returns the result of a job as JSON, and whether it is a directive. An unwanted result is not written."""
     directive = directive_in(value)
     if directive is not None:
         return True, directive
@@ -213,7 +213,7 @@ def encode(tool: Tool, job: CurrentJob, value: Any) -> tuple[bool, bytes]:
 
 
 def directive_in(value: Any) -> bytes | None:
-    """As JSON, if what a job returned or raised is one."""
+    """Returns the directive as JSON, if a job has returned or raised one."""
     match value:
         case Snooze(seconds):
             directive: dict[str, Any] = {"snooze": {"ms": milliseconds("Snooze", seconds)}}

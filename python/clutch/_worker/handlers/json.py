@@ -71,7 +71,7 @@ class EncodeError(Exception):
 
 
 class JsonFace:
-    """One tool as network callers see it.
+    """A tool as network callers see it.
 
     Raises `ConfigError` when the tool cannot be called by named arguments, or pydantic cannot check one of its hints.
     """
@@ -97,7 +97,7 @@ class JsonFace:
         return self._encoder.encode(value)
 
     def encode_item(self, value: Any) -> bytes:
-        """One value of a stream, by the same rules."""
+        """Encodes one value of a stream, by the same rules."""
         return self._encoder.encode(value)
 
     def bad(self, problem: str) -> BadArguments:
@@ -151,7 +151,7 @@ def adapter_of(name: str, fields: dict[str, Any], config: ConfigDict) -> TypeAda
 
 
 def _add_defaults(defaults: dict[str, Any], schema: dict[str, Any]) -> None:
-    """Those of the parameters, as far as JSON has them: to pydantic, a parameter with a default is one that may be
+    """Adds the defaults of parameters, as far as JSON has them: to pydantic, a parameter with a default may be
     left out."""
     members = schema.get("properties", {})
     for name in defaults.keys() & members.keys():
@@ -223,7 +223,7 @@ def _problem(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _room_after(value: Any, room: int, depth: int) -> int:
-    """How much of `room` (in characters) the value leaves as JSON; below 0: it does not fit, or is not JSON."""
+    """Returns how many of `room` characters the value leaves as JSON; below 0: it does not fit, or is not JSON."""
     if room < 0 or depth < 0:
         return -1
     if value is None or isinstance(value, bool):
@@ -265,7 +265,7 @@ def _constants(value: Any, place: Place) -> Iterator[Place]:
 
 
 class Unencodable(Exception):
-    """Why one value cannot be encoded; the code that catches it knows the path."""
+    """Reason why one value cannot be encoded; the code that catches it knows the path."""
 
 
 class Encoder:
@@ -324,7 +324,7 @@ def _by_pydantic(value: Any) -> Any:
 
 
 class Plain:
-    """One walk through a value that could not be written: it ends in what is wrong and where, or in a value that can be
+    """Walk through a value that could not be written: ends in what is wrong and where, or in a value that can be
     written (keys that are dates, say)."""
 
     def __init__(self, simpler: Callable[[Any], Any]) -> None:
@@ -430,7 +430,7 @@ def _type_name(value: Any) -> str:
 
 
 def _mentions_bytes(hint: Any, seen: set[int]) -> bool:
-    """Whether a hint says bytes somewhere: list[bytes], a dataclass with such a field."""
+    """Returns whether a hint says bytes somewhere: list[bytes], a dataclass with such a field."""
     if hint in (bytes, bytearray, memoryview):
         return True
     if hint is None or id(hint) in seen:

@@ -16,13 +16,14 @@ class TargetKind:
     """`find(target, found, is_factory)` returns the object to serve. Raises ConfigError if it cannot be served."""
 
     entry: Callable[[Any, dict[str, Any], str, _core.Worker], Tool]
-    """`entry(served, options, profile, worker)` returns what runs the work; of an app, its `protocol` names the native handler."""
+    """`entry(served, options, profile, worker)` returns the tool that runs the work; an app's `protocol` names the
+    native handler."""
 
     needs_loop: bool = False
-    """Whether its work runs as coroutines, so that threads are event loops too."""
+    """True if its work runs as coroutines, so that threads are event loops too."""
 
     has_instances: bool = False
-    """Whether each worker creates an instance if the target is a class."""
+    """True if each worker creates an instance if the target is a class."""
 
     shape: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     """Changes the slots of a pool without an explicit profile."""

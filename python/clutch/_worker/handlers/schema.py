@@ -1,4 +1,4 @@
-"""What callers can learn about the tools before a call: JSON schemas, docstrings, signatures.
+"""Descriptions of the tools for callers: JSON schemas, docstrings, signatures.
 
 Made once for each image, in the zygote, and only of pools that a network front can reach. Schemas come from the type
 adapters that check the calls (json.py). Promises a result that is JSON and takes `POOL_BYTES_MAX` at most, whatever the
@@ -38,7 +38,7 @@ TOO_LARGE = "not described: the schemas of this pool are too large"
 NOT_JSON = "not described: its schema, or its docstring, cannot be written as JSON"
 
 REFERENCE = "#/components/schemas/"
-"""Where a document has the shared definitions."""
+"""Place of the shared definitions in a document."""
 
 RESULT = ConfigDict(arbitrary_types_allowed=True)
 
@@ -190,7 +190,7 @@ def _as_called(function: Callable[..., Any], owner: type | None) -> Callable[...
 
 
 def _result(function: Callable[..., Any], hint: Any) -> tuple[bool, Any]:
-    """Whether the tool streams, and the type of its result or of one streamed value."""
+    """Returns whether the tool streams, and the type of its result or of one streamed value."""
     inner = written(function)
     generates = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
     origin = typing.get_origin(hint) or hint

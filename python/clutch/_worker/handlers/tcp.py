@@ -147,7 +147,7 @@ def close(conn: socket.socket) -> None:
 
 
 def native_socket() -> type[socket.socket]:
-    """As it is without gevent: the event loop of a greenlet worker runs in a native thread."""
+    """Returns `socket` as it is without gevent: the event loop of a greenlet worker runs in a native thread."""
     monkey = sys.modules.get("gevent.monkey")
     return socket.socket if monkey is None else monkey.get_original("socket", "socket")
 

@@ -67,7 +67,7 @@ def open_input(request: _core.StartResponse) -> io.BufferedReader:
 
 
 def parts(made: Iterable[bytes]) -> Generator[bytes, None, None]:
-    """What an app returned, part by part; closed at the end, once, as the app may count on."""
+    """Yields the parts that an app returned, and closes the iterable at the end, once, as PEP 3333 promises."""
     try:
         for part in made:  # noqa: UP028 - `yield from` would close it, too
             yield part

@@ -78,7 +78,7 @@ class Threads(ThreadPoolExecutor):
 
 
 class Loop:
-    """One event loop and the calls on it.
+    """Event loop with the calls on it.
 
     Loops of a worker share one waiting line. Tools that are serial or bound to the main thread run on the first loop.
     """
@@ -234,7 +234,7 @@ class Loop:
         return "\n".join(filter(None, (stack_of_coroutine(task.get_coro()) for task in tasks)))[:STACKS_MAX]
 
     def is_held_up(self) -> bool | None:
-        """Whether work that is to stop blocks the loop of the main thread, so that a cancel does not reach it."""
+        """Returns whether work that is to stop blocks the main thread's loop, so that a cancel does not reach it."""
         running = self._running_here()
         return running.is_held_up() if running else self.worker.slots.is_step_to_stop()
 
@@ -342,7 +342,7 @@ class Loop:
 
 
 def is_inside(task: asyncio.Task[Any]) -> bool:
-    """Whether its own code runs right now, not code of the loop on its behalf, which an exception would break."""
+    """Returns whether its own code runs now, not code of the loop on its behalf, which an exception would break."""
     return getattr(task.get_coro(), "cr_running", False)
 
 

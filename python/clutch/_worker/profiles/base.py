@@ -1,4 +1,4 @@
-"""What a profile is, and what the slots of all profiles share.
+"""Protocol of a profile, and what the slots of all profiles share.
 
 A profile has one method: `run(worker, ready)` makes its slots, calls `ready()`, and returns when the worker is told to
 end and nothing runs any more. What runs in threads of slots is interrupted natively; a profile whose slots are
@@ -22,11 +22,11 @@ from clutch._worker.interrupt import came_in_wait, stack_of_coroutine
 from clutch.errors import Interrupted
 
 LOOK_AGAIN_SECONDS = 0.05
-"""How often a call that waits for its turn checks whether it was cancelled."""
+"""Interval at which a call that waits for its turn checks whether it was cancelled."""
 
 
 class Profile(Protocol):
-    """How the slots of a worker are made."""
+    """Strategy that makes the slots of a worker."""
 
     is_held_up: Callable[[], bool | None] | None
     """Called in the main thread, in a signal's handler: whether the task or greenlet that runs right now is to stop by
@@ -51,7 +51,7 @@ class Lifecycle(Protocol):
 
 
 class Served(Protocol):
-    """What a profile with event loops has to know of an app or handler."""
+    """Properties of an app or handler that a profile with event loops needs."""
 
     lifecycle: Callable[[], Lifecycle] | None
     is_eager: bool
@@ -104,7 +104,7 @@ class Running:
             self._stop_it()
 
     def is_held_up(self) -> bool | None:
-        """Whether to raise in it while it runs. None: ask again soon, as it may still reach an await or a switch."""
+        """Returns whether to raise in it while it runs. None: ask again soon, it may reach an await or a switch."""
         if self._is_told or not self._is_user_code or not self._call.is_abandoned:
             return False
         if not self._was_seen:
@@ -242,7 +242,7 @@ class Stoppable:
         self._loop = loop
         self._task: asyncio.Task[Any] | None = None
         self.is_left_behind = False
-        """Whether an exception stopped the loop that did not come from this task; perhaps another task raised it."""
+        """True if an exception stopped the loop that did not come from this task; perhaps another task raised it."""
         self._is_told = self._is_cancelled = self._is_by_exception = False
 
     def run(self) -> Any:

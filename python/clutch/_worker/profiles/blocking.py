@@ -17,7 +17,7 @@ THREADS_MIN = 40
 
 
 def allow_threads(tasks: int) -> None:
-    """One for each request that runs at a time on this loop: none that has begun waits for another one's thread."""
+    """Allows a thread for each concurrent request of this loop: none that has begun waits for another one's thread."""
     count = max(THREADS_MIN, tasks)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(count, thread_name_prefix="clutch-blocking"))
     to_thread = sys.modules.get("anyio.to_thread")

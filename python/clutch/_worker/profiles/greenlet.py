@@ -145,12 +145,12 @@ class Hub:
         return "\n".join(filter(None, stacks))[:STACKS_MAX]
 
     def _stack(self, who: greenlet.greenlet) -> str:
-        """Its stack, or that of the coroutine that it waits for."""
+        """Returns the stack of a greenlet, or of the coroutine that it waits for."""
         coroutine = self.coroutines.get(who)
         return stack_of_coroutine(coroutine) if coroutine is not None else stack_of_frame(who.gr_frame)
 
     def is_held_up(self) -> bool | None:
-        """Whether work that is to stop runs right now: a kill reaches it only when it switches."""
+        """Returns whether work that is to stop runs right now: a kill reaches it only when it switches."""
         running = running_of(self.greenlets, gevent.getcurrent())
         return running.is_held_up() if running else False
 
@@ -297,7 +297,7 @@ class Signal:
 
 
 class NativeLoop:
-    """One asyncio loop in a native thread. It waits in a hub of its own: what code on it takes for threads (executors,
+    """Asyncio loop in a native thread. It waits in a hub of its own: what code on it takes for threads (executors,
     anyio's) are greenlets there, and run while the loop waits."""
 
     loop: asyncio.AbstractEventLoop
