@@ -16,16 +16,16 @@ use clutch_wire::sys;
 use crate::job::{self, NewJob};
 use crate::store::{Enqueued, Result, Store, StoreError};
 
-/// How callers share connections.
+/// Strategy by which callers share connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// One connection, one caller at a time.
+    /// A single connection, one caller at a time.
     Single,
     /// A few connections, each enqueue by one at random.
     Pool,
     /// A few connections, each enqueue by one that is free.
     Checkout,
-    /// One connection, all that waits in one trip.
+    /// A single connection, which takes all that waits in one trip.
     #[default]
     Pipelined,
 }
@@ -53,17 +53,17 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Called with what became of the jobs, in any thread.
 pub type Done = Box<dyn FnOnce(Result<Vec<Enqueued>>) + Send>;
 
-/// How long the thread waits at most before it looks whether anybody can still leave something for it.
+/// Maximum wait of the thread before it checks whether anybody can still leave something for it.
 const THREAD_WAIT: Duration = Duration::from_secs(1);
 
-/// What a caller that waits is told.
+/// Message to a waiting caller.
 enum Told {
-    /// It is its turn to lead.
+    /// The caller's turn to lead.
     Lead,
     Enqueued(Result<Vec<Enqueued>>),
 }
 
-/// Where a caller waits.
+/// Place of a waiting caller.
 #[derive(Default)]
 struct Seat {
     told: Mutex<Option<Told>>,
@@ -118,16 +118,16 @@ struct Line {
     is_led: bool,
     /// There is a thread, which leads for those that only left a callback.
     has_thread: bool,
-    /// It is the thread's turn to lead.
+    /// True when the thread's turn to lead has come.
     is_threads_turn: bool,
 }
 
 /// Enqueues in one store.
 pub struct Enqueuer {
     strategy: Strategy,
-    /// One for each connection.
+    /// Stores, one for each connection.
     stores: Vec<Arc<dyn Store>>,
-    /// Those that are free, with [`Strategy::Checkout`].
+    /// Free stores, with [`Strategy::Checkout`].
     free: Mutex<Vec<usize>>,
     freed: Condvar,
     turn: AtomicUsize,
@@ -226,7 +226,7 @@ impl Enqueuer {
         }
     }
 
-    /// One trip with all that waits; then somebody else leads.
+    /// Makes one trip with all that waits; then another caller leads.
     fn lead(&self) {
         let (jobs, waiting) = self.take_trip();
         let mut enqueued = self.trip(&jobs).map(Vec::into_iter);

@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LONGEST: Duration = Duration::from_secs(2);
 
-/// How often the store is asked although nothing was heard of it: a notice may be lost with its connection.
+/// Interval at which the store is asked without a notice: one may be lost with its connection.
 const ASK_ANYWAY: Duration = Duration::from_secs(5);
 
-/// How long nothing is claimed once the pool has given a job back.
+/// Pause of claims once the pool has given a job back.
 const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 
-/// What jobs note while they run is written no more often than this.
+/// Least interval between writes of what running jobs have noted.
 const NOTES_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long at least between two rounds while more than half of the slots have work: short jobs end in the meantime, and one
+/// Least time between two rounds while more than half of the slots have work: short jobs end in the meantime, and one
 /// round settles and claims for many.
 const GATHER: Duration = Duration::from_micros(200);
 
 /// A lease is renewed this many times in its life.
 const RENEWALS: u32 = 3;
 
-/// What has happened.
+/// Events of a fetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// So many jobs may run at a time.
@@ -60,7 +60,7 @@ pub enum Event {
     Quiet(bool),
 }
 
-/// What to do now.
+/// Actions of a fetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Write what was noted and what has ended, and claim at most so many.

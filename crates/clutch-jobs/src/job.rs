@@ -41,7 +41,7 @@ pub const NAME_BYTES_MAX: usize = 1000;
 /// Most errors that are kept of one job; the oldest go first.
 pub const ERRORS_MAX: usize = 25;
 
-/// Where the clock of jobs stands still in this process, as tests want it; 0: it goes.
+/// Time at which tests have stopped this process's clock of jobs; 0: it runs.
 static STANDS_AT: AtomicI64 = AtomicI64::new(0);
 
 /// The time of jobs: all that they are due at, and all that is noted of them, is measured by it.
@@ -112,7 +112,7 @@ impl State {
     }
 }
 
-/// How long to wait before the next attempt.
+/// Delay before the next attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Backoff {
@@ -150,7 +150,7 @@ pub struct Rate {
     pub per_ms: u32,
 }
 
-/// What a limit of rate may allow: whoever counts remembers as many.
+/// Maximum count of a rate: a store remembers as many starts.
 pub const RATE_MAX: u32 = 10_000;
 
 /// As stores keep it: `COUNT/MILLISECONDS`.
@@ -178,7 +178,7 @@ impl Rate {
     }
 }
 
-/// What somebody asks for.
+/// A job to enqueue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
@@ -196,7 +196,7 @@ pub struct NewJob {
     /// None: at once.
     #[serde(default)]
     pub scheduled_at: Option<Millis>,
-    /// It is not begun after this, and stopped when it runs at this time.
+    /// Time after which the job is not started, and at which it is interrupted.
     #[serde(default)]
     pub deadline_at: Option<Millis>,
     /// While another job with this key has not ended, there is no second one.
@@ -205,10 +205,10 @@ pub struct NewJob {
     /// Jobs with the same key share the two limits below.
     #[serde(default)]
     pub key: Option<String>,
-    /// It does not run beside more than so many, less one, of its key.
+    /// Maximum concurrent jobs of its key.
     #[serde(default = "one")]
     pub key_limit: u32,
-    /// It does not begin when so many of its key have begun lately.
+    /// Maximum starts of its key in a period.
     #[serde(default)]
     pub key_rate: Option<Rate>,
     #[serde(default)]
@@ -216,7 +216,7 @@ pub struct NewJob {
     /// Whatever its user wants to keep with it.
     #[serde(default)]
     pub meta: Option<Box<RawValue>>,
-    /// How long its result is kept; 0: it is not.
+    /// Retention of the result; 0: not kept.
     #[serde(default)]
     pub result_ms: Millis,
 }
@@ -247,7 +247,7 @@ impl NewJob {
         }
     }
 
-    /// Of what its user gives with it, which may be large.
+    /// Returns the size of what its user gives with it, in bytes.
     pub fn bytes(&self) -> usize {
         self.arguments.get().len() + self.meta.as_ref().map_or(0, |meta| meta.get().len())
     }
@@ -309,7 +309,7 @@ pub struct Claimed {
     pub key: Option<String>,
     pub tags: Vec<String>,
     pub meta: Option<String>,
-    /// What an earlier attempt has left for this one: JSON.
+    /// Checkpoint of an earlier attempt: JSON.
     pub checkpoint: Option<String>,
     pub result_ms: Millis,
     /// The handler in the worker that runs it.
@@ -318,7 +318,7 @@ pub struct Claimed {
     pub headers: Vec<(Box<[u8]>, Box<[u8]>)>,
 }
 
-/// How one attempt failed.
+/// Failure of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {
     pub at: Millis,
@@ -330,10 +330,10 @@ pub struct JobError {
     pub traceback: String,
 }
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Clone, Debug)]
 pub enum Ending {
-    /// Its result, as JSON.
+    /// The result, as JSON.
     Returned(String),
     Snoozed {
         ms: Millis,
@@ -348,7 +348,7 @@ pub enum Ending {
     /// None of a retry's business: it would fail again.
     Impossible(JobError),
     Failed(JobError),
-    /// It was not begun, or cut off through no fault of its own.
+    /// Not begun, or cut off through no fault of the job.
     CutOff {
         reason: String,
     },
@@ -356,25 +356,25 @@ pub enum Ending {
     Cancelled,
 }
 
-/// What a store is to make of a job that was running.
+/// Settlement of a job that was running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     pub id: JobId,
-    /// Which attempt ended, so that nobody else's is settled.
+    /// Number of the attempt that ended, so that no other is settled.
     pub attempt: u32,
     pub state: State,
-    /// How many attempts count from now on.
+    /// Number of attempts that count from now on.
     pub attempts: u32,
-    /// Of a scheduled job.
+    /// Time at which a scheduled job is due.
     pub scheduled_at: Option<Millis>,
     pub error: Option<JobError>,
-    /// Of a completed job, if it is kept: JSON, and until when.
+    /// Result of a completed job, if kept: JSON, and its expiry.
     pub result: Option<(String, Millis)>,
     /// Why, for people: a snooze, a cancel.
     pub reason: Option<String>,
 }
 
-/// What becomes of a job after an attempt. `random` is in 0..1.
+/// Decides the state of a job after an attempt. `random` is in 0..1.
 pub fn settle(job: &Claimed, ending: Ending, now: Millis, random: f64) -> Settled {
     let with = |state: State| Settled {
         id: job.id.clone(),

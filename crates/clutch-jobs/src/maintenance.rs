@@ -13,14 +13,14 @@ use crate::cron::Cron;
 use crate::job::Millis;
 use crate::store::{Tick, Upkeep};
 
-/// How long at most between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
+/// Maximum time between two looks of a leader: how late a rescue is beyond its lease, and a job that was enqueued
 /// for a time before the next that was known.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often who does not lead tries to: how long nobody does when the leader has left.
+/// Interval at which others try to lead: the gap when the leader has left.
 const LEAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long at least between two looks while there is more to delete: nobody waits for that.
+/// Least time between two looks while there is more to delete: nobody waits for that.
 const PRUNE_PAUSE: Duration = Duration::from_millis(30);
 
 /// Most jobs of each kind in one look, so that claims come in between.
@@ -70,7 +70,7 @@ impl Maintenance {
         self.leads
     }
 
-    /// Of the periodic jobs, what a look is to tell the store.
+    /// Returns the ticks of periodic jobs that a look is to report.
     pub fn ticks(&mut self, clock: Millis) -> Vec<Tick> {
         self.cron.ticks(clock)
     }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(one.step(now + LEAD_INTERVAL, 0), Step::Lead);
     }
 
-    /// One that knows an entry of each hour, at half past midnight in 1970.
+    /// Returns a machine with an hourly entry, at half past midnight in 1970.
     fn with_cron(now: Instant, leads: bool) -> Maintenance {
         let every = r#"{"name": "x", "every_ms": 3600000, "zone": "UTC", "misfire": "last", "overlap": "allow",
             "job": {"queue": "default", "tool": "x", "arguments": {}, "attempts_max": 1}}"#;

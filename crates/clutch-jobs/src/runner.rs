@@ -32,10 +32,10 @@ use crate::job::{self, Claimed, Ending, JobId, Settled, State, settle};
 use crate::random;
 use crate::store::{Keep, Noted, QueueStats, Renewed, Report, Runner, Store, StoreError, Want};
 
-/// How often the pool's slots are counted anew.
+/// Interval at which the pool's slots are counted anew.
 const SLOTS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long a stop waits at most beyond its time: for the store to hear that the runner leaves.
+/// Maximum wait of a stop beyond its time, for the store to take the runner's leave.
 const LEAVE_WAIT: Duration = Duration::from_millis(500);
 
 /// Names of its threads.
@@ -46,7 +46,7 @@ const WATCH: &str = "clutch-watch";
 /// Most names of tools that are remembered; the target's own are far fewer.
 const FUNCTIONS_MAX: usize = 10_000;
 
-/// What a runner is told to do.
+/// Configuration of a runner.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The front's, as in logs.
@@ -87,7 +87,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// One more attempt has ended.
+    /// Counts the end of an attempt.
     fn count(&mut self, settled: &Settled) {
         let count = match settled.state {
             State::Completed => &mut self.completed,
@@ -134,12 +134,12 @@ impl Runs {
         &self.shared.config.name
     }
 
-    /// Of the store, without secrets.
+    /// Returns the name of the store, without secrets.
     pub fn store(&self) -> &str {
         self.shared.store.name()
     }
 
-    /// Of the store, as of some seconds ago. Who looks for the first time waits a moment until they are counted.
+    /// Returns the queues of the store, as of some seconds ago. The first look waits a moment until they are counted.
     pub fn queues(&self) -> Vec<QueueStats> {
         self.shared.queues()
     }
@@ -179,11 +179,11 @@ fn new_runner(lease: Duration) -> Runner {
     Runner::new(format!("{host}:{pid}:{:016x}", u64::from_ne_bytes(random::bytes())), lease)
 }
 
-/// One job that runs.
+/// A running job.
 struct RunningJob {
     job: Claimed,
     id: WorkId,
-    /// Its runner's lease has lapsed: it is another's.
+    /// True once the runner's lease has expired: the job is another's.
     is_dropped: bool,
     is_cancelled: bool,
 }
@@ -195,7 +195,7 @@ struct Loop {
     machine: Fetcher,
     functions: HashMap<String, FunctionId>,
     running: HashMap<usize, RunningJob>,
-    /// What jobs that run have noted, by their keys.
+    /// Notes of running jobs, by their keys.
     noted: HashMap<usize, Noted>,
     settled: Vec<Settled>,
     slots_at: Instant,
@@ -240,7 +240,7 @@ impl Loop {
         }
     }
 
-    /// It stops, and nothing is left that it could do.
+    /// Returns whether it stops and has nothing left to do.
     fn is_over(&self) -> bool {
         self.shared.stopping().is_some_and(|until| self.machine.held() == 0 || Instant::now() >= until)
     }

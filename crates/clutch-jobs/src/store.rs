@@ -19,28 +19,28 @@ use crate::job::{self, Claimed, Job, JobError, JobId, Millis, NewJob, Rate, Sett
 
 #[derive(Clone, Debug, Error)]
 pub enum StoreError {
-    /// It may work again: the connection is lost, the disk is full, the file is locked.
+    /// The store may work again: the connection is lost, the disk is full, the file is locked.
     #[error("{store}: {reason}")]
     Unavailable { store: String, reason: String },
-    /// It never works as it is: no such file, another schema, a wrong password.
+    /// The store never works as it is: no such file, another schema, a wrong password.
     #[error("{store}: {reason}")]
     Unusable { store: String, reason: String },
-    /// What was asked for is wrong.
+    /// The request is wrong.
     #[error("{0}")]
     Refused(String),
 }
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// What became of one job that was enqueued.
+/// Result of an enqueue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Enqueued {
-    /// Of the job that there was already, if it is not new.
+    /// Id of the job; of the existing one, if it is not new.
     pub id: JobId,
     pub is_new: bool,
 }
 
-/// Who claims.
+/// Holder of claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
     /// Unlike any other's, also one of the same program in another life.
@@ -57,7 +57,7 @@ impl Runner {
     }
 }
 
-/// What a runner can begin.
+/// Capacity of a runner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Want {
     /// At most so many jobs. 0: none.
@@ -66,64 +66,64 @@ pub struct Want {
     pub queues: Vec<String>,
 }
 
-/// What a job that runs has left for people and for its next attempt.
+/// Notes of a running job, for people and for its next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
     pub id: JobId,
     pub attempt: u32,
-    /// What the next attempt gets: JSON.
+    /// Checkpoint for the next attempt: JSON.
     pub checkpoint: Option<String>,
     /// For people: JSON.
     pub progress: Option<String>,
 }
 
-/// What a runner tells of its jobs. Of one that is in both, what is noted comes before its end.
+/// Report of a runner about its jobs. Notes of a job come before its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub noted: Vec<Noted>,
     pub settled: Vec<Settled>,
 }
 
-/// One round of a runner: what came of it.
+/// Result of a round of a runner.
 #[derive(Debug, Default)]
 pub struct Round {
     pub claimed: Vec<Claimed>,
-    /// What could not be settled, since the runner's lease had lapsed, or the job was cancelled or deleted meanwhile.
+    /// Jobs that could not be settled: the runner's lease had expired, or the job was cancelled or deleted meanwhile.
     pub lost: Vec<JobId>,
-    /// It wanted jobs and has no lease: nothing was claimed.
+    /// True if it wanted jobs and has no lease: nothing was claimed.
     pub has_no_lease: bool,
     /// A limit of rate has held jobs back, until then.
     pub again_in: Option<Duration>,
 }
 
-/// What a runner that has renewed its lease is told of the jobs that it holds.
+/// Answer to a renewal of a lease, about the held jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renewed {
-    /// Those that were cancelled meanwhile.
+    /// Jobs that were cancelled meanwhile.
     pub cancelled: Vec<JobId>,
-    /// Those that are not its own any more.
+    /// Jobs that are no longer its own.
     pub lost: Vec<JobId>,
 }
 
 /// A change of one job that is not an attempt's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Of a job that waits; one that runs is told to stop.
+    /// Cancels a waiting job; a running one is interrupted.
     Cancel,
-    /// Of a job that has ended, or waits for its time: it runs again, at once.
+    /// Runs a job that has ended, or is scheduled for later, at once.
     Retry,
     /// Gone, unless it runs.
     Delete,
 }
 
-/// Which jobs to list, newest first.
+/// Filter of a list of jobs, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub state: Option<State>,
     pub queue: Option<String>,
     pub tool: Option<String>,
     pub tag: Option<String>,
-    /// Those that are older than this one.
+    /// Jobs older than this one.
     pub before: Option<JobId>,
     pub limit: usize,
 }
@@ -140,7 +140,7 @@ impl Filter {
     }
 }
 
-/// What is known of one queue.
+/// State of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueStats {
     pub name: String,
@@ -160,13 +160,13 @@ pub struct QueueStats {
 }
 
 impl QueueStats {
-    /// Those of this name among what was found, where there are none yet: with nothing in them.
+    /// Returns the entry of this name, made empty if missing.
     pub(crate) fn entry<'a>(found: &'a mut BTreeMap<String, QueueStats>, name: &str) -> &'a mut QueueStats {
         let named = QueueStats { name: name.to_owned(), ..QueueStats::default() };
         found.entry(name.to_owned()).or_insert(named)
     }
 
-    /// How many jobs are in this state.
+    /// Returns the number of jobs in this state.
     pub(crate) fn count_mut(&mut self, state: State) -> &mut u64 {
         match state {
             State::Scheduled => &mut self.scheduled,
@@ -197,24 +197,24 @@ pub struct Tick {
     pub job: Option<NewJob>,
 }
 
-/// What one look after a store did.
+/// Result of one maintenance of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
     /// Jobs whose time had come.
     pub staged: usize,
     /// Jobs of runners whose lease had lapsed.
     pub rescued: usize,
-    /// Of these, jobs that had no attempt left.
+    /// Rescued jobs that had no attempt left.
     pub buried: usize,
     /// Ended jobs that were deleted.
     pub pruned: usize,
     /// When the next job is due.
     pub next_due: Option<Millis>,
-    /// Of each tick that was given, when the last one of its entry was: it itself, or one that was not before it.
+    /// For each given tick, the time of the last tick of its entry: itself, or a later one.
     pub last_ticks: Vec<Millis>,
 }
 
-/// How long ended jobs are kept.
+/// Retention of ended jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     pub completed: Duration,
@@ -235,7 +235,7 @@ pub struct Offers {
     pub transactions: bool,
 }
 
-/// Where jobs live.
+/// A store of jobs.
 pub trait Store: Send + Sync {
     /// As people name it, without secrets.
     fn name(&self) -> &str;
@@ -273,7 +273,7 @@ pub trait Store: Send + Sync {
     /// Something that notices new jobs, also those of other programs.
     fn watch(&self) -> Result<Box<dyn Watch>>;
 
-    /// What is wrong with how it is set up, for the log: jobs may be lost.
+    /// Returns problems of its setup, for the log: jobs may be lost.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
@@ -288,7 +288,7 @@ pub trait Watch: Send {
 /// A call takes less from its time to its command.
 const SHIFT_LEAST: Millis = 1000;
 
-/// What a call adds to the clock by which leases are measured: nothing, unless tests let time pass.
+/// Returns what a call adds to the clock of leases: nothing, unless tests let time pass.
 pub(crate) fn shift(now: Millis) -> Millis {
     let shift = now - job::now();
     if shift.abs() < SHIFT_LEAST { 0 } else { shift }

@@ -1,4 +1,4 @@
-//! Where one answer ends in the bytes that come. Pure: one request is out at a time, so nothing follows an answer.
+//! End of an answer in the bytes that arrive. Pure: one request is out at a time, so nothing follows an answer.
 
 use std::io;
 
@@ -7,7 +7,7 @@ const HEADERS_MAX: usize = 64;
 /// Largest head of a response.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// What is known of the answer that is awaited.
+/// State of the awaited answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Partial,

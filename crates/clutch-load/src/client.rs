@@ -1,4 +1,4 @@
-//! One connection: the request that it repeats, and the answer that it reads.
+//! A connection: the request that it repeats, and the answer that it reads.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -48,7 +48,7 @@ impl Client {
         Ok(Client { nr: 0, stream, request, reader, buffer: vec![0; READ_BYTES] })
     }
 
-    /// Its number among all of the plan.
+    /// Returns its number among all of the plan.
     pub fn nr(&self) -> usize {
         self.nr
     }

@@ -1,4 +1,4 @@
-//! What was seen: counts, latencies in a histogram of fixed size, the first failure in words.
+//! Figures: counts, latencies in a histogram of fixed size, the first failure in words.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ const DIGITS: u8 = 3;
 /// A longer latency counts as this one.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// Of one thread, until they are merged.
+/// Figures of one thread, until they are merged.
 #[derive(Debug)]
 pub struct Figures {
     latencies_ns: Histogram<u64>,
@@ -22,7 +22,7 @@ pub struct Figures {
     first_failure: Option<String>,
 }
 
-/// Of the whole plan. Latencies include the requests that had no answer, with the time that they waited in vain.
+/// Figures of the whole plan. Latencies include the requests that had no answer, with the time that they waited in vain.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub seconds: f64,

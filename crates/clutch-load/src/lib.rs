@@ -21,9 +21,9 @@ pub use figures::Report;
 pub use plan::{Plan, Protocol};
 use schedule::{Arrivals, Schedule};
 
-/// How long answers are waited for after the last request was due.
+/// Maximum wait for answers after the last request was due.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often a loop without a rate looks at the clock while nothing comes.
+/// Interval at which a loop without a rate looks at the clock while nothing arrives.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// Carries the plan out. Fails when it cannot be carried out at all; what fails on the way is counted in the report.
@@ -60,7 +60,7 @@ fn clients(plan: &Plan) -> io::Result<Vec<Client>> {
     (0..plan.connections).map(|nr| Client::connect(plan).map(|client| client.numbered(nr))).collect()
 }
 
-/// How many connections each thread has: all, divided as evenly as they can be.
+/// Returns the number of connections of each thread, divided as evenly as possible.
 fn shares(plan: &Plan) -> Vec<usize> {
     (0..plan.threads).map(|nr| (plan.connections + nr) / plan.threads).collect()
 }
@@ -91,7 +91,7 @@ fn arrivals(plan: &Plan, connections: usize) -> Arrivals {
     }
 }
 
-/// One thread's loop.
+/// Loop of one thread.
 struct Driver {
     /// None: the connection failed and is closed, so that no poller speaks of it again.
     clients: Vec<Option<Client>>,
@@ -168,7 +168,7 @@ impl Driver {
         self.figures.failed(error);
     }
 
-    /// What is still under way has taken at least so long.
+    /// Ends the plan: requests under way have taken at least so long.
     fn end(&mut self) {
         for latency in self.schedule.unanswered(self.now()) {
             self.figures.unanswered(latency);

@@ -1,10 +1,10 @@
-//! What is to be measured.
+//! Plan of a measurement.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is sent, to whom, by how many, for how long.
+/// Request, address, connections and duration of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -18,7 +18,7 @@ pub struct Plan {
     pub per_second: Option<f64>,
 }
 
-/// What a request is, and what answers it.
+/// Form of a request and of its answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Protocol {

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What makes a request due.
+/// Arrivals: the event that makes a request due.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrivals {
     /// A connection that is free.
@@ -27,9 +27,9 @@ impl Arrivals {
 pub struct Schedule {
     arrivals: Arrivals,
     duration: Duration,
-    /// How many have been given to a connection.
+    /// Number of requests given to a connection.
     started: u64,
-    /// Those that carry nothing, the longest idle first, so that all of them are used.
+    /// Idle connections, the longest idle first, so that all of them are used.
     idle: VecDeque<usize>,
     /// For each connection: when what it carries was due.
     under_way: Vec<Option<Duration>>,
@@ -97,7 +97,7 @@ impl Schedule {
         (nothing_under_way && nothing_to_send) || now >= self.duration + grace
     }
 
-    /// How long those have waited that were due and have no answer, sent or not.
+    /// Returns the waits of requests that were due and have no answer, sent or not.
     pub fn unanswered(&self, now: Duration) -> Vec<Duration> {
         let sent = self.under_way.iter().flatten().copied();
         sent.chain(self.never_sent(now)).map(|due| now.saturating_sub(due)).collect()

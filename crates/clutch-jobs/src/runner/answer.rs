@@ -1,4 +1,4 @@
-//! What a pool answers about a job, as an ending.
+//! Answers of a pool about a job, as endings.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Reply for JobReply {
     }
 }
 
-/// What a job may return in place of a value. See `clutch/jobs.py`.
+/// Directive that a job may return in place of a value. See `clutch/jobs.py`.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Directive {
@@ -42,7 +42,7 @@ enum Directive {
     Retry { ms: Millis, reason: String },
 }
 
-/// What a job may say while it runs.
+/// Message of a running job.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Said {

@@ -31,12 +31,12 @@ impl InlineRunner {
         InlineRunner { store, runner: new_runner(LEASE), stats: Stats::default() }
     }
 
-    /// Of its own attempts.
+    /// Returns the figures of its own attempts.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// What its handler is told of a job beside its arguments: JSON.
+    /// Returns what the handler is told of a job beside its arguments: JSON.
     pub fn details(job: &Claimed) -> Vec<u8> {
         Details::of(job).to_json()
     }
@@ -51,7 +51,7 @@ impl InlineRunner {
         }
     }
 
-    /// Those that can begin. What is past its deadline is settled and not among them.
+    /// Claims jobs that can begin. Jobs past their deadline are settled instead.
     pub fn claim(&mut self, want: &Want) -> Result<Round> {
         let mut round = self.round(&Report::default(), want)?;
         let now = job::now();
@@ -64,7 +64,7 @@ impl InlineRunner {
         Ok(round)
     }
 
-    /// What a job says while it runs.
+    /// Takes a message of a running job.
     pub fn note(&mut self, job: &Claimed, said: &Payload) -> Result<()> {
         let mut noted = Noted { id: job.id.clone(), attempt: job.attempt, ..Noted::default() };
         answer::note(said, &mut noted);
@@ -75,7 +75,7 @@ impl InlineRunner {
         self.end(job, answer::ending(job, outcome, job::now()))
     }
 
-    /// It was not begun, or not through its own fault not ended.
+    /// Puts back a job that was not begun, or was cut off through no fault of its own.
     pub fn put_back(&mut self, job: &Claimed, reason: &str) -> Result<()> {
         self.end(job, Ending::CutOff { reason: reason.to_owned() }).map(drop)
     }

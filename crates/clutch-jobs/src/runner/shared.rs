@@ -1,4 +1,4 @@
-//! What the threads of a runner share: notes for the loop, what is counted, why it cannot go on, and the order to stop;
+//! State that the threads of a runner share: notes for the loop, counters, why it cannot go on, and the order to stop;
 //! and the threads beside the loop.
 
 use std::collections::BTreeMap;
@@ -20,27 +20,27 @@ use crate::job;
 use crate::maintenance::{self, Maintenance};
 use crate::store::{QueueStats, Store, Upkeep};
 
-/// How often the queues are counted while somebody looks at them, and how long that lasts.
+/// Interval at which the queues are counted while somebody looks at them, and how long that lasts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 const LOOKED_FOR: Duration = Duration::from_secs(60);
 
-/// How often they are counted while nobody does, to find those that nobody serves.
+/// Interval at which they are counted while nobody looks, to find unserved ones.
 const UNSERVED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long whoever looks waits at most until they are counted.
+/// Maximum wait of the first look until they are counted.
 const COUNT_WAIT: Duration = Duration::from_millis(250);
 
-/// How long a thread that has panicked rests.
+/// Pause of a thread that has panicked.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the upkeep leaves a loop that is late the first word at most, and how often it looks.
+/// Maximum wait of the upkeep for a loop that is late, and the interval of its looks.
 const RENEWAL_WAIT: Duration = Duration::from_secs(5);
 const RENEWAL_LOOK: Duration = Duration::from_millis(10);
 
-/// How long one wait for news of the store lasts at most: a stop comes in between.
+/// Maximum length of one wait for news of the store: a stop comes in between.
 const WATCH_WAIT: Duration = Duration::from_millis(500);
 
-/// What the loop is told.
+/// Messages to the loop.
 pub(super) enum Note {
     Answered { key: usize, outcome: Outcome },
     Said { key: usize, payload: Payload },
@@ -48,7 +48,7 @@ pub(super) enum Note {
     Quiet(bool),
 }
 
-/// Where others leave notes for the loop.
+/// Inbox of the loop.
 #[derive(Default)]
 pub(super) struct Inbox {
     notes: Mutex<Vec<Note>>,
@@ -83,7 +83,7 @@ struct Counts {
     unserved: Unserved,
 }
 
-/// What the threads are told.
+/// Orders to the threads.
 #[derive(Default)]
 struct Orders {
     /// Once it stops: until when it waits for what runs.
@@ -104,7 +104,7 @@ pub(super) struct Shared {
     pub(super) store: Arc<dyn Store>,
     pub(super) config: Config,
     pub(super) inbox: Arc<Inbox>,
-    /// Of jobs that run. One life of the loop uses none of another: answers to that come late.
+    /// Next key of a running job. A new life of the loop uses none of an earlier one, whose answers come late.
     pub(super) next_key: AtomicUsize,
     /// When the lease of the loop was last renewed.
     pub(super) renewed_at: Mutex<Instant>,
@@ -204,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// Where this process had been stopped, or had no store, its own lease may have lapsed. What its loop holds is still its
+    /// Waits for a renewal: after a suspension or an outage, the own lease may have expired. What its loop holds is still its
     /// own if that is the first to say so.
     fn wait_renewed(&self) {
         let until = Instant::now() + RENEWAL_WAIT;

@@ -13,7 +13,7 @@ pub(super) struct Threads {
     ended: Condvar,
 }
 
-/// One of them, until it ends in whatever way.
+/// Marks one of them as alive, until it ends in whatever way.
 struct Alive(Arc<Threads>);
 
 impl Drop for Alive {

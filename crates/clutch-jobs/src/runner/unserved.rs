@@ -1,4 +1,4 @@
-//! Which queues nobody seems to serve: pure.
+//! Queues that nobody seems to serve: pure.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::fetcher::Lanes;
 use crate::job::Millis;
 use crate::store::QueueStats;
 
-/// How long the first job of a queue waits before anybody is told.
+/// Wait of a queue's first job before it is reported.
 const WAIT_MIN: Millis = 60_000;
 
 /// Most queues that are told of.
@@ -19,7 +19,7 @@ pub(super) struct Unserved {
 }
 
 impl Unserved {
-    /// Those that are not in these lanes, where the first job has waited for long and none runs; with how long it has, in
+    /// Returns queues outside of these lanes whose first job has waited for long, with none running; with that time, in
     /// seconds.
     pub(super) fn found<'a>(
         &mut self,

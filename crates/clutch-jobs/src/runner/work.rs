@@ -16,7 +16,7 @@ use crate::job::{self, Claimed, Ending, JobError, Millis};
 /// Larger arguments go through shared memory.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// What the worker is told of a job beside its arguments.
+/// Details of a job for the worker, beside its arguments.
 #[derive(Serialize)]
 pub(super) struct Details<'a> {
     id: &'a str,
@@ -53,7 +53,7 @@ impl<'a> Details<'a> {
     }
 }
 
-/// Its work; or how it ended without.
+/// Makes the work of a job; or its ending, if it cannot run.
 pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dyn Reply>) -> Result<Work, Ending> {
     let deadline = match job.deadline_at {
         None => pool.config.deadline().and_then(|time| Instant::now().checked_add(time)),

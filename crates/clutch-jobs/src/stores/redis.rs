@@ -53,7 +53,7 @@ use crate::store::{
     Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
 };
 
-/// What this version reads and writes.
+/// Schema that this version reads and writes.
 const SCHEMA_VERSION: u32 = 1;
 
 /// Most jobs that are enqueued at a time: the server does nothing else meanwhile.
@@ -65,7 +65,7 @@ const RECORDS_MAX: usize = 20_000;
 /// Most jobs that one step of a list looks at.
 const LIST_STEP: usize = 500;
 
-/// How often a job is looked for that goes on meanwhile.
+/// Number of searches for a job that moves meanwhile.
 const LOOKS: usize = 3;
 
 scripts! {

@@ -61,9 +61,9 @@ pub struct Sidekiq {
     namespace: String,
     times: Times,
     work: &'static str,
-    /// What runners of this program have fetched, by id: it is settled by its very bytes.
+    /// Jobs that runners of this program have fetched, by id: settled by their very bytes.
     held: Mutex<HashMap<JobId, Held>>,
-    /// What they have asked for.
+    /// Queues that they have asked for.
     queues: Arc<Mutex<BTreeSet<String>>>,
     opened_at: Millis,
 }
@@ -77,7 +77,7 @@ struct Held {
     checkpoint: Option<String>,
 }
 
-/// Where a job goes.
+/// Destination of a job.
 struct Target {
     place: &'static str,
     queue: String,
@@ -99,7 +99,7 @@ impl Target {
     }
 }
 
-/// One job that goes elsewhere, if it is still where it was found.
+/// Move of a job, if it is still where it was found.
 struct Move {
     key: String,
     kind: &'static str,
@@ -187,7 +187,7 @@ impl Sidekiq {
         }
     }
 
-    /// Those that this runner may settle, with where they go, and those that it may not.
+    /// Returns the jobs that this runner may settle, with their destinations, and those that it may not.
     fn endings<'a>(&self, runner: &Runner, report: &'a Report, now: Millis) -> (Vec<Ended<'a>>, Vec<JobId>) {
         let held = self.held.lock();
         let (mut ended, mut lost) = (Vec::new(), Vec::new());
@@ -301,7 +301,7 @@ impl Sidekiq {
         ]
     }
 
-    /// What a runner runs, by id, as Sidekiq shows it.
+    /// Returns the running jobs of a runner by id, as Sidekiq shows them.
     fn work_of(&self, runner: &Runner) -> Vec<(JobId, String)> {
         let held = self.held.lock();
         let own = held.iter().filter(|(_, one)| one.runner == runner.name);

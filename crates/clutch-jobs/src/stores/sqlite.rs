@@ -11,6 +11,7 @@ mod claim;
 mod connections;
 mod locks;
 mod row;
+mod upkeep;
 mod versions;
 
 use std::collections::{BTreeMap, HashSet};
@@ -27,11 +28,12 @@ use self::connections::{Opened, Synchronous, told};
 pub use self::locks::keep_from_neighbours;
 pub use self::row::parameters;
 use self::row::{JOB, number};
+use self::upkeep::{prune, rescue, stage, tick};
 use self::versions::{Versions, Written};
-use crate::job::{ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, State, millis};
+use crate::job::{ERRORS_MAX, Job, JobError, JobId, Millis, NewJob, Settled, millis};
 use crate::store::{
-    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, RESCUES_MAX, Renewed, Report, Result, Round,
-    Runner, Store, StoreError, Tick, Upkeep, Want, Watch, lapsed, shift,
+    Change, Enqueued, Filter, Keep, Noted, QueueChange, QueueStats, Renewed, Report, Result, Round, Runner, Store,
+    StoreError, Tick, Upkeep, Want, Watch, shift,
 };
 
 /// Enqueues one job, also on a connection of the user's: then the job is part of that transaction. Its parameters are
@@ -42,9 +44,9 @@ pub const INSERT: &str = include_str!("sqlite/insert.sql");
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseFile {
     pub path: PathBuf,
-    /// Of what is enqueued or changed by people.
+    /// Durability of enqueues and of changes by people.
     enqueues: Synchronous,
-    /// Of what runners write.
+    /// Durability of what runners write.
     rounds: Synchronous,
 }
 
@@ -140,7 +142,7 @@ static BOOT: LazyLock<String> = LazyLock::new(|| {
     read.map(|text| text.trim().to_owned()).unwrap_or_default()
 });
 
-/// What leases are measured by: milliseconds since this machine was booted, which all its processes share and nobody sets.
+/// Returns the clock of leases: milliseconds since this machine was booted, which all its processes share and nobody sets.
 fn clock(now: Millis) -> Millis {
     let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     since_boot.tv_sec * 1000 + since_boot.tv_nsec / 1_000_000 + shift(now)
@@ -150,7 +152,7 @@ fn clock(now: Millis) -> Millis {
 const FORGET_STARTS: &str =
     "DELETE FROM clutch_starts WHERE at <= ?1 - CAST(substr(scope, instr(scope, '/') + 1) AS INTEGER)";
 
-/// Its row; jobs of other stores are never found.
+/// Returns the row of a job; jobs of other stores are never found.
 fn row_id(id: &str) -> i64 {
     id.parse().unwrap_or(-1)
 }
@@ -430,7 +432,7 @@ fn settle(transaction: &Transaction<'_>, runner: &Runner, settled: &Settled, now
     Ok(key.is_some())
 }
 
-/// Its errors with this one.
+/// Returns its errors with this one.
 fn with_error(transaction: &Transaction<'_>, id: i64, error: &JobError) -> rusqlite::Result<String> {
     let known = transaction
         .prepare_cached("SELECT errors FROM clutch_jobs WHERE id = ?1")?
@@ -443,7 +445,7 @@ fn with_error(transaction: &Transaction<'_>, id: i64, error: &JobError) -> rusql
     Ok(serde_json::to_string(&errors).unwrap_or_default())
 }
 
-/// Of a job that becomes available: whether it waits for others of its key.
+/// Condition of a job that becomes available and waits for others of its key.
 const IS_HELD: &str = "key IS NOT NULL AND (held = 1 OR state > 2) AND key_limit <= (\
                        SELECT count(*) FROM clutch_jobs AS other WHERE other.key = clutch_jobs.key \
                        AND other.key IS NOT NULL AND other.held = 0 AND other.state < 3)";
@@ -470,80 +472,6 @@ fn cancel(transaction: &Transaction<'_>, id: i64, now: Millis) -> rusqlite::Resu
 }
 
 // ---- upkeep
-
-/// When the last tick of its entry was.
-fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<Millis> {
-    let mut note = transaction.prepare_cached(
-        "INSERT INTO clutch_cron VALUES (?1, ?2) ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
-         WHERE ?3 AND excluded.ticked_at > clutch_cron.ticked_at",
-    )?;
-    let is_new = note.execute(params![tick.name, tick.at, tick.job.is_some()])? > 0;
-    if let Some(job) = tick.job.as_ref().filter(|_| is_new) {
-        row::insert(&mut *transaction.prepare_cached(INSERT)?, job, now)?;
-    }
-    transaction
-        .prepare_cached("SELECT ticked_at FROM clutch_cron WHERE name = ?1")?
-        .query_row([&tick.name], |row| row.get(0))
-}
-
-fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<usize> {
-    // One by one: of two that become due with the same key, the second is held.
-    let mut due = transaction
-        .prepare_cached("SELECT id FROM clutch_jobs WHERE state = 0 AND due_at <= ?1 ORDER BY due_at LIMIT ?2")?;
-    let due = due.query_map(params![now, limit as i64], |row| row.get::<_, i64>(0))?;
-    let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
-    let stage = format!("UPDATE clutch_jobs SET state = 1, held = {IS_HELD} WHERE id = ?1");
-    let mut update = transaction.prepare_cached(&stage)?;
-    for id in &due {
-        update.execute([id])?;
-    }
-    Ok(due.len())
-}
-
-/// How many run again, and how many of them are dead.
-fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<(usize, usize)> {
-    transaction
-        .prepare_cached("DELETE FROM clutch_runners WHERE leased_until < ?1 OR boot <> ?2")?
-        .execute(params![clock(now), *BOOT])?;
-    let mut orphans = transaction.prepare_cached(
-        "SELECT id, attempt, coalesce(runner, ''), rescues, cancelling, key FROM clutch_jobs WHERE state = 2 \
-         AND runner NOT IN (SELECT name FROM clutch_runners) LIMIT ?1",
-    )?;
-    let orphans = orphans.query_map([limit as i64], |row| {
-        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
-    })?;
-    let orphans = orphans.collect::<rusqlite::Result<Vec<(i64, u32, String, i64, bool, Option<String>)>>>()?;
-    let mut update = transaction.prepare_cached(
-        "UPDATE clutch_jobs SET state = ?2, attempt = attempt - 1, rescues = rescues + 1, errors = ?3, cancelling = 0, \
-         finished_at = ?4 WHERE id = ?1",
-    )?;
-    let mut buried = 0;
-    for (id, attempt, runner, rescues, cancelling, key) in &orphans {
-        let state = match (*cancelling, *rescues < i64::from(RESCUES_MAX)) {
-            (true, _) => State::Cancelled,
-            (false, true) => State::Available,
-            (false, false) => State::Dead,
-        };
-        buried += usize::from(state == State::Dead);
-        let errors = with_error(transaction, *id, &lapsed(*attempt, runner, now))?;
-        update.execute(params![id, number(state), errors, state.is_end().then_some(now)])?;
-        release(transaction, key.as_deref())?;
-    }
-    Ok((orphans.len(), buried))
-}
-
-fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) -> rusqlite::Result<usize> {
-    let mut delete = transaction.prepare_cached(
-        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 \
-         AND finished_at < ?2 AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
-    )?;
-    transaction.prepare_cached(FORGET_STARTS)?.execute([now])?;
-    let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
-    times
-        .into_iter()
-        .map(|(state, kept)| delete.execute([number(state), now.saturating_sub(millis(kept)), now, limit as i64]))
-        .sum()
-}
 
 fn queues(connection: &Connection) -> rusqlite::Result<Vec<QueueStats>> {
     let mut found = BTreeMap::<String, QueueStats>::new();

@@ -12,7 +12,7 @@ const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const LENGTH: usize = 26;
 const RANDOM_BITS: u32 = 80;
 
-/// How much one is greater than the one before, at most: no less than a million have room in a millisecond.
+/// Bits of the step from one id to the next: no less than a million have room in a millisecond.
 const STEP_BITS: u32 = 60;
 
 /// The last one of this process: a time of 48 bits, then a random number.

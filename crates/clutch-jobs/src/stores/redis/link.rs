@@ -19,10 +19,10 @@ use self::discovery::Discovery;
 use super::location::Location;
 use crate::store::{Result, StoreError};
 
-/// How long an answer may take, with what is needed to connect: a server that has stopped is noticed.
+/// Timeout of an answer, including the connect: a server that has stopped is noticed.
 pub(in crate::stores) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an answer may take at least, however long it took to connect.
+/// Least timeout of an answer, however long the connect took.
 const RESPONSE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// After how long a failure is one of all who wait.
@@ -37,7 +37,7 @@ const VERSION_MIN: (u32, u32) = (6, 2);
 pub(in crate::stores) struct Link {
     pub name: String,
     discovery: Discovery,
-    /// How all keys begin: the one key that scripts are given.
+    /// Prefix of all keys: the one key that scripts are given.
     pub root: String,
     /// The version of the format that this program reads and writes.
     schema: Option<u32>,
@@ -54,7 +54,7 @@ struct Line {
     open: Option<Open>,
     /// The one that was dropped last.
     dropped: Option<Identity>,
-    /// How often all who waited gave up.
+    /// Number of times that all waiting callers gave up.
     given_up: u64,
 }
 
@@ -62,7 +62,7 @@ struct Open {
     connection: Connection,
     identity: Option<Identity>,
     used_at: Instant,
-    /// How long an answer may take, as it was set last: it costs two system calls.
+    /// Timeout of an answer as it was set last: to set it costs two system calls.
     limit: Option<Duration>,
 }
 
@@ -80,7 +80,7 @@ impl Open {
 /// A connection, as its server knows it.
 #[derive(Clone)]
 struct Identity {
-    /// Of this life of the server: the next counts its clients anew.
+    /// Run id of this life of the server: the next counts its clients anew.
     run_id: String,
     client_id: i64,
 }
@@ -122,7 +122,7 @@ impl Link {
         self.with(|_| Ok(Value::Nil)).map(drop)
     }
 
-    /// What is wrong with the server's configuration, as it was when the connection was made.
+    /// Returns problems of the server's configuration at the time of the connect.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
@@ -283,7 +283,7 @@ fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
-/// Of the answer to INFO.
+/// Returns a field of the answer to INFO.
 fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
     about.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

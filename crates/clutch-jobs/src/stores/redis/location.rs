@@ -1,10 +1,10 @@
-//! Where a store on Redis is: its URL.
+//! Location of a store on Redis: its URL.
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
 use crate::store::{Result, StoreError};
 
-/// Of the keys, unless the URL says another.
+/// Default prefix of the keys.
 const PREFIX: &str = "clutch";
 
 /// Schemes, and what the client library calls the same.
@@ -30,21 +30,21 @@ const SERVER_PORT: u16 = 6379;
 #[derive(Clone, Debug)]
 pub struct Location {
     pub topology: Topology,
-    /// Of the server; or of sentinels, or nodes of its cluster, of which any is asked for it. At least one.
+    /// Addresses of the server; or of sentinels, or of nodes of its cluster. At least one.
     pub addresses: Vec<ConnectionAddr>,
     /// The server's user, password and database.
     pub settings: RedisConnectionInfo,
     pub prefix: String,
 }
 
-/// How the server is found that has the jobs.
+/// Way to find the server that has the jobs.
 #[derive(Clone, Debug)]
 pub enum Topology {
     /// The URL names it.
     Server,
     /// Sentinels know it as the primary of this name. They have a user and a password of their own.
     Sentinel { primary: String, settings: RedisConnectionInfo },
-    /// It is the node of the slot of the keys.
+    /// The node of the slot of the keys.
     Cluster,
 }
 
@@ -65,7 +65,7 @@ pub fn is_scheme(scheme: &str) -> bool {
     known(scheme).is_some()
 }
 
-/// What the client library calls the scheme, and the topology that it names.
+/// Returns the client library's name of the scheme, and the topology.
 fn known(scheme: &str) -> Option<(&'static str, &'static str)> {
     let suffix = [SENTINEL, CLUSTER].into_iter().find(|suffix| scheme.ends_with(suffix)).unwrap_or_default();
     let (_, library) = SCHEMES.iter().find(|(known, _)| Some(*known) == scheme.strip_suffix(suffix))?;
@@ -190,7 +190,7 @@ impl<'a> Parts<'a> {
         Ok((Topology::Sentinel { primary: primary.to_owned(), settings }, infos))
     }
 
-    /// One for each host.
+    /// Returns an address for each host.
     fn each(&self, user: &str, db: &str, port: u16) -> Result<Vec<ConnectionInfo>> {
         let (scheme, fragment) = (self.scheme, &self.fragment);
         let with_port = |host: &&str| match host.rsplit_once(':') {
@@ -206,12 +206,12 @@ fn info(url: &str) -> Result<ConnectionInfo> {
     url.into_connection_info().map_err(|error| refused(&error.to_string()))
 }
 
-/// How the server's list of clients shows us.
+/// Sets our name in the server's list of clients.
 fn named(settings: &RedisConnectionInfo) -> RedisConnectionInfo {
     settings.clone().set_lib_name("clutch", env!("CARGO_PKG_VERSION"))
 }
 
-/// Of a server at this address.
+/// Returns the connection to a server at this address.
 pub(super) fn with_settings(address: &ConnectionAddr, settings: &RedisConnectionInfo) -> RedisResult<ConnectionInfo> {
     Ok(address.clone().into_connection_info()?.set_redis_settings(settings.clone()))
 }

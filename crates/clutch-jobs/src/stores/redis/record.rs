@@ -160,7 +160,7 @@ pub(super) fn settle(cmd: &mut Cmd, settled: &crate::job::Settled) {
 
 // ---- answers of scripts
 
-/// What a script answers is a list; anything else is an empty one.
+/// Returns a script's answer as a list; anything else is an empty one.
 pub(in crate::stores) fn list(value: Value) -> Vec<Value> {
     match value {
         Value::Array(values) => values,
@@ -188,13 +188,13 @@ pub(in crate::stores) fn texts(value: Value) -> Vec<String> {
     list(value).into_iter().filter_map(text).collect()
 }
 
-/// Of names and values, one after the other.
+/// Yields pairs out of alternating names and values.
 pub(in crate::stores) fn pairs(value: Value) -> impl Iterator<Item = (String, Value)> {
     let mut values = list(value).into_iter();
     std::iter::from_fn(move || Some((text(values.next()?)?, values.next()?)))
 }
 
-/// What enqueue.lua says of jobs with these ids: some were there already.
+/// Reads the answer of enqueue.lua about jobs with these ids: some existed already.
 pub(super) fn enqueued(answer: Value, ids: Vec<JobId>) -> Vec<Enqueued> {
     let mut enqueued: Vec<_> = ids.into_iter().map(|id| Enqueued { id, is_new: true }).collect();
     let mut values = list(answer).into_iter();
@@ -224,7 +224,7 @@ impl Plain<'_> {
         Some(Plain { id, queue, tool, attempts_max, body })
     }
 
-    /// Its job, waiting.
+    /// Returns its job, waiting.
     pub fn job(&self) -> Job {
         let fields = [("state", "1"), ("queue", self.queue), ("tool", self.tool)];
         let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -242,7 +242,7 @@ pub(super) fn running(claim: &str) -> Option<Job> {
     Some(Job { state: State::Running, attempt: 1, attempted_at, runner: Some(runner.to_owned()), ..job })
 }
 
-/// What get.lua says of a job: its record, or where it is as a plain one. None: there is no such job.
+/// Reads the answer of get.lua: the record of a job, or the place of a plain one. None: there is no such job.
 pub(super) fn found(id: JobId, first: Value, second: Value, third: Value, now: Millis) -> Option<Job> {
     match first {
         Value::Array(_) | Value::Map(_) => job(id, first, second, third, now),

@@ -1,4 +1,4 @@
-//! Where jobs of Sidekiq are: a URL, which says beside the server's address who writes there.
+//! Address of jobs of Sidekiq: a URL, which says beside the server's address who writes there.
 
 use super::payload::Times;
 use crate::store::{Result, StoreError};
@@ -17,14 +17,14 @@ pub fn check(url: &str) -> Result<()> {
     Location::parse(&Address::parse(url)?.url).map(drop)
 }
 
-/// What the URL says beside the address.
+/// Parts of the URL beside the address.
 pub(super) struct Address {
     /// With its colon, or empty.
     pub namespace: String,
     pub times: Times,
     /// After a process's name: where Sidekiq of this version looks for what it runs.
     pub work: &'static str,
-    /// Of the server.
+    /// URL of the server.
     pub url: String,
 }
 

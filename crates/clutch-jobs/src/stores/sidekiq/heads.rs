@@ -12,7 +12,7 @@ use redis::Connection;
 use super::HEADS;
 use crate::store::Watch;
 
-/// How often it is looked whether a queue has got a job: a list can be waited for only by taking from it.
+/// Interval at which queues are checked for jobs: a wait for a list would take from it.
 const WATCH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Notices when a queue has a newer job than before.

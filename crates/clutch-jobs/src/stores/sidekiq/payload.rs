@@ -23,7 +23,7 @@ const MILLISECONDS_FROM: f64 = 1e11;
 /// As long as Sidekiq lets a message become.
 const MESSAGE_CHARS_MAX: usize = 10_000;
 
-/// How times are written: Sidekiq before 8 and Exq use seconds.
+/// Format of times: Sidekiq before 8 and Exq use seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     Seconds,
@@ -111,7 +111,7 @@ impl Payload {
         self.get("clutch_rescues").unwrap_or_default()
     }
 
-    /// Where it waits.
+    /// Returns the queue where the job waits.
     pub fn queue(&self) -> String {
         self.text("queue").unwrap_or_else(|| "default".to_owned())
     }
@@ -225,7 +225,7 @@ impl Payload {
         self.set_time("enqueued_at", now, times);
     }
 
-    /// It waits where it came from, which it need not say itself.
+    /// Sets the queue where it waits, which the job need not name itself.
     pub fn set_queue(&mut self, queue: &str) {
         if self.text("queue").as_deref() != Some(queue) {
             self.set("queue", queue);
@@ -252,7 +252,7 @@ impl Payload {
         }
     }
 
-    /// It was no attempt, so it does not count as a failure.
+    /// Rescues the job: its attempt does not count as a failure.
     pub fn rescue(&mut self, error: &JobError) {
         self.set("clutch_rescues", self.rescues() + 1);
         self.set("error_message", &error.message);

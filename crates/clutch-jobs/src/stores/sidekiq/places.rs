@@ -1,4 +1,4 @@
-//! Where jobs are in the format of Sidekiq, which has no index of them: whoever looks for one goes through all.
+//! Places of jobs in the format of Sidekiq, which has no index of them: a search goes through all.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use crate::stores::redis::record::{list, text, texts};
 
 use super::payload::Payload;
 
-/// How many jobs are read at a time.
+/// Number of jobs that are read at a time.
 const PAGE: usize = 500;
 
 /// A list or a sorted set of jobs.
@@ -19,9 +19,9 @@ pub struct Place {
     /// After the namespace.
     pub key: String,
     pub state: State,
-    /// Of a list.
+    /// Queue of a list.
     pub queue: Option<String>,
-    /// Of a list of what runs.
+    /// Runner of a list of running jobs.
     pub runner: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Places<'_> {
         Ok(queues)
     }
 
-    /// Of jobs in this state; none: in any.
+    /// Returns the places of jobs in this state; None: in any.
     pub fn of(&self, state: Option<State>) -> Result<Vec<Place>> {
         let is_wanted = |one: State| state.is_none_or(|state| state == one);
         let mut places = Vec::new();

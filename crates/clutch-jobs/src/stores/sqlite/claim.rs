@@ -1,4 +1,4 @@
-//! What a runner gets of one queue: no more than its limits allow.
+//! Claims of a runner in one queue: no more than its limits allow.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::row::{self, CLAIMED};
 use crate::job::{self, Claimed, Millis, Rate};
 use crate::store::{Round, Runner};
 
-/// How often at most one claim looks for others in place of jobs that a limit of rate holds back.
+/// Maximum searches of a claim for others in place of jobs that a rate limit holds back.
 const TRIES_MAX: usize = 1000;
 
-/// What a queue has set.
+/// Settings of a queue.
 #[derive(Default)]
 struct Setting {
     is_paused: bool,
@@ -25,7 +25,7 @@ pub(super) struct Claims<'a> {
     pub runner: &'a Runner,
     pub queue: &'a str,
     pub now: Millis,
-    /// What `now` differs by from this machine's time, as it was before the wait for the lock.
+    /// Difference of `now` from this machine's time, before the wait for the lock.
     pub shift: Millis,
 }
 
@@ -118,7 +118,7 @@ impl Claims<'_> {
         Ok(false)
     }
 
-    /// How many may begin now; if none, how long until one may (milliseconds).
+    /// Returns how many may begin now; if none, the time until one may (milliseconds).
     fn rate_left(&self, scope: &str, rate: Rate) -> rusqlite::Result<(usize, Millis)> {
         let (now, most, per) = (self.now_again(), i64::from(rate.count), Millis::from(rate.per_ms));
         // What is later than now was before the clock was set back.

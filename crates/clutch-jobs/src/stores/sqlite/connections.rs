@@ -11,19 +11,19 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionB
 use super::locks::has_moved;
 use crate::store::{Result, StoreError};
 
-/// What this version reads and writes.
+/// Schema that this version reads and writes.
 const SCHEMA_VERSION: i64 = 3;
 
-/// What makes a file of a version one of the next.
+/// Migrations from a version to the next.
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize - 1] = [include_str!("from_1.sql"), include_str!("from_2.sql")];
 
-/// How long a file that others have locked is waited for.
+/// Maximum wait for a file that others have locked.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long one that could not be opened is left alone.
+/// Pause before a file that could not be opened is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long the write-ahead log may stay on the disk.
+/// Maximum size of the write-ahead log that stays on the disk.
 const LOG_BYTES_KEPT: i64 = 64 << 20;
 
 /// Makes all tables, where there are none.
@@ -44,7 +44,7 @@ pub struct Opened {
     beside: [u64; 2],
 }
 
-/// One after the other: while a file is not in WAL mode yet, connections of one process share a lock that only the first of
+/// Serializes connects: while a file is not in WAL mode yet, connections of one process share a lock that only the first of
 /// them could release.
 static CONNECTING: PerProcess<Mutex<()>> = PerProcess::new();
 
@@ -120,7 +120,7 @@ impl Opened {
         Err(StoreError::Unavailable { store: store.to_owned(), reason })
     }
 
-    /// One whose file is gone from its path is closed: it would keep that on the disk, and nobody new has locks on it.
+    /// Closes a connection whose file is gone from its path: it would keep that on the disk, and nobody new has locks on it.
     pub fn put_aside(self) {
         match ASIDE.get(|| Ok(Mutex::default())) {
             Ok((aside, _)) => {

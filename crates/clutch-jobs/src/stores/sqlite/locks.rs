@@ -76,7 +76,7 @@ pub(super) fn has_moved(connection: &Connection) -> bool {
     answer == ffi::SQLITE_OK && moved != 0
 }
 
-/// What SQLite's connections share, in an order in which it enters them itself: caches that are shared, tables of open
+/// Mutexes that SQLite's connections share, in the order in which it enters them itself: caches, tables of open
 /// files, random numbers (whose first look for a VFS is within), tables of its parts, pages, memory. Each is held for a
 /// moment: at most while a file is opened or closed, and never while another process is waited for.
 const STATIC_MUTEXES: [c_int; 7] = [

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::job::{Backoff, Claimed, Job, JobError, Millis, NewJob, Rate, State};
 
-/// What is in a row as JSON, since nobody looks for it.
+/// Columns that are JSON in a row, since nobody searches them.
 #[derive(Serialize, Deserialize)]
 struct Options {
     backoff: Backoff,

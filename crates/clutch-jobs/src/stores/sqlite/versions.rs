@@ -9,7 +9,7 @@ use clutch_wire::sync::{Condvar, Mutex};
 use super::connections::Opened;
 use crate::store::Watch;
 
-/// How often it is looked whether another process has written.
+/// Interval at which writes of other processes are noticed.
 const WATCH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Wakes watches of this process.

@@ -1,4 +1,4 @@
-//! Which server has the jobs now: the one that the URL names, the primary that sentinels name, or the node of a cluster
+//! Search for the server that has the jobs: the one that the URL names, the primary of sentinels, or the node of a cluster
 //! that has the slot of the keys. It is found anew for each connection.
 
 use std::io;
@@ -12,10 +12,10 @@ use redis::{
 use super::super::location::{Location, Topology, with_host, with_settings};
 use super::super::record::{list, text};
 
-/// How long a connection may take to be made.
+/// Timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a sentinel may take: there are others.
+/// Timeout of a sentinel: there are others.
 const SENTINEL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Most redirections from one node of a cluster to another.
@@ -32,7 +32,7 @@ pub(super) struct Discovery {
     known: Mutex<Vec<ConnectionAddr>>,
 }
 
-/// One search.
+/// A search.
 struct Search {
     until: Instant,
     /// Nobody is tried twice, whoever names it.

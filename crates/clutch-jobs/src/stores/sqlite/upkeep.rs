@@ -1,0 +1,82 @@
+//! Upkeep of a file: ticks are noted, due jobs staged, those of dead runners rescued, old ones deleted.
+
+use rusqlite::{Transaction, params};
+
+use super::row::number;
+use super::{BOOT, FORGET_STARTS, INSERT, IS_HELD, clock, release, row, with_error};
+use crate::job::{Millis, State, millis};
+use crate::store::{Keep, RESCUES_MAX, Tick, lapsed};
+
+/// Notes a tick, with its job if it is new. Returns the time of the last tick of its entry.
+pub(super) fn tick(transaction: &Transaction<'_>, tick: &Tick, now: Millis) -> rusqlite::Result<Millis> {
+    let mut note = transaction.prepare_cached(
+        "INSERT INTO clutch_cron VALUES (?1, ?2) ON CONFLICT DO UPDATE SET ticked_at = excluded.ticked_at \
+         WHERE ?3 AND excluded.ticked_at > clutch_cron.ticked_at",
+    )?;
+    let is_new = note.execute(params![tick.name, tick.at, tick.job.is_some()])? > 0;
+    if let Some(job) = tick.job.as_ref().filter(|_| is_new) {
+        row::insert(&mut *transaction.prepare_cached(INSERT)?, job, now)?;
+    }
+    transaction
+        .prepare_cached("SELECT ticked_at FROM clutch_cron WHERE name = ?1")?
+        .query_row([&tick.name], |row| row.get(0))
+}
+
+pub(super) fn stage(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<usize> {
+    // One by one: of two that become due with the same key, the second is held.
+    let mut due = transaction
+        .prepare_cached("SELECT id FROM clutch_jobs WHERE state = 0 AND due_at <= ?1 ORDER BY due_at LIMIT ?2")?;
+    let due = due.query_map(params![now, limit as i64], |row| row.get::<_, i64>(0))?;
+    let due = due.collect::<rusqlite::Result<Vec<_>>>()?;
+    let stage = format!("UPDATE clutch_jobs SET state = 1, held = {IS_HELD} WHERE id = ?1");
+    let mut update = transaction.prepare_cached(&stage)?;
+    for id in &due {
+        update.execute([id])?;
+    }
+    Ok(due.len())
+}
+
+/// Puts back the jobs of runners whose lease has expired. Returns their number, and how many of them are dead.
+pub(super) fn rescue(transaction: &Transaction<'_>, limit: usize, now: Millis) -> rusqlite::Result<(usize, usize)> {
+    transaction
+        .prepare_cached("DELETE FROM clutch_runners WHERE leased_until < ?1 OR boot <> ?2")?
+        .execute(params![clock(now), *BOOT])?;
+    let mut orphans = transaction.prepare_cached(
+        "SELECT id, attempt, coalesce(runner, ''), rescues, cancelling, key FROM clutch_jobs WHERE state = 2 \
+         AND runner NOT IN (SELECT name FROM clutch_runners) LIMIT ?1",
+    )?;
+    let orphans = orphans.query_map([limit as i64], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+    })?;
+    let orphans = orphans.collect::<rusqlite::Result<Vec<(i64, u32, String, i64, bool, Option<String>)>>>()?;
+    let mut update = transaction.prepare_cached(
+        "UPDATE clutch_jobs SET state = ?2, attempt = attempt - 1, rescues = rescues + 1, errors = ?3, cancelling = 0, \
+         finished_at = ?4 WHERE id = ?1",
+    )?;
+    let mut buried = 0;
+    for (id, attempt, runner, rescues, cancelling, key) in &orphans {
+        let state = match (*cancelling, *rescues < i64::from(RESCUES_MAX)) {
+            (true, _) => State::Cancelled,
+            (false, true) => State::Available,
+            (false, false) => State::Dead,
+        };
+        buried += usize::from(state == State::Dead);
+        let errors = with_error(transaction, *id, &lapsed(*attempt, runner, now))?;
+        update.execute(params![id, number(state), errors, state.is_end().then_some(now)])?;
+        release(transaction, key.as_deref())?;
+    }
+    Ok((orphans.len(), buried))
+}
+
+pub(super) fn prune(transaction: &Transaction<'_>, keep: &Keep, limit: usize, now: Millis) -> rusqlite::Result<usize> {
+    let mut delete = transaction.prepare_cached(
+        "DELETE FROM clutch_jobs WHERE id IN (SELECT id FROM clutch_jobs WHERE state > 2 AND state = ?1 \
+         AND finished_at < ?2 AND coalesce(keep_until, 0) < ?3 LIMIT ?4)",
+    )?;
+    transaction.prepare_cached(FORGET_STARTS)?.execute([now])?;
+    let times = [(State::Completed, keep.completed), (State::Cancelled, keep.cancelled), (State::Dead, keep.dead)];
+    times
+        .into_iter()
+        .map(|(state, kept)| delete.execute([number(state), now.saturating_sub(millis(kept)), now, limit as i64]))
+        .sum()
+}
