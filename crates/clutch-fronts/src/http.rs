@@ -393,7 +393,7 @@ fn payload(headers: &HeaderMap, body: &[u8], pool: &Pool) -> Result<Payload, Box
     if is_inline {
         payload.inline.extend_from_slice(body);
     } else {
-        payload.leases.push(Arc::new(pool.regions.store(body).map_err(Problem::no_room)?));
+        payload.leases.push(Arc::new(pool.regions().store(body).map_err(Problem::no_room)?));
     }
     Ok(payload)
 }

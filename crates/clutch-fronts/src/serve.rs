@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use clutch_host::{Address, Context, Front, Reread, Start, Warnings};
-use clutch_pool::pool::{Batch, Exchange, Pool, Terms};
+use clutch_pool::pool::{Batch, Exchange, LinkReader, Pool, Terms};
 use clutch_pool::work::{FunctionId, Work, WorkKind};
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Payload};
@@ -100,7 +100,7 @@ impl Front for ServeFront {
 
     fn stop(&self, grace: Duration) {
         self.accepting.stop(grace);
-        self.pool.read_by_driver();
+        LinkReader::of(&self.pool).give_back();
         drop(std::mem::take(&mut *self.threads.lock()));
     }
 
@@ -187,8 +187,9 @@ impl App {
 
     /// Has the workers' answers read in the thread that needs them.
     fn read_links(&self, thread: &FrontThread) {
-        let (handle, pool) = (thread.handle().clone(), Arc::downgrade(&self.pool));
-        self.pool.read_with(Box::new(move |link| drop(handle.spawn(links::read(pool.clone(), link)))));
+        let (handle, reader) = (thread.handle().clone(), LinkReader::of(&self.pool));
+        let by_thread = reader.clone();
+        reader.take_over(Box::new(move |link| drop(handle.spawn(links::read(by_thread.clone(), link)))));
         thread.handle().spawn(links::flush(self.batch.clone(), self.flush.clone()));
     }
 

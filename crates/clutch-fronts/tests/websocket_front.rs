@@ -303,7 +303,7 @@ fn endless_work_of_a_worker_that_is_to_end_is_told_and_cut_off_at_the_grace() {
     let mut worker = house.stage.worker(8);
     let (mut client, call) = house.opened(&mut worker);
     house.stage.driver.worker_draining(worker.key);
-    house.stage.pool.wake_driver();
+    house.stage.driver.wake();
     worker.expect_end_of_endless();
     worker.expect_cancel(&call);
     assert_eq!(heard(&mut client), (CLOSE, closing(1012, "restart")));

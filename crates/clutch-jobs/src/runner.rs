@@ -113,7 +113,7 @@ impl Runs {
     /// Claims as soon as the pool has slots. Fails when no thread can be had.
     pub fn start(store: Arc<dyn Store>, pool: &Arc<Pool>, config: Config) -> io::Result<Runs> {
         let runs =
-            Runs { shared: Arc::new(Shared::new(store, config, pool.telemetry.clone())), threads: Arc::default() };
+            Runs { shared: Arc::new(Shared::new(store, config, pool.telemetry().clone())), threads: Arc::default() };
         let pool = pool.clone();
         runs.spawn(LOOP, move |shared| Loop::new(shared.clone(), &pool).run())?;
         runs.spawn(UPKEEP, |shared| shared.look_after())?;

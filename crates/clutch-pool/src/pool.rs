@@ -7,59 +7,60 @@
 
 mod core;
 mod drive;
+mod driver_clock;
 mod effects;
 mod entry;
 mod exchange;
 mod expiring;
+mod functions;
 mod item_clock;
+mod links;
 mod memory;
 mod notice;
+mod notices;
 mod orders;
 mod peer;
+mod reader;
 pub mod state;
 mod status;
 mod stop;
+mod transact;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use clutch_wire::forked::Moment;
-use clutch_wire::frame::{self, Kind, NO_DEADLINE, WireError};
+use clutch_wire::Codec;
+use clutch_wire::frame;
 use clutch_wire::region::RegionPool;
-use clutch_wire::sync::{Condvar, Mutex};
-use clutch_wire::sys::{self, Poller};
-use clutch_wire::{Codec, Form};
-use smallvec::SmallVec;
+use clutch_wire::sync::Mutex;
 
 use self::core::Core;
-pub use self::drive::{PoolDriver, Read};
-use self::effects::{Effects, Told};
-use self::entry::{Entry, Function};
+pub use self::drive::PoolDriver;
+use self::driver_clock::DriverClock;
+use self::effects::{Effects, Lease};
+use self::entry::Entry;
 pub use self::exchange::answer::{Answer, Part, Waker};
 pub use self::exchange::batch::Batch;
 pub use self::exchange::{Describe, Exchange, Input, Pause, QueueTime, Terms};
-use self::peer::alarm::Questions;
-use self::peer::incoming::Incoming;
-
-use self::item_clock::ItemClocks;
+use self::links::Links;
+pub use self::links::Reader;
 pub use self::memory::{Memory, Weighed};
 pub use self::notice::Notice;
 use self::orders::Orders;
 pub use self::orders::{Carried, Command, Denied, Order, Ticket};
 pub use self::peer::Link;
-use self::state::{Action, Event, Limits, Machine, Request, WorkerKey};
+use self::peer::alarm::Questions;
+pub use self::reader::{LinkReader, Read};
+use self::state::{Action, Event, Request, WorkerKey};
+use self::status::StatusBoard;
 pub use self::status::running::RunningInWorker;
 pub use self::status::schemas::{SharedSchemas, ToolSchema, ToolSchemas};
-use self::status::spent::Noted;
 pub use self::status::spent::{Insights, Slow, Spent};
 pub use self::status::{Health, Stats, Status, WorkerView};
-use crate::config::{Overflow, PoolConfig, WORKERS_MAX};
+use crate::config::{PoolConfig, WORKERS_MAX};
 use crate::link::board::word;
-use crate::link::{Filled, Inbox, Received};
 use crate::telemetry::{self, Emitter, Telemetry};
 use crate::work::{FunctionId, Outcome, Refusal, Work, WorkId};
 
@@ -72,113 +73,53 @@ pub const END_OF_FILE: &str = "end of file";
 /// Token of the driver's own wake-up in the poller; workers use their keys.
 pub const WAKE: u64 = u64::MAX;
 
-/// Is given each link that it has to read: see [`Pool::read_link`].
-pub type Reader = Box<dyn Fn(Arc<Link>) + Send + Sync>;
-
-/// A pool. Everything goes through [`Pool::submit`] or its blocking twin [`Pool::call`].
+/// A pool, for its callers. Everything goes through [`Pool::submit`] or its blocking twin [`Pool::call`]. Fronts have more of
+/// each piece of work by an [`Exchange`] and a [`LinkReader`]; what only the supervisor may do, [`PoolDriver`] has.
 pub struct Pool {
-    pub config: PoolConfig,
-    pub telemetry: Emitter,
-    pub regions: Arc<RegionPool>,
-    pub poller: Poller,
+    pub config: Arc<PoolConfig>,
+    telemetry: Emitter,
+    regions: Arc<RegionPool>,
     core: Mutex<Core>,
-    wake: OwnedFd,
-    notices: Mutex<Vec<Notice>>,
-    status: Mutex<Status>,
-    changed: Condvar,
+    links: Links,
+    status: StatusBoard,
     questions: Questions,
     orders: Orders,
-    /// Who reads the links instead of the driver.
-    reader: Mutex<Option<Reader>>,
-    /// Links that the kernel was too short to write to: the driver tries again.
-    short: Mutex<Vec<Arc<Link>>>,
-    epoch: Instant,
-    /// The same in nanoseconds of CLOCK_MONOTONIC, which workers read, too.
-    epoch_ns: u64,
-    /// When the driver wakes up by itself, in microseconds since `epoch`.
-    driver_wakes_us: AtomicU64,
-    /// Work with a deadline has come since the driver last looked.
-    deadlines_come: AtomicBool,
-    /// The driver wants to know of work that waits for so long; `u64::MAX`: it does not.
-    watch_us: AtomicU64,
-    /// By it a copy of this process knows that the pool is not its own, and leaves it alone: its locks may be held for
-    /// ever there, and the boards are the original's.
-    made: Moment,
+    clock: DriverClock,
 }
 
 impl Pool {
     /// The handle that callers share, and what drives it.
     pub fn new(config: PoolConfig, telemetry: Arc<Telemetry>) -> io::Result<(Arc<Pool>, PoolDriver)> {
-        let telemetry = Emitter::new(telemetry, &config.name);
-        let limits = Limits {
-            queue: config.queue_limit,
-            block: config.overflow == Overflow::Block,
-            deaths_max: config.deaths_max,
-        };
-        let core = Core {
-            machine: Machine::new(limits),
-            peers: BTreeMap::new(),
-            functions: Vec::new(),
-            names: HashMap::new(),
-            failing: None,
-            lost: None,
-            interrupt_grace: config.interrupt_grace(),
-            memory_limit: config.recycle_memory_bytes,
-            foreign: None,
-            done: 0,
-            failed: 0,
-            drained: 0,
-            refused: 0,
-            told_full: None,
-            expiring: BTreeMap::new(),
-            item_clocks: ItemClocks::default(),
-            spare: Vec::new(),
-            noted: Noted::default(),
-            telemetry: telemetry.clone(),
-        };
-        let status = Status::new(&config);
-        let poller = Poller::new()?;
-        let wake = sys::event_fd()?;
-        poller.add(wake.as_fd(), WAKE, false)?;
-        let regions = Arc::new(RegionPool::for_many_readers(wake.try_clone()?));
+        let (telemetry, config) = (Emitter::new(telemetry, &config.name), Arc::new(config));
+        let links = Links::new()?;
         let pool = Arc::new(Pool {
-            config,
-            telemetry,
-            regions,
-            poller,
-            core: Mutex::new(core),
-            wake,
-            notices: Mutex::new(Vec::new()),
-            status: Mutex::new(status),
-            changed: Condvar::new(),
+            regions: Arc::new(RegionPool::for_many_readers(links.notices.waker()?)),
+            core: Mutex::new(Core::new(config.clone(), telemetry.clone())),
+            links,
+            status: StatusBoard::new(&config),
             questions: Questions::default(),
             orders: Orders::default(),
-            reader: Mutex::new(None),
-            short: Mutex::default(),
-            epoch: Instant::now(),
-            epoch_ns: sys::monotonic_ns(),
-            driver_wakes_us: AtomicU64::new(0),
-            deadlines_come: AtomicBool::new(false),
-            watch_us: AtomicU64::new(u64::MAX),
-            made: Moment::now(),
+            clock: DriverClock::new(),
+            config,
+            telemetry,
         });
         Ok((pool.clone(), PoolDriver(pool)))
+    }
+
+    pub fn telemetry(&self) -> &Emitter {
+        &self.telemetry
+    }
+
+    /// Shared memory for large parts of payloads.
+    pub fn regions(&self) -> &Arc<RegionPool> {
+        &self.regions
     }
 
     // ---- for callers
 
     /// The number of a function, by its name or its pickle; the same bytes always get the same number. `name`: for people.
     pub fn function(&self, codec: Codec, body: &[u8], name: &str) -> FunctionId {
-        let mut core = self.core.lock();
-        let mut key = vec![codec as u8];
-        key.extend_from_slice(body);
-        if let Some(id) = core.names.get(&key) {
-            return *id;
-        }
-        let id = core.functions.len() as FunctionId;
-        core.functions.push(Function { codec, body: body.to_vec(), name: name.to_owned() });
-        core.names.insert(key, id);
-        id
+        self.core.lock().functions.number(codec, body, name)
     }
 
     /// Hands in work; its reply is told the answer, exactly once, possibly before this returns. `block`: it waits for room
@@ -202,7 +143,7 @@ impl Pool {
 
     /// The pool is another process's.
     fn refuse_in_copy(&self, work: &Work) -> WorkId {
-        work.reply.finish(Outcome::Refused(Refusal::Closed { pool: self.config.name.clone() }));
+        work.reply.finish(Outcome::Refused(Refusal::Closed { pool: self.config.name.clone() }), None);
         0
     }
 
@@ -228,50 +169,9 @@ impl Pool {
         });
     }
 
-    /// Removes work that has not begun; false: it has.
-    pub fn withdraw(&self, id: WorkId) -> bool {
-        self.transact(|core, now, actions| core.withdraw(id, now, actions))
-    }
-
-    /// Its time is no longer measured.
-    pub fn lift_deadline(&self, id: WorkId) {
-        if self.is_forked() {
-            return;
-        }
-        self.core.lock().machine.lift_deadline(id);
-    }
-
-    /// Whether its time is not measured, because a debugger has been open while it was here.
-    pub fn is_untimed(&self, id: WorkId) -> bool {
-        !self.is_forked() && self.core.lock().machine.is_untimed(id)
-    }
-
-    /// Its time ends at another moment than was said before.
-    pub fn set_deadline(&self, id: WorkId, at: Instant) {
-        if self.is_forked() {
-            return;
-        }
-        self.core.lock().machine.set_deadline(id, at);
-        self.wake_for(Some(at));
-    }
-
-    /// It turned out to have no end of its own: it is told when its worker is to end, and cut off at the grace.
-    pub fn mark_endless(&self, id: WorkId) {
-        if self.is_forked() {
-            return;
-        }
-        let cut_at = self.core.lock().machine.mark_endless(id);
-        self.wake_for(cut_at);
-    }
-
     /// Lets the producer of a stream send this many more chunks.
     pub fn credit(&self, id: WorkId, count: u32) {
         self.post(id, |out| frame::put_credit(out, id, count));
-    }
-
-    /// Sends a chunk of an inbound stream, in pieces where it is large; `Codec::Empty` ends it.
-    pub fn feed(&self, id: WorkId, form: impl Into<Form>, bytes: &[u8]) {
-        self.post(id, |out| frame::put_pieces(out, id, form.into(), bytes));
     }
 
     /// Whether it waits or runs, and somebody waits for it.
@@ -298,26 +198,25 @@ impl Pool {
     /// Quiet: takes no submissions, finishes what it has, and keeps its workers.
     pub fn set_quiet(&self, quiet: bool) {
         self.transact(|core, now, actions| core.machine.on(Event::Quiet { quiet }, now, actions));
-        self.status.lock().set_quiet(quiet);
-        self.changed.notify_all();
+        self.status.update(|status| status.set_quiet(quiet));
     }
 
     /// Endless work in all workers is told to end: nothing is to come after it.
     pub fn end_endless(&self) {
-        self.tell_endless(|_| true);
+        self.core.lock().tell_endless(|_| true);
     }
 
     /// Closes and stops: running work has `grace`, then the workers are told with TERM and, after `term`, killed. Idle
     /// ones end in order also without a grace.
     pub fn stop(&self, grace: Duration, term: Duration) {
         // First: who hears only that it is closed and empty has its workers end without being told how.
-        self.notify(Notice::Stop { grace, term, spares_idle: true });
+        self.links.notices.tell(Notice::Stop { grace, term, spares_idle: true });
         self.close();
     }
 
     /// Closes and ends all workers, idle ones too: they are told with TERM at once and, after `term`, killed.
     pub fn end_workers(&self, term: Duration) {
-        self.notify(Notice::Stop { grace: Duration::ZERO, term, spares_idle: false });
+        self.links.notices.tell(Notice::Stop { grace: Duration::ZERO, term, spares_idle: false });
         self.close();
     }
 
@@ -339,7 +238,7 @@ impl Pool {
             _ => {}
         }
         let ticket = self.orders.open()?;
-        self.notify(Notice::Order { ticket, command });
+        self.links.notices.tell(Notice::Order { ticket, command });
         Ok(Order { orders: &self.orders, ticket })
     }
 
@@ -362,7 +261,7 @@ impl Pool {
         link.alarm.ask(question);
         if has_tasks {
             link.outbox.push(|out| frame::put_question(&mut out.bytes, question));
-            self.flush(&link);
+            self.links.flush(&link);
         }
         self.questions.wait(question, deadline)
     }
@@ -374,7 +273,7 @@ impl Pool {
 
     /// This is a forked copy of the dispatcher: nothing works here.
     pub fn is_forked(&self) -> bool {
-        self.made.is_in_copy()
+        self.links.notices.is_in_copy()
     }
 
     // ---- blocking callers
@@ -386,16 +285,16 @@ impl Pool {
             return;
         }
         let request = request_of(&work, block);
-        let mut leased = None;
-        let id = self.transact(|core, now, actions| {
+        let (id, mut effects) = self.transact_only(|core, now, actions, effects| {
             let id = core.machine.submit(request, Entry::new(work), now, actions);
-            core.machine.settle(now, actions);
-            leased = core.lease(id, actions, &self.poller);
+            effects.lease = Lease::Wanted(id);
             id
         });
+        let lease = std::mem::take(&mut effects.lease);
+        self.carry_out(effects);
         answer.set_id(id);
         self.wake_for(request.deadline);
-        let mut has_signal = leased.is_some_and(|link| self.read_for(&link, answer));
+        let mut has_signal = matches!(lease, Lease::Granted(link) if self.read_for(&link, answer));
         while has_signal || !answer.wait_done(SIGNALS_LOOK) {
             has_signal = false;
             // A signal's handler may have forked, too.
@@ -405,196 +304,6 @@ impl Pool {
             }
         }
     }
-
-    /// Reads a link in the caller's thread until its answer is there, for a short while: it may come from elsewhere, too.
-    /// Returns whether a signal came: its handler runs when the link is free, whatever it does.
-    fn read_for(&self, link: &Arc<Link>, answer: &Answer) -> bool {
-        let mut inbox = link.inbox.lock();
-        let (mut ended, mut has_signal) = (None, false);
-        while !answer.is_done() && ended.is_none() {
-            match inbox.fill(link.socket.as_fd(), true) {
-                Ok(Filled::Bytes) => ended = self.absorb(link, &mut inbox, ReadFrom::Link).err(),
-                Ok(Filled::Nothing) => break,
-                Ok(Filled::End) => ended = Some(END_OF_FILE.to_owned()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    has_signal = true;
-                    break;
-                }
-                Err(error) => ended = Some(error.to_string()),
-            }
-        }
-        self.end_lease(link, ended.is_some());
-        drop(inbox);
-        if let Some(reason) = ended {
-            self.notify(Notice::LinkEnded(link.key, reason));
-        }
-        has_signal
-    }
-
-    fn end_lease(&self, link: &Arc<Link>, broken: bool) {
-        if self.is_forked() {
-            return;
-        }
-        let mut core = self.core.lock();
-        let busy = core.machine.worker(link.key).is_some_and(|(sent, _)| sent > 0);
-        if let Some(peer) = core.peers.get_mut(&link.key) {
-            peer.leased = false;
-            if busy || broken || peer.orphaned {
-                let armed = peer.arm(&self.poller);
-                self.must_be_watched(link.key, armed);
-            }
-        }
-    }
-
-    // ---- inside
-
-    /// As workers are told it.
-    pub(super) fn deadline_ns(&self, deadline: Option<Instant>) -> u64 {
-        let since = deadline.map(|at| at.saturating_duration_since(self.epoch).as_nanos() as u64);
-        since.map_or(NO_DEADLINE, |since| self.epoch_ns.saturating_add(since))
-    }
-
-    /// One transaction: an event under the lock, then all that follows from it. In a copy of the process it is none.
-    fn transact<R: Default>(&self, event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>) -> R) -> R {
-        self.transact_with(|core, now, actions, _| event(core, now, actions))
-    }
-
-    /// The same for an event that has effects of its own.
-    fn transact_with<R: Default>(
-        &self,
-        event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>, &mut Effects) -> R,
-    ) -> R {
-        let (result, effects) = self.transact_only(event);
-        self.carry_out(effects);
-        result
-    }
-
-    /// The same, the effects being the caller's to carry out.
-    fn transact_only<R: Default>(
-        &self,
-        event: impl FnOnce(&mut Core, Instant, &mut Vec<Action<Box<Entry>>>, &mut Effects) -> R,
-    ) -> (R, Effects) {
-        let mut effects = Effects::default();
-        if self.is_forked() {
-            return (R::default(), effects);
-        }
-        let now = Instant::now();
-        let (result, waits) = {
-            let mut core = self.core.lock();
-            let mut actions = std::mem::take(&mut core.spare);
-            let result = event(&mut core, now, &mut actions, &mut effects);
-            core.run(self, now, &mut actions, &mut effects);
-            core.spare = actions;
-            (result, core.machine.has_waiting())
-        };
-        if waits {
-            self.wake_for(self.watch_delay().map(|delay| now + delay));
-        }
-        (result, effects)
-    }
-
-    fn carry_out(&self, effects: Effects) {
-        for link in &effects.flush {
-            self.flush(link);
-        }
-        for (link, id, stacks) in effects.interrupts {
-            link.alarm.interrupt(id, stacks);
-        }
-        for (reply, told) in effects.replies {
-            match told {
-                Told::Chunk(payload) => reply.chunk(payload),
-                Told::Finish(outcome) => reply.finish(outcome),
-                Told::Credit(count) => reply.credit(count),
-                Told::Begun => reply.begun(),
-                Told::Admitted => reply.admitted(),
-            }
-        }
-        for notice in effects.notices {
-            self.notify(notice);
-        }
-        for (question, text) in effects.stacks {
-            self.questions.answer(question, text, false);
-        }
-        self.wake_for(effects.look_at);
-    }
-
-    /// Frames about one piece of work, to the worker that has it.
-    fn post(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(link) = self.put(id, put) {
-            self.flush(&link);
-        }
-    }
-
-    fn put(&self, id: WorkId, put: impl FnOnce(&mut Vec<u8>)) -> Option<Arc<Link>> {
-        if self.is_forked() {
-            return None;
-        }
-        let link = {
-            let core = self.core.lock();
-            let peer = core.machine.worker_of(id).and_then(|worker| core.peers.get(&worker));
-            peer.map(|peer| peer.link.clone())?
-        };
-        link.outbox.push(|out| put(&mut out.bytes));
-        Some(link)
-    }
-
-    /// Takes in all whole frames of an inbox. An error breaks the link.
-    fn absorb(&self, link: &Arc<Link>, inbox: &mut Inbox, read_from: ReadFrom) -> Result<(), String> {
-        let mut incoming = SmallVec::<[Incoming; 2]>::new();
-        let broken = |error: WireError| error.to_string();
-        let mut unsaid = SmallVec::<[u64; 2]>::new();
-        while let Some(received) = inbox.next_frame().map_err(broken)? {
-            if read_from == ReadFrom::Journal && is_unsaid(&received, &mut unsaid) {
-                continue;
-            }
-            let is_more = incoming.last_mut().map_or(Ok(false), |last| last.add(&received)).map_err(broken)?;
-            if !is_more {
-                incoming.push(Incoming::of(&received).map_err(broken)?);
-            }
-            incoming.last_mut().into_iter().for_each(|last| last.add_more(inbox));
-        }
-        self.tell_unreceived(link, inbox.take_unreceived());
-        if incoming.is_empty() {
-            return Ok(());
-        }
-        let wrong = self.transact_with(|core, now, actions, effects| {
-            // What comes of a worker that is gone, by who still reads its link, is about work that has moved on.
-            if !core.peers.contains_key(&link.key) {
-                return None;
-            }
-            let taken = incoming.into_iter().try_for_each(|one| core.take_in(link.key, one, now, actions, effects));
-            if core.machine.drained(link.key) {
-                effects.notices.push(Notice::Drained(link.key));
-            }
-            taken.err()
-        });
-        wrong.map_or(Ok(()), Err)
-    }
-
-    /// The worker is to use these regions no more: no descriptor was left here to receive theirs.
-    fn tell_unreceived(&self, link: &Arc<Link>, regions: Vec<u32>) {
-        for region in regions {
-            link.outbox.push(|out| frame::put_head(&mut out.bytes, Kind::Unreceived, u64::from(region), 0));
-            self.flush(link);
-        }
-    }
-}
-
-/// Where frames come from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ReadFrom {
-    Link,
-    /// The journal of a dead worker, without the descriptors that went with them: what names those was never said.
-    Journal,
-}
-
-/// Whether a frame in a journal names memory that did not come with it, or comes behind one of the same work that does.
-fn is_unsaid(received: &Received<'_>, unsaid: &mut SmallVec<[u64; 2]>) -> bool {
-    let id = received.frame.head.id;
-    if matches!(received.leases(), Err(WireError::Unreceived(..))) {
-        unsaid.push(id);
-    }
-    unsaid.contains(&id)
 }
 
 fn request_of(work: &Work, block: bool) -> Request {

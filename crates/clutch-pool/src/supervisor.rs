@@ -3,6 +3,7 @@
 //! One thread for each pool, the driver. It also reads the links that no caller reads. It never sleeps but in the poller,
 //! and lives as long as the pool (the zygote's parent-death signal counts on that).
 
+mod descriptors;
 mod leave;
 pub mod memory;
 pub mod output;
@@ -17,55 +18,23 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clutch_wire::Failure;
-use clutch_wire::frame::{FORK_DESCRIPTORS, WIRE_VERSION};
-use clutch_wire::region::WRITTEN_MAX;
 use clutch_wire::sys::{self, EndSignal, Fate};
 use clutch_wire::terminal;
 
+pub use self::descriptors::{descriptors_of, make_room};
 use self::output::Output;
 use self::process::Process;
-use self::scale::{Rules, Sample, Scaling};
-use self::state::{Action, Event, FORKS_MAX, State, Supervisor, Worker, WorkerRecord};
-use self::zygote::{Ended, Environ, Said, Zygote, generation_of};
+use self::scale::{Rules, Scaling};
+use self::state::{Action, Event, State, Supervisor, Worker, WorkerRecord};
+pub use self::zygote::Identity;
+use self::zygote::{Ended, Said, Zygote, generation_of};
 use crate::link::board::Board;
 use crate::pool::state::{Hold, WorkerKey};
 use crate::pool::{Carried, Command, Denied, END_OF_FILE, Health, Link, Notice, PoolDriver, Ticket, WAKE};
 use crate::telemetry;
-
-/// The link, the alarm, stdout, stderr and the process of a worker.
-const DESCRIPTORS_OF_A_WORKER: u64 = 5;
-/// Poller and wake-up; of each of two zygotes (a reload) control socket, process, stdout and stderr; what it takes for a
-/// moment to start one; the reader of all output.
-const DESCRIPTORS_OF_A_POOL: u64 = 16;
-
-/// What the dispatcher says of itself.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// Like `cpython-311`: what code by value is bound to. Compared with a zygote's hello.
-    pub tag: String,
-    /// For the zygotes. Taken when the pool is made: Python may change it while others read it.
-    pub environ: Environ,
-}
-
-/// Descriptors that this many workers need in the dispatcher, with those on their way to zygotes.
-pub fn descriptors_of(workers: usize) -> u64 {
-    let on_the_way = workers.min(FORKS_MAX) * FORK_DESCRIPTORS;
-    workers as u64 * DESCRIPTORS_OF_A_WORKER + on_the_way as u64 + DESCRIPTORS_OF_A_POOL
-}
-
-/// Raises this process's limit of descriptors for what so many workers of a pool need. Returns how many are left beside; an
-/// error says what to do.
-pub fn make_room(name: &str, workers: usize, needed: u64) -> Result<u64, String> {
-    sys::make_room_for_descriptors(needed, 2 * WRITTEN_MAX as u64).map_err(|hard| {
-        format!(
-            "pool '{name}' of {workers} workers needs {needed} more descriptors and the hard limit is {hard}: raise it \
-             (ulimit -Hn, LimitNOFILE=)"
-        )
-    })
-}
 
 /// The loop of one pool.
 pub struct Driver {
@@ -99,11 +68,11 @@ struct Lost {
 
 /// Starts the driver of a pool on a thread of its own.
 pub fn start(pool: PoolDriver, identity: Identity) -> io::Result<()> {
-    let config = &pool.config;
+    let config = pool.config();
     // For a budget, the private memory of every worker is wanted.
     let floor = if config.memory_max_bytes.is_some() { Some(0) } else { recycle::memory_floor(config) };
     if let Some(floor) = floor {
-        memory::start(Arc::clone(&pool), floor)?;
+        memory::start(Arc::clone(pool.pool()), floor)?;
     }
     if config.development {
         terminal::remember();
@@ -111,7 +80,7 @@ pub fn start(pool: PoolDriver, identity: Identity) -> io::Result<()> {
     let machine = Supervisor::new(config.clone());
     let rules = Rules::of(config);
     pool.watch_waiting((machine.bounds().min < machine.bounds().max).then_some(rules.delay));
-    let name = format!("clutch-{}", pool.config.name);
+    let name = format!("clutch-{}", pool.config().name);
     let driver = Driver {
         pool,
         identity,
@@ -145,13 +114,13 @@ impl Driver {
         let mut tokens = Vec::new();
         self.tell(Event::Tick);
         self.settle();
-        while !self.machine.is_closed() && !self.pool.is_forked() {
+        while !self.machine.is_closed() && !self.pool.pool().is_forked() {
             let mut look_at = None;
             let wake = self.pool.tick(self.machine.next_wake(), |waits_since| {
                 look_at = self.scaling.next_look(self.machine.bounds(), waits_since);
                 look_at
             });
-            self.pool.poller.wait(&mut tokens, wake)?;
+            self.pool.poller().wait(&mut tokens, wake)?;
             tokens.drain(..).for_each(|token| self.on_ready(token));
             if self.machine.next_wake().is_some_and(|at| at <= Instant::now()) {
                 self.tell(Event::Tick);
@@ -179,33 +148,11 @@ impl Driver {
     /// Looks whether another number of workers would be better.
     fn scale(&mut self) {
         let now = Instant::now();
-        let sample = self.sample(now);
+        let sample = report::sample(&self.machine, self.pool.take_demand(), now);
         let Some(decision) = self.scaling.decide(&sample, now).filter(|_| !self.machine.is_stopping()) else { return };
         let (from, to, reason) = (self.machine.bounds().target, decision.target, decision.reason);
         self.tell(Event::Resize { target: to, idlest: self.pool.by_load() });
         self.emit(|pool| telemetry::Event::PoolScaled { pool, from, to, reason });
-    }
-
-    fn sample(&self, now: Instant) -> Sample {
-        let (machine, demand) = (&self.machine, self.pool.take_demand());
-        Sample {
-            bounds: machine.bounds(),
-            serving: machine
-                .fleet()
-                .serving_since()
-                .map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
-            ready: machine.fleet().ready(),
-            starting: machine.fleet().starting(),
-            processes: machine.fleet().workers().len(),
-            slots: machine.slots(),
-            busy: demand.busy,
-            busy_least: demand.busy_least,
-            waiting: demand.waiting,
-            waited: demand.waits_since.map(|since| now.saturating_duration_since(since)),
-            finished: demand.finished,
-            run_ns: demand.run_ns,
-            private: machine.fleet().private(),
-        }
     }
 
     // ---- events in
@@ -250,8 +197,8 @@ impl Driver {
 
     fn take_order(&mut self, ticket: Ticket, command: Command) {
         if let Command::Scale { max, .. } = command {
-            let more = descriptors_of(max).saturating_sub(descriptors_of(self.pool.status().max));
-            if let Err(why) = make_room(&self.pool.config.name, max, more) {
+            let more = descriptors_of(max).saturating_sub(descriptors_of(self.pool.pool().status().max));
+            if let Err(why) = make_room(&self.pool.config().name, max, more) {
                 return self.pool.order_done(ticket, Err(Denied::Failed(why)));
             }
         }
@@ -265,7 +212,7 @@ impl Driver {
 
     fn read_zygote(&mut self, generation: u32) {
         let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
-        zygote.flush(&self.pool.poller);
+        zygote.flush(self.pool.poller());
         let said = match zygote.is_ending() {
             false => zygote.read(),
             true => (!zygote.has_ended()).then(Vec::new),
@@ -303,7 +250,7 @@ impl Driver {
 
     fn watch(&mut self, worker: WorkerKey, pid: i32, generation: u32) -> bool {
         let zygote = self.zygotes.get(&generation).filter(|_| self.machine.fleet().workers().contains_key(&worker));
-        let process = zygote.and_then(|zygote| Process::watch(worker, pid, zygote.pid, &self.pool.poller));
+        let process = zygote.and_then(|zygote| Process::watch(worker, pid, zygote.pid, self.pool.poller()));
         let watched = process.is_some();
         self.processes.extend(process.map(|process| (worker, process)));
         watched
@@ -312,7 +259,7 @@ impl Driver {
     /// Nothing but how it ended is left to learn.
     fn process_ended(&mut self, worker: WorkerKey) {
         if let Some(process) = self.processes.get(&worker) {
-            process.bury(&self.pool.poller);
+            process.bury(self.pool.poller());
         }
         self.hear_out(worker);
         self.tell(Event::Died { worker });
@@ -331,12 +278,8 @@ impl Driver {
 
     fn take_image(&mut self, generation: u32, up: zygote::Up) {
         let Some(zygote) = self.zygotes.get_mut(&generation) else { return };
-        let (shape, warnings) = (up.shape, up.warnings);
-        let mut image = up.rest;
-        image.insert("warnings".to_owned(), warnings.clone().into());
-        image.insert("shape".to_owned(), serde_json::to_value(shape).unwrap_or_default());
-        zygote.image = serde_json::Value::Object(image);
-        zygote.schemas = up.schemas.map(Arc::new);
+        let (shape, warnings) = (up.shape, up.warnings.clone());
+        zygote.set_image(up);
         let python = zygote.hello.as_ref().map(|hello| (hello.tag.clone(), hello.python.clone()));
         let foreign = python.filter(|(tag, _)| *tag != self.identity.tag).map(|(_, version)| version);
         self.pool.set_foreign(foreign);
@@ -346,14 +289,7 @@ impl Driver {
 
     /// Versions must fit, or nothing that follows means anything.
     fn greet(&mut self, generation: u32, hello: zygote::Hello) {
-        let ours = env!("CARGO_PKG_VERSION");
-        if hello.wire != WIRE_VERSION || hello.clutch != ours {
-            let python = &self.pool.config.python;
-            let reason = format!(
-                "pool '{}': {python} has clutch {} (wire {}), the dispatcher {ours} (wire {WIRE_VERSION}); mend it with: \
-                 {python} -m pip install 'clutch=={ours}'",
-                self.pool.config.name, hello.clutch, hello.wire
-            );
+        if let Some(reason) = report::misfit(self.pool.config(), &hello) {
             self.tell(Event::ZygoteFailed { generation, reason });
         } else if let Some(zygote) = self.zygotes.get_mut(&generation) {
             zygote.hello = Some(hello);
@@ -362,10 +298,10 @@ impl Driver {
 
     fn lose_zygote(&mut self, generation: u32) {
         let Some(zygote) = self.zygotes.remove(&generation) else { return };
-        zygote.unwatch(&self.pool.poller);
+        zygote.unwatch(self.pool.poller());
         let (greeted, told_to) = (zygote.hello.is_some(), zygote.is_ending());
         let Ended { text: end, signal } = zygote.end();
-        let (name, python) = (&self.pool.config.name, &self.pool.config.python);
+        let (name, python) = (&self.pool.config().name, &self.pool.config().python);
         let reason = match greeted {
             true => format!("the zygote of pool '{name}' ended: {end}"),
             false => format!("{python} could not run the zygote of pool '{name}': {end}"),
@@ -412,7 +348,7 @@ impl Driver {
         self.answer_lost();
         self.publish();
         for event in std::mem::take(self.untold.get_mut()) {
-            self.pool.telemetry.emit(|_| event);
+            self.pool.pool().telemetry().emit(|_| event);
         }
         // Whoever waited finds it in the stats and among the events.
         for (ticket, carried) in self.carried.drain(..) {
@@ -489,7 +425,7 @@ impl Driver {
             Action::Closed => {
                 self.outputs.clear();
                 // Before anybody is told that the pool is closed.
-                self.pool.regions.close();
+                self.pool.pool().regions().close();
                 self.emit(|pool| telemetry::Event::PoolClosed { pool });
             }
         }
@@ -499,18 +435,22 @@ impl Driver {
     fn start_zygote(&mut self, generation: u32) -> Result<(), Event> {
         let failed = |error: io::Error| Event::ZygoteFailed {
             generation,
-            reason: format!("cannot start {} for pool '{}': {error}", self.pool.config.python, self.pool.config.name),
+            reason: format!(
+                "cannot start {} for pool '{}': {error}",
+                self.pool.config().python,
+                self.pool.config().name
+            ),
         };
-        let mut zygote = Zygote::start(&self.pool.config, &self.identity.environ, generation).map_err(failed)?;
+        let mut zygote = Zygote::start(self.pool.config(), &self.identity.environ, generation).map_err(failed)?;
         let pid = zygote.pid;
-        let watched = zygote.watch(&self.pool.poller).map_err(failed);
+        let watched = zygote.watch(self.pool.poller()).map_err(failed);
         self.zygotes.insert(generation, zygote);
         self.emit(|pool| telemetry::Event::ZygoteStarted { pool, generation, pid });
         watched
     }
 
     fn end_zygote(&mut self, generation: u32, at_once: bool) -> Option<Event> {
-        let waited_for = |zygote: &mut Zygote| zygote.tell_end(at_once, &self.pool.poller);
+        let waited_for = |zygote: &mut Zygote| zygote.tell_end(at_once, self.pool.poller());
         if self.zygotes.get_mut(&generation).is_some_and(waited_for) {
             return None;
         }
@@ -523,24 +463,24 @@ impl Driver {
     fn fork(&mut self, worker: WorkerKey, nr: u32, generation: u32) -> Result<(), Event> {
         let failed = |error: io::Error| Event::ForkFailed {
             worker,
-            reason: report::cannot_start(&self.pool.config.name, self.machine.bounds().max, &error),
+            reason: report::cannot_start(&self.pool.config().name, self.machine.bounds().max, &error),
         };
         let slots = self.machine.fleet().workers().get(&worker).map_or(1, |worker| worker.slots) as u32;
         let (ours, theirs) = sys::socket_pair().map_err(failed)?;
         let (alarm, their_alarm) = sys::socket_pair().map_err(failed)?;
         let (board, board_fd) = Board::create(Board::words_for(slots)).map_err(failed)?;
-        let prefix = format!("{}/{nr}", self.pool.config.name);
-        let (output, out, err) = Output::open(&prefix, self.pool.config.output_kept_bytes).map_err(failed)?;
+        let prefix = format!("{}/{nr}", self.pool.config().name);
+        let (output, out, err) = Output::open(&prefix, self.pool.config().output_kept_bytes).map_err(failed)?;
         self.outputs.insert(worker, output);
         self.pool.attach(Link::new(worker, ours, board, alarm));
         if let Some(zygote) = self.zygotes.get_mut(&generation) {
-            zygote.fork(worker, nr, vec![theirs, board_fd, their_alarm, out, err], &self.pool.poller);
+            zygote.fork(worker, nr, vec![theirs, board_fd, their_alarm, out, err], self.pool.poller());
         }
         Ok(())
     }
 
     fn short(&self, worker: WorkerKey) {
-        let most = self.pool.config.memory_max_bytes.unwrap_or(u64::MAX);
+        let most = self.pool.config().memory_max_bytes.unwrap_or(u64::MAX);
         let reason = format!("memory_max ({most} bytes) has no room for a worker and its replacement at the same time");
         self.about(worker, |pool, nr, _, _| telemetry::Event::PoolShort { pool, nr, reason });
     }
@@ -563,7 +503,7 @@ impl Driver {
             return;
         }
         let signal = signal.as_str().to_owned();
-        let running = || self.pool.running_in(worker);
+        let running = || self.pool.pool().running_in(worker);
         self.emit(|pool| telemetry::Event::WorkerKilled { pool, nr, pid, signal, reason, running: running() });
     }
 
@@ -575,7 +515,7 @@ impl Driver {
         }
         let Some(known) = self.machine.fleet().workers().get(&worker) else { return };
         match (self.zygotes.get_mut(&known.generation), known.pid()) {
-            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal, &self.pool.poller),
+            (Some(zygote), _) if !zygote.is_ending() => zygote.signal_worker(worker, signal, self.pool.poller()),
             (_, Some(pid)) => sys::end_group(pid, signal),
             _ => {}
         }
@@ -583,13 +523,13 @@ impl Driver {
 
     fn gone(&mut self, worker: WorkerKey, fate: Option<Fate>, record: WorkerRecord) {
         match self.processes.remove(&worker) {
-            Some(process) => process.release(&self.pool.poller),
+            Some(process) => process.release(self.pool.poller()),
             // Its zygote is gone and cannot do it.
             None if fate.is_none() && record.pid > 0 => sys::end_group(record.pid, EndSignal::Kill),
             None => {}
         }
         let output = self.outputs.remove(&worker).map(|output| output.last()).unwrap_or_default();
-        let failure = report::lost(&self.pool.config.name, fate, &record, output);
+        let failure = report::lost(&self.pool.config().name, fate, &record, output);
         self.signalled.remove(&worker);
         terminal::recover(record.pid);
         self.ended.push(Lost { worker, failure, record });
@@ -607,24 +547,24 @@ impl Driver {
     /// Nothing can be watched any more: what runs is lost, and what waits is refused.
     fn give_up(&mut self, reason: &str) {
         let failure = report::failing(reason.to_owned(), false);
-        self.pool.close();
+        self.pool.pool().close();
         self.pool.set_failing(Some(failure.clone()));
         for worker in self.machine.fleet().workers().keys().copied().collect::<Vec<_>>() {
             self.signal(worker, EndSignal::Kill);
             self.pool.worker_gone(worker, failure.clone(), true);
         }
         for (_, mut zygote) in std::mem::take(&mut self.zygotes) {
-            zygote.tell_end(true, &self.pool.poller);
+            zygote.tell_end(true, self.pool.poller());
             zygote.end();
         }
         self.outputs.clear();
-        self.pool.regions.close();
+        self.pool.pool().regions().close();
         self.pool.update_status(|status| {
             status.set_health(Health::Closed);
             status.reason = Some(reason.to_owned());
             (status.ready, status.workers, status.zygote_pid) = (0, Vec::new(), None);
         });
-        self.pool.telemetry.emit(|pool| telemetry::Event::PoolClosed { pool });
+        self.pool.pool().telemetry().emit(|pool| telemetry::Event::PoolClosed { pool });
     }
 
     fn about(&self, worker: WorkerKey, make: impl FnOnce(Arc<str>, u32, u32, i32) -> telemetry::Event) {
@@ -636,8 +576,8 @@ impl Driver {
 
     /// Told at the end of this turn.
     fn emit(&self, make: impl FnOnce(Arc<str>) -> telemetry::Event) {
-        if self.pool.telemetry.hears(telemetry::Scope::LIVES) {
-            self.untold.borrow_mut().push(make(self.pool.telemetry.pool()));
+        if self.pool.pool().telemetry().hears(telemetry::Scope::LIVES) {
+            self.untold.borrow_mut().push(make(self.pool.pool().telemetry().pool()));
         }
     }
 
@@ -645,27 +585,12 @@ impl Driver {
     fn publish(&mut self) {
         let health = report::health(&self.machine);
         let recovered = health == Health::Ready && std::mem::take(&mut self.was_failing);
-        let workers = self.machine.fleet().workers().iter().map(|(key, worker)| (*key, report::view(worker))).collect();
-        let (machine, fleet, bounds) = (&self.machine, self.machine.fleet(), self.machine.bounds());
+        let machine = &self.machine;
         let zygote = self.zygotes.get(&machine.generation());
-        let zygote_pid = zygote.map(|zygote| zygote.pid);
         self.pool.update_status(|status| {
-            status.set_health(health);
-            status.reason = machine.reason();
-            status.ready = fleet.ready();
-            (status.target, status.min, status.max) = (bounds.target, bounds.min, bounds.max);
-            status.workers = workers;
-            status.zygote_pid = zygote_pid;
-            status.generation = machine.generation();
-            status.restarts = fleet.restarts();
-            status.ends.clone_from(fleet.ends());
-            // That of the last one stays known while the next one loads.
-            if let Some(zygote) = zygote.filter(|zygote| !zygote.image.is_null()) {
-                if status.image != zygote.image {
-                    status.image = zygote.image.clone();
-                }
-                status.schemas.clone_from(&zygote.schemas);
-            }
+            report::fill(status, machine);
+            status.zygote_pid = zygote.map(|zygote| zygote.pid);
+            zygote.into_iter().for_each(|zygote| zygote.show_image(status));
         });
         if recovered {
             self.emit(|pool| telemetry::Event::PoolRecovered { pool });

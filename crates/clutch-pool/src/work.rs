@@ -42,6 +42,8 @@ pub struct Work {
     pub one_value: bool,
     /// W3C `traceparent` of the caller, for those who hear of each step of the work.
     pub trace: Option<Arc<str>>,
+    /// [`Reply::sent`] is to be told.
+    pub notes_queue_time: bool,
     /// Called with the answer, exactly once.
     pub reply: Arc<dyn Reply>,
 }
@@ -63,6 +65,7 @@ impl Work {
             descriptor: None,
             one_value: false,
             trace: None,
+            notes_queue_time: false,
             reply,
         }
     }
@@ -82,16 +85,16 @@ impl Work {
 pub trait Reply: Send + Sync {
     /// One value of a stream. The producer sends no more of them than it was given credit for.
     fn chunk(&self, payload: Payload);
-    /// The end, exactly once.
-    fn finish(&self, outcome: Outcome);
+    /// The end, exactly once. `queued`: as [`Reply::sent`] was told last, or is to be told by another thread still.
+    fn finish(&self, outcome: Outcome, queued: Option<Duration>);
     /// The worker accepts this many more chunks of the inbound stream.
     fn credit(&self, _count: u32) {}
-    /// It is on its way to a worker, and has waited so long for that; again, where it was taken back and sent elsewhere.
-    /// Called under the pool's lock: to note it is all that may be done.
+    /// Sent to a worker after this time in the queue, before its frame is written. Called again if the work is taken back
+    /// and sent elsewhere; only of work that notes it.
     fn sent(&self, _queued: Duration) {}
-    /// User code has started on it; only called when the work asked to know.
+    /// User code has started; only called when the work asked to know.
     fn begun(&self) {}
-    /// The work has left the lobby of a pool with `overflow = "block"`.
+    /// The work has a place in the queue, in a pool with `overflow = "block"`.
     fn admitted(&self) {}
     /// What the work is, for people; none: its function's name says it. Asked when somebody looks, under the pool's lock.
     fn describe(&self, _payload: &Payload) -> Option<String> {

@@ -17,7 +17,7 @@ const TRACE_PARENT_BYTES: usize = 55;
 
 /// The trace that a request is part of, where somebody hears of what comes of it.
 pub(crate) fn trace_of(headers: &HeaderMap, pool: &Pool) -> Option<Arc<str>> {
-    let parent = trace_parent(headers).filter(|_| pool.telemetry.hears(Scope::BEGUN))?;
+    let parent = trace_parent(headers).filter(|_| pool.telemetry().hears(Scope::BEGUN))?;
     std::str::from_utf8(parent).ok().map(Arc::from)
 }
 

@@ -32,7 +32,7 @@ pub(super) fn readiness(plane: &Plane) -> Response<Body> {
 /// Why a pool that readiness waits for is not ready.
 fn unready(name: &str, pool: &Pool) -> Option<Value> {
     let status = pool.status();
-    let PoolConfig { required, .. } = pool.config;
+    let PoolConfig { required, .. } = *pool.config;
     (required && status.health != Health::Ready)
         .then(|| json!({ "pool": name, "state": status.health, "reason": status.reason }))
 }

@@ -2,9 +2,9 @@
 //! together are written together.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use clutch_pool::pool::{Batch, Link, Pool, Read};
+use clutch_pool::pool::{Batch, Link, LinkReader, Read};
 use clutch_wire::sys;
 use tokio::sync::Notify;
 
@@ -23,11 +23,10 @@ impl AsRawFd for LinkSocket {
 }
 
 /// Reads a worker's link to its end.
-pub(super) async fn read(pool: Weak<Pool>, link: Arc<Link>) {
+pub(super) async fn read(reader: LinkReader, link: Arc<Link>) {
     let Ok(socket) = sys::readable(LinkSocket(link.clone())) else { return };
     while let Ok(mut ready) = socket.readable().await {
-        let Some(pool) = pool.upgrade() else { return };
-        match pool.read_link(&link) {
+        match reader.read(&link) {
             Read::Some => {}
             Read::Nothing => ready.clear_ready(),
             // It may leave some: the driver reads, too, while it waits for room to write. Nobody would tell us again.

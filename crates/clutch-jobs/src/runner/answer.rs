@@ -1,6 +1,7 @@
 //! Answers of a pool about a job, as endings.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clutch_pool::telemetry::Event;
 use clutch_pool::work::{Outcome, Refusal, Reply};
@@ -24,7 +25,7 @@ impl Reply for JobReply {
         self.inbox.put(Note::Said { key: self.key, payload });
     }
 
-    fn finish(&self, outcome: Outcome) {
+    fn finish(&self, outcome: Outcome, _queued: Option<Duration>) {
         self.inbox.put(Note::Answered { key: self.key, outcome });
     }
 

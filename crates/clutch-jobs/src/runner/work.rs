@@ -69,7 +69,7 @@ pub(super) fn of(job: &Claimed, function: FunctionId, pool: &Pool, reply: Arc<dy
     if job.arguments.len() <= INLINE_BYTES_MAX {
         payload.inline.extend_from_slice(job.arguments.as_bytes());
     } else {
-        let stored = pool.regions.store(job.arguments.as_bytes());
+        let stored = pool.regions().store(job.arguments.as_bytes());
         let lease = stored.map_err(|error| Ending::CutOff { reason: format!("no shared memory: {error}") })?;
         payload.leases.push(Arc::new(lease));
     }

@@ -2,63 +2,55 @@
 //!
 //! Nothing here blocks or calls out: what has to be told or written afterwards is collected in [`Effects`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clutch_wire::sys::Poller;
 use clutch_wire::{Failure, Payload};
 
 use super::Pool;
-use super::effects::{Effects, OnLink, Told};
-use super::entry::{Entry, Function};
+use super::effects::{Effects, Lease, OnLink, Told};
+use super::entry::Entry;
 use super::expiring::Expiring;
+use super::functions::Functions;
 use super::item_clock::ItemClocks;
 use super::memory::{Memory, Weighed};
 use super::notice::Notice;
 use super::peer::incoming::Incoming;
 use super::peer::{self, Link, Peer};
-use super::state::{Action, Event, Hold, Machine, StopCause, Verdict, WorkerKey};
+use super::state::{Action, Event, Hold, Limits, Machine, StopCause, Verdict, WorkerKey};
 use super::status::spent::Noted;
+use crate::config::{Overflow, PoolConfig};
 use crate::link::PutError;
 use crate::link::items::Items;
 use crate::telemetry::{self, Emitter, Scope};
-use crate::work::{Expired, FunctionId, Outcome, Refusal, WorkId};
+use crate::work::{Expired, Outcome, Refusal, WorkId};
 
+/// Behind the pool's lock.
 pub(super) struct Core {
     pub(super) machine: Machine<Box<Entry>>,
     pub(super) peers: BTreeMap<WorkerKey, Peer>,
-    pub(super) functions: Vec<Function>,
-    pub(super) names: HashMap<Vec<u8>, FunctionId>,
-    pub(super) failing: Option<Arc<Failure>>,
-    /// Of the worker that died last: what its begun work is answered with.
-    pub(super) lost: Option<Arc<Failure>>,
-    /// How long code that is told to stop has for it.
-    pub(super) interrupt_grace: Duration,
-    /// Private memory at which a worker gets no more work.
-    pub(super) memory_limit: Option<u64>,
-    /// Workers run another Python version: code by value cannot go there.
-    pub(super) foreign: Option<String>,
-    pub(super) done: u64,
-    pub(super) failed: u64,
-    /// Endless work that was cut off so that its worker could end.
-    pub(super) drained: u64,
-    /// Work refused because the queue was full, since that was told, and when it was.
-    pub(super) refused: u64,
-    pub(super) told_full: Option<Instant>,
+    pub(super) config: Arc<PoolConfig>,
+    pub(super) functions: Functions,
+    pub(super) excuses: Excuses,
     /// Past their deadlines, their callers wait for the stacks.
     pub(super) expiring: BTreeMap<WorkId, Expiring>,
     pub(super) item_clocks: ItemClocks,
     /// Room for the actions of a transaction, kept from one to the next.
     pub(super) spare: Vec<Action<Box<Entry>>>,
     pub(super) telemetry: Emitter,
-    /// For [`Pool::insights`].
     pub(super) noted: Noted,
 }
 
-/// How often it is told, at most, that the pool refuses work.
-const TELL_FULL_EVERY: Duration = Duration::from_secs(1);
+/// What callers are told whose work no worker runs to its end.
+#[derive(Default)]
+pub(super) struct Excuses {
+    /// No worker can start.
+    pub(super) failing: Option<Arc<Failure>>,
+    /// Of the worker that died last: what its begun work is answered with.
+    pub(super) lost: Option<Arc<Failure>>,
+}
 
 /// Work that is answered without a result.
 struct OfWork<'a> {
@@ -69,6 +61,41 @@ struct OfWork<'a> {
 }
 
 impl Core {
+    pub(super) fn new(config: Arc<PoolConfig>, telemetry: Emitter) -> Core {
+        let limits = Limits {
+            queue: config.queue_limit,
+            block: config.overflow == Overflow::Block,
+            deaths_max: config.deaths_max,
+        };
+        Core {
+            machine: Machine::new(limits),
+            peers: BTreeMap::new(),
+            config,
+            functions: Functions::default(),
+            excuses: Excuses::default(),
+            expiring: BTreeMap::new(),
+            item_clocks: ItemClocks::default(),
+            spare: Vec::new(),
+            telemetry,
+            noted: Noted::default(),
+        }
+    }
+
+    /// The end of a worker's link that is the pool's.
+    pub(super) fn link(&self, worker: WorkerKey) -> Option<Arc<Link>> {
+        self.peers.get(&worker).map(|peer| peer.link.clone())
+    }
+
+    /// How many workers the pool has had.
+    pub(super) fn workers_so_far(&self) -> u64 {
+        self.noted.workers_past + self.peers.len() as u64
+    }
+
+    /// Endless work of these workers is told to end. They hear it whatever their Python does.
+    pub(super) fn tell_endless(&self, which: impl Fn(WorkerKey) -> bool) {
+        self.peers.values().filter(|peer| which(peer.link.key)).for_each(|peer| peer.link.alarm.drain());
+    }
+
     /// Takes in what a worker said. An error when it is about work that another worker has: its link is not to be trusted.
     pub(super) fn take_in(
         &mut self,
@@ -120,7 +147,7 @@ impl Core {
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        let limit = self.memory_limit;
+        let limit = self.config.recycle_memory_bytes;
         let weighed: Vec<Weighed> = figures.iter().map(|(worker, memory)| memory.weigh(*worker, limit)).collect();
         for figure in weighed.iter().filter(|figure| figure.at_limit) {
             self.machine.on(Event::Hold { worker: figure.worker, why: Hold::Memory }, now, actions);
@@ -140,7 +167,7 @@ impl Core {
         if let Some((entry, queued)) = self.machine.sending(id) {
             entry.work.descriptor.take_if(|descriptor| !descriptor.was_left_behind());
             let (kind, trace) = (entry.work.kind.name(), entry.work.trace.clone());
-            let what = || self.machine.body(id).map(|entry| self.describe(entry)).unwrap_or_default();
+            let what = || self.machine.body(id).map(|entry| self.functions.describe(entry)).unwrap_or_default();
             self.telemetry.emit_of_work(Scope::BEGUN, |pool| telemetry::Event::WorkBegun {
                 pool,
                 id,
@@ -188,12 +215,12 @@ impl Core {
                 self.machine.release(key, Hold::Starved);
             }
         }
-        self.done += 1;
-        self.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
+        self.noted.tally.done += 1;
+        self.noted.tally.failed += u64::from(!matches!(outcome, Outcome::Value(_)) && !self.machine.is_drained(id));
         self.item_clocks.stop(id);
         let queued = self.machine.sending(id).map(|(_, queued)| queued).unwrap_or_default();
         if let Some(mut entry) = self.machine.finished(key, id, run_ns, now) {
-            self.note_slow(&entry, run_ns, &outcome);
+            self.noted.note_slow(&entry, || self.functions.describe(&entry), run_ns, &outcome);
             self.telemetry.emit_of_work(Scope::FINISHED, |pool| telemetry::Event::WorkFinished {
                 pool,
                 id,
@@ -204,7 +231,7 @@ impl Core {
                 trace: entry.work.trace.clone(),
             });
             let outcome = entry.conclude(outcome, run_ns);
-            effects.replies.push((entry.work.reply, Told::Finish(outcome)));
+            effects.finish(*entry, outcome);
         }
     }
 
@@ -259,7 +286,7 @@ impl Core {
             let Some(entry) = self.machine.body_mut(id) else { continue };
             if item_ran {
                 entry.items.push_failure(failure);
-                self.failed += 1;
+                self.noted.tally.failed += 1;
                 self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkLost { pool, id });
             }
             let is_batch = entry.work.items > 0;
@@ -317,24 +344,20 @@ impl Core {
             }
             Action::Answer { id, verdict, mut body, since } => {
                 self.item_clocks.stop(id);
-                let outcome = self.outcome(pool, OfWork { id, entry: &body, since, now }, verdict);
+                let outcome = self.outcome(OfWork { id, entry: &body, since, now }, verdict);
                 let outcome = body.conclude(outcome, 0);
-                effects.replies.push((body.work.reply, Told::Finish(outcome)));
+                effects.finish(*body, outcome);
             }
-            Action::Admitted { id } => self.admitted(id, effects),
+            Action::Admitted { id } => self.tell(id, Told::Admitted, effects),
             Action::Overdue { worker, id } => self.overdue(pool, OnLink { worker, id, now }, actions, effects),
-            Action::Abandon { worker, id } => self.abandon(pool, OnLink { worker, id, now }, actions, effects),
-            Action::CutOff { worker, id } => self.cut_off(pool, OnLink { worker, id, now }, actions, effects),
+            Action::Abandon { worker, id } => self.abandon(OnLink { worker, id, now }, actions, effects),
+            Action::CutOff { worker, id } => self.cut_off(OnLink { worker, id, now }, actions, effects),
             Action::Stuck { worker, .. } if self.is_debugged(worker) => {}
             Action::Stuck { worker, cause, .. } => effects.notices.push(Notice::stuck(worker, cause)),
             Action::Worn { worker } => effects.notices.push(Notice::Worn(worker)),
             Action::Drained { worker } => effects.notices.push(Notice::Drained(worker)),
             Action::Empty => effects.notices.push(Notice::Empty),
         }
-    }
-
-    fn admitted(&mut self, id: WorkId, effects: &mut Effects) {
-        self.tell(id, Told::Admitted, effects);
     }
 
     /// Puts a frame on a link. What cannot go there is answered here.
@@ -347,16 +370,15 @@ impl Core {
         actions: &mut Vec<Action<Box<Entry>>>,
         effects: &mut Effects,
     ) {
-        let foreign = self.foreign.as_ref().filter(|_| self.machine.body(id).is_some_and(|entry| entry.work.by_value));
-        if let Some(version) = foreign {
-            let failure = peer::foreign_failure(&pool.config.name, version);
+        if let Some(version) = self.machine.body(id).and_then(|entry| self.functions.foreign_to(entry)) {
+            let failure = peer::foreign_failure(&self.config.name, version);
             self.finish(worker, id, 0, Outcome::Failure(Arc::new(failure)), now, effects);
             return;
         }
         let Core { machine, peers, functions, item_clocks, telemetry, .. } = self;
         let others_run = machine.counts().sent > 1;
         let (Some(peer), Some((entry, queued))) = (peers.get_mut(&worker), machine.sending(id)) else { return };
-        let deadline_ns = pool.deadline_ns(entry.work.deadline);
+        let deadline_ns = pool.clock.deadline_ns(entry.work.deadline);
         entry.tells_begin = telemetry.hears(Scope::BEGUN);
         let mut put = peer.put_call(entry, id, functions, deadline_ns, &pool.regions);
         // Other work that ends gives back what it has.
@@ -365,19 +387,26 @@ impl Core {
         }
         match put {
             Ok(true) => {
-                entry.work.reply.sent(queued);
+                entry.queued = Some(queued);
+                if entry.work.notes_queue_time {
+                    effects.sent.push((entry.work.reply.clone(), queued));
+                }
                 if let Some(limit) = entry.work.item_limit {
                     effects.look_by(item_clocks.start(id, limit, entry.items.count(), now));
                 }
-                if !peer.armed && !peer.leased {
-                    pool.must_be_watched(worker, peer.arm(&pool.poller));
+                let is_alone = machine.worker(worker).is_some_and(|(sent, _)| sent == 1);
+                if matches!(effects.lease, Lease::Wanted(caller) if caller == id) && is_alone && peer.may_be_leased() {
+                    peer.lease(&pool.links.poller);
+                    effects.lease = Lease::Granted(peer.link.clone());
+                } else if !peer.armed && !peer.leased {
+                    pool.links.must_be_watched(worker, peer.arm(&pool.links.poller));
                 }
                 if !effects.flush.iter().any(|link| link.key == worker) {
                     effects.flush.push(peer.link.clone());
                 }
             }
             Ok(false) => {
-                pool.wake_driver();
+                pool.links.notices.wake();
                 machine.on(Event::Taken { worker, id, taken: true }, now, actions);
                 machine.on(Event::Hold { worker, why: Hold::Starved }, now, actions);
             }
@@ -419,12 +448,13 @@ impl Core {
         }
     }
 
-    fn outcome(&mut self, pool: &Pool, work: OfWork<'_>, verdict: Verdict) -> Outcome {
+    fn outcome(&mut self, work: OfWork<'_>, verdict: Verdict) -> Outcome {
         let id = work.id;
-        let name = || pool.config.name.clone();
+        let config = self.config.clone();
+        let name = || config.name.clone();
         let refusal = match verdict {
             Verdict::Overloaded => {
-                let limit = pool.config.queue_limit.unwrap_or(usize::MAX);
+                let limit = config.queue_limit.unwrap_or(usize::MAX);
                 self.tell_full(limit, work.now);
                 Refusal::Overloaded { pool: name(), queued: self.machine.counts().queued, limit }
             }
@@ -436,7 +466,8 @@ impl Core {
                     id,
                     at: at.as_str().to_owned(),
                 });
-                let (what, after) = (self.describe(work.entry), work.now.saturating_duration_since(work.since));
+                let (what, after) =
+                    (self.functions.describe(work.entry), work.now.saturating_duration_since(work.since));
                 Refusal::Expired(Box::new(Expired { at, what, after, worker: None, stacks: String::new() }))
             }
             Verdict::Cancelled => {
@@ -444,22 +475,22 @@ impl Core {
                 Refusal::Cancelled
             }
             Verdict::Poisoned { deaths, .. } => {
-                let (what, job) = (self.describe(work.entry), work.entry.job());
+                let (what, job) = (self.functions.describe(work.entry), work.entry.job());
                 self.telemetry.emit(|pool| telemetry::Event::WorkPoisoned { pool, id, deaths, what, job });
-                self.failed += 1;
-                let last = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
+                self.noted.tally.failed += 1;
+                let last = self.excuses.lost.as_ref().map(ToString::to_string).unwrap_or_default();
                 let message =
                     format!("it has killed {deaths} of its workers and is not retried; the last time: {last}");
                 return Outcome::Failure(Arc::new(Failure::Poisoned { message, deaths }));
             }
-            Verdict::Failing if self.failing.is_none() => Refusal::Closed { pool: name() },
+            Verdict::Failing if self.excuses.failing.is_none() => Refusal::Closed { pool: name() },
             Verdict::Failing | Verdict::Lost(_) => {
                 if matches!(verdict, Verdict::Lost(_)) {
                     self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkLost { pool, id });
                 }
-                self.failed += 1;
+                self.noted.tally.failed += 1;
                 let unknown = || Failure::Config { message: format!("pool '{}' cannot start workers", name()) };
-                let known = if verdict == Verdict::Failing { &self.failing } else { &self.lost };
+                let known = if verdict == Verdict::Failing { &self.excuses.failing } else { &self.excuses.lost };
                 return Outcome::Failure(known.clone().unwrap_or_else(|| Arc::new(unknown())));
             }
         };
@@ -467,27 +498,8 @@ impl Core {
     }
 
     fn tell_full(&mut self, limit: usize, now: Instant) {
-        self.refused += 1;
-        if self.told_full.is_none_or(|at| now >= at + TELL_FULL_EVERY) {
-            let refused = std::mem::take(&mut self.refused);
-            self.told_full = Some(now);
+        if let Some(refused) = self.noted.tally.refuse(now) {
             self.telemetry.emit(|pool| telemetry::Event::PoolFull { pool, refused, limit });
         }
-    }
-
-    /// The link to read for this work, when it went to an otherwise idle worker that nobody reads.
-    pub(super) fn lease(&mut self, id: WorkId, actions: &[Action<Box<Entry>>], poller: &Poller) -> Option<Arc<Link>> {
-        let worker = actions.iter().find_map(|action| match action {
-            Action::Send { worker, id: sent } if *sent == id => Some(*worker),
-            _ => None,
-        })?;
-        let alone = self.machine.worker(worker).is_some_and(|(sent, _)| sent == 1);
-        let peer = self.peers.get_mut(&worker)?;
-        if !alone || peer.leased || peer.is_read {
-            return None;
-        }
-        peer.leased = true;
-        peer.disarm(poller);
-        Some(peer.link.clone())
     }
 }

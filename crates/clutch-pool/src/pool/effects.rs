@@ -1,11 +1,12 @@
 //! What follows from a transaction, and is done when the core's lock is released.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clutch_wire::Payload;
 use smallvec::SmallVec;
 
+use super::entry::Entry;
 use super::notice::Notice;
 use super::peer::Link;
 use super::state::WorkerKey;
@@ -22,6 +23,8 @@ pub(super) struct OnLink {
 /// What is done after the core's lock is released.
 #[derive(Default)]
 pub(super) struct Effects {
+    /// Work that is on its way to its worker, and how long it has waited, for those who note it.
+    pub(super) sent: SmallVec<[(Arc<dyn Reply>, Duration); 1]>,
     pub(super) flush: SmallVec<[Arc<Link>; 2]>,
     pub(super) replies: SmallVec<[(Arc<dyn Reply>, Told); 1]>,
     pub(super) notices: Vec<Notice>,
@@ -31,18 +34,38 @@ pub(super) struct Effects {
     pub(super) stacks: Vec<(u64, String)>,
     /// When the driver has to look again, at the latest.
     pub(super) look_at: Option<Instant>,
+    pub(super) lease: Lease,
 }
 
 impl Effects {
+    /// Answers a piece of work.
+    pub(super) fn finish(&mut self, entry: Entry, outcome: Outcome) {
+        self.replies.push((entry.work.reply, Told::Finish { outcome, queued: entry.queued }));
+    }
+
     pub(super) fn look_by(&mut self, at: Instant) {
         self.look_at = Some(self.look_at.map_or(at, |before| before.min(at)));
     }
 }
 
+/// The right of a blocking caller to read the link of the worker that has its work.
+#[derive(Default)]
+pub(super) enum Lease {
+    #[default]
+    Unwanted,
+    /// For this work, if it goes to an otherwise idle worker that nobody reads.
+    Wanted(WorkId),
+    Granted(Arc<Link>),
+}
+
 pub(super) enum Told {
     Chunk(Payload),
     Credit(u32),
-    Finish(Outcome),
+    /// `queued`: how long it had waited for the worker that it was sent to last.
+    Finish {
+        outcome: Outcome,
+        queued: Option<Duration>,
+    },
     Begun,
     Admitted,
 }

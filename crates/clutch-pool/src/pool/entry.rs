@@ -1,23 +1,19 @@
-//! What the pool keeps with each piece of work, and of each function.
+//! What the pool keeps with each piece of work.
 
-use clutch_wire::{Codec, Failure};
+use std::time::Duration;
+
+use clutch_wire::Failure;
 
 use crate::link::items::Items;
 use crate::work::{Outcome, Work};
-
-/// A function that workers know by number.
-#[derive(Debug)]
-pub(super) struct Function {
-    pub(super) codec: Codec,
-    pub(super) body: Vec<u8>,
-    pub(super) name: String,
-}
 
 /// What the machine keeps with each piece of work.
 pub(super) struct Entry {
     pub(super) work: Work,
     /// On the board of the worker that it was sent to, as long as it is there.
     pub(super) word: Option<u32>,
+    /// How long it had waited when it was sent to the worker that it was sent to last.
+    pub(super) queued: Option<Duration>,
     /// Of a mapped batch: the results so far.
     pub(super) items: Items,
     /// The worker tells when user code starts on it.
@@ -26,7 +22,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(work: Work) -> Box<Entry> {
-        Box::new(Entry { work, word: None, items: Items::default(), tells_begin: false })
+        Box::new(Entry { work, word: None, queued: None, items: Items::default(), tells_begin: false })
     }
 
     /// The id of the job that it is an attempt of.

@@ -95,7 +95,8 @@ impl Reply for Inbound {
         wake([waker]);
     }
 
-    fn finish(&self, outcome: Outcome) {
+    fn finish(&self, outcome: Outcome, queued: Option<Duration>) {
+        queued.into_iter().for_each(|queued| self.sent(queued));
         let mut progress = self.progress.lock();
         progress.outcome = Some(outcome);
         progress.takes_no_more = true;
@@ -180,7 +181,7 @@ impl Exchange {
             queued_ns: AtomicU64::default(),
             describe,
         });
-        let work = work(inbound.clone());
+        let work = Work { notes_queue_time: true, ..work(inbound.clone()) };
         inbound.clock.lock().deadline = work.deadline;
         let id = batch.submit(work, block);
         Exchange { batch: batch.clone(), inbound, id, disconnect, ended: false }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clutch_wire::Failure;
 
@@ -17,6 +17,7 @@ use crate::work::{Expired, Outcome, Refusal, Reply};
 pub(super) struct Expiring {
     pub(super) worker: WorkerKey,
     pub(super) reply: Arc<dyn Reply>,
+    pub(super) queued: Option<Duration>,
     pub(super) until: Instant,
     pub(super) stacks: Parts,
     pub(super) expired: Box<Expired>,
@@ -69,7 +70,7 @@ impl Expiring {
             Some(batch) => batch.outcome(&self.expired),
             None => Outcome::Refused(Refusal::Expired(self.expired)),
         };
-        effects.replies.push((self.reply, Told::Finish(outcome)));
+        effects.replies.push((self.reply, Told::Finish { outcome, queued: self.queued }));
     }
 
     pub(super) fn is_whole(&self) -> bool {

@@ -18,7 +18,8 @@ use clutch_wire::sys::{self, Poller};
 use clutch_wire::{Codec, Failure};
 
 use self::alarm::Alarm;
-use super::entry::{Entry, Function};
+use super::entry::Entry;
+use super::functions::Functions;
 use super::state::WorkerKey;
 use super::status::spent::Life;
 use crate::link::board::{Board, word};
@@ -110,6 +111,16 @@ impl Peer {
         Ok(())
     }
 
+    /// Whether a blocking caller may read it.
+    pub(super) fn may_be_leased(&self) -> bool {
+        !self.leased && !self.is_read
+    }
+
+    pub(super) fn lease(&mut self, poller: &Poller) {
+        self.leased = true;
+        self.disarm(poller);
+    }
+
     pub(super) fn disarm(&mut self, poller: &Poller) {
         if self.armed {
             poller.remove(self.link.socket.as_fd());
@@ -139,7 +150,7 @@ impl Peer {
         &mut self,
         entry: &mut Entry,
         id: WorkId,
-        functions: &[Function],
+        functions: &Functions,
         deadline_ns: u64,
         regions: &Arc<RegionPool>,
     ) -> Result<bool, PutError> {
@@ -160,7 +171,7 @@ impl Peer {
         &mut self,
         entry: &Entry,
         id: WorkId,
-        functions: &[Function],
+        functions: &Functions,
         deadline_ns: u64,
     ) -> Result<(), PutError> {
         let work = &entry.work;
@@ -252,7 +263,7 @@ fn flags_of(entry: &Entry) -> u8 {
     input | single | handed | begin | (work.kind.number() << flag::KIND_SHIFT)
 }
 
-fn define(defined: &mut Vec<bool>, out: &mut Pending, function: u32, functions: &[Function]) -> Result<(), PutError> {
+fn define(defined: &mut Vec<bool>, out: &mut Pending, function: u32, functions: &Functions) -> Result<(), PutError> {
     let at = function as usize;
     if defined.get(at).copied().unwrap_or(false) {
         return Ok(());
@@ -260,7 +271,7 @@ fn define(defined: &mut Vec<bool>, out: &mut Pending, function: u32, functions: 
     if defined.len() <= at {
         defined.resize(at + 1, false);
     }
-    if let Some(known) = functions.get(at).filter(|known| known.codec != Codec::Empty) {
+    if let Some(known) = functions.get(function).filter(|known| known.codec != Codec::Empty) {
         frame::put_simple(&mut out.bytes, Kind::Define, u64::from(function), known.codec, &known.body)?;
         defined[at] = true;
     }

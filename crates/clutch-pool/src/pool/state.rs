@@ -33,7 +33,7 @@ use crate::work::{FunctionId, Where, WorkId};
 pub struct Limits {
     /// Longest waiting line; none: no limit.
     pub queue: Option<usize>,
-    /// Full: wait in the lobby instead of being refused.
+    /// Full: submitters wait for room instead of being refused.
     pub block: bool,
     /// Work that so many workers have died of is not tried again.
     pub deaths_max: u32,
@@ -87,7 +87,7 @@ pub enum Action<T> {
     Take { worker: WorkerKey, id: WorkId },
     /// Tell the submitter. `since`: when it was submitted.
     Answer { id: WorkId, verdict: Verdict, body: T, since: Instant },
-    /// It has left the lobby.
+    /// The work has a place in the queue.
     Admitted { id: WorkId },
     /// Its running work is past its deadline.
     Overdue { worker: WorkerKey, id: WorkId },
@@ -195,7 +195,8 @@ pub struct Machine<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub queued: usize,
-    pub lobby: usize,
+    /// Submissions that wait for room in the queue.
+    pub blocked: usize,
     pub sent: usize,
     pub workers: usize,
     pub slots: usize,
@@ -204,7 +205,7 @@ pub struct Counts {
 /// What the pool has to do: by it the number of workers is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// In the queue and in the lobby.
+    /// In the queue, or for room in it.
     pub waiting: usize,
     /// When the oldest of them was submitted.
     pub waits_since: Option<Instant>,
@@ -263,7 +264,7 @@ impl<T> Machine<T> {
 
     pub fn counts(&self) -> Counts {
         let (Totals { sent, slots, .. }, workers) = (self.slots.totals(), self.slots.len());
-        Counts { queued: self.line.len(), lobby: self.line.lobby_len(), sent, workers, slots }
+        Counts { queued: self.line.len(), blocked: self.line.blocked(), sent, workers, slots }
     }
 
     pub fn has_waiting(&self) -> bool {
@@ -277,7 +278,7 @@ impl<T> Machine<T> {
 
     pub fn demand(&mut self) -> Demand {
         Demand {
-            waiting: self.line.queued() + self.line.lobby_len(),
+            waiting: self.line.queued() + self.line.blocked(),
             waits_since: self.waits_since(),
             busy: self.slots.totals().busy,
             busy_least: self.slots.busy_least(),
@@ -368,7 +369,7 @@ impl<T> Machine<T> {
         let work = &mut self.submissions[id];
         let Request { deadline, block, .. } = work.request;
         if full {
-            self.line.push_to_lobby(work);
+            self.line.block(work);
         } else {
             self.line.push(work);
             if self.limits.block || block {
@@ -430,14 +431,14 @@ impl<T> Machine<T> {
         if !self.has_waiting() && self.slots.totals().ahead == 0 && !self.is_closed() && !self.slots.has_reserved() {
             return;
         }
-        self.leave_lobby(out);
+        self.admit_blocked(out);
         if self.line.first_suspect().is_some() || self.slots.has_reserved() {
             self.send_suspects(now, out);
         }
         while let Some(worker) = self.slots.least_loaded() {
             let Some(id) = self.next_queued(now, out) else { break };
             self.send(worker, id, now, out);
-            self.leave_lobby(out);
+            self.admit_blocked(out);
         }
         if self.line.queued() > 0 {
             self.send_ahead(now, out);
@@ -450,7 +451,7 @@ impl<T> Machine<T> {
         }
     }
 
-    fn leave_lobby(&mut self, out: &mut Vec<Action<T>>) {
+    fn admit_blocked(&mut self, out: &mut Vec<Action<T>>) {
         while let Some(id) = self.line.let_in(&mut self.submissions) {
             out.push(Action::Admitted { id });
         }

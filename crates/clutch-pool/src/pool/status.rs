@@ -5,17 +5,21 @@ pub(super) mod running;
 pub(super) mod schemas;
 pub(super) mod spent;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use clutch_wire::sync::{Condvar, Mutex};
 use serde::Serialize;
 
+use self::running::RunningInWorker;
 use self::schemas::ToolSchemas;
+use self::spent::{Insights, Tally};
 use super::Pool;
 use super::core::Core;
 use super::state::WorkerKey;
 use crate::config::PoolConfig;
+use crate::work::{Running, WorkId};
 
 /// What the rest of the world may know of a pool's workers.
 #[derive(Clone, Debug, Serialize)]
@@ -103,6 +107,44 @@ impl Status {
     }
 }
 
+/// The status, for all to read and to wait for.
+pub(super) struct StatusBoard {
+    pool: String,
+    status: Mutex<Status>,
+    changed: Condvar,
+}
+
+impl StatusBoard {
+    pub(super) fn new(config: &PoolConfig) -> StatusBoard {
+        let (pool, status) = (config.name.clone(), Mutex::new(Status::new(config)));
+        StatusBoard { pool, status, changed: Condvar::new() }
+    }
+
+    pub(super) fn update(&self, update: impl FnOnce(&mut Status)) {
+        update(&mut self.status.lock());
+        self.changed.notify_all();
+    }
+
+    fn get(&self) -> Status {
+        self.status.lock().clone()
+    }
+
+    /// `pool/0`. None: it is gone.
+    pub(super) fn name_of(&self, worker: WorkerKey) -> Option<String> {
+        let status = self.status.lock();
+        let (_, view) = status.workers.iter().find(|(key, _)| *key == worker)?;
+        Some(format!("{}/{}", self.pool, view.nr))
+    }
+
+    fn wait(&self, deadline: Option<Instant>, done: impl Fn(&Status) -> bool) -> bool {
+        let status = self.status.lock();
+        match deadline {
+            Some(at) => self.changed.wait_until(status, at, done).1,
+            None => done(&self.changed.wait(status, &done)),
+        }
+    }
+}
+
 /// Counts and workers at one instant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stats {
@@ -114,8 +156,6 @@ pub struct Stats {
     pub queued_s: f64,
     /// Submitters that wait for room in the queue.
     pub blocked: usize,
-    /// The same by its old name, until version 0.2.
-    pub lobby: usize,
     pub sent: usize,
     pub slots: usize,
     pub ready: usize,
@@ -139,7 +179,8 @@ impl Pool {
         let (counts, queued_total, done, failed, drained, status) = {
             let core = self.core.lock();
             let (counts, queued_total) = (core.machine.counts(), core.machine.queued_total());
-            (counts, queued_total, core.done, core.failed, core.drained, self.status_with_calls(&core))
+            let Tally { done, failed, drained, .. } = core.noted.tally;
+            (counts, queued_total, done, failed, drained, self.status_with_calls(&core))
         };
         Stats {
             name: self.config.name.clone(),
@@ -147,8 +188,7 @@ impl Pool {
             reason: status.reason,
             queued: counts.queued,
             queued_s: queued_total.as_secs_f64(),
-            blocked: counts.lobby,
-            lobby: counts.lobby,
+            blocked: counts.blocked,
             sent: counts.sent,
             slots: counts.slots,
             ready: status.ready,
@@ -168,7 +208,7 @@ impl Pool {
     }
 
     fn status_with_calls(&self, core: &Core) -> Status {
-        let mut status = self.status.lock().clone();
+        let mut status = self.status.get();
         for (key, view) in &mut status.workers {
             if let Some((sent, calls)) = core.machine.worker(*key) {
                 (view.sent, view.calls) = (sent, calls);
@@ -177,23 +217,65 @@ impl Pool {
         status
     }
 
-    /// `pool/0`. None: it is gone.
-    pub(super) fn name_of(&self, worker: WorkerKey) -> Option<String> {
-        let status = self.status.lock();
-        let (_, view) = status.workers.iter().find(|(key, _)| *key == worker)?;
-        Some(format!("{}/{}", self.config.name, view.nr))
-    }
-
     pub fn status(&self) -> Status {
-        self.status.lock().clone()
+        self.status.get()
     }
 
     /// Waits until `done` holds of the status, or the deadline passes; returns whether it holds.
     pub fn wait_status(&self, deadline: Option<Instant>, done: impl Fn(&Status) -> bool) -> bool {
-        let status = self.status.lock();
-        match deadline {
-            Some(at) => self.changed.wait_until(status, at, done).1,
-            None => done(&self.changed.wait(status, &done)),
+        self.status.wait(deadline, done)
+    }
+
+    pub fn insights(&self) -> Insights {
+        if self.is_forked() {
+            return Insights::default();
         }
+        let (core, now) = (self.core.lock(), Instant::now());
+        let noted = &core.noted;
+        let mut spent = noted.past;
+        for (key, peer) in &core.peers {
+            spent.add(peer.life.spent(&core.running(*key, now), now));
+        }
+        Insights { workers: core.workers_so_far(), spent, slowest: noted.slowest.iter().cloned().collect() }
+    }
+
+    // ---- what workers run
+
+    /// What one worker runs.
+    pub fn running_in(&self, worker: WorkerKey) -> Vec<Running> {
+        self.core.lock().running(worker, Instant::now())
+    }
+
+    /// What each worker runs.
+    pub fn running(&self) -> Vec<(WorkerKey, Vec<Running>)> {
+        if self.is_forked() {
+            return Vec::new();
+        }
+        let (core, now) = (self.core.lock(), Instant::now());
+        core.peers.keys().map(|worker| (*worker, core.running(*worker, now))).collect()
+    }
+
+    /// The same by the number of the worker.
+    pub fn running_by_nr(&self) -> BTreeMap<u32, Vec<RunningInWorker>> {
+        let views: HashMap<_, _> = self.status().workers.into_iter().collect();
+        let mut found: BTreeMap<u32, Vec<RunningInWorker>> = BTreeMap::new();
+        for (key, running) in self.running() {
+            let Some(view) = views.get(&key) else { continue };
+            let running = running.into_iter().map(|running| RunningInWorker { running, pid: view.pid });
+            found.entry(view.nr).or_default().extend(running);
+        }
+        found
+    }
+
+    /// The Python stacks of every worker, of worker `nr`, or of the worker that has `call`, by the worker's number. Workers
+    /// that do not answer within `wait` are left out.
+    pub fn stacks_by_nr(&self, nr: Option<u32>, call: Option<WorkId>, wait: Duration) -> Vec<(u32, String)> {
+        let holder = call.map(|id| self.worker_of(id));
+        let wanted = |key, view: &WorkerView| {
+            nr.is_none_or(|nr| nr == view.nr) && holder.is_none_or(|holder| holder == Some(key))
+        };
+        let workers = self.status().workers.into_iter().filter(|(key, view)| wanted(*key, view));
+        let asked = workers.map(|(key, view)| (view.nr, self.stacks(key, Instant::now() + wait)));
+        asked.filter_map(|(nr, stacks)| Some((nr, stacks?))).collect()
     }
 }

@@ -10,7 +10,7 @@ use clutch_wire::frame::{self, Kind, flag};
 
 use super::Pool;
 use super::core::Core;
-use super::effects::{Effects, OnLink, Told};
+use super::effects::{Effects, OnLink};
 use super::entry::Entry;
 use super::expiring::{Cut, Expiring};
 use super::peer::alarm::Parts;
@@ -77,16 +77,16 @@ impl Core {
     fn expire_running(&mut self, pool: &Pool, work: OnLink, after: Duration, effects: &mut Effects) {
         let OnLink { worker, id, now } = work;
         let ran = self.ran(work).min(after);
-        let Some(mut entry) = self.machine.answer_running(id, StopCause::Deadline, now + pool.config.interrupt_grace())
+        let Some(mut entry) = self.machine.answer_running(id, StopCause::Deadline, now + self.config.interrupt_grace())
         else {
             return;
         };
         self.item_clocks.stop(id);
         let expired = Box::new(Expired {
             at: Where::Running,
-            what: self.describe(&entry),
+            what: self.functions.describe(&entry),
             after,
-            worker: pool.name_of(worker),
+            worker: pool.status.name_of(worker),
             stacks: String::new(),
         });
         self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkExpired {
@@ -95,10 +95,12 @@ impl Core {
             at: "running".to_owned(),
         });
         let hears = self.stop_code(worker, id, &entry, true, effects);
-        let stacks = Parts::awaited(pool.config.shape.profile.has_tasks());
+        let stacks = Parts::awaited(self.config.shape.profile.has_tasks());
         let batch = self.cut(worker, &mut entry);
-        self.note_ended(&entry, batch.as_ref().map(|batch| batch.begun_by_now() - 1), ran);
-        let expiring = Expiring { worker, reply: entry.work.reply, until: now + STACKS_WAIT, stacks, expired, batch };
+        let item = batch.as_ref().map(|batch| batch.begun_by_now() - 1);
+        self.noted.note_ended(&entry, || self.functions.describe(&entry), item, ran);
+        let (reply, queued, until) = (entry.work.reply, entry.queued, now + STACKS_WAIT);
+        let expiring = Expiring { worker, reply, queued, until, stacks, expired, batch };
         match hears {
             true => drop(self.expiring.insert(id, expiring)),
             false => expiring.answer(effects),
@@ -114,44 +116,32 @@ impl Core {
     }
 
     /// Nobody waits any more for work on a link.
-    pub(super) fn abandon(
-        &mut self,
-        pool: &Pool,
-        work: OnLink,
-        actions: &mut Vec<Action<Box<Entry>>>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn abandon(&mut self, work: OnLink, actions: &mut Vec<Action<Box<Entry>>>, effects: &mut Effects) {
         let OnLink { id, now, .. } = work;
         if self.take_back(work, actions) {
             self.machine.on(Event::Abandon { id }, now, actions);
             return;
         }
-        if self.give_up(pool, work, StopCause::Cancelled, effects) {
+        if self.give_up(work, StopCause::Cancelled, effects) {
             self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkCancelled { pool, id });
         }
     }
 
     /// Endless work was told that its worker is to end, and has not ended by itself.
-    pub(super) fn cut_off(
-        &mut self,
-        pool: &Pool,
-        work: OnLink,
-        actions: &mut Vec<Action<Box<Entry>>>,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn cut_off(&mut self, work: OnLink, actions: &mut Vec<Action<Box<Entry>>>, effects: &mut Effects) {
         if self.take_back(work, actions) {
             return;
         }
-        if self.give_up(pool, work, StopCause::Drained, effects) {
-            self.drained += 1;
+        if self.give_up(work, StopCause::Drained, effects) {
+            self.noted.tally.drained += 1;
             self.telemetry.emit_of_work(Scope::INCIDENTS, |pool| telemetry::Event::WorkDrained { pool, id: work.id });
         }
     }
 
     /// Answers running work and tells its code to stop. False: it was answered before.
-    fn give_up(&mut self, pool: &Pool, work: OnLink, cause: StopCause, effects: &mut Effects) -> bool {
+    fn give_up(&mut self, work: OnLink, cause: StopCause, effects: &mut Effects) -> bool {
         let refusal = match cause {
-            StopCause::Drained => Refusal::Draining { pool: pool.config.name.clone() },
+            StopCause::Drained => Refusal::Draining { pool: self.config.name.clone() },
             _ => Refusal::Cancelled,
         };
         self.end_with(work, cause, Outcome::Refused(refusal), effects)
@@ -160,16 +150,16 @@ impl Core {
     /// The same, with this for an answer.
     pub(super) fn end_with(&mut self, work: OnLink, cause: StopCause, outcome: Outcome, effects: &mut Effects) -> bool {
         let OnLink { worker, id, now } = work;
-        let by = now + self.interrupt_grace;
+        let by = now + self.config.interrupt_grace();
         let ran = self.ran(work);
         let Some(entry) = self.machine.answer_running(id, cause, by) else { return false };
         self.item_clocks.stop(id);
         if entry.work.items == 0 {
-            self.note_ended(&entry, None, ran);
+            self.noted.note_ended(&entry, || self.functions.describe(&entry), None, ran);
         }
         self.stop_code(worker, id, &entry, false, effects);
         effects.look_by(by);
-        effects.replies.push((entry.work.reply, Told::Finish(outcome)));
+        effects.finish(*entry, outcome);
         true
     }
 
@@ -185,7 +175,7 @@ impl Core {
 
     /// Tells the worker to stop, in every way there is. Returns whether it can hear.
     fn stop_code(&mut self, worker: WorkerKey, id: WorkId, entry: &Entry, stacks: bool, effects: &mut Effects) -> bool {
-        let (what, job) = (self.describe(entry), entry.job());
+        let (what, job) = (self.functions.describe(entry), entry.job());
         let Some(peer) = self.peers.get_mut(&worker) else { return false };
         peer.abandon(id, entry.word, what, job);
         if peer.debugged {

@@ -1,14 +1,20 @@
 //! What others are told: how the pool is; of a worker, how it is, why it could not start, how it ended.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use clutch_wire::Failure;
+use clutch_wire::frame::WIRE_VERSION;
 use clutch_wire::sys::Fate;
 use rustix::io::Errno;
 
 use super::descriptors_of;
+use super::scale::Sample;
 use super::state::{State, Supervisor, Worker, WorkerRecord, fate_text};
-use crate::pool::{Health, WorkerView};
+use super::zygote::Hello;
+use crate::config::PoolConfig;
+use crate::pool::state::Demand;
+use crate::pool::{Health, Status, WorkerView};
 
 pub(super) fn health(machine: &Supervisor) -> Health {
     match machine {
@@ -20,7 +26,41 @@ pub(super) fn health(machine: &Supervisor) -> Health {
     }
 }
 
-pub(super) fn view(worker: &Worker) -> WorkerView {
+/// Brings the status up to date, as far as the machine knows it.
+pub(super) fn fill(status: &mut Status, machine: &Supervisor) {
+    let (fleet, bounds) = (machine.fleet(), machine.bounds());
+    status.set_health(health(machine));
+    status.reason = machine.reason();
+    status.ready = fleet.ready();
+    (status.target, status.min, status.max) = (bounds.target, bounds.min, bounds.max);
+    status.workers = fleet.workers().iter().map(|(key, worker)| (*key, view(worker))).collect();
+    status.generation = machine.generation();
+    status.restarts = fleet.restarts();
+    status.ends.clone_from(fleet.ends());
+}
+
+/// What scaling is decided by.
+pub(super) fn sample(machine: &Supervisor, demand: Demand, now: Instant) -> Sample {
+    let since = |at: Instant| now.saturating_duration_since(at);
+    let fleet = machine.fleet();
+    Sample {
+        bounds: machine.bounds(),
+        serving: fleet.serving_since().map_or(Duration::ZERO, since),
+        ready: fleet.ready(),
+        starting: fleet.starting(),
+        processes: fleet.workers().len(),
+        slots: machine.slots(),
+        busy: demand.busy,
+        busy_least: demand.busy_least,
+        waiting: demand.waiting,
+        waited: demand.waits_since.map(since),
+        finished: demand.finished,
+        run_ns: demand.run_ns,
+        private: fleet.private(),
+    }
+}
+
+fn view(worker: &Worker) -> WorkerView {
     let state = match worker.state() {
         State::Killed => "draining",
         State::Ready if worker.is_stopped() => "stopped",
@@ -29,6 +69,18 @@ pub(super) fn view(worker: &Worker) -> WorkerView {
     let (rss, private) = worker.memory().map_or((None, None), |memory| (Some(memory.rss), memory.private));
     let (nr, pid, generation) = (worker.nr, worker.pid(), worker.generation);
     WorkerView { nr, pid, generation, state, calls: 0, sent: 0, rss, private }
+}
+
+/// What is wrong with a zygote of other versions: nothing that it says after its hello could be relied on.
+pub(super) fn misfit(config: &PoolConfig, hello: &Hello) -> Option<String> {
+    let (ours, PoolConfig { name, python, .. }) = (env!("CARGO_PKG_VERSION"), config);
+    let Hello { clutch, wire, .. } = hello;
+    (*wire != WIRE_VERSION || clutch != ours).then(|| {
+        format!(
+            "pool '{name}': {python} has clutch {clutch} (wire {wire}), the dispatcher {ours} (wire {WIRE_VERSION}); mend it \
+             with: {python} -m pip install 'clutch=={ours}'"
+        )
+    })
 }
 
 /// What a worker that could not start says.

@@ -21,8 +21,8 @@ use super::recycle;
 use super::state::signal_name;
 use crate::config::PoolConfig;
 use crate::link::{Attached, Filled, Flushed, Inbox, Outbox};
-use crate::pool::ToolSchemas;
 use crate::pool::state::WorkerKey;
+use crate::pool::{Status, ToolSchemas};
 
 /// What the zygote runs. The package is that of the pool's own interpreter.
 const ENTRY: &str = "from clutch._worker.zygote import main; main()";
@@ -37,6 +37,15 @@ pub fn generation_of(token: u64) -> Option<u32> {
 
 /// Names and values, of any bytes.
 pub type Environ = Vec<(OsString, OsString)>;
+
+/// What the dispatcher says of itself.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Like `cpython-311`: what code by value is bound to. Compared with a zygote's hello.
+    pub tag: String,
+    /// For the zygotes. Taken when the pool is made: Python may change it while others read it.
+    pub environ: Environ,
+}
 
 /// First frame of a zygote.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -146,6 +155,26 @@ pub struct Zygote {
 }
 
 impl Zygote {
+    /// What it says of its image once that is loaded.
+    pub(super) fn set_image(&mut self, up: Up) {
+        let mut image = up.rest;
+        image.insert("warnings".to_owned(), up.warnings.into());
+        image.insert("shape".to_owned(), serde_json::to_value(up.shape).unwrap_or_default());
+        self.image = serde_json::Value::Object(image);
+        self.schemas = up.schemas.map(Arc::new);
+    }
+
+    /// The image of the last one stays known while the next one loads.
+    pub(super) fn show_image(&self, status: &mut Status) {
+        if self.image.is_null() {
+            return;
+        }
+        if status.image != self.image {
+            status.image = self.image.clone();
+        }
+        status.schemas.clone_from(&self.schemas);
+    }
+
     /// Starts one and tells it what to load.
     pub fn start(config: &PoolConfig, environ: &Environ, generation: u32) -> io::Result<Zygote> {
         let (ours, theirs) = sys::socket_pair()?;

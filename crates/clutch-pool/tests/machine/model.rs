@@ -264,7 +264,7 @@ impl World {
         self.claim_back(&mut out);
         self.machine.on(Event::CancelWaiting, self.now, &mut out);
         self.run(out);
-        assert_eq!(self.queued() + self.machine.counts().lobby, 0, "something still waits");
+        assert_eq!(self.queued() + self.machine.counts().blocked, 0, "something still waits");
     }
 
     pub fn hold(&mut self, worker: WorkerKey, why: Hold) {
@@ -554,7 +554,7 @@ impl World {
         self.racy = false;
         let holds = self.workers.iter().flat_map(|(key, worker)| worker.holds.iter().map(|why| (*key, *why)));
         holds.collect::<Vec<_>>().into_iter().for_each(|(worker, why)| self.release(worker, why));
-        if self.queued() + self.machine.counts().lobby > 0 {
+        if self.queued() + self.machine.counts().blocked > 0 {
             self.worker(4, None);
         }
         while let Some(worker) = self.workers.iter().find(|(_, worker)| !worker.frames.is_empty()).map(|(key, _)| *key)

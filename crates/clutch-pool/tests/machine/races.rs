@@ -489,7 +489,7 @@ fn failure_21_memory_is_flat_after_a_million_cancels() {
         let after = held(&machine);
         assert!(after < before + 8000, "{before} before, {after} after");
         let counts = machine.counts();
-        assert_eq!(counts.queued + counts.lobby, kept, "what was not cancelled still waits");
+        assert_eq!(counts.queued + counts.blocked, kept, "what was not cancelled still waits");
     }
 }
 
@@ -514,7 +514,7 @@ fn failure_21_a_submit_takes_the_same_steps_with_10_or_10_000_queued() {
 
 fn held_entries(machine: &Machine<u64>) -> usize {
     let counts = machine.counts();
-    counts.queued + counts.lobby + counts.sent
+    counts.queued + counts.blocked + counts.sent
 }
 
 #[test]

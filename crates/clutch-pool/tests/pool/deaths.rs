@@ -192,12 +192,12 @@ fn failure_66_shared_memory_of_calls_that_were_taken_back_and_given_up_is_free_a
     let stage = Stage::undriven(config("api"));
     let mut worker = stage.worker(1);
     let answer = Arc::new(Answer::default());
-    let lease = stage.pool.regions.store(&[7; 100_000]).expect("shared memory");
-    let payload = Payload { leases: vec![Arc::new(lease)], ..Payload::new(Codec::Json, Vec::new()) };
+    let lease = stage.pool.regions().store(&[7; 100_000]).expect("shared memory");
+    let payload = Payload { form: Codec::Json.into(), inline: Vec::new(), leases: vec![Arc::new(lease)] };
     answer.set_id(stage.pool.submit(Work { payload, ..stage.work("echo", "", &answer) }, false));
     worker.next_unbegun();
     assert!(stage.pool.cancel(answer.id()));
-    assert_eq!(stage.pool.regions.bytes().1, 0, "with a reader that will never touch it");
+    assert_eq!(stage.pool.regions().bytes().1, 0, "with a reader that will never touch it");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a pool does with a worker whose memory is at the limit, whoever has measured it.
 
-use crate::support::{Stage, config, value};
+use crate::support::{Stage, Worker, config, value};
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::state::Hold;
 use clutch_pool::pool::{Memory, Notice, Weighed};
@@ -22,16 +22,21 @@ fn told(stage: &Stage) -> Vec<Weighed> {
         .collect()
 }
 
+/// The worker tells its private memory.
+fn say(stage: &Stage, worker: &mut Worker, private: u64) {
+    let mut said = Vec::new();
+    let memory = format!("{{\"peak_rss\":{LIMIT},\"rss\":{LIMIT},\"private\":{private}}}");
+    frame::put_simple(&mut said, Kind::Stats, 0, Codec::Json, memory.as_bytes()).expect("it fits");
+    worker.raw(&said);
+    stage.driver.on_ready(u64::from(worker.key));
+}
+
 #[test]
 fn failure_35_a_worker_that_says_it_is_at_the_limit_gets_no_more_work() {
     for (private, at_limit) in [(LIMIT - 1, false), (LIMIT, true)] {
         let stage = limited();
         let mut worker = stage.worker(1);
-        let mut said = Vec::new();
-        let memory = format!("{{\"peak_rss\":{LIMIT},\"rss\":{LIMIT},\"private\":{private}}}");
-        frame::put_simple(&mut said, Kind::Stats, 0, Codec::Json, memory.as_bytes()).expect("it fits");
-        worker.raw(&said);
-        stage.driver.on_ready(u64::from(worker.key));
+        say(&stage, &mut worker, private);
         let _answer = stage.submit("echo", "1");
         assert_eq!(stage.pool.stats().queued, usize::from(at_limit), "before the supervisor has heard of it");
         let memory = Memory { rss: LIMIT, private: Some(private) };
@@ -43,8 +48,7 @@ fn failure_35_a_worker_that_says_it_is_at_the_limit_gets_no_more_work() {
 fn failure_34_workers_at_the_limit_serve_on_when_nobody_can_take_their_place() {
     let stage = limited();
     let (mut one, other) = (stage.worker(1), stage.worker(1));
-    let figures = [(one.key, Memory { rss: LIMIT, private: Some(LIMIT) })];
-    stage.pool.weigh(&figures);
+    say(&stage, &mut one, LIMIT);
     stage.driver.hold(other.key, Hold::Stopped, true);
     let answer = stage.submit("echo", "1");
     assert_eq!((told(&stage).len(), stage.pool.stats().queued), (1, 1));

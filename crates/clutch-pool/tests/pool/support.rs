@@ -192,7 +192,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.pool.wake_driver();
+        self.driver.wake();
         let ended = self.thread.take().map(JoinHandle::join);
         if !std::thread::panicking() {
             assert!(ended.is_none_or(|ended| ended.is_ok()), "the driver panicked");
@@ -214,7 +214,7 @@ fn drive(pool: &PoolDriver, stop: &AtomicBool) {
     let mut tokens = Vec::new();
     while !stop.load(Ordering::Acquire) {
         let wake = pool.tick(None, |_| None);
-        pool.poller.wait(&mut tokens, wake).expect("epoll");
+        pool.poller().wait(&mut tokens, wake).expect("epoll");
         for token in tokens.drain(..) {
             match token {
                 WAKE => pool.drain_notices().into_iter().for_each(|notice| heed(pool, notice)),

@@ -61,7 +61,7 @@ fn a_sink_hears_its_scope_until_it_is_dropped() {
     let mut worker = stage.worker(1);
     let kept = Arc::new(Kept::default());
     let sink: Arc<dyn Sink> = kept.clone();
-    stage.pool.telemetry.subscribe(Arc::downgrade(&sink), Scope::INCIDENTS);
+    stage.pool.telemetry().subscribe(Arc::downgrade(&sink), Scope::INCIDENTS);
     drop(sink);
     let waits = stage.submit("echo", "1");
     let call = worker.next_call();
@@ -79,7 +79,7 @@ fn histograms_are_by_pool_and_kind_and_batches_are_their_own_kind() {
     let mut worker = stage.worker(1);
     let histograms = Arc::<Histograms>::default();
     let sink: Arc<dyn Sink> = histograms.clone();
-    stage.pool.telemetry.subscribe(Arc::downgrade(&sink), Scope::FINISHED);
+    stage.pool.telemetry().subscribe(Arc::downgrade(&sink), Scope::FINISHED);
     for ms in [1, 1, 20] {
         stage.submit("echo", "1");
         let call = worker.next_call();
@@ -105,9 +105,9 @@ fn workers_tell_the_begin_of_work_only_while_somebody_hears_it() {
     let mut worker = stage.worker(2);
     stage.submit("echo", "1");
     assert!(wants_begun(&mut worker));
-    stage.events = stage.pool.telemetry.mailbox(Scope::LIVES);
+    stage.events = stage.pool.telemetry().mailbox(Scope::LIVES);
     // The next event of any kind finds the old mailbox gone.
-    stage.pool.telemetry.emit(|pool| Event::PoolRecovered { pool });
+    stage.pool.telemetry().emit(|pool| Event::PoolRecovered { pool });
     stage.submit("echo", "1");
     assert!(!wants_begun(&mut worker));
 }

@@ -65,7 +65,7 @@ fn a_link_that_was_full_is_watched_for_room_only_as_long_as_it_is() {
 fn ready(stage: &Stage) -> Vec<u64> {
     let mut tokens = Vec::new();
     stage.driver.drain_notices();
-    stage.pool.poller.wait(&mut tokens, Some(Instant::now())).expect("epoll");
+    stage.driver.poller().wait(&mut tokens, Some(Instant::now())).expect("epoll");
     tokens
 }
 

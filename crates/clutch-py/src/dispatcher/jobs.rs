@@ -159,12 +159,7 @@ impl JobStore {
     fn offers(py: Python<'_>, url: &str) -> PyResult<HashMap<&'static str, bool>> {
         let Offers { keywords, ticks, results, transactions } =
             stores::offers(url).map_err(|failed| error(py, &failed))?;
-        let named = [
-            ("keywords", keywords),
-            ("ticks", ticks),
-            ("results", results),
-            ("transactions", transactions),
-        ];
+        let named = [("keywords", keywords), ("ticks", ticks), ("results", results), ("transactions", transactions)];
         Ok(named.into())
     }
 

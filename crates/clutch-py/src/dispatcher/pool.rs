@@ -199,7 +199,7 @@ impl Open {
     }
 
     fn encode(&self, asked: &PythonCall<'_, '_>) -> PyResult<(FunctionId, Encoded)> {
-        let regions = &self.pool.regions;
+        let regions = self.pool.regions();
         match self.reference(asked.function)? {
             Reference::Number(number) => {
                 let encoded = Encoder::new(regions)
@@ -373,7 +373,7 @@ impl PoolCore {
         let workers = config.shape.workers as usize;
         let left = make_room(&config.name, workers, descriptors_of(workers)).map_err(|why| config_error(py, &why))?;
         let (pool, driver) = Pool::new(config, registry::telemetry()?)?;
-        pool.regions.bound_by(left);
+        pool.regions().bound_by(left);
         // Number 0 means that the function comes with the arguments.
         pool.function(Codec::Empty, b"", "");
         let (tag, environ) = own;

@@ -86,7 +86,7 @@ impl Answer {
         self.wait(at_most, |inner| inner.outcome.is_some() || !inner.chunks.is_empty())
     }
 
-    /// Waits until the work has left the lobby, or is answered.
+    /// Waits until the work has a place in the queue, or is answered.
     pub fn wait_admitted(&self, at_most: Duration) -> bool {
         self.wait(at_most, |inner| inner.admitted || inner.outcome.is_some())
     }
@@ -160,7 +160,7 @@ impl Reply for Answer {
         wakers.into_iter().for_each(|waker| waker());
     }
 
-    fn finish(&self, outcome: Outcome) {
+    fn finish(&self, outcome: Outcome, _queued: Option<Duration>) {
         let mut inner = self.inner.lock();
         self.cancelled.store(matches!(outcome, Outcome::Refused(Refusal::Cancelled)), Ordering::Release);
         inner.outcome = Some(outcome);

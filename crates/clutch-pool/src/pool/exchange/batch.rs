@@ -34,7 +34,7 @@ impl Batch {
         id
     }
 
-    /// As [`Pool::feed`].
+    /// Sends a chunk of an inbound stream, in pieces where it is large; `Codec::Empty` ends it.
     pub fn feed(&self, id: WorkId, form: Form, bytes: &[u8]) {
         self.put(id, |out| frame::put_pieces(out, id, form, bytes));
     }
@@ -57,7 +57,7 @@ impl Batch {
 
     pub fn flush(&self) {
         let links = std::mem::take(&mut *self.links.lock());
-        links.iter().for_each(|link| self.pool.flush(link));
+        links.iter().for_each(|link| self.pool.links.flush(link));
     }
 }
 

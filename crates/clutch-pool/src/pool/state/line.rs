@@ -1,4 +1,4 @@
-//! What waits to be sent: suspects, which run alone; the queue; and those whom its bound keeps out, in the lobby.
+//! What waits to be sent: suspects, which run alone; the queue; and what waits for room in it.
 //!
 //! Owns where work that waits is: it alone puts work at one of these three places, and into the order of it.
 
@@ -15,28 +15,29 @@ pub(super) struct WaitingLine {
     limit: Option<usize>,
     queue: Queue,
     /// All of one priority: whoever came first leaves first.
-    lobby: Queue,
+    blocked: Queue,
     /// Oldest first.
     suspects: VecDeque<WorkId>,
 }
 
 impl WaitingLine {
     pub(super) fn new(limit: Option<usize>) -> WaitingLine {
-        WaitingLine { limit, queue: Queue::default(), lobby: Queue::default(), suspects: VecDeque::new() }
+        WaitingLine { limit, queue: Queue::default(), blocked: Queue::default(), suspects: VecDeque::new() }
     }
 
-    /// Suspects included; not those in the lobby.
+    /// Suspects included; not what waits for room.
     pub(super) fn len(&self) -> usize {
         self.queue.len() + self.suspects.len()
     }
 
-    pub(super) fn lobby_len(&self) -> usize {
-        self.lobby.len()
+    /// How many wait for room in the queue.
+    pub(super) fn blocked(&self) -> usize {
+        self.blocked.len()
     }
 
-    /// Nothing waits, in the lobby neither.
+    /// Nothing waits, not even for room.
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.lobby.is_empty() && self.suspects.is_empty()
+        self.queue.is_empty() && self.blocked.is_empty() && self.suspects.is_empty()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -53,8 +54,8 @@ impl WaitingLine {
             return None;
         }
         let queued = self.queue.fronts(|id| submissions.is_at(id, Place::Queued));
-        let lobby = self.lobby.fronts(|id| submissions.is_at(id, Place::Lobby));
-        queued.chain(lobby).chain(self.suspects.front().copied()).map(|id| submissions[id].since).min()
+        let blocked = self.blocked.fronts(|id| submissions.is_at(id, Place::Blocked));
+        queued.chain(blocked).chain(self.suspects.front().copied()).map(|id| submissions[id].since).min()
     }
 
     // ---- in
@@ -64,9 +65,9 @@ impl WaitingLine {
         self.queue.push_back(work.id(), work.request.priority);
     }
 
-    pub(super) fn push_to_lobby<T>(&mut self, work: &mut Submission<T>) {
-        work.place = Place::Lobby;
-        self.lobby.push_back(work.id(), 0);
+    pub(super) fn block<T>(&mut self, work: &mut Submission<T>) {
+        work.place = Place::Blocked;
+        self.blocked.push_back(work.id(), 0);
     }
 
     /// To where it was before it was sent.
@@ -84,12 +85,12 @@ impl WaitingLine {
         self.suspects.partition_point(|other| is_older(*other, id))
     }
 
-    /// From the lobby into the queue, where that has room. Of a queue without any, one may wait for a slot.
+    /// Lets what waits for room into the queue, where that has some. Of a queue without any, one may wait for a slot.
     pub(super) fn let_in<T>(&mut self, submissions: &mut Submissions<T>) -> Option<WorkId> {
-        if self.lobby.is_empty() || self.limit.is_some_and(|limit| self.len() >= limit.max(1)) {
+        if self.blocked.is_empty() || self.limit.is_some_and(|limit| self.len() >= limit.max(1)) {
             return None;
         }
-        let id = self.lobby.pop(|id| submissions.is_at(id, Place::Lobby))?;
+        let id = self.blocked.pop(|id| submissions.is_at(id, Place::Blocked))?;
         self.push(&mut submissions[id]);
         Some(id)
     }
@@ -117,7 +118,7 @@ impl WaitingLine {
     pub(super) fn removed<T>(&mut self, id: WorkId, place: Place, submissions: &Submissions<T>) {
         match place {
             Place::Suspect => drop(self.suspects.remove(self.place_of_suspect(id))),
-            Place::Lobby => self.lobby.removed(|id| submissions.is_at(id, place)),
+            Place::Blocked => self.blocked.removed(|id| submissions.is_at(id, place)),
             _ => self.queue.removed(|id| submissions.is_at(id, place)),
         }
     }
@@ -156,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn the_lobby_is_let_in_one_by_one_also_where_the_queue_has_no_room() {
+    fn what_waits_for_room_is_let_in_one_by_one_also_where_the_queue_has_none() {
         for limit in [0, 1] {
             let mut waiting = Waiting::new(Some(limit));
             let ids = [waiting.work(), waiting.work()];
-            ids.iter().for_each(|id| waiting.line.push_to_lobby(&mut waiting.submissions[*id]));
+            ids.iter().for_each(|id| waiting.line.block(&mut waiting.submissions[*id]));
             assert_eq!(waiting.line.let_in(&mut waiting.submissions), Some(ids[0]), "limit {limit}");
             assert_eq!(waiting.line.let_in(&mut waiting.submissions), None, "limit {limit}");
-            assert_eq!((waiting.line.len(), waiting.line.lobby_len()), (1, 1));
+            assert_eq!((waiting.line.len(), waiting.line.blocked()), (1, 1));
             assert_eq!(waiting.line.pop(&waiting.submissions), Some(ids[0]));
         }
     }

@@ -15,7 +15,8 @@ const OUTDATED_MIN: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Lobby,
+    /// Waits for room in the queue.
+    Blocked,
     Queued,
     /// Waits to run alone.
     Suspect,
@@ -46,7 +47,7 @@ impl Place {
     pub(super) fn worker(self) -> Option<WorkerKey> {
         match self {
             Place::Sent { worker, .. } | Place::Abandoned { worker, .. } => Some(worker),
-            Place::Lobby | Place::Queued | Place::Suspect => None,
+            Place::Blocked | Place::Queued | Place::Suspect => None,
         }
     }
 }

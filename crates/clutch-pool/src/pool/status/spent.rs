@@ -8,10 +8,10 @@ use clutch_wire::Payload;
 use crate::slowest::Slowest;
 use crate::work::{FunctionId, Running};
 
-/// Of one worker.
+/// How one worker's time was spent.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pool) struct Life {
-    /// Since when it is waited for.
+    /// Since when the worker is waited for.
     pub(in crate::pool) wanted: Instant,
     pub(in crate::pool) ready: Option<Instant>,
     pub(in crate::pool) slots: usize,
@@ -51,9 +51,37 @@ pub struct Insights {
     pub slowest: Vec<(u64, Slow)>,
 }
 
+/// How often it is told, at most, that the pool refuses work.
+const TELL_FULL_EVERY: Duration = Duration::from_secs(1);
+
+/// How much work has ended, by how.
+#[derive(Debug, Default)]
+pub(in crate::pool) struct Tally {
+    pub(in crate::pool) done: u64,
+    pub(in crate::pool) failed: u64,
+    /// Endless work that was cut off so that its worker could end.
+    pub(in crate::pool) drained: u64,
+    /// Work refused because the queue was full, since that was told, and when it was.
+    refused: u64,
+    told_full: Option<Instant>,
+}
+
+impl Tally {
+    /// Counts work that is refused because the queue is full. Returns how much was, where that is to be told now.
+    pub(in crate::pool) fn refuse(&mut self, now: Instant) -> Option<u64> {
+        self.refused += 1;
+        if self.told_full.is_some_and(|at| now < at + TELL_FULL_EVERY) {
+            return None;
+        }
+        self.told_full = Some(now);
+        Some(std::mem::take(&mut self.refused))
+    }
+}
+
 /// What is noted meanwhile.
 #[derive(Default)]
 pub(in crate::pool) struct Noted {
+    pub(in crate::pool) tally: Tally,
     /// By workers that are gone, and how many those are.
     pub(in crate::pool) past: Spent,
     pub(in crate::pool) workers_past: u64,

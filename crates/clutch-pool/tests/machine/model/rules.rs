@@ -26,7 +26,7 @@ impl World {
         assert_eq!((counts.workers, counts.sent), (self.workers.len(), frames), "workers, and what they were sent");
         assert!(counts.slots <= slots, "more slots than there are");
         assert!(counts.slots == slots || self.has_suspects(), "slots that take work");
-        assert!(demand.waiting == counts.queued + counts.lobby || self.has_suspects(), "what waits");
+        assert!(demand.waiting == counts.queued + counts.blocked || self.has_suspects(), "what waits");
         let open = self.works.values().any(|known| known.answers == 0) || frames > 0;
         assert!(!(open && self.machine.is_empty()), "nothing is left, with something open");
         assert_eq!(self.machine.is_closed(), self.closed);
@@ -78,16 +78,16 @@ impl World {
         let free = self.free_slots();
         // A worker may be kept free for a suspect.
         let free = if self.has_suspects() { 0 } else { free };
-        let idle_for_nothing = free > 0 && counts.queued + counts.lobby > 0;
+        let idle_for_nothing = free > 0 && counts.queued + counts.blocked > 0;
         assert!(!idle_for_nothing, "{free} slots idle while work waits: {counts:?}");
         self.check_queue(counts.queued);
         for (key, worker) in &self.workers {
             self.check_worker(*key, worker, free);
         }
         if self.failing {
-            assert_eq!(counts.queued + counts.lobby, 0, "work waits for workers that cannot start");
+            assert_eq!(counts.queued + counts.blocked, 0, "work waits for workers that cannot start");
         }
-        self.check_whereabouts(counts.queued + counts.lobby);
+        self.check_whereabouts(counts.queued + counts.blocked);
     }
 
     /// The queue keeps its bound, but for work that came back from workers.

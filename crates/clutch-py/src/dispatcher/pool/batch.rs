@@ -69,7 +69,7 @@ impl Open {
             None => (spread, items).into_pyobject(py)?.into_any(),
             Some(code) => (code, spread, items).into_pyobject(py)?.into_any(),
         };
-        let encoded = self.encode_code(&self.pool.regions, &parts);
+        let encoded = self.encode_code(self.pool.regions(), &parts);
         let mut encoded = encoded.map_err(|error| unsendable(shared.asked, error))?;
         self.check_size(py, &encoded)?;
         encoded.function = shared.code.as_ref().and_then(name_of);
