@@ -262,7 +262,7 @@ def _steady_holdings() -> Holdings:
 
 
 def _is_whole(stats: dict) -> bool:
-    is_idle = stats["queued"] == stats["lobby"] == stats["sent"] == 0
+    is_idle = stats["queued"] == stats["blocked"] == stats["sent"] == 0
     states = Counter(worker["state"] for worker in stats["workers"])
     return is_idle and stats["state"] == "ready" and states == {"ready": stats["target"]} and _has_slots(stats)
 

@@ -298,7 +298,7 @@ class InlinePool(Pool):
         calls = self._done + self._failed
         worker = {"nr": 0, "pid": os.getpid(), "generation": 1, "state": "ready", "calls": calls, "sent": 0}
         worker |= {"rss": None, "private": None}
-        nothing = dict.fromkeys(("queued", "blocked", "lobby", "sent", "restarts"), 0)
+        nothing = dict.fromkeys(("queued", "blocked", "sent", "restarts"), 0)
         one = dict.fromkeys(("slots", "ready", "target", "min", "max", "generation"), 1)
         tools = sorted(self._image.known) if self._image.options["target"] else None
         image = {"tools": tools, "warnings": [], "python": sys.version.split()[0], "gil": gil_is_enabled()}

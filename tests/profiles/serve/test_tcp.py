@@ -381,7 +381,7 @@ def test_a_full_pool_takes_nobody_in(serve: Serve, rendezvous: Rendezvous) -> No
     for peer in peers:
         peer.say(f"meet {rendezvous.port}")
     guests = rendezvous.guests(slots)
-    service.wait_stats(lambda stats: (stats["queued"], stats["lobby"]) == (1, 1))
+    service.wait_stats(lambda stats: (stats["queued"], stats["blocked"]) == (1, 1))
     for guest in guests:
         guest.let_go("in turn")
     for _ in range(4):

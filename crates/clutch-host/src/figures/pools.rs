@@ -14,10 +14,9 @@ type Row<Source, Value = u64> = (&'static str, &'static str, fn(&Source) -> Valu
 /// Time in the queue, and in user code.
 type WorkDurations = (Durations, Durations);
 
-const GAUGES: [Row<Stats>; 7] = [
+const GAUGES: [Row<Stats>; 6] = [
     ("pool_queued", "Work that waits in the queue", |stats| stats.queued as u64),
     ("pool_blocked", "Submitters that wait for room in the queue", |stats| stats.blocked as u64),
-    ("pool_lobby", "Old name of clutch_pool_blocked, until version 0.2", |stats| stats.blocked as u64),
     ("pool_sent", "Work on the links of workers, running or prefetched", |stats| stats.sent as u64),
     ("pool_slots", "Slots of workers that take work", |stats| stats.slots as u64),
     ("pool_workers_target", "Target number of workers", |stats| stats.target as u64),
