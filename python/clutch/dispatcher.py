@@ -89,7 +89,6 @@ class Dispatcher:
         self._tables = tables_of(self.config.file)
         """As the file had them at the start."""
         self._fronts: Any = None
-        self._jobs: dict[str, _core.JobsFront] = {}
         self._event_log: EventLog | None = None
         self._reloader = Reloader(self.pools, self._observer, self._reload_files, self.config.development)
         self._plane: _core.Plane | None = None
@@ -156,13 +155,19 @@ class Dispatcher:
         plane = self._made_plane()
         for spec in self.config.pools:
             self._start_pool(spec, plane)
-        fronts = [(name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()]
+        fronts = [
+            (name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()
+        ] + [(spec.name, "jobs", jobs_json(spec)) for spec in self.config.jobs]
         if fronts:
-            self._fronts = _core.Fronts(plane, fronts)
+            try:
+                self._fronts = _core.Fronts(plane, fronts)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
         for front, address, shown in self.urls():
             logs.info(f"{front}: {shown}", front=front, address=address)
-        for spec in self.config.jobs:
-            self._start_jobs(spec, plane)
+        for jobs in self.config.jobs:
+            text = f"{jobs.name}: {without_password(jobs.url)}, queues {describe_queues(jobs)}, in pool {jobs.pool}"
+            logs.info(text, front=jobs.name, pool=jobs.pool)
         self._tell_cron()
         if fronts:
             self._warner = threading.Thread(
@@ -178,24 +183,6 @@ class Dispatcher:
             announcer.start()
         if self._reload:
             self._watcher = Watcher(watched_folders(self.config), self._reloader)
-
-    def _start_jobs(self, spec: JobsSpec, plane: _core.Plane) -> None:
-        from clutch import _core
-
-        try:
-            store = _core.JobStore(spec.url, "single", 1)
-        except ValueError as error:
-            raise ConfigError(f"fronts.{spec.name}: {error}") from None
-        for warning in store.warnings():
-            logs.log.warning("%s: %s", spec.name, warning)
-        pool = self.pools[spec.pool]
-        self._jobs[spec.name] = _core.JobsFront(spec.name, json.dumps(spec.core), store, pool, plane)
-        queues = ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])
-        logs.info(
-            f"{spec.name}: {without_password(spec.url)}, queues {queues}, in pool {spec.pool}",
-            front=spec.name,
-            pool=spec.pool,
-        )
 
     def _tell_cron(self) -> None:
         for entry, tick in next_ticks(self.config.cron):
@@ -388,12 +375,12 @@ class Dispatcher:
         if self._plane is not None:
             self._plane.close(waits=True)
 
-    def leave_jobs(self) -> None:
+    def leave(self) -> None:
         """Leaves the jobs that run to other programs at once, and not only when the leases end: right before the end of
-        the process, also in the midst of a stop. Takes half a second at most for each front.
+        the process, also in the midst of a stop. Takes half a second at most for each front of jobs.
         """
-        for jobs in list(self._jobs.values()):
-            jobs.stop(0.0)
+        if (fronts := self._fronts) is not None:
+            fronts.leave()
 
     def recover_terminal(self) -> None:
         """Right before the end of the process: a worker may be asking there, and dies with it."""
@@ -415,8 +402,6 @@ class Dispatcher:
     def _stop_work(self, graces: Mapping[str, float]) -> None:
         """Side by side, so that all is over when the longest grace is."""
         since, fronts_over = time.monotonic(), threading.Event()
-        for jobs in self._jobs.values():
-            jobs.quiet(True)
         with ThreadPoolExecutor(max(1, len(self.pools))) as together:
             stops: list[Callable[[], None]] = []
             for name, pool in self.pools.items():
@@ -433,10 +418,9 @@ class Dispatcher:
             for stop in stops:
                 stop()
         # What the pools have cut off is put back.
-        settled_at = max(since + max(graces.values()), time.monotonic()) + JOBS_SETTLED_SECONDS
-        for jobs in self._jobs.values():
-            jobs.stop(settled_at - time.monotonic())
-        self._jobs.clear()
+        if self._fronts is not None:
+            settled_at = max(since + max(graces.values()), time.monotonic()) + JOBS_SETTLED_SECONDS
+            self._fronts.settle(settled_at - time.monotonic())
 
 
 class Host:
@@ -514,6 +498,15 @@ def front_json(front: Mapping[str, Any], form: str) -> str:
     if options.get("access_log_format", "") is None:
         options["access_log_format"] = form
     return json.dumps(options)
+
+
+def jobs_json(spec: JobsSpec) -> str:
+    return json.dumps({**spec.core, "store": spec.url, "pool": spec.pool})
+
+
+def describe_queues(spec: JobsSpec) -> str:
+    """`mail, reports:3`."""
+    return ", ".join(name if weight == 1 else f"{name}:{weight}" for name, weight in spec.core["queues"])
 
 
 def describe(spec: PoolSpec) -> str:

@@ -21,7 +21,7 @@ FLOORS = {
     "pool": {"wire"},
     "host": {"wire", "pool"},
     "fronts": {"wire", "pool", "host"},
-    "jobs": {"wire", "pool"},
+    "jobs": {"wire", "pool", "host"},
     "load": {"wire"},
     "py": {"wire", "pool", "host", "fronts", "jobs"},
 }

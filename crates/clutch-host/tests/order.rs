@@ -1,10 +1,11 @@
 //! The order in which the fronts of a dispatcher start and stop.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clutch_host::{Context, Front, Fronts, Plane, Program, Result, Start, StopOrder};
+use clutch_wire::sync::Mutex;
 use serde_json::Value;
 
 /// What happened, in order.
@@ -36,7 +37,7 @@ struct Noting {
 
 impl Noting {
     fn note(&self, what: &str) {
-        self.notes.lock().unwrap().push(format!("{what} {:?}", self.order));
+        self.notes.lock().push(format!("{what} {:?}", self.order));
     }
 }
 
@@ -61,7 +62,7 @@ impl Front for Noting {
 
     fn stop(&self, _grace: Duration) {
         self.note("stop");
-        if let Some(held) = &*self.held.lock().unwrap() {
+        if let Some(held) = &*self.held.lock() {
             let _ = held.recv();
         }
     }
@@ -85,7 +86,7 @@ fn started(plane: &Arc<Plane>, fronts: Vec<Noting>) -> Result<Fronts> {
 }
 
 fn taken(notes: &Notes) -> Vec<String> {
-    std::mem::take(&mut notes.lock().unwrap())
+    std::mem::take(&mut notes.lock())
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn what_a_front_holds_can_be_left_in_the_midst_of_its_stop() {
     let fronts = started(&plane, vec![front]).unwrap();
     std::thread::scope(|scope| {
         let stop = scope.spawn(|| fronts.settle(Duration::MAX));
-        while !notes.lock().unwrap().iter().any(|note| note.starts_with("stop")) {
+        while !notes.lock().iter().any(|note| note.starts_with("stop")) {
             std::thread::yield_now();
         }
         fronts.leave();

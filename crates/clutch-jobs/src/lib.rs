@@ -2,11 +2,12 @@
 //!
 //! A [`store::Store`] keeps jobs. The [`runner`] of a pool claims what free slots can begin and settles what came of it;
 //! its decisions are the pure machine [`fetcher`]. One runner of a store looks after all its jobs ([`maintenance`]); each that
-//! has periodic jobs enqueues them when they are due ([`cron`]).
+//! has periodic jobs enqueues them when they are due ([`cron`]). To a dispatcher all of this is a [`front`].
 
 pub mod cron;
 pub mod enqueuer;
 pub mod fetcher;
+pub mod front;
 pub mod job;
 pub mod maintenance;
 mod random;

@@ -32,6 +32,16 @@ pub enum StoreError {
 
 pub type Result<T> = std::result::Result<T, StoreError>;
 
+impl StoreError {
+    /// Names the place in a configuration of what was asked for.
+    pub(crate) fn at(self, place: &str) -> StoreError {
+        match self {
+            StoreError::Refused(why) => StoreError::Refused(format!("{place}: {why}")),
+            other => other,
+        }
+    }
+}
+
 /// Result of an enqueue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Enqueued {

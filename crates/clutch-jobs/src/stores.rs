@@ -15,8 +15,13 @@ pub mod redis;
 pub mod sidekiq;
 pub mod sqlite;
 
+use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use clutch_wire::forked::PerProcess;
+use clutch_wire::sync::Mutex;
 
 use crate::store::{Offers, Result, Store, StoreError};
 
@@ -79,6 +84,42 @@ pub fn offers(url: &str) -> Result<Offers> {
 /// Returns the file that a store is, of one that is a file.
 pub fn file(url: &str) -> Option<PathBuf> {
     (kind_of(url).ok()?.file)(url)
+}
+
+/// Stores by URL, of each as many connections as anybody wants at a time.
+type Shared = HashMap<(String, usize), Arc<dyn Store>>;
+
+static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
+
+/// Opens a store that all of the process share, and that stays open: a program that makes a client for each request has few
+/// connections, and none is closed that would take the locks of a neighbour away (sqlite/locks.rs). `at`: which of the
+/// connections.
+pub fn shared(url: &str, at: usize) -> Result<Arc<dyn Store>> {
+    let failed = |failure: io::Error| StoreError::Refused(failure.to_string());
+    let (shared, _) = SHARED.get(|| Ok(Mutex::default())).map_err(failed)?;
+    let mut shared = shared.lock();
+    let key = (url.to_owned(), at);
+    if let Some(store) = shared.get(&key) {
+        return Ok(store.clone());
+    }
+    let store = open(url)?;
+    shared.insert(key, store.clone());
+    Ok(store)
+}
+
+/// Closes a shared store of a test when its last user is gone: its file is nobody else's.
+pub fn forget(url: &str) {
+    if let Some(shared) = SHARED.made() {
+        shared.lock().retain(|(known, _), _| known != url);
+    }
+}
+
+/// Prepares the process for a store, before it opens the first of its kind. Not beside a fork: see
+/// [`sqlite::keep_from_neighbours`].
+pub fn prepare(url: &str) {
+    if file(url).is_some() {
+        sqlite::keep_from_neighbours();
+    }
 }
 
 fn unknown(scheme: &str, url: &str) -> StoreError {

@@ -15,7 +15,7 @@ pub use self::bridge::Bridge;
 pub use self::fronts::Fronts;
 pub use self::future::{Completion, MapItems, StreamCore, finish_callbacks, interrupt_at_exit};
 pub use self::jobs::inline::{ClaimedJob, InlineJobs, close_jobs_store, jobs_now, stop_jobs_clock};
-pub use self::jobs::{JobStore, JobsEnqueued, JobsFront, next_tick};
+pub use self::jobs::{JobStore, JobsEnqueued, next_tick};
 pub use self::plane::Plane;
 pub use self::pool::{CallOptions, PoolCore};
 pub use self::registry::{Events, PrintedByNow, keep_from_copies, print_as, recover_terminal, watch_forks};

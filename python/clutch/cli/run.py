@@ -189,7 +189,7 @@ class Server:
         # The zygotes and workers see our end and go too.
         self._remove_files()
         self.log.finish(HURRIED_SECONDS)
-        self.dispatcher.leave_jobs()
+        self.dispatcher.leave()
         self.dispatcher.recover_terminal()
         os._exit(128 + number)
 

@@ -1,36 +1,28 @@
-//! `clutch.Jobs`' native half, and the front that runs jobs in a pool.
+//! `clutch.Jobs`' native half.
 
 pub mod inline;
 
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use clutch_host::{Figure, FigureValue, Member};
 use clutch_jobs::cron::{Entry, EntryOptions, WrongEntry};
 use clutch_jobs::enqueuer::{Enqueuer, Strategy};
-use clutch_jobs::fetcher::Lanes;
 use clutch_jobs::job::{self, NewJob, Rate, State};
-use clutch_jobs::runner::{Config, Runs};
-use clutch_jobs::store::{Change, Enqueued, Filter, Keep, Offers, QueueChange, Store, StoreError};
+use clutch_jobs::store::{Change, Enqueued, Filter, Offers, QueueChange, Store, StoreError};
 use clutch_jobs::stores::{self, sqlite};
-use clutch_wire::forked::{Moment, PerProcess};
+use clutch_wire::forked::Moment;
 use clutch_wire::sync::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::dispatcher::bridge::Bridge;
 use crate::dispatcher::finalizing::wait_when_finalizing;
-use crate::dispatcher::plane::Plane;
-use crate::dispatcher::pool::PoolCore;
 use crate::errors::clutch_error;
 
-fn error(py: Python<'_>, error: &StoreError) -> PyErr {
+pub(super) fn error(py: Python<'_>, error: &StoreError) -> PyErr {
     match error {
         StoreError::Unavailable { .. } => clutch_error(py, "StoreUnavailable", &error.to_string(), &[]),
         StoreError::Unusable { .. } => clutch_error(py, "StoreError", &error.to_string(), &[]),
@@ -60,33 +52,6 @@ impl<T> Drop for Own<T> {
         if self.1.is_in_copy() {
             std::mem::forget(self.0.clone());
         }
-    }
-}
-
-/// Of each URL as many connections as anybody wants at a time.
-type Opened = HashMap<(String, usize), Arc<dyn Store>>;
-
-static OPENED: PerProcess<Mutex<Opened>> = PerProcess::new();
-
-/// Stores are shared by all of the process, and stay open: a program that makes a `Jobs` for each request has few
-/// connections, and none is closed that would take the locks of a neighbour away (clutch-jobs, locks.rs).
-fn opened(url: &str, at: usize) -> clutch_jobs::store::Result<Arc<dyn Store>> {
-    let failed = |failure: io::Error| StoreError::Refused(failure.to_string());
-    let (opened, _) = OPENED.get(|| Ok(Mutex::default())).map_err(failed)?;
-    let mut opened = opened.lock();
-    let key = (url.to_owned(), at);
-    if let Some(store) = opened.get(&key) {
-        return Ok(store.clone());
-    }
-    let store = stores::open(url)?;
-    opened.insert(key, store.clone());
-    Ok(store)
-}
-
-/// Closes a store of a test when the last who uses it is gone: its file is nobody else's.
-fn forget(url: &str) {
-    if let Some(opened) = OPENED.made() {
-        opened.lock().retain(|(known, _), _| known != url);
     }
 }
 
@@ -144,10 +109,8 @@ impl JobStore {
     #[new]
     fn new(py: Python<'_>, url: &str, strategy: &str, connections: usize) -> PyResult<JobStore> {
         let strategy = Strategy::named(strategy).ok_or_else(|| PyValueError::new_err(strategy.to_owned()))?;
-        if stores::file(url).is_some() {
-            sqlite::keep_from_neighbours(); // Python forks with the lock that this thread has
-        }
-        let open = || (0..connections.max(1)).map(|at| opened(url, at)).collect::<Result<Vec<_>, _>>();
+        stores::prepare(url); // Python forks with the lock that this thread has
+        let open = || (0..connections.max(1)).map(|at| stores::shared(url, at)).collect::<Result<Vec<_>, _>>();
         let opened = py.detach(open).map_err(|failed| error(py, &failed))?;
         let store = opened[0].clone();
         Ok(JobStore { store: Own::new((store, Enqueuer::new(strategy, opened))) })
@@ -296,20 +259,7 @@ impl JobsEnqueued {
     }
 }
 
-/// The options of a front of jobs, as JSON.
-#[derive(Deserialize)]
-struct FrontOptions {
-    queues: Vec<(String, u32)>,
-    strict: bool,
-    slots_max: Option<usize>,
-    lease_ms: u64,
-    keep_completed_ms: u64,
-    keep_cancelled_ms: u64,
-    keep_dead_ms: u64,
-    cron: Vec<EntryOptions>,
-}
-
-/// Its arguments are the option that is to blame, or an empty text, and what is wrong.
+/// Makes an exception whose arguments are the option that is to blame, or an empty text, and what is wrong.
 fn wrong_entry(wrong: WrongEntry) -> PyErr {
     PyValueError::new_err((wrong.option, wrong.why))
 }
@@ -321,134 +271,4 @@ pub fn next_tick(entry: &str, after_ms: i64) -> PyResult<String> {
     let options: EntryOptions = serde_json::from_str(entry).map_err(unreadable)?;
     let entry = Entry::new(options, after_ms).map_err(wrong_entry)?;
     Ok(entry.next_shown(after_ms))
-}
-
-/// A front that runs the jobs of a store in a pool.
-#[pyclass(frozen, module = "clutch._core")]
-pub struct JobsFront {
-    runs: Own<JobsMember>,
-}
-
-/// As operators see it.
-struct JobsMember {
-    runs: Runs,
-    pool: Arc<str>,
-}
-
-impl Member for JobsMember {
-    fn unready(&self) -> Option<Value> {
-        let reason = self.runs.stats().reason?;
-        Some(json!({ "front": self.runs.name(), "store": self.runs.store(), "reason": reason }))
-    }
-
-    fn shown(&self) -> Option<(&'static str, Value)> {
-        let (front, store) = (self.runs.name(), self.runs.store());
-        let served: Vec<&str> = self.runs.served().collect();
-        let mut shown = json!({
-            "front": front, "pool": *self.pool, "store": store, "served": served, "queues": self.runs.queues(),
-        });
-        if let (Some(shown), Value::Object(stats)) = (shown.as_object_mut(), json!(self.runs.stats())) {
-            shown.extend(stats);
-        }
-        Some(("jobs", shown))
-    }
-
-    fn figures(&self) -> Vec<Figure> {
-        let labels = |more: &[(&'static str, &str)]| {
-            let own = [("front", self.runs.name()), ("pool", &*self.pool)];
-            own.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect::<Vec<_>>()
-        };
-        let stats = self.runs.stats();
-        let ends = [
-            ("completed", stats.completed),
-            ("retried", stats.retried),
-            ("postponed", stats.postponed),
-            ("cancelled", stats.cancelled),
-            ("dead", stats.dead),
-            ("lost", stats.lost),
-        ];
-        let ended = ends.map(|(outcome, value)| Figure {
-            name: "jobs_attempts",
-            help: "Attempts of jobs that ended here, by outcome; lost: settled too late",
-            labels: labels(&[("outcome", outcome)]),
-            value: FigureValue::Counter(value),
-        });
-        let gauge = |name, help, labels, value| Figure { name, help, labels, value: FigureValue::Gauge(value) };
-        let mut figures = ended.to_vec();
-        figures.extend(stats.failures.iter().map(|(kind, count)| Figure {
-            name: "jobs_failures",
-            help: "Attempts of jobs that failed here, by the kind of their error",
-            labels: labels(&[("kind", kind)]),
-            value: FigureValue::Counter(*count),
-        }));
-        figures.extend(stats.waits.into_iter().map(|(queue, waits)| Figure {
-            name: "jobs_wait_seconds",
-            help: "From when a job was due until it began here",
-            labels: labels(&[("queue", &queue)]),
-            value: FigureValue::Histogram((&waits).into()),
-        }));
-        figures.push(gauge("jobs_running", "Jobs that run here", labels(&[]), stats.running as u64));
-        let is_there = u64::from(stats.reason.is_none());
-        figures.push(gauge("jobs_store_up", "Whether the store could be had at the last try", labels(&[]), is_there));
-        for queue in self.runs.queues() {
-            let of_queue = || labels(&[("queue", &queue.name)]);
-            let waited = queue.oldest_at.map_or(0, |at| (job::now() - at).max(0) as u64 / 1000);
-            let help = "Jobs that wait for a slot, in the whole store";
-            figures.push(gauge("jobs_available", help, of_queue(), queue.available));
-            let help = "Jobs that wait for their time, in the whole store";
-            figures.push(gauge("jobs_scheduled", help, of_queue(), queue.scheduled));
-            let help = "Dead jobs that are still kept, in the whole store";
-            figures.push(gauge("jobs_dead", help, of_queue(), queue.dead));
-            let help = "How long the first available job has waited, seconds";
-            figures.push(gauge("jobs_oldest_seconds", help, of_queue(), waited));
-        }
-        figures
-    }
-}
-
-#[pymethods]
-impl JobsFront {
-    /// `options`: see `FrontOptions`. Raises OSError where no thread can be had, and what `next_tick` does.
-    #[new]
-    fn new(
-        py: Python<'_>,
-        name: &str,
-        options: &str,
-        store: &JobStore,
-        pool: &PoolCore,
-        plane: &Plane,
-    ) -> PyResult<JobsFront> {
-        let options: FrontOptions = serde_json::from_str(options).map_err(unreadable)?;
-        let cron = options.cron.into_iter().map(|entry| Entry::new(entry, job::now())).collect::<Result<_, _>>();
-        let config = Config {
-            cron: cron.map_err(wrong_entry)?,
-            name: name.into(),
-            lanes: Lanes { queues: options.queues, strict: options.strict },
-            slots_max: options.slots_max,
-            lease: Duration::from_millis(options.lease_ms),
-            keep: Keep {
-                completed: Duration::from_millis(options.keep_completed_ms),
-                cancelled: Duration::from_millis(options.keep_cancelled_ms),
-                dead: Duration::from_millis(options.keep_dead_ms),
-            },
-        };
-        let (store, pool) = (store.store().clone(), pool.core(py)?);
-        let runs = py.detach(|| Runs::start(store, &pool, config))?;
-        let runs = Own::new(JobsMember { runs, pool: pool.config.name.as_str().into() });
-        let member: Arc<dyn Member> = runs.0.clone();
-        plane.plane.add(&member);
-        Ok(JobsFront { runs })
-    }
-
-    /// Claims no more, or again.
-    fn quiet(&self, is_quiet: bool) {
-        self.runs.0.runs.set_quiet(is_quiet);
-    }
-
-    /// Settles what has ended, waits for what runs, at most so many seconds and a moment, and ends. A second stop can
-    /// only hurry the first.
-    fn stop(&self, py: Python<'_>, at_most_s: f64) {
-        let at_most = Duration::try_from_secs_f64(at_most_s.max(0.0)).unwrap_or(Duration::ZERO);
-        py.detach(|| self.runs.0.runs.stop(at_most));
-    }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use clutch_jobs::job::{self, Claimed, DIRECTIVE, Millis};
 use clutch_jobs::runner::inline::InlineRunner;
 use clutch_jobs::store::Want;
+use clutch_jobs::stores;
 use clutch_pool::work::Outcome;
 use clutch_wire::sync::Mutex;
 use clutch_wire::{Codec, Failure, Payload};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::{JobStore, Own, error, forget, to_json};
+use super::{JobStore, Own, error, to_json};
 
 /// Milliseconds since 1970, UTC, by the clock of jobs.
 #[pyfunction]
@@ -30,7 +31,7 @@ pub fn stop_jobs_clock(at: Option<Millis>) -> Option<Millis> {
 #[pyfunction]
 #[pyo3(signature = (url, /))]
 pub fn close_jobs_store(url: &str) {
-    forget(url);
+    stores::forget(url);
 }
 
 /// Claims and settles jobs that its owner runs.
