@@ -155,25 +155,8 @@ class Dispatcher:
         plane = self._made_plane()
         for spec in self.config.pools:
             self._start_pool(spec, plane)
-        fronts = [
-            (name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()
-        ] + [(spec.name, "jobs", jobs_json(spec)) for spec in self.config.jobs]
-        if fronts:
-            try:
-                self._fronts = _core.Fronts(plane, fronts)
-            except ValueError as error:
-                raise ConfigError(str(error)) from None
-        for front, address, shown in self.urls():
-            logs.info(f"{front}: {shown}", front=front, address=address)
-        for jobs in self.config.jobs:
-            text = f"{jobs.name}: {without_password(jobs.url)}, queues {describe_queues(jobs)}, in pool {jobs.pool}"
-            logs.info(text, front=jobs.name, pool=jobs.pool)
+        self._start_fronts(plane)
         self._tell_cron()
-        if fronts:
-            self._warner = threading.Thread(
-                target=self._warn, args=(self._fronts,), name="clutch-warnings", daemon=True
-            )
-            self._warner.start()
         self._announcers = [
             threading.Thread(target=self._announce, args=(spec,), name="clutch-ready", daemon=True)
             for spec in self.config.pools
@@ -183,6 +166,26 @@ class Dispatcher:
             announcer.start()
         if self._reload:
             self._watcher = Watcher(watched_folders(self.config), self._reloader)
+
+    def _start_fronts(self, plane: _core.Plane) -> None:
+        from clutch import _core
+
+        fronts = [
+            (name, core["kind"], front_json(core, self.log_format)) for name, core in self.config.fronts.items()
+        ] + [(spec.name, "jobs", jobs_json(spec)) for spec in self.config.jobs]
+        if not fronts:
+            return
+        try:
+            self._fronts = _core.Fronts(plane, fronts)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        for front, address, shown in self.urls():
+            logs.info(f"{front}: {shown}", front=front, address=address)
+        for jobs in self.config.jobs:
+            text = f"{jobs.name}: {without_password(jobs.url)}, queues {describe_queues(jobs)}, in pool {jobs.pool}"
+            logs.info(text, front=jobs.name, pool=jobs.pool)
+        self._warner = threading.Thread(target=self._warn, args=(self._fronts,), name="clutch-warnings", daemon=True)
+        self._warner.start()
 
     def _tell_cron(self) -> None:
         for entry, tick in next_ticks(self.config.cron):

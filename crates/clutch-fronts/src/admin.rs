@@ -7,8 +7,10 @@
 mod actions;
 mod door;
 mod events;
+mod members;
 mod pages;
 mod routes;
+mod sign_in;
 mod socket;
 
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use crate::config::AdminConfig;
 use crate::net::accept::Accepting;
 use crate::net::access_control::{AccessControl, Guard};
 use crate::net::listen::{Access, Listener, not_bound, refuse_unguarded};
+use crate::net::sessions::Sessions;
 use crate::net::tokens::Tokens;
 
 /// Most connections at a time.
@@ -39,13 +42,23 @@ impl Start for AdminConfig {
         let may_be_open = self.token.is_some() || self.token_file.is_some() || self.insecure;
         refuse_unguarded(&place, &self.bind, listener.address(), may_be_open)?;
         let tokens = Tokens::new(&context.name, self.token.as_deref(), self.token_file.as_deref(), &context.warnings)?;
-        let access_control = AccessControl::new(&self.bind, listener.address(), Guard { tokens, ..Guard::default() });
+        let sessions = tokens.as_ref().map(|_| Arc::new(Sessions::new(port_of(listener.address()), false)));
+        let guard = Guard { tokens, sessions, ..Guard::default() };
+        let access_control = AccessControl::new(&self.bind, listener.address(), guard);
         context.plane.measure_work();
         let warnings = context.warnings.clone();
         let door = Door::new(context.plane.clone(), access_control, Figures::of(context), warnings, false);
         let mut accepting = Accepting::new(CONNECTIONS_MAX);
         accepting.add(listener, door.clone());
         Ok(Arc::new(AdminFront { context: context.clone(), accepting, door }))
+    }
+}
+
+/// Returns the port of an address; 0 for a unix socket.
+fn port_of(address: &Address) -> u16 {
+    match address {
+        Address::Tcp(address) => address.port(),
+        Address::Unix(_) => 0,
     }
 }
 

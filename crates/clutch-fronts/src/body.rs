@@ -1,5 +1,6 @@
 //! What a front sends back: one document, or a stream as it is produced.
 
+pub(crate) mod page;
 pub(crate) mod problem;
 pub(crate) mod request;
 

@@ -137,7 +137,7 @@ impl CallService {
         let tls = config.tls.as_ref().map(|files| Tls::load(name, files, SPEAKS)).transpose()?.map(Arc::new);
         let tokens = Tokens::new(name, config.token.as_deref(), config.token_file.as_deref(), warnings)?;
         let cors = Some(Arc::new(Cors::new(&format!("{}.cors_origins", context.place()), &config.cors_origins)));
-        let guard = Guard { tokens, has_tls: tls.is_some(), cors };
+        let guard = Guard { tokens, has_tls: tls.is_some(), sessions: None, cors };
         let catalog = Arc::new(Catalog::new(&context.pools));
         let discovery = Arc::new(Discovery::default());
         let services = config.bind.iter().zip(listeners).map(|(bind, listener)| {

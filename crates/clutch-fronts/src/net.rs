@@ -8,6 +8,7 @@ pub(crate) mod listen;
 pub(crate) mod peer;
 pub(crate) mod preamble;
 pub(crate) mod protocol;
+pub(crate) mod sessions;
 pub(crate) mod stream;
 pub(crate) mod thread;
 pub(crate) mod tls;

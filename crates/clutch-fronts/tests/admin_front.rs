@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::time::Duration;
+
 use clutch_fronts::config::AdminConfig;
 use clutch_host::Fronts;
 use clutch_pool::config::PoolConfig;
 use clutch_pool::pool::{Health, WorkerView};
 use serde_json::json;
-use support::client::Client;
+use support::client::{Client, Response};
 use support::{Stage, config, value};
 
 fn admin(token: Option<&str>) -> AdminConfig {
@@ -138,11 +140,124 @@ fn other_paths_and_methods_are_refused() {
 }
 
 #[test]
-fn a_connection_has_one_request() {
+fn a_connection_is_kept_for_more_requests() {
     let stage = Stage::new(config("api"));
     let fronts = serve(&[&stage], admin(None));
     let mut client = client(&fronts);
     client.send(format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", client.host).repeat(3).as_bytes());
-    assert_eq!(client.response().header("connection"), Some("close"));
+    for _ in 0..3 {
+        let response = client.response();
+        assert_eq!((response.status, response.header("connection")), (200, None));
+    }
+    fronts.stop(Duration::from_secs(60));
     assert!(client.rest().is_empty());
+}
+
+/// An admin front with a token, and a browser that has signed in.
+struct SignedIn {
+    fronts: Fronts,
+    _stage: Stage,
+    cookie: String,
+}
+
+fn sign_in(client: &mut Client, token: &str) -> Response {
+    client.post("/sign-in", "", &json!({ "token": token }).to_string())
+}
+
+impl SignedIn {
+    fn new(config_of_front: AdminConfig, token: &str) -> SignedIn {
+        let stage = Stage::new(config("api"));
+        let fronts = serve(&[&stage], config_of_front);
+        let answer = sign_in(&mut client(&fronts), token);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let set = answer.header("set-cookie").expect("a cookie");
+        for attribute in ["; HttpOnly", "; SameSite=Strict", "; Path=/", "; Max-Age=43200"] {
+            assert!(set.contains(attribute), "{set}");
+        }
+        assert!(!set.contains(token) && !set.contains("Secure"), "{set}");
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let cookie = set.split(';').next().unwrap_or_default().to_owned();
+        SignedIn { fronts, _stage: stage, cookie }
+    }
+
+    /// Asks with the cookie, and further headers.
+    fn ask(&self, method: &str, path: &str, headers: &str) -> Response {
+        let mut client = client(&self.fronts);
+        let request = client.request(method, path, &format!("Cookie: a=b; {}\r\n{headers}", self.cookie), "");
+        client.send(&request);
+        client.response()
+    }
+
+    fn own_origin(&self) -> String {
+        format!("Origin: http://{}\r\n", client(&self.fronts).host)
+    }
+}
+
+#[test]
+fn a_browser_signs_in_once_and_its_cookie_stands_for_the_token() {
+    let browser = SignedIn::new(admin(Some("secret")), "secret");
+    assert_eq!(browser.ask("GET", "/process", "").status, 200);
+    assert_eq!(browser.ask("POST", "/pools/api/drain", &browser.own_origin()).status, 200);
+    for origin in ["", "Origin: http://evil.example\r\n", "Origin: null\r\n", "Origin: http://localhost:1\r\n"] {
+        assert_eq!(browser.ask("POST", "/pools/api/drain", origin).problem(), "foreign-origin", "{origin}");
+    }
+    let twice = browser.own_origin().repeat(2);
+    assert_eq!(browser.ask("POST", "/pools/api/drain", &twice).problem(), "foreign-origin");
+    assert_eq!(browser.ask("GET", "/process", "Authorization: Bearer wrong\r\n").problem(), "unauthorized");
+    let header = "Authorization: Bearer secret\r\n";
+    assert_eq!(client(&browser.fronts).post("/pools/api/drain", header, "").status, 200, "a program needs no Origin");
+}
+
+#[test]
+fn no_other_cookie_is_let_in() {
+    let mut browser = SignedIn::new(admin(Some("secret")), "secret");
+    let (name, id) = browser.cookie.split_once('=').expect("a pair");
+    let (name, id) = (name.to_owned(), id.to_owned());
+    for wrong in ["", "secret", &id[1..], &"0".repeat(id.len()), &format!("{id}0")] {
+        browser.cookie = format!("{name}={wrong}");
+        assert_eq!(browser.ask("GET", "/process", "").problem(), "unauthorized", "{wrong}");
+    }
+}
+
+#[test]
+fn whoever_signs_out_is_out() {
+    let browser = SignedIn::new(admin(Some("secret")), "secret");
+    assert_eq!(browser.ask("POST", "/sign-out", "").problem(), "foreign-origin");
+    assert_eq!(browser.ask("GET", "/process", "").status, 200);
+    let out = browser.ask("POST", "/sign-out", &browser.own_origin());
+    assert!(out.header("set-cookie").is_some_and(|set| set.contains("=; ") && set.contains("Max-Age=0")), "{out:?}");
+    assert_eq!(browser.ask("GET", "/process", "").problem(), "unauthorized");
+}
+
+#[test]
+fn a_session_ends_with_its_token() {
+    let file = std::env::temp_dir().join(format!("clutch-session-{}", std::process::id()));
+    let write = |text: &str| std::fs::write(&file, text).expect("a file");
+    write("one\ntwo\n");
+    let token_file = Some(file.display().to_string());
+    let browser = SignedIn::new(AdminConfig { token_file, ..admin(None) }, "two");
+    assert_eq!(browser.ask("GET", "/process", "").status, 200);
+    write("one\n");
+    assert!(browser.fronts.reload_files(&[]).iter().all(|file| file.result.is_ok()));
+    assert_eq!(browser.ask("GET", "/process", "").problem(), "unauthorized");
+    std::fs::remove_file(&file).expect("gone");
+}
+
+#[test]
+fn sign_ins_with_wrong_tokens_are_refused_and_bounded() {
+    let stage = Stage::new(config("api"));
+    let fronts = serve(&[&stage], admin(Some("secret")));
+    let mut client = client(&fronts);
+    let foreign = client.post("/sign-in", "Origin: http://evil.example\r\n", r#"{"token": "secret"}"#);
+    assert_eq!(foreign.problem(), "foreign-origin");
+    assert_eq!(client.post("/sign-in", "", "[]").problem(), "bad-request");
+    for nr in 0..10 {
+        let answer = sign_in(&mut client, ["", "secre", "secrets"][nr % 3]);
+        assert_eq!((answer.problem().as_str(), answer.header("set-cookie")), ("unauthorized", None));
+    }
+    let answer = sign_in(&mut client, "secret");
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("60")));
+    assert_eq!(answer.problem(), "too-many-sign-ins");
+    let open = serve(&[&stage], admin(None));
+    assert_eq!(sign_in(&mut self::client(&open), "secret").problem(), "refused", "it needs no token");
 }

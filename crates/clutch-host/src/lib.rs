@@ -10,6 +10,7 @@ mod front;
 mod fronts;
 mod plane;
 mod pools;
+pub mod routes;
 mod runtime;
 mod warnings;
 
@@ -17,6 +18,6 @@ pub use address::Address;
 pub use figures::{Figure, FigureValue};
 pub use front::{Context, Front, FrontKind, Reread, Result, Start, StopOrder};
 pub use fronts::Fronts;
-pub use plane::{Member, Plane, Program};
+pub use plane::{ActError, Member, Plane, Program};
 pub use pools::{NamedPool, Pools};
 pub use warnings::Warnings;

@@ -37,6 +37,34 @@ pub trait Member: Send + Sync {
     }
 
     fn figures(&self) -> Vec<Figure>;
+
+    /// Returns the name of its front: operators reach it below `/fronts/NAME/`. None: nothing can be done by it.
+    fn front(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the patterns of what operators can have done by it, such as `queues/{queue}/pause`.
+    fn actions(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Does what one of [`Member::actions`] stands for, and blocks as long. `body`: what the request brings.
+    fn act(&self, _path: &[String], _body: &[u8]) -> Result<Value, ActError> {
+        Err(ActError::NoSuchAction)
+    }
+}
+
+/// Why a member does not do what an operator asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActError {
+    /// None of its patterns is meant.
+    NoSuchAction,
+    /// What is to be acted on is not there. `kind`: as `no-such-job`.
+    NotFound { kind: &'static str, detail: String },
+    /// The request is wrong.
+    Invalid(String),
+    /// The request is right, and it cannot be done now.
+    Refused(String),
 }
 
 /// The operator plane of a process.

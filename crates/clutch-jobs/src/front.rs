@@ -4,16 +4,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clutch_host::{Context, Figure, FigureValue, Front, FrontKind, Member, Start, StopOrder};
+use clutch_host::routes::matched;
+use clutch_host::{ActError, Context, Figure, FigureValue, Front, FrontKind, Member, Start, StopOrder};
+use clutch_pool::pool::Pool;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cron::{Entry, EntryOptions};
+use crate::cron::{Entry, EntryOptions, WrongEntry};
 use crate::fetcher::Lanes;
 use crate::job;
 use crate::runner::{Config, Runs, Stats};
-use crate::store::{Keep, QueueStats};
+use crate::store::{Change, Keep, QueueChange, QueueStats, Store, StoreError};
 use crate::stores;
+
+/// Longest name or id that is shown to whoever asked for it.
+const NAME_CHARS_MAX: usize = 80;
 
 /// The kinds of fronts of this crate.
 pub const KINDS: &[FrontKind] = &[FrontKind { name: "jobs", read }];
@@ -52,7 +57,7 @@ impl Start for JobsConfig {
             context.warnings.note(format!("{}: {warning}", context.name));
         }
         let pool = context.pool(&self.pool)?;
-        let wrong = |wrong: crate::cron::WrongEntry| io::Error::other(format!("{place}.cron: {}", wrong.why));
+        let wrong = |wrong: WrongEntry| io::Error::other(format!("{place}.cron: {}", wrong.why));
         let cron = self.cron.into_iter().map(|entry| Entry::new(entry, now).map_err(wrong));
         let config = Config {
             cron: cron.collect::<io::Result<_>>()?,
@@ -66,8 +71,8 @@ impl Start for JobsConfig {
                 dead: Duration::from_millis(self.keep_dead_ms),
             },
         };
-        let runs = Runs::start(store, &pool, config)?;
-        let front = Arc::new(JobsFront { runs, pool: self.pool.into() });
+        let runs = Runs::start(store.clone(), &pool, config)?;
+        let front = Arc::new(JobsFront { runs, store, pool });
         let member: Arc<dyn Member> = front.clone();
         context.plane.add(&member);
         Ok(front)
@@ -77,8 +82,19 @@ impl Start for JobsConfig {
 /// A running front of jobs.
 struct JobsFront {
     runs: Runs,
-    pool: Arc<str>,
+    store: Arc<dyn Store>,
+    pool: Arc<Pool>,
 }
+
+/// An action of operators: its pattern, and what does it to a queue or job. Returns what was done.
+type ActionRow = (&'static str, fn(&JobsFront, &str) -> Result<String, ActError>);
+
+const ACTIONS: [ActionRow; 4] = [
+    ("queues/{name}/pause", |front, queue| front.pause(queue, true)),
+    ("queues/{name}/resume", |front, queue| front.pause(queue, false)),
+    ("jobs/{name}/cancel", |front, job| front.change(job, Change::Cancel)),
+    ("jobs/{name}/retry", |front, job| front.change(job, Change::Retry)),
+];
 
 impl Front for JobsFront {
     fn stop_order(&self) -> StopOrder {
@@ -108,7 +124,7 @@ impl Member for JobsFront {
         let (front, store) = (self.runs.name(), self.runs.store());
         let served: Vec<&str> = self.runs.served().collect();
         let mut shown = json!({
-            "front": front, "pool": *self.pool, "store": store, "served": served, "queues": self.runs.queues(),
+            "front": front, "pool": self.pool.config.name, "store": store, "served": served, "queues": self.runs.queues(),
         });
         if let (Some(shown), Value::Object(stats)) = (shown.as_object_mut(), json!(self.runs.stats())) {
             shown.extend(stats);
@@ -121,9 +137,49 @@ impl Member for JobsFront {
         figures.extend(self.runs.queues().iter().flat_map(|queue| self.of_queue(queue)));
         figures
     }
+
+    fn front(&self) -> Option<&str> {
+        Some(self.runs.name())
+    }
+
+    fn actions(&self) -> Vec<&'static str> {
+        ACTIONS.map(|(pattern, _)| pattern).to_vec()
+    }
+
+    fn act(&self, path: &[String], body: &[u8]) -> Result<Value, ActError> {
+        let known = ACTIONS.iter().find_map(|(pattern, act)| Some((act, matched(pattern, path)?)));
+        let (act, names) = known.ok_or(ActError::NoSuchAction)?;
+        if !matches!(body.trim_ascii(), b"" | b"{}") {
+            return Err(ActError::Invalid("this takes no body, or {}".to_owned()));
+        }
+        let done = act(self, names.get("name").unwrap_or_default())?;
+        self.pool.note_action(&*done);
+        Ok(json!({ "front": self.runs.name(), "done": done }))
+    }
 }
 
 impl JobsFront {
+    fn pause(&self, queue: &str, is_paused: bool) -> Result<String, ActError> {
+        self.store.set_queue(queue, QueueChange::Pause(is_paused)).map_err(not_done)?;
+        Ok(format!("queue {} {}", shown(queue), if is_paused { "paused" } else { "resumed" }))
+    }
+
+    fn change(&self, job: &str, change: Change) -> Result<String, ActError> {
+        let shown = shown(job);
+        if self.store.change(job, change, job::now()).map_err(not_done)? {
+            return Ok(format!("job {shown} {}", if change == Change::Cancel { "cancelled" } else { "retried" }));
+        }
+        match self.store.get(job).map_err(not_done)? {
+            Some(found) => {
+                Err(ActError::Refused(format!("job {shown} is {}: nothing to change", found.state.as_str())))
+            }
+            None => {
+                let detail = format!("no job '{shown}' in {}", self.store.name());
+                Err(ActError::NotFound { kind: "no-such-job", detail })
+            }
+        }
+    }
+
     fn figure(
         &self,
         name: &'static str,
@@ -131,7 +187,7 @@ impl JobsFront {
         more: Option<(&'static str, &str)>,
         value: FigureValue,
     ) -> Figure {
-        let own = [("front", self.runs.name()), ("pool", &*self.pool)];
+        let own = [("front", self.runs.name()), ("pool", self.pool.config.name.as_str())];
         let labels = own.into_iter().chain(more).map(|(name, value)| (name, value.to_owned())).collect();
         Figure { name, help, labels, value }
     }
@@ -176,5 +232,16 @@ impl JobsFront {
             ("jobs_oldest_seconds", "How long the first available job has waited, seconds", waited_s),
         ]
         .map(|(name, help, value)| self.figure(name, help, Some(("queue", &queue.name)), FigureValue::Gauge(value)))
+    }
+}
+
+fn shown(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+fn not_done(error: StoreError) -> ActError {
+    match error {
+        StoreError::Refused(why) => ActError::Invalid(why),
+        StoreError::Unavailable { .. } | StoreError::Unusable { .. } => ActError::Refused(error.to_string()),
     }
 }

@@ -24,8 +24,9 @@ import job_tools
 import pytest
 
 import clutch
+from clutch.control import client
 from clutch.testing import children, clock, drain
-from support.clutch_process import WAIT_SECONDS, Dispatcher, soon
+from support.clutch_process import COMMAND, PYTHON_PATH, WAIT_SECONDS, Dispatcher, soon
 from support.clutch_process import clutch as command
 from support.jobs_house import worker
 from support.redis_server import RedisServer
@@ -292,6 +293,68 @@ def test_failure_45_a_file_that_is_removed_under_a_worker_is_made_anew(tmp_path:
 
 
 # ---- what operators see
+
+
+CONFIG = """
+[stores.main]
+url = "{store}"
+[pools.work]
+target = "job_tools"
+workers = 1
+env = {{ PYTHONPATH = "{path}" }}
+[fronts.jobs]
+[fronts.admin]
+bind = "127.0.0.1:0"
+token = "secret"
+"""
+
+
+@pytest.mark.parametrize("way", ["socket", "header", "cookie"])
+def test_operators_act_on_queues_and_jobs_of_a_running_server(tmp_path: Path, way: str) -> None:
+    store = f"sqlite:///{tmp_path}/jobs.db"
+    jobs = clutch.Jobs(store)
+    (tmp_path / "clutch.toml").write_text(CONFIG.format(store=store, path=PYTHON_PATH))
+    with Dispatcher(tmp_path, [*COMMAND, "run"]) as server:
+        server.wait_ready("work")
+        address = server.err.wait(r"admin: http://(\S+)")[1]
+        shown = json.loads(command("ps", "--json", "--pid", str(server.process.pid), cwd=tmp_path).stdout)
+        headers = {"header": {"Authorization": "Bearer secret"}, "cookie": {"Origin": f"http://{address}"}}.get(way, {})
+        with contextlib.closing(http.client.HTTPConnection(address, timeout=WAIT_SECONDS)) as connection:
+            if way == "cookie":
+                connection.request("POST", "/sign-in", json.dumps({"token": "secret"}), headers)
+                signed_in = connection.getresponse()
+                assert (signed_in.status, signed_in.read()) == (200, b'{"expires_in_s":43200}')
+                headers["Cookie"] = str(signed_in.headers["Set-Cookie"]).partition(";")[0]
+
+            def act(target: str) -> tuple[int, str]:
+                path = f"/fronts/jobs/{target}"
+                if way == "socket":
+                    return asked(Path(shown["control"]), path)
+                connection.request("POST", path, headers=headers)
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+                return response.status, answer.get("done", answer.get("type"))
+
+            assert act("queues/default/pause") == (200, "queue default paused")
+            job = jobs.options(result=60).enqueue("double", 4)
+            assert jobs.stats()["default"].is_paused
+            assert act(f"jobs/{job}/cancel") == (200, f"job {job} cancelled")
+            assert act(f"jobs/{job}/cancel") == (409, "urn:clutch:refused")
+            assert act(f"jobs/{job}/retry") == (200, f"job {job} retried")
+            assert act("queues/default/resume") == (200, "queue default resumed")
+            assert jobs.result(job, WAIT_SECONDS) == 8
+            assert act("jobs/999/retry") == (404, "urn:clutch:no-such-job")
+            assert act("jobs/999/forget") == (404, "urn:clutch:no-such-path")
+        server.err.wait("job 1 cancelled")
+
+
+def asked(control: Path, target: str) -> tuple[int, str]:
+    """What the control socket answers to an action."""
+    with client.connected(control, WAIT_SECONDS) as connection:
+        connection.request("POST", target)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        return response.status, answer.get("done", answer.get("type"))
 
 
 def test_operators_see_queues_and_a_store_that_is_out_of_reach(tmp_path: Path) -> None:

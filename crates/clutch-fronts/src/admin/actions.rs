@@ -1,4 +1,4 @@
-//! What operators can have done: to one call, a worker, a pool, all pools, or the process.
+//! Actions of operators: on one call, a worker, a pool, all pools, or the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::pages::{document, facts};
-use super::routes::{Target, Verb};
+use super::routes::{Answer, Asked};
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::names::{quoted, suggestion};
 
-type Answer = Result<Response<Body>, Box<Problem>>;
-
-/// How many actions of a kind are waited for at a time; each needs a thread.
+/// Limit of the actions of a kind that are waited for at a time; each needs a thread.
 struct Places {
     most: usize,
     free: Semaphore,
@@ -36,34 +34,14 @@ impl Places {
 
 static WAITED_FOR: Places = Places::new(32);
 
-/// Of stops there are few, and they return at once. They find a place whatever else hangs.
+/// Places of stops, which are few and return at once: they find one whatever else hangs.
 static STOPS: Places = Places::new(4);
 
-/// How often it is looked whether whoever waits is still there.
+/// Interval of the looks whether whoever waits is still there.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// For a worker to show its stacks.
+/// Time that a worker has to show its stacks.
 const STACKS_WAIT: Duration = Duration::from_secs(1);
-
-pub(super) async fn act(plane: &Arc<Plane>, verb: Verb, target: Target, body: &[u8]) -> Answer {
-    match (verb, target) {
-        (Verb::Stop, _) => stop(plane, given(body)?).await,
-        (Verb::Cancel, Target::Call(call)) => cancel(plane, call, given::<OfPool>(body)?.pool.as_deref()),
-        (Verb::Scale, target) => {
-            let Bounds { min, max } = given(body)?;
-            scale(chosen(plane, &target)?, min, max).await
-        }
-        (verb, target) => {
-            given::<Nothing>(body)?;
-            let pools = chosen(plane, &target)?;
-            match verb {
-                Verb::Drain | Verb::Resume => Ok(quiet(&pools, verb == Verb::Drain)),
-                Verb::Reload => reload(plane, &pools).await,
-                _ => replace(verb, pools, &target).await,
-            }
-        }
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "no body, or {}")]
@@ -90,19 +68,25 @@ struct Stop {
 }
 
 /// The body, a JSON object; an empty one stands for no body.
-fn given<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Problem>> {
+pub(super) fn given<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Problem>> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
     serde_json::from_slice(body).map_err(|error| {
         Problem::bad_request(format!("the body is not the JSON object that is expected here: {error}"))
     })
 }
 
-/// The pools that are meant.
-fn chosen(plane: &Plane, target: &Target) -> Result<Vec<NamedPool>, Box<Problem>> {
+/// Returns the pools that are meant: the one of that name, or all.
+fn chosen(plane: &Plane, name: Option<&str>) -> Result<Vec<NamedPool>, Box<Problem>> {
     let all = plane.pools.all();
-    let (Target::Pool(name) | Target::Worker(name, _)) = target else { return Ok(all) };
-    let found = all.iter().find(|(known, _)| **known == **name).cloned();
+    let Some(name) = name else { return Ok(all) };
+    let found = all.iter().find(|(known, _)| **known == *name).cloned();
     found.map(|one| vec![one]).ok_or_else(|| no_such_pool(name, &all))
+}
+
+/// The same for an action that is told nothing beside its path.
+fn chosen_alone(asked: &Asked) -> Result<Vec<NamedPool>, Box<Problem>> {
+    let Nothing {} = given(&asked.body)?;
+    chosen(&asked.plane, asked.names.get("pool"))
 }
 
 fn no_such_pool(name: &str, all: &[NamedPool]) -> Box<Problem> {
@@ -115,6 +99,14 @@ fn done(pools: &[NamedPool]) -> Response<Body> {
     document(&json!({ "pools": names }))
 }
 
+pub(super) async fn drain(asked: Asked) -> Answer {
+    Ok(quiet(&chosen_alone(&asked)?, true))
+}
+
+pub(super) async fn resume(asked: Asked) -> Answer {
+    Ok(quiet(&chosen_alone(&asked)?, false))
+}
+
 fn quiet(pools: &[NamedPool], quiet: bool) -> Response<Body> {
     for (_, pool) in pools {
         pool.set_quiet(quiet);
@@ -123,19 +115,20 @@ fn quiet(pools: &[NamedPool], quiet: bool) -> Response<Body> {
     done(pools)
 }
 
-async fn scale(pools: Vec<NamedPool>, min: usize, max: usize) -> Answer {
+pub(super) async fn scale(asked: Asked) -> Answer {
+    let Bounds { min, max } = given(&asked.body)?;
+    let pools = chosen(&asked.plane, asked.names.get("pool"))?;
     let workers = if min == max { format!("{max} workers") } else { format!("{min} to {max} workers") };
-    for (_, pool) in pools.clone() {
-        let scaled = pool.clone();
-        blocking(move |waits| carried(&scaled, Command::Scale { min, max }, &waits)).await??;
-        pool.note_action(&*workers);
-    }
+    order(&pools, Command::Scale { min, max }).await?;
+    pools.iter().for_each(|(_, pool)| pool.note_action(&*workers));
     Ok(done(&pools))
 }
 
-fn cancel(plane: &Plane, call: WorkId, pool: Option<&str>) -> Answer {
-    let target = pool.map_or(Target::All, |name| Target::Pool(name.to_owned()));
-    let mut having = chosen(plane, &target)?;
+pub(super) async fn cancel(asked: Asked) -> Answer {
+    let (Some(call), OfPool { pool }) = (asked.names.number::<WorkId>("call"), given(&asked.body)?) else {
+        return Err(Problem::no_such_call("the id of a call is a number"));
+    };
+    let mut having = chosen(&asked.plane, pool.as_deref())?;
     // Numbers of calls are their pool's own: two pools may have the same.
     having.retain(|(_, pool)| pool.is_awaited(call));
     if having.len() > 1 {
@@ -154,24 +147,25 @@ fn cancel(plane: &Plane, call: WorkId, pool: Option<&str>) -> Answer {
     }
 }
 
-async fn reload(plane: &Arc<Plane>, pools: &[NamedPool]) -> Answer {
+pub(super) async fn reload(asked: Asked) -> Answer {
+    let pools = chosen_alone(&asked)?;
     let names: Vec<String> = pools.iter().map(|(name, _)| name.to_string()).collect();
-    let (plane, asked) = (plane.clone(), names.clone());
+    let (plane, reloaded) = (asked.plane, names.clone());
     let of_process = facts(&plane);
-    let failed = blocking(move |_| plane.program.reload(asked)).await?.map_err(Problem::refused)?;
+    let failed = blocking(move |_| plane.program.reload(reloaded)).await?.map_err(Problem::refused)?;
     Ok(document(&with(of_process, [("pools", json!(names)), ("failed", json!(failed))])))
 }
 
-async fn stop(plane: &Arc<Plane>, Stop { now }: Stop) -> Answer {
-    let page = facts(plane);
-    let plane = plane.clone();
+pub(super) async fn stop(asked: Asked) -> Answer {
+    let (Stop { now }, plane) = (given(&asked.body)?, asked.plane);
+    let page = facts(&plane);
     blocking_in(&STOPS, move |_| plane.program.stop(now)).await?.map_err(Problem::refused)?;
     Ok(document(&page.into()))
 }
 
-/// `with_tokens`: for those who could read them in the configuration, too.
-pub(super) async fn fronts(plane: &Arc<Plane>, with_tokens: bool) -> Answer {
-    let plane = plane.clone();
+/// Shows tokens to those who could read them in the configuration, too.
+pub(super) async fn fronts(asked: Asked) -> Answer {
+    let (plane, with_tokens) = (asked.plane, asked.access_control.is_unix());
     let mut fronts = blocking(move |_| plane.program.fronts()).await?.map_err(Problem::refused)?;
     for front in fronts.as_object_mut().into_iter().flat_map(|fronts| fronts.values_mut()) {
         if !with_tokens && let Some(front) = front.as_object_mut() {
@@ -181,21 +175,31 @@ pub(super) async fn fronts(plane: &Arc<Plane>, with_tokens: bool) -> Answer {
     Ok(document(&json!({ "fronts": fronts })))
 }
 
-/// Recycles or kills, and waits until that is done.
-async fn replace(verb: Verb, pools: Vec<NamedPool>, target: &Target) -> Answer {
-    let nr = if let Target::Worker(_, nr) = target { Some(*nr) } else { None };
-    let command = match (verb, nr) {
-        (Verb::Kill, Some(nr)) => Command::Kill { nr },
-        _ => Command::Recycle { nr },
-    };
-    for (_, pool) in &pools {
-        let pool = pool.clone();
-        blocking(move |waits| carried(&pool, command, &waits)).await??;
-    }
+/// Recycles one worker or all, and waits until that is done.
+pub(super) async fn recycle(asked: Asked) -> Answer {
+    let pools = chosen_alone(&asked)?;
+    order(&pools, Command::Recycle { nr: asked.names.number("nr") }).await?;
     Ok(done(&pools))
 }
 
-/// What came of an order to the supervisor, for as long as somebody waits.
+/// Kills a worker, and waits until it is gone.
+pub(super) async fn kill(asked: Asked) -> Answer {
+    let pools = chosen_alone(&asked)?;
+    let nr = asked.names.number("nr").ok_or_else(|| Problem::no_such_worker("the number of a worker is small"))?;
+    order(&pools, Command::Kill { nr }).await?;
+    Ok(done(&pools))
+}
+
+/// Has a command carried out in these pools, one after the other.
+async fn order(pools: &[NamedPool], command: Command) -> Result<(), Box<Problem>> {
+    for (_, pool) in pools {
+        let pool = pool.clone();
+        blocking(move |waits| carried(&pool, command, &waits)).await??;
+    }
+    Ok(())
+}
+
+/// Waits for what comes of an order to the supervisor, for as long as somebody asks for it.
 fn carried(pool: &Pool, command: Command, waits: &AtomicBool) -> Result<(), Box<Problem>> {
     let order = pool.order(command).map_err(|denied| denial(pool, denied))?;
     while waits.load(Ordering::Relaxed) {
@@ -215,19 +219,16 @@ fn denial(pool: &Pool, denied: Denied) -> Box<Problem> {
     }
 }
 
-/// By the worker's name, `pool/0`.
-pub(super) async fn stacks(plane: &Arc<Plane>, target: Target, query: &str) -> Answer {
-    let only = match query {
-        "" => None,
-        _ => Some(query.strip_prefix("pool=").ok_or_else(|| Problem::bad_request("the query can only be ?pool=NAME"))?),
+/// Shows stacks by the worker's name, `pool/0`.
+pub(super) async fn stacks(asked: Asked) -> Answer {
+    let only = match asked.query() {
+        "" => asked.names.get("pool"),
+        query => {
+            Some(query.strip_prefix("pool=").ok_or_else(|| Problem::bad_request("the query can only be ?pool=NAME"))?)
+        }
     };
-    let of_pool = only.map(|name| Target::Pool(name.to_owned()));
-    let pools = chosen(plane, of_pool.as_ref().unwrap_or(&target))?;
-    let (nr, call) = match target {
-        Target::Worker(_, nr) => (Some(nr), None),
-        Target::Call(call) => (None, Some(call)),
-        _ => (None, None),
-    };
+    let pools = chosen(&asked.plane, only)?;
+    let (nr, call) = (asked.names.number("nr"), asked.names.number("call"));
     if let (Some(nr), [(_, pool)]) = (nr, &pools[..]) {
         pool.check_worker(nr).map_err(|denied| denial(pool, denied))?;
     }
@@ -246,7 +247,7 @@ pub(super) async fn stacks(plane: &Arc<Plane>, target: Target, query: &str) -> A
     }
 }
 
-/// Why each of the others has no stacks.
+/// Says why each of the others has no stacks.
 fn silent(name: &str, pool: &Pool, only: Option<u32>, shown: &[(u32, String)]) -> Vec<(u32, String)> {
     let workers = pool.status().workers.into_iter().map(|(_, view)| view);
     let is_meant = |nr: u32| only.is_none_or(|only| only == nr) && shown.iter().all(|(known, _)| *known != nr);
@@ -266,7 +267,7 @@ fn with<const N: usize>(mut page: Map<String, Value>, members: [(&str, Value); N
 }
 
 /// Runs what may block beside the plane's own thread. It is told by the flag when nobody waits for it any more.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     run: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
 ) -> Result<T, Box<Problem>> {
     blocking_in(&WAITED_FOR, run).await

@@ -1,15 +1,15 @@
-//! One way to the plane: who comes by it, and what they may do.
+//! A way to the plane: the access of those who come by it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use clutch_host::{Plane, Warnings};
 use hyper::body::Incoming;
+use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use rustix::process::{Uid, geteuid};
 
-use super::routes::Route;
-use super::{actions, events, pages};
+use super::routes::{Allowed, Asked, Effect, Found, Route};
 use crate::account::figures::Figures;
 use crate::body::Body;
 use crate::body::problem::Problem;
@@ -21,22 +21,22 @@ use crate::net::protocol::Protocol;
 use crate::net::stream::{ConnectionPermit, Stream};
 use crate::net::tokens::Tokens;
 
-/// Few ask, and they ask at once: one that does not leaves its place to others.
+/// Time that a client has to ask; one that does not leaves its place to others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 const HEADERS_MAX: usize = 100;
 
-/// What an action is told with.
+/// Largest body of an action.
 const BODY_BYTES_MAX: u64 = 64 << 10;
 
 pub(super) struct Door {
     plane: Arc<Plane>,
-    access_control: AccessControl,
+    access_control: Arc<AccessControl>,
     connections: Connections,
     warnings: Arc<Warnings>,
-    /// Operators alone come in.
+    /// Whether operators alone come in.
     is_private: bool,
 }
 
@@ -49,14 +49,15 @@ impl Door {
         is_private: bool,
     ) -> Arc<Door> {
         let connections = Connections {
-            // Who asks again does so after a while, and pages that pile up unread hold no place.
-            limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: Some(1) },
+            // A browser asks again and again; commands on the private socket ask once.
+            limits: Limits { head: PATIENCE, write: PATIENCE, idle: PATIENCE, requests_max: is_private.then_some(1) },
             head_bytes_max: HEAD_BYTES_MAX,
             headers_max: HEADERS_MAX,
             streams_max: 0,
             figures,
             access_log: None,
         };
+        let access_control = Arc::new(access_control);
         Arc::new(Door { plane, access_control, connections, warnings, is_private })
     }
 
@@ -64,7 +65,7 @@ impl Door {
         self.access_control.tokens()
     }
 
-    /// Whether who comes by this connection is an operator, once its token is checked where one is asked for.
+    /// Returns whether this connection is an operator's, once its token is checked where one is asked for.
     fn is_operators(&self, stream: &Stream) -> bool {
         self.tokens().is_some()
             || stream.user.map(Uid::from_raw).is_some_and(|user| user.is_root() || user == geteuid())
@@ -72,34 +73,46 @@ impl Door {
 
     async fn answer(&self, request: Request<Incoming>, is_operator: bool, permit: ConnectionPermit) -> Response<Body> {
         let (head, mut body) = request.into_parts();
-        let admitted = self.access_control.check(&head).and_then(|()| Route::of(&head));
-        let route = match admitted {
-            Ok(route) if is_operator || (route.is_public() && !self.is_private) => route,
-            refused => {
+        let (route, names, path) = match self.admit(&head, is_operator) {
+            Ok(found) => found,
+            Err(problem) => {
                 discard(&mut body).await;
-                return refused.map_or_else(|problem| problem, |_| Problem::not_an_operator()).response();
+                return problem.response();
             }
         };
-        let plane = &self.plane;
-        let query = head.uri.query().unwrap_or_default();
-        let answered = match route {
-            Route::Health => Ok(pages::health()),
-            Route::Readiness => Ok(pages::readiness(plane)),
-            Route::Metrics => Ok(pages::metrics(plane)),
-            Route::Pools => Ok(pages::pools(plane, is_operator)),
-            Route::Process => Ok(pages::process(plane)),
-            Route::Fronts => actions::fronts(plane, self.access_control.is_unix()).await,
-            Route::Events => events::stream(plane, query, permit),
-            Route::Stacks(target) => actions::stacks(plane, target, query).await,
-            Route::Act(verb, target) => {
-                match tokio::time::timeout(PATIENCE, collect(&mut body, BODY_BYTES_MAX)).await {
-                    Ok(Ok(body)) => actions::act(plane, verb, target, &body).await,
-                    Ok(Err(problem)) => Err(problem),
-                    Err(_) => Err(Problem::body_too_slow(PATIENCE.as_secs_f64())),
-                }
+        let body = match route.effect {
+            Effect::Reads => Ok(Vec::new()),
+            Effect::Acts => taken(&mut body).await,
+        };
+        let answered = match body {
+            Ok(body) => {
+                let (plane, access_control) = (self.plane.clone(), self.access_control.clone());
+                (route.answer)(Asked { plane, access_control, names, path, head, body, is_operator, permit }).await
             }
+            Err(problem) => Err(problem),
         };
         answered.unwrap_or_else(|problem| problem.response())
+    }
+
+    /// Returns what is asked for, if whoever asks may.
+    fn admit(&self, head: &Parts, is_operator: bool) -> Result<Found, Box<Problem>> {
+        let found = Route::of(head);
+        let allowed = found.as_ref().map_or(Allowed::Guests, |(route, ..)| route.allowed);
+        match allowed {
+            Allowed::Anybody => self.access_control.check_origin(head)?,
+            Allowed::Guests | Allowed::Operators => self.access_control.check(head)?,
+        }
+        let found = found?;
+        let is_open = allowed != Allowed::Operators && !self.is_private;
+        if is_operator || is_open { Ok(found) } else { Err(Problem::not_an_operator()) }
+    }
+}
+
+/// The body of an action, taken whole.
+async fn taken(body: &mut Incoming) -> Result<Vec<u8>, Box<Problem>> {
+    match tokio::time::timeout(PATIENCE, collect(body, BODY_BYTES_MAX)).await {
+        Ok(collected) => collected,
+        Err(_) => Err(Problem::body_too_slow(PATIENCE.as_secs_f64())),
     }
 }
 

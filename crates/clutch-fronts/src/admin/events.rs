@@ -9,18 +9,16 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use clutch_host::Plane;
 use clutch_pool::date::Date;
 use clutch_pool::telemetry::{Event, Scope, Sink};
-use hyper::Response;
 use hyper::header::{CACHE_CONTROL, HeaderValue};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, interval_at};
 
+use super::routes::{Answer, Asked};
 use crate::body::problem::Problem;
 use crate::body::{Body, with_type};
-use crate::net::stream::ConnectionPermit;
 
 /// Events that wait for one client.
 const WAITING_MAX: usize = 1024;
@@ -58,19 +56,19 @@ struct EventStream {
     leave: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// `query`: `scope=lives` (pools and workers, the default), `incidents` or `all`.
-pub(super) fn stream(plane: &Plane, query: &str, permit: ConnectionPermit) -> Result<Response<Body>, Box<Problem>> {
-    let scope = match query {
+/// Streams events, as the query says: `scope=lives` (pools and workers, the default), `incidents` or `all`.
+pub(super) async fn stream(asked: Asked) -> Answer {
+    let scope = match asked.query() {
         "" => Some(Scope::LIVES),
-        _ => query.strip_prefix("scope=").and_then(Scope::named),
+        query => query.strip_prefix("scope=").and_then(Scope::named),
     };
     let scope =
         scope.ok_or_else(|| Problem::bad_request("write /events, or ?scope=lives, ?scope=incidents or ?scope=all"))?;
     let (sender, events) = mpsc::channel(WAITING_MAX);
     let subscriber = Arc::new(Subscriber { events: sender, missed: AtomicU64::new(0) });
     let sink: Arc<dyn Sink> = subscriber.clone();
-    plane.telemetry.subscribe(Arc::downgrade(&sink), scope);
-    let mut permit = permit;
+    asked.plane.telemetry.subscribe(Arc::downgrade(&sink), scope);
+    let mut permit = asked.permit;
     let mut stream = EventStream {
         subscriber,
         events,

@@ -1,4 +1,4 @@
-//! What the plane shows: health, readiness, counts, and for operators what runs where.
+//! Pages of the plane: health, readiness, counts, and for operators what runs on each worker.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -11,13 +11,15 @@ use clutch_wire::sys::ProcessStat;
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::routes::{Answer, Asked};
 use crate::body::{Body, with_type};
 
-pub(super) fn health() -> Response<Body> {
-    document(&json!({ "alive": true }))
+pub(super) async fn health(_asked: Asked) -> Answer {
+    Ok(document(&json!({ "alive": true })))
 }
 
-pub(super) fn readiness(plane: &Plane) -> Response<Body> {
+pub(super) async fn readiness(asked: Asked) -> Answer {
+    let plane = &asked.plane;
     let stopping = plane.is_stopping();
     let mut waiting: Vec<Value> = plane.pools.all().iter().filter_map(|(name, pool)| unready(name, pool)).collect();
     waiting.extend(plane.members().iter().filter_map(|member| member.unready()));
@@ -26,10 +28,10 @@ pub(super) fn readiness(plane: &Plane) -> Response<Body> {
     if !ready {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     }
-    response
+    Ok(response)
 }
 
-/// Why a pool that readiness waits for is not ready.
+/// Says why a pool that readiness waits for is not ready.
 fn unready(name: &str, pool: &Pool) -> Option<Value> {
     let status = pool.status();
     let PoolConfig { required, .. } = *pool.config;
@@ -37,12 +39,14 @@ fn unready(name: &str, pool: &Pool) -> Option<Value> {
         .then(|| json!({ "pool": name, "state": status.health, "reason": status.reason }))
 }
 
-pub(super) fn metrics(plane: &Plane) -> Response<Body> {
-    with_type(CONTENT_TYPE, Body::from(plane.metrics().into_bytes()))
+pub(super) async fn metrics(asked: Asked) -> Answer {
+    Ok(with_type(CONTENT_TYPE, Body::from(asked.plane.metrics().into_bytes())))
 }
 
-/// `is_operator`: with the process, and what each worker runs.
-pub(super) fn pools(plane: &Plane, is_operator: bool) -> Response<Body> {
+/// Shows pools and members; to operators also the process, and what each worker runs.
+pub(super) async fn pools(asked: Asked) -> Answer {
+    let Asked { plane, is_operator, .. } = &asked;
+    let is_operator = *is_operator;
     let pools = plane.pools.all();
     let shown: Vec<Value> = pools.iter().map(|(name, pool)| shown(name, pool, is_operator)).collect();
     let mut page = if is_operator { facts(plane) } else { Map::new() };
@@ -51,14 +55,14 @@ pub(super) fn pools(plane: &Plane, is_operator: bool) -> Response<Body> {
         let shown = page.entry(key).or_insert_with(|| json!([]));
         shown.as_array_mut().into_iter().for_each(|shown| shown.push(member.clone()));
     }
-    document(&page.into())
+    Ok(document(&page.into()))
 }
 
-pub(super) fn process(plane: &Plane) -> Response<Body> {
-    document(&facts(plane).into())
+pub(super) async fn process(asked: Asked) -> Answer {
+    Ok(document(&facts(&asked.plane).into()))
 }
 
-/// What the process says of itself.
+/// Returns what the process says of itself.
 pub(super) fn facts(plane: &Plane) -> Map<String, Value> {
     let mut facts = plane.identity.as_object().cloned().unwrap_or_default();
     let pid = std::process::id() as i32;

@@ -1,132 +1,189 @@
-//! The paths of the operator plane. docs/operating.md lists them.
+//! The paths of the operator plane: a table. docs/operating.md lists them.
 
-use hyper::Method;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use clutch_host::Plane;
+use clutch_host::routes::{Names, listed, matched};
 use hyper::http::request::Parts;
+use hyper::{Method, Response};
 
+use super::{actions, events, members, pages, sign_in};
+use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::names::decode;
+use crate::net::access_control::AccessControl;
+use crate::net::stream::ConnectionPermit;
 
-/// What is asked, and of what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Route {
-    /// To read.
-    Health,
-    Readiness,
-    Metrics,
-    Pools,
-    Process,
-    Fronts,
-    Events,
-    Stacks(Target),
-    /// To do.
-    Act(Verb, Target),
+pub(super) type Answer = Result<Response<Body>, Box<Problem>>;
+
+/// A request of which the path is known.
+pub(super) struct Asked {
+    pub(super) plane: Arc<Plane>,
+    pub(super) access_control: Arc<AccessControl>,
+    pub(super) names: Names,
+    /// The segments of the path, decoded.
+    pub(super) path: Vec<String>,
+    pub(super) head: Parts,
+    pub(super) body: Vec<u8>,
+    pub(super) is_operator: bool,
+    pub(super) permit: ConnectionPermit,
 }
 
-/// What an action is done to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// All pools, or the process.
-    All,
-    Pool(String),
-    Worker(String, u32),
-    Call(u64),
+impl Asked {
+    pub(super) fn query(&self) -> &str {
+        self.head.uri.query().unwrap_or_default()
+    }
 }
 
+/// Who may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
-    Drain,
-    Resume,
-    Scale,
-    Reload,
-    Recycle,
-    Kill,
-    Cancel,
-    Stop,
+pub(super) enum Allowed {
+    /// Whoever reaches the plane, before any token is looked at.
+    Anybody,
+    /// Whoever brings the token, where one is needed.
+    Guests,
+    Operators,
 }
+
+/// What is done with the state of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Effect {
+    Reads,
+    Acts,
+}
+
+pub(super) struct Route {
+    pub(super) effect: Effect,
+    pattern: &'static str,
+    pub(super) allowed: Allowed,
+    pub(super) answer: fn(Asked) -> Pin<Box<dyn Future<Output = Answer> + Send>>,
+}
+
+macro_rules! routes {
+    ($($effect:ident $pattern:literal $allowed:ident $answer:expr;)*) => {
+        &[$(Route {
+            effect: Effect::$effect,
+            pattern: $pattern,
+            allowed: Allowed::$allowed,
+            answer: |asked| Box::pin($answer(asked)),
+        }),*]
+    };
+}
+
+const ROUTES: &[Route] = routes! {
+    Reads "/healthz" Guests pages::health;
+    Reads "/readyz" Guests pages::readiness;
+    Reads "/metrics" Guests pages::metrics;
+    Reads "/pools" Guests pages::pools;
+    Reads "/process" Operators pages::process;
+    Reads "/fronts" Operators actions::fronts;
+    Reads "/events" Operators events::stream;
+    Reads "/calls/{call}/stacks" Operators actions::stacks;
+    Reads "/pools/{pool}/stacks" Operators actions::stacks;
+    Reads "/pools/{pool}/workers/{nr}/stacks" Operators actions::stacks;
+    Acts "/sign-in" Anybody sign_in::sign_in;
+    Acts "/sign-out" Guests sign_in::sign_out;
+    Acts "/drain" Operators actions::drain;
+    Acts "/resume" Operators actions::resume;
+    Acts "/reload" Operators actions::reload;
+    Acts "/recycle" Operators actions::recycle;
+    Acts "/stop" Operators actions::stop;
+    Acts "/calls/{call}/cancel" Operators actions::cancel;
+    Acts "/pools/{pool}/drain" Operators actions::drain;
+    Acts "/pools/{pool}/resume" Operators actions::resume;
+    Acts "/pools/{pool}/scale" Operators actions::scale;
+    Acts "/pools/{pool}/reload" Operators actions::reload;
+    Acts "/pools/{pool}/recycle" Operators actions::recycle;
+    Acts "/pools/{pool}/workers/{nr}/recycle" Operators actions::recycle;
+    Acts "/pools/{pool}/workers/{nr}/kill" Operators actions::kill;
+    Acts "/fronts/{front}/{what}/{name}/{verb}" Operators members::act;
+};
+
+impl Effect {
+    fn methods(self) -> &'static str {
+        match self {
+            Effect::Reads => "GET, HEAD",
+            Effect::Acts => "POST",
+        }
+    }
+
+    fn is_of(self, method: &Method) -> bool {
+        match self {
+            Effect::Reads => matches!(*method, Method::GET | Method::HEAD),
+            Effect::Acts => method == Method::POST,
+        }
+    }
+}
+
+/// A route with what its path names.
+pub(super) type Found = (&'static Route, Names, Vec<String>);
 
 impl Route {
-    /// Everybody who reaches the plane may read it.
-    pub(super) fn is_public(&self) -> bool {
-        matches!(self, Route::Health | Route::Readiness | Route::Metrics | Route::Pools)
-    }
-
-    pub(super) fn of(head: &Parts) -> Result<Route, Box<Problem>> {
+    pub(super) fn of(head: &Parts) -> Result<Found, Box<Problem>> {
         let path = head.uri.path();
-        let names = path.strip_prefix('/').map(|rest| rest.split('/').map(decode).collect::<Option<Vec<_>>>());
-        let route = names.flatten().and_then(|names| named(&names)).ok_or_else(|| {
-            Problem::no_such_path(
-                "GET /healthz, /readyz, /metrics, /pools, and for operators /process, /fronts, /events, \
-                 /pools/{pool}/stacks, /calls/{id}/stacks; POST /pools/{pool}/{drain,resume,scale,reload,recycle}, \
-                 /pools/{pool}/workers/{nr}/{recycle,kill}, /calls/{id}/cancel, /stop",
-            )
-        })?;
-        let (is_allowed, allowed) = match route {
-            Route::Act(..) => (head.method == Method::POST, "POST"),
-            _ => (matches!(head.method, Method::GET | Method::HEAD), "GET, HEAD"),
-        };
-        if is_allowed { Ok(route) } else { Err(Problem::method_not_allowed(allowed)) }
+        let names = path.strip_prefix('/').and_then(|rest| rest.split('/').map(decode).collect::<Option<Vec<_>>>());
+        let path = names.unwrap_or_default();
+        let known: Vec<_> = ROUTES.iter().filter_map(|route| Some((route, matched(route.pattern, &path)?))).collect();
+        let methods: Vec<&str> = known.iter().map(|(route, _)| route.effect.methods()).collect();
+        match known.into_iter().find(|(route, _)| route.effect.is_of(&head.method)) {
+            Some((route, names)) => Ok((route, names, path)),
+            None if methods.is_empty() => Err(Problem::no_such_path(all_listed())),
+            None => Err(Problem::method_not_allowed(methods.join(", "))),
+        }
     }
 }
 
-fn named(names: &[String]) -> Option<Route> {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    Some(match names[..] {
-        ["healthz"] => Route::Health,
-        ["readyz"] => Route::Readiness,
-        ["metrics"] => Route::Metrics,
-        ["pools"] => Route::Pools,
-        ["process"] => Route::Process,
-        ["fronts"] => Route::Fronts,
-        ["events"] => Route::Events,
-        ["stop"] => Route::Act(Verb::Stop, Target::All),
-        [verb] => Route::Act(of_pools(verb).filter(|verb| *verb != Verb::Scale)?, Target::All),
-        ["calls", call, "stacks"] => Route::Stacks(Target::Call(call.parse().ok()?)),
-        ["calls", call, "cancel"] => Route::Act(Verb::Cancel, Target::Call(call.parse().ok()?)),
-        ["pools", pool, "stacks"] => Route::Stacks(Target::Pool(pool.to_owned())),
-        ["pools", pool, verb] => Route::Act(of_pools(verb)?, Target::Pool(pool.to_owned())),
-        ["pools", pool, "workers", nr, verb] => {
-            let worker = Target::Worker(pool.to_owned(), nr.parse().ok()?);
-            match verb {
-                "stacks" => Route::Stacks(worker),
-                "recycle" => Route::Act(Verb::Recycle, worker),
-                "kill" => Route::Act(Verb::Kill, worker),
-                _ => return None,
-            }
-        }
-        _ => return None,
-    })
-}
-
-fn of_pools(verb: &str) -> Option<Verb> {
-    Some(match verb {
-        "drain" => Verb::Drain,
-        "resume" => Verb::Resume,
-        "scale" => Verb::Scale,
-        "reload" => Verb::Reload,
-        "recycle" => Verb::Recycle,
-        _ => return None,
-    })
+/// Lists all paths: those of operators behind the others.
+fn all_listed() -> String {
+    let of = |effect, for_operators| {
+        let chosen = ROUTES.iter().filter(move |route| route.effect == effect);
+        listed(
+            chosen
+                .filter(move |route| (route.allowed == Allowed::Operators) == for_operators)
+                .map(|route| route.pattern),
+        )
+    };
+    format!(
+        "GET {}, and for operators {}; POST {}, and for operators {}",
+        of(Effect::Reads, false),
+        of(Effect::Reads, true),
+        of(Effect::Acts, false),
+        of(Effect::Acts, true)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn route(method: &str, path: &str) -> Result<Route, u16> {
+    fn route(method: &str, path: &str) -> Result<(&'static str, Names), u16> {
         let (head, ()) = hyper::Request::builder().method(method).uri(path).body(()).expect("a request").into_parts();
-        Route::of(&head).map_err(|problem| problem.response().status().as_u16())
+        let found = Route::of(&head).map(|(route, names, _)| (route.pattern, names));
+        found.map_err(|problem| problem.response().status().as_u16())
     }
 
     #[test]
     fn paths_are_read_and_others_are_none() {
-        let api = || "api".to_owned();
-        assert_eq!(route("GET", "/pools"), Ok(Route::Pools));
-        assert_eq!(route("POST", "/pools/api/drain"), Ok(Route::Act(Verb::Drain, Target::Pool(api()))));
-        assert_eq!(route("POST", "/reload"), Ok(Route::Act(Verb::Reload, Target::All)));
-        assert_eq!(route("POST", "/pools/a%2Fb/scale"), Ok(Route::Act(Verb::Scale, Target::Pool("a/b".to_owned()))));
-        assert_eq!(route("GET", "/pools/api/workers/3/stacks"), Ok(Route::Stacks(Target::Worker(api(), 3))));
-        assert_eq!(route("POST", "/pools/api/workers/3/kill"), Ok(Route::Act(Verb::Kill, Target::Worker(api(), 3))));
-        assert_eq!(route("POST", "/calls/7/cancel"), Ok(Route::Act(Verb::Cancel, Target::Call(7))));
+        assert_eq!(route("GET", "/pools").map(|(pattern, _)| pattern), Ok("/pools"));
+        assert_eq!(route("POST", "/reload").map(|(pattern, _)| pattern), Ok("/reload"));
+        for (method, path, pattern, names) in [
+            ("POST", "/pools/api/drain", "/pools/{pool}/drain", [("pool", "api"), ("pool", "api")]),
+            ("POST", "/pools/a%2Fb/scale", "/pools/{pool}/scale", [("pool", "a/b"), ("pool", "a/b")]),
+            ("GET", "/pools/api/workers/3/stacks", "/pools/{pool}/workers/{nr}/stacks", [("pool", "api"), ("nr", "3")]),
+            ("POST", "/pools/api/workers/3/kill", "/pools/{pool}/workers/{nr}/kill", [("pool", "api"), ("nr", "3")]),
+            ("POST", "/calls/7/cancel", "/calls/{call}/cancel", [("call", "7"), ("call", "7")]),
+            (
+                "POST",
+                "/fronts/jobs/queues/a/pause",
+                "/fronts/{front}/{what}/{name}/{verb}",
+                [("front", "jobs"), ("verb", "pause")],
+            ),
+        ] {
+            let (found, given) = route(method, path).unwrap_or_else(|status| panic!("{path}: {status}"));
+            assert_eq!(found, pattern);
+            names.iter().for_each(|(placeholder, name)| assert_eq!(given.get(placeholder), Some(*name), "{path}"));
+        }
         for none in ["/", "/nope", "/scale", "/pools/", "/pools/api", "/calls/x/cancel", "/pools/api/workers/-1/kill"] {
             assert_eq!(route("POST", none), Err(404), "{none}");
         }
@@ -137,8 +194,23 @@ mod tests {
 
     #[test]
     fn what_changes_anything_or_shows_what_runs_is_for_operators() {
-        for (path, is_public) in [("/pools", true), ("/metrics", true), ("/events", false), ("/fronts", false)] {
-            assert_eq!(route("GET", path).map(|route| route.is_public()), Ok(is_public), "{path}");
+        for route in ROUTES.iter().filter(|route| route.allowed != Allowed::Operators) {
+            let open = ["/healthz", "/readyz", "/metrics", "/pools", "/sign-in", "/sign-out"];
+            assert!(open.contains(&route.pattern), "{}", route.pattern);
         }
+    }
+
+    #[test]
+    fn whoever_asks_for_another_path_is_told_all() {
+        let told = all_listed();
+        assert!(
+            told.starts_with("GET /{healthz,readyz,metrics,pools}, and for operators /{process,fronts,events}, "),
+            "{told}"
+        );
+        assert!(
+            told.contains("; POST /{sign-in,sign-out}, and for operators /{drain,resume,reload,recycle,stop}, "),
+            "{told}"
+        );
+        assert!(told.contains("/pools/{pool}/{drain,resume,scale,reload,recycle}"), "{told}");
     }
 }

@@ -3,6 +3,7 @@
 //! docs/http.md lists the types. What only users of this machine may know (tracebacks, a worker's output, stacks) is in
 //! the document when the front listens on loopback or on a unix socket, and left out elsewhere.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use clutch_pool::work::{Expired, Refusal};
@@ -15,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::account::Fate;
 use crate::account::figures::End;
 use crate::body::Body;
+use crate::net::sessions::FAILURES_WITHIN;
 
 /// What comes before each type's name.
 const TYPE_PREFIX: &str = "urn:clutch:";
@@ -36,7 +38,7 @@ pub(crate) struct Problem {
     #[serde(flatten)]
     members: Map<String, Value>,
     #[serde(skip)]
-    header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, Cow<'static, str>)>,
 }
 
 impl Problem {
@@ -62,8 +64,8 @@ impl Problem {
         if local && !text.is_empty() { self.with(name, text) } else { self }
     }
 
-    fn and_header(mut self: Box<Self>, name: HeaderName, value: &'static str) -> Box<Self> {
-        self.header = Some((name, value));
+    fn and_header(mut self: Box<Self>, name: HeaderName, value: impl Into<Cow<'static, str>>) -> Box<Self> {
+        self.header = Some((name, value.into()));
         self
     }
 
@@ -105,7 +107,8 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "no-such-tool", "No such tool", detail)
     }
 
-    pub(crate) fn method_not_allowed(allowed: &'static str) -> Box<Problem> {
+    pub(crate) fn method_not_allowed(allowed: impl Into<Cow<'static, str>>) -> Box<Problem> {
+        let allowed = allowed.into();
         let detail = format!("this path takes {allowed}");
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed", detail)
             .and_header(ALLOW, allowed)
@@ -139,6 +142,19 @@ impl Problem {
         let detail = "this is for operators: come by a unix socket as the same user, or bring the token of a front that \
                       has one (token, token_file)";
         Problem::new(StatusCode::FORBIDDEN, "not-an-operator", "For operators only", detail)
+    }
+
+    pub(crate) fn too_many_sign_ins() -> Box<Problem> {
+        let seconds = FAILURES_WITHIN.as_secs();
+        let detail =
+            format!("too many sign-ins with a wrong token within {seconds} s; a token in the header still works");
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-sign-ins", "Too many failed sign-ins", detail)
+            .and_header(RETRY_AFTER, seconds.to_string())
+    }
+
+    /// `kind`: as `no-such-job`.
+    pub(crate) fn not_found(kind: &'static str, detail: impl Display) -> Box<Problem> {
+        Problem::new(StatusCode::NOT_FOUND, kind, "Not found", detail)
     }
 
     pub(crate) fn no_such_worker(detail: impl Display) -> Box<Problem> {
@@ -275,7 +291,8 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some((name, value)) = &self.header {
-            headers.insert(name, HeaderValue::from_static(value));
+            // All of them are visible ASCII.
+            headers.extend(HeaderValue::from_str(value).ok().map(|value| (name.clone(), value)));
         }
         let (end, reason) = (self.end(), self.reason);
         if end != End::Whole {

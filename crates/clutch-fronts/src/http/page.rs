@@ -4,68 +4,17 @@
 //! everybody and say nothing of the tools, so they need no token: it is asked for in the page, which then fetches
 //! `/openapi.json` and makes calls as any client does. Nothing is loaded from elsewhere, which its policy enforces.
 
-use hyper::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue,
-    REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
-};
+use hyper::header::{ACCEPT, HeaderMap};
 use hyper::http::request::Parts;
-use hyper::{Method, Response};
 
-use crate::body::problem::Problem;
-use crate::body::{Body, with_type};
-
-/// Scripts and styles from here only, requests to here only, in no frame.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+use crate::body::page::{CSS, HTML, PagePart, SCRIPT, TEXT};
 
 /// For programs, which have no use for the page.
 const POINTER: &str = r#"{"openapi":"/openapi.json","pools":"/pools"}"#;
 
-const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
-
-/// One thing that a browser fetches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PagePart {
-    media_type: &'static str,
-    bytes: &'static [u8],
-    is_compressed: bool,
-}
-
 const PAGE: PagePart = PagePart::of(HTML, include_bytes!("page/index.html"));
 
-impl PagePart {
-    const fn of(media_type: &'static str, bytes: &'static [u8]) -> PagePart {
-        PagePart { media_type, bytes, is_compressed: false }
-    }
-
-    const fn compressed(media_type: &'static str, bytes: &'static [u8]) -> PagePart {
-        PagePart { media_type, bytes, is_compressed: true }
-    }
-
-    pub(crate) fn response(self, head: &Parts) -> Result<Response<Body>, Box<Problem>> {
-        if !matches!(head.method, Method::GET | Method::HEAD) {
-            return Err(Problem::method_not_allowed("GET, HEAD"));
-        }
-        let mut response = with_type(self.media_type, Body::Document(Some(self.bytes.into())));
-        let headers = response.headers_mut();
-        let mut set = |name: HeaderName, value| headers.insert(name, HeaderValue::from_static(value));
-        set(CONTENT_SECURITY_POLICY, POLICY);
-        set(X_CONTENT_TYPE_OPTIONS, "nosniff");
-        set(REFERRER_POLICY, "no-referrer");
-        // Another version may listen here tomorrow.
-        set(CACHE_CONTROL, "no-cache");
-        set(VARY, "Accept");
-        if self.is_compressed {
-            set(CONTENT_ENCODING, "gzip");
-        }
-        Ok(response)
-    }
-}
-
-/// None: the request asks for something else.
+/// Returns what the request asks for, if it is a part of the page.
 pub(crate) fn part_of(head: &Parts) -> Option<PagePart> {
     Some(match head.uri.path() {
         "/" if wants_html(&head.headers) => PAGE,

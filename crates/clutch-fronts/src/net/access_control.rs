@@ -10,13 +10,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clutch_host::Address;
-use hyper::Response;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
+use hyper::{Method, Response};
 
 use crate::body::Body;
 use crate::body::problem::Problem;
 use crate::net::cors::Cors;
+use crate::net::sessions::Sessions;
 use crate::net::tokens::Tokens;
 
 /// The port that a URL need not mention.
@@ -40,6 +41,8 @@ enum Hosts {
 pub(crate) struct Guard {
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) has_tls: bool,
+    /// Sessions of browsers that have signed in with a token. None: the front has none.
+    pub(crate) sessions: Option<Arc<Sessions>>,
     /// None: the front has no such option.
     pub(crate) cors: Option<Arc<Cors>>,
 }
@@ -85,13 +88,34 @@ impl AccessControl {
         self.guard.tokens.as_ref()
     }
 
+    pub(crate) fn sessions(&self) -> Option<&Arc<Sessions>> {
+        self.guard.sessions.as_ref()
+    }
+
     pub(crate) fn check(&self, head: &Parts) -> Result<(), Box<Problem>> {
         self.check_origin(head)?;
-        match &self.guard.tokens {
-            Some(tokens) if !bearer(&head.headers).is_some_and(|token| tokens.allow(token)) => {
-                Err(Problem::unauthorized())
-            }
-            _ => Ok(()),
+        let Some(tokens) = &self.guard.tokens else { return Ok(()) };
+        let is_known = match (bearer(&head.headers), &self.guard.sessions) {
+            (Some(token), _) => tokens.allow(token),
+            (None, Some(sessions)) => sessions.allow(tokens, &head.headers) && self.check_own_page(head)?,
+            (None, None) => false,
+        };
+        if is_known { Ok(()) } else { Err(Problem::unauthorized()) }
+    }
+
+    /// What a cookie lets in changes something only where a page of this very server asks: browsers send cookies by
+    /// themselves, also from a page at another port of the host.
+    fn check_own_page(&self, head: &Parts) -> Result<bool, Box<Problem>> {
+        let mut origins = head.headers.get_all(ORIGIN).iter();
+        let is_own = match (origins.next(), origins.next()) {
+            (Some(origin), None) => is_same_origin(origin, self.host(head)?),
+            _ => false,
+        };
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        if is_read || is_own {
+            Ok(true)
+        } else {
+            Err(Problem::foreign_origin("; a session needs the Origin of its own page"))
         }
     }
 
@@ -246,6 +270,7 @@ mod tests {
         Guard {
             tokens,
             has_tls,
+            sessions: None,
             cors: origins.map(|origins| Arc::new(Cors::new("fronts.api.cors_origins", &listed(origins)))),
         }
     }
@@ -339,7 +364,7 @@ mod tests {
             AccessControl::new("127.0.0.1:8080", &loopback(8080), guard(Some("secret"), false, Some(&["https://a.b"])));
         let asked = |host: &str, origin: &str| {
             let mut head = head(&[("host", host), ("origin", origin), ("access-control-request-method", "POST")]);
-            head.method = hyper::Method::OPTIONS;
+            head.method = Method::OPTIONS;
             access_control.preflight(&head).map(|answer| answer.map(|answer| answer.status().as_u16())).map_err(|_| ())
         };
         assert_eq!(asked("localhost:8080", "https://a.b"), Ok(Some(204)));
