@@ -2,31 +2,26 @@
 
 use std::time::SystemTime;
 
-use time::OffsetDateTime;
+use jiff::Timestamp;
 
 /// A moment of UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Date(OffsetDateTime);
+pub struct Date(Timestamp);
 
 impl Date {
+    /// Takes a moment; one that no calendar has is the first of 1970.
     pub fn of(at: SystemTime) -> Date {
-        Date(at.into())
+        Date(Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    fn clock(&self) -> String {
-        let (hour, minute, second) = self.0.to_hms();
-        format!("{hour:02}:{minute:02}:{second:02}")
-    }
-
+    /// Writes it as web servers do: `14/Nov/2023:22:13:20 +0000`.
     pub fn of_web_servers(&self) -> String {
-        const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-        let (year, month, day) = self.0.to_calendar_date();
-        format!("{day:02}/{}/{year}:{} +0000", MONTHS[month as usize - 1], self.clock())
+        self.0.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string()
     }
 
+    /// Writes it as ISO 8601, with milliseconds.
     pub fn iso(&self) -> String {
-        let (year, month, day) = self.0.to_calendar_date();
-        format!("{year}-{:02}-{day:02}T{}.{:03}Z", month as u8, self.clock(), self.0.millisecond())
+        self.0.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
     }
 }
 

@@ -21,9 +21,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use clutch_wire::sync::Mutex;
+use jiff::Timestamp;
 use redis::{Cmd, Value};
 use serde_json::json;
-use time::OffsetDateTime;
 
 use self::address::Address;
 pub use self::address::{check, is_scheme};
@@ -111,9 +111,9 @@ fn seconds(at: Millis) -> String {
     format!("{:.3}", at as f64 / 1000.0)
 }
 
-/// As statistics are filed.
+/// Returns the day that statistics are filed under.
 fn day(now: Millis) -> String {
-    OffsetDateTime::from_unix_timestamp(now / 1000).unwrap_or(OffsetDateTime::UNIX_EPOCH).date().to_string()
+    Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH).strftime("%Y-%m-%d").to_string()
 }
 
 fn new_jid() -> String {
